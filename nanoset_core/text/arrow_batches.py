@@ -28,10 +28,17 @@ _OLD_END_OF_STREAM = _END_OF_STREAM[4:]
 
 
 def map_file(file: BinaryIO, size: int) -> mmap.mmap | None:
-    """Map a file into memory, or return None if it is an object in a bucket.
+    """Map a local file into memory.
+
+    Args:
+        file: The open file.
+        size: Its size in bytes.
+
+    Returns:
+        The map, or None if the file is an object in a bucket, which cannot be mapped.
 
     Raises:
-        TableDamageError: The file is empty; nothing empty can be mapped.
+        TableDamageError: The file is empty, so that there is nothing to map.
     """
     if size == 0:
         raise TableDamageError("the file is empty")
@@ -80,8 +87,11 @@ def arrow_batches(file: mmap.mmap | BoundedFile, choose: ColumnChooser) -> Itera
         file: The file, mapped into memory if it is a local one.
         choose: Chooses the columns to read.
 
+    Yields:
+        Each record batch, with the number of its first row in the file.
+
     Raises:
-        TableDamageError: A stream has no end, or something follows its end.
+        TableDamageError: A stream has no end-of-stream mark, or something follows its mark.
         pyarrow.ArrowException: The file is damaged.
     """
     import pyarrow as pa
@@ -92,6 +102,7 @@ def arrow_batches(file: mmap.mmap | BoundedFile, choose: ColumnChooser) -> Itera
     else:
         source = pa.PythonFile(file, "r")
 
+    # Only the file format starts with the magic bytes.
     if source.read_at(len(ARROW_MAGIC), 0) == ARROW_MAGIC:
         batches = _file_batches(source, choose)
     else:
@@ -116,17 +127,34 @@ def _file_batches(source: Any, choose: ColumnChooser) -> Iterator[Any]:
 
 
 def _stream_batches(source: Any, choose: ColumnChooser) -> Iterator[Any]:
-    """Yield the chosen columns of each record batch of a stream, and check how the stream ends."""
+    """Yield the chosen columns of each record batch of a file in the stream format.
+
+    Raises:
+        TableDamageError: The stream does not end as it should; see `_check_end_of_stream`.
+    """
     import pyarrow as pa
 
+    # Open the stream twice: the columns can only be chosen once its schema is known.
     source.seek(0)
     schema = pa.ipc.open_stream(source).schema
     source.seek(0)
     indices = column_indices(schema.names, choose(schema))
     options = pa.ipc.IpcReadOptions(use_threads=False, included_fields=indices)
     yield from pa.ipc.open_stream(source, options=options)
+    _check_end_of_stream(source)
 
-    # Arrow also accepts a stream that just stops, as a truncated file does.
+
+def _check_end_of_stream(source: Any) -> None:
+    """Check that a stream ends with an end-of-stream mark, and the file with the stream.
+
+    Arrow also accepts a stream that just stops, as that of a truncated file does.
+
+    Args:
+        source: The file, from which Arrow has just read the last record batch.
+
+    Raises:
+        TableDamageError: There is no mark, or bytes follow it.
+    """
     stop = source.tell()
     if source.read_at(len(_CONTINUATION), 0) == _CONTINUATION:
         end_mark = _END_OF_STREAM

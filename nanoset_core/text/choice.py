@@ -154,10 +154,14 @@ class HeldOutName(NamedTuple):
 
 
 def held_out(path: str) -> HeldOutName | None:
-    """Return the split that a file belongs to by its name, or by that of a folder; None for train.
+    """Recognize a file of validation or test data by its name, or by the name of a folder.
 
     Args:
-        path: The file, with forward slashes.
+        path: Path of the file, with forward slashes. The name of the file takes precedence over
+            those of its folders, and outer folders over inner ones.
+
+    Returns:
+        The split, and a pattern for such names; None if no name says that the file is held out.
     """
     *folders, file_name = path.split("/")
     for split, keyword in _HELD_OUT.items():

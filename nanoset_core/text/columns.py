@@ -22,10 +22,14 @@ _UUID_HYPHENS = (8, 12, 16, 20)
 
 
 def row_bytes(array: Any) -> float:
-    """Estimate how many bytes of memory a row of an Arrow array needs as plain values.
+    """Estimate how many bytes of memory a row of an Arrow array needs as a plain value.
 
-    This is the average size of a value. If rows share values, as in a dictionary, the longest one
-    might be the value of all rows of a slice: then it is the size of the longest value.
+    Usually this is the average size of a value. Some encodings store a value once for many rows, as
+    a dictionary does. There, all rows of a slice might have the longest value, so the estimate is
+    the size of the longest value.
+
+    Args:
+        array: An Arrow array of any type.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -36,6 +40,7 @@ def row_bytes(array: Any) -> float:
     if pa.types.is_string_view(kind) or pa.types.is_binary_view(kind):
         return _longest_view(array)
 
+    # The values that rows share, or else the average.
     if pa.types.is_dictionary(kind):
         shared_values = array.dictionary
     elif pa.types.is_run_end_encoded(kind):
@@ -43,6 +48,8 @@ def row_bytes(array: Any) -> float:
     else:
         return float(array.get_total_buffer_size()) / max(len(array), 1)
 
+    # The longest of the shared values. For lists and structs it is not known, but at most the size
+    # of all.
     if is_bytes_array(as_bytes(shared_values)):
         return float(pc.max(pc.binary_length(shared_values)).as_py() or 0)
     if pa.types.is_nested(shared_values.type):
@@ -59,9 +66,10 @@ def _longest_view(array: Any) -> float:
 
 
 def as_bytes(array: Any) -> Any:
-    """View an Arrow array of strings as bytes, because strings of a file need not be UTF-8.
+    """Return an Arrow array of strings as an array of bytes, without a copy.
 
-    Arrays of other types are returned unchanged.
+    Strings of a damaged file may not be UTF-8, and many functions of Arrow fail on them. Arrays of
+    other types are returned unchanged.
     """
     import pyarrow as pa
 
@@ -107,6 +115,8 @@ def plain_array(array: Any) -> Any:
     import pyarrow as pa
     import pyarrow.compute as pc
 
+    # An encoding may contain another one, such as a dictionary of an extension type. So each branch
+    # removes one, and calls this function again for what is inside.
     if isinstance(array.type, pa.BaseExtensionType):
         if array.type.extension_name == _UUID:
             return _uuid_texts(array.storage)
@@ -138,10 +148,11 @@ def _holds_uuids(kind: Any) -> bool:
 
 
 def _uuid_texts(storage: Any) -> Any:
-    """Return UUIDs as text: an Arrow array of 36 bytes of ASCII each, null where the UUID is null.
+    """Return UUIDs in their usual form, as an Arrow array of 36 bytes of ASCII each.
 
     Args:
-        storage: The bytes of the UUIDs, an Arrow array of fixed_size_binary[16].
+        storage: The 16 bytes of each UUID, an Arrow array of fixed_size_binary[16]. A null stays
+            null.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -150,7 +161,8 @@ def _uuid_texts(storage: Any) -> Any:
     if storage.null_count == len(storage):
         return pa.nulls(len(storage), pa.binary())
 
-    # (n, 16) the bytes of each UUID. The buffer also has those before a slice.
+    # (n, 16) the bytes of each UUID. If the array is a slice, its buffer starts with UUIDs that are
+    # not part of the slice.
     stop = storage.offset + len(storage)
     stored_bytes = np.frombuffer(storage.buffers()[1], np.uint8, 16 * stop)
     uuids = stored_bytes.reshape(-1, 16)[storage.offset :]
@@ -160,6 +172,7 @@ def _uuid_texts(storage: Any) -> Any:
     hex_digits = np.frombuffer(hex_text, np.uint8).reshape(-1, 32)
     characters = np.insert(hex_digits, _UUID_HYPHENS, ord("-"), axis=1)
 
+    # An Arrow array over these characters; the first buffer would say which values are null.
     buffers = [None, pa.py_buffer(characters.tobytes())]
     texts = pa.Array.from_buffers(pa.binary(36), len(storage), buffers)
     return pc.if_else(storage.is_valid(), texts.cast(pa.binary()), None)
@@ -206,6 +219,7 @@ def locate(schema: Any, key: str, *, is_text: bool = False) -> tuple[str, ...]:
     field, names = find(schema, key, _fields_by_name)
     _check_unambiguous(schema, names)
     if is_text:
+        # The type of an empty array shows which type the column has after decoding.
         has_strings = is_bytes_array(plain_array(pa.nulls(0, field.type)))
         if _holds_uuids(field.type) or not has_strings:
             raise NotADocumentError("text_not_a_string", f"{key!r} is a column of {field.type}")
@@ -224,6 +238,10 @@ def _fields_by_name(value: Any, name: str) -> dict[str, Any]:
 
 def _check_unambiguous(schema: Any, names: Sequence[str]) -> None:
     """Check that each of the names that lead to a column is the name of only one field.
+
+    Args:
+        schema: Arrow schema of a file. Arrow permits several fields of the same name.
+        names: Names of the structs around the column, the outermost first, then its own.
 
     Raises:
         FaultError: Several fields have one of the names.
@@ -255,17 +273,24 @@ def column_at(rows: Any, names: tuple[str, ...]) -> Any:
 
 
 def _field_at(rows: Any, names: tuple[str, ...]) -> Any:
-    """Return the column or struct to which some names lead, as the file stores it."""
+    """Return the column or struct to which some names lead, as the file stores it.
+
+    Args:
+        rows: A pyarrow.RecordBatch.
+        names: Names of structs, the outermost first, and then of the column or struct.
+    """
     import pyarrow.compute as pc
 
-    whole = rows.to_struct_array()
-    path: list[int] = []  # index of the field in each struct
-    struct = whole.type
+    # Find the index of each name among the fields of the struct that contains it.
+    outermost = rows.to_struct_array()
+    path: list[int] = []
+    struct = outermost.type
     for name in names:
         indices = [index for index, field in enumerate(struct) if field.name == name]
-        path.append(indices[-1])
-        struct = struct[indices[-1]].type
-    return pc.struct_field(whole, path)
+        index = indices[-1]  # the only one, see `_check_unambiguous`
+        path.append(index)
+        struct = struct[index].type
+    return pc.struct_field(outermost, path)
 
 
 class RowProblem(NamedTuple):
@@ -297,57 +322,87 @@ def texts_at(rows: Any, names: tuple[str, ...], max_bytes: int) -> ColumnTexts:
         rows: A pyarrow.RecordBatch.
         names: As `locate` returns them.
         max_bytes: The most bytes of a text.
+
+    Returns:
+        The text of each row, or why the row has none.
     """
     import pyarrow.compute as pc
 
-    # Nearly all columns hold only valid texts, which are converted together.
+    # Nearly all columns hold only valid texts, which are converted together. After that, None is
+    # either a null or any value of a column that could not be converted as a whole.
     array = column_at(rows, names)
     lengths = pc.binary_length(array)
-    longest = pc.max(lengths).as_py() or 0
+    longest = pc.max(lengths).as_py() or 0  # None if all rows are null
     texts: list[str | None] = [None] * len(array)
     if longest <= max_bytes:
         with suppress(UnicodeDecodeError):
             texts = to_strings(array)
 
-    # Otherwise look at each row that has no text yet.
-    n_bytes = pc.sum(lengths).as_py() or 0
     problems: dict[int, RowProblem] = {}
-    remaining_rows = [row for row, text in enumerate(texts) if text is None]
-    if not remaining_rows:
-        return ColumnTexts(texts, problems, n_bytes)
+    if None in texts:
+        problems = _convert_remaining(rows, names, array, texts, max_bytes)
+    n_bytes = pc.sum(lengths).as_py() or 0
+    return ColumnTexts(texts, problems, n_bytes)
+
+
+def _convert_remaining(
+    rows: Any, names: tuple[str, ...], array: Any, texts: list[str | None], max_bytes: int
+) -> dict[int, RowProblem]:
+    """Convert the rows of a column that have no text yet, one by one.
+
+    Args:
+        rows: A pyarrow.RecordBatch.
+        names: The names that lead to the column.
+        array: The column, as plain bytes.
+        texts: Text of each row, or None. The texts of further rows are entered here.
+        max_bytes: The most bytes of a text.
+
+    Returns:
+        Index of each row without a text, and the reason.
+    """
+    problems: dict[int, RowProblem] = {}
     structs = [_field_at(rows, names[:depth]) for depth in range(1, len(names))]
-    levels = [*structs, array]
+    remaining_rows = [row for row, text in enumerate(texts) if text is None]
     for row in remaining_rows:
-        null_depth = _depth_of_null(levels, row)
-        if null_depth is not None:
-            reason = "text_not_a_string" if null_depth == len(names) else "not_an_object"
-            detail = f"{'.'.join(names[:null_depth])!r} is null"
-            problems[row] = RowProblem(reason, detail, "")
+        n_names = _names_to_null([*structs, array], row)
+        if n_names is not None:
+            is_text_null = n_names == len(names)  # otherwise it is a struct around the text
+            reason = "text_not_a_string" if is_text_null else "not_an_object"
+            path = ".".join(names[:n_names])
+            problems[row] = RowProblem(reason, detail=f"{path!r} is null", excerpt="")
             continue
+
         text = _decode(array[row], max_bytes)
         if isinstance(text, RowProblem):
             problems[row] = text
         else:
             texts[row] = text
+    return problems
 
-    return ColumnTexts(texts, problems, n_bytes)
 
-
-def _depth_of_null(levels: Sequence[Any], row: int) -> int | None:
-    """Return how many names lead to the outermost value of a row that is null, or None.
+def _names_to_null(levels: Sequence[Any], row: int) -> int | None:
+    """Return how many names lead to the outermost null of a row.
 
     Args:
         levels: The structs around a column, the outermost one first, and then the column itself.
         row: Index of the row.
+
+    Returns:
+        1 if the outermost struct is null, 2 for the next one, and so on; None if none is null.
     """
-    for depth, level in enumerate(levels, start=1):
+    for n_names, level in enumerate(levels, start=1):
         if not level[row].is_valid:
-            return depth
+            return n_names
     return None
 
 
 def _decode(value: Any, max_bytes: int) -> str | RowProblem:
-    """Return the text of an Arrow scalar of bytes, or why it has none."""
+    """Decode one text, or say why that is not possible.
+
+    Args:
+        value: An Arrow scalar of bytes that is not null.
+        max_bytes: The most bytes of a text.
+    """
     data = memoryview(value.as_buffer())  # no copy of a long text
     if len(data) > max_bytes:
         beginning = bytes(data[:EXCERPT_BYTES])

@@ -2,7 +2,7 @@ r"""Recognize what a file contains by its first bytes.
 
 Files often are not what their names promise: a download returned a web page, an archive was not
 unpacked, a gzip file was named .jsonl. Without this module, users would only be told that the JSON
-of the first line is invalid. All functions return a description for messages, which also says what
+of the first line is invalid. The functions return a description for messages, which also says what
 to do: "bzip2 data, which is not read: compress it with gzip or zstd".
 """
 
@@ -28,17 +28,17 @@ class ContentKind:
 
 
 def _kind(description: str, pattern: bytes) -> ContentKind:
-    """Return a kind from a regular expression for the first bytes."""
+    """Return a kind of content that starts with bytes which match a regular expression."""
     return ContentKind(re.compile(pattern, re.DOTALL), description)
 
 
 def _misnamed(what: str, ending: str, pattern: bytes) -> ContentKind:
-    """Return a kind that is read if the name of the file has the right ending."""
+    """Return a kind of content that would be read if the name of its file had another ending."""
     return _kind(f"{what}, whose name should end in {ending}", pattern)
 
 
 def _unread(what: str, remedy: str, pattern: bytes) -> ContentKind:
-    """Return a kind that is never read."""
+    """Return a kind of content that is not read, whatever the name of its file."""
     return _kind(f"{what}, which is not read: {remedy}", pattern)
 
 
@@ -121,77 +121,119 @@ _MAX_CONTROL_FRACTION = 0.1
 """Data with a larger fraction of control characters is not text in any encoding that is read."""
 
 
-def looks_like(head: bytes, expected: bytes) -> str | None:
-    """Describe a compressed file or table that cannot be read as what its name promises.
+def describe_mismatch(head: bytes, magic: bytes) -> str | None:
+    """Describe a file that does not start as compressed files or tables of its name do.
 
     Args:
         head: The first bytes of the file, as stored.
-        expected: What a file of the promised format starts with.
+        magic: The bytes with which every file of the format starts that the name promises.
 
     Returns:
-        The description, or None if the file starts as expected, or its content is unknown.
+        What the file contains, and what to do about it; None if the file starts with `magic`, or
+        if its content is not recognized.
     """
-    if head.startswith(expected):
+    if head.startswith(magic):
         return None
     description = _first_match((*_KINDS, _WEB_PAGE), head)
-    if description is None and head.strip() and not _CONTROL_CHARACTER.search(head):
-        description = "plain text, whose name should end in .jsonl if it is JSON lines"
-    return description
+    if description is not None:
+        return description
+
+    is_blank = not head.strip()
+    if is_blank or _CONTROL_CHARACTER.search(head):
+        return None
+    return "plain text, whose name should end in .jsonl if it is JSON lines"
 
 
-def no_lines(head: bytes, path: str) -> str | None:
-    """Describe a file that cannot be JSON lines, before any of its lines is read.
+def describe_unreadable_content(head: bytes, path: str) -> str | None:
+    """Describe a file that certainly contains no JSON lines, before its lines are read.
 
-    Only files named .json are refused because they are one JSON value. In other files each line is
-    judged alone.
+    A file that is one JSON value, such as an array over many lines, is only described if its name
+    ends in .json. In a file with another name, each line is read and rejected alone.
 
     Args:
         head: The first bytes of the file, decompressed.
-        path: Name of the file.
+        path: Path or name of the file.
 
     Returns:
-        The description, or None if the file may contain JSON lines.
+        What the file contains, and what to do about it; None if it may contain JSON lines.
     """
     description = _first_match(_KINDS, head)
-    if description is None and path.lower().endswith((".json", ".json.gz", ".json.zst")):
-        description = _first_match(_ONE_JSON_VALUE, head)
-    return description
+    if description is not None:
+        return description
+    if path.lower().endswith((".json", ".json.gz", ".json.zst")):
+        return _first_match(_ONE_JSON_VALUE, head)
+    return None
 
 
 def describe_content(head: bytes) -> str | None:
-    """Describe a file whose lines turned out not to be documents.
+    """Describe a file whose first lines are not documents, so that its user can see why.
 
-    Unlike `no_lines`, this function guesses, because the lines were already rejected.
+    The lines were already rejected, so a wrong description does little harm. Therefore this
+    function also guesses, where `describe_unreadable_content` has to be certain.
 
     Args:
         head: The first bytes of the file, decompressed.
 
     Returns:
-        The description, or None if it is not clear what the file contains.
+        What the file seems to contain, and what to do about it; None if there is no good guess.
     """
+    if not head:
+        return None
     description = _first_match((*_KINDS, _WEB_PAGE, _XML), head)
     if description is not None:
         return description
 
-    # One JSON value for the whole file; but lines of an array each may be followed by documents.
-    first_line, line_end, rest = head.partition(b"\n")
-    is_one_of_several = bool(line_end) and bool(rest.strip()) and _is_json(first_line)
-    if not is_one_of_several:
-        description = _first_match(_ONE_JSON_VALUE, head)
+    # The order matters: each guess is only right for files that none before it describes.
+    guesses = (
+        _describe_one_json_value,
+        _describe_unusual_line_ends,
+        _describe_no_json,
+        _describe_several_values,
+    )
+    for describe in guesses:
+        description = describe(head)
         if description is not None:
             return description
+    return None
 
-    # JSON with other separators than line feeds.
-    if not line_end and _CARRIAGE_RETURN_IN_TEXT.search(head):
+
+def _describe_one_json_value(head: bytes) -> str | None:
+    """Describe a file that seems to be one JSON value over many lines.
+
+    Returns:
+        The description; None if the file has another content.
+    """
+    # If the first line is complete JSON, and others follow, the file has one value a line. These
+    # may be arrays such as [{"text": …}], which look like the start of one large array.
+    first_line, _, other_lines = head.partition(b"\n")
+    if other_lines.strip() and _is_json(first_line):
+        return None
+    return _first_match(_ONE_JSON_VALUE, head)
+
+
+def _describe_unusual_line_ends(head: bytes) -> str | None:
+    """Describe a file whose records are not separated by line feeds.
+
+    Returns:
+        The description; None if the file has another content.
+    """
+    if b"\n" not in head and _CARRIAGE_RETURN_IN_TEXT.search(head):
         return (
             "text whose lines end with carriage returns alone: convert it, as `tr '\\r' '\\n'` does"
         )
     if _RECORD_SEPARATOR.match(head):
         return "a JSON text sequence, with record separators: remove them, as `tr -d '\\036'` does"
+    return None
 
-    # No JSON at all.
+
+def _describe_no_json(head: bytes) -> str | None:
+    """Describe a file without JSON, by how many of its bytes are text.
+
+    Returns:
+        The description; None if a line of the file starts as JSON does.
+    """
     if not head.strip(b"\0"):
-        return "nothing but zero bytes at its beginning: fetch or write it again" if head else None
+        return "nothing but zero bytes at its beginning: fetch or write it again"
     if len(_CONTROL_CHARACTER.findall(head)) > _MAX_CONTROL_FRACTION * len(head):
         return "binary data, not text"
     if not _JSON_START.search(head):
@@ -199,23 +241,19 @@ def describe_content(head: bytes) -> str | None:
             "plain text or a table such as CSV, not JSON lines: write each text as a JSON object "
             "on one line"
         )
-    return _describe_line(first_line)
+    return None
 
 
-def _is_json(line: bytes) -> bool:
-    """Return whether a line is a complete JSON value."""
+def _describe_several_values(head: bytes) -> str | None:
+    """Describe a file whose first line contains several JSON values.
+
+    Returns:
+        The description; None if the line contains at most one JSON value.
+    """
+    first_line = head.partition(b"\n")[0]
+    text = first_line.decode(errors="replace").lstrip("\ufeff \t")  # without a byte order mark
     try:
-        json.loads(line)
-    except (ValueError, RecursionError):
-        return False
-    return True
-
-
-def _describe_line(line: bytes) -> str | None:
-    """Describe a line in which something follows the first JSON value, or return None."""
-    text = line.decode(errors="replace").lstrip("\ufeff \t")
-    try:
-        _, stop = json.JSONDecoder().raw_decode(text)
+        _, stop = json.JSONDecoder().raw_decode(text)  # the end of the first value
     except (ValueError, RecursionError):
         return None
     rest = text[stop:].lstrip()
@@ -229,8 +267,25 @@ def _describe_line(line: bytes) -> str | None:
     return None
 
 
+def _is_json(line: bytes) -> bool:
+    """Return whether a line is a complete JSON value."""
+    try:
+        json.loads(line)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
 def _first_match(kinds: Iterable[ContentKind], head: bytes) -> str | None:
-    """Return the description of the first of some kinds that matches, or None."""
+    """Return the description of the first kind whose pattern the bytes match.
+
+    Args:
+        kinds: The kinds to try, in this order.
+        head: The first bytes of a file.
+
+    Returns:
+        The description; None if the bytes match no pattern.
+    """
     for kind in kinds:
         if kind.pattern.match(head):
             return kind.description

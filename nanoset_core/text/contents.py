@@ -34,15 +34,15 @@ class Contents:
 
     @cached_property
     def signature(self) -> str:
-        """A hash of the files that are read, without reading them.
+        """A hash of the names, sizes and times of the files that are read.
 
         It changes if a file is added, removed, renamed, written or replaced, or if its permissions
-        change.
+        change. No file has to be read for it.
         """
         rows = []
         for file in self.texts:
             # The change time notices more than the inode, which some file systems change at
-            # each mount.
+            # each mount. It is 0 if it is not known.
             version = file.changed_ns or file.inode
             rows.append(f"{file.path}\0{file.size}\0{file.mtime_ns}\0{version}\n")
         rows.sort()
@@ -59,9 +59,14 @@ class Contents:
         return sum(file.size for file in self.texts)
 
     def chosen(self, choice: FileChoice) -> Contents:
-        """Return the same contents without the files that a choice leaves out."""
+        """Return contents in which the files that a choice leaves out are not read.
+
+        Args:
+            choice: Patterns of the files to take and to leave out.
+        """
         if not choice.patterns:
             return self
+        # Patterns may also name files that would not be read anyway.
         paths = [*self.others, *(file.path for file in self.texts)]
         paths.sort(key=natural_key)
         taken = {path for path in paths if choice.takes(path)}
@@ -75,7 +80,9 @@ class Contents:
         )
 
     def notices(self, previous_sizes: Mapping[str, int] | None = None) -> list[Notice]:
-        """Return notices on what the owner of the folder should know.
+        """Return notices on files that the owner of the folder should know about.
+
+        Such files are not read, are empty, or have shrunk or disappeared since the previous build.
 
         Args:
             previous_sizes: Path → bytes of each file in the previous build; None if there was none.
@@ -83,10 +90,10 @@ class Contents:
         previous_sizes = previous_sizes or {}
         files = self.ordered
 
-        # Divide the files that are not read, judging by their names.
+        # Sort the files that are not read into groups, by their names.
         companions = []  # README.md, checksums, …
-        unfinished = []  # uploads
-        unread = []  # the rest, which may be text
+        unfinished = []  # files that are still being uploaded
+        unread = []  # all others, which may be text of an unknown format
         for path in self.others:
             if is_companion(path):
                 companions.append(path)
@@ -119,9 +126,13 @@ class Contents:
 
 
 def _unread_notices(paths: Sequence[str]) -> list[Notice]:
-    """Return one notice on files that may hold text but are not read, by their endings.
+    """Return one notice on files that may contain text but are not read because of their endings.
 
-    The most frequent ending is named first.
+    Args:
+        paths: The files. Their endings are listed in the notice, the most frequent one first.
+
+    Returns:
+        A list with the notice, or an empty list if there are no such files.
     """
     if not paths:
         return []
@@ -171,6 +182,9 @@ def contents_of(folder: RawFolder, within: RawFolder | None = None) -> Contents:
 
     texts = [file for file in files if is_text(file.path)]
     others = [file.path for file in files if not is_text(file.path)]
+
+    # Folders such as `a.jsonl/` are often an archive that was unpacked. They are only reported if
+    # no text is in them.
     misnamed = {path for path in folders if is_text(path)}
     misnamed -= folders_of(file.path for file in texts)
     return Contents(

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from nanoset_core.text.pieces import Piece
-from nanoset_core.text.rejects import Reject
+from nanoset_core.text.rejects import NO_OFFSET, Reject
 
 
 @dataclass(slots=True)
@@ -29,8 +29,8 @@ class DocumentBatch:
     ids: list[str | None] = field(default_factory=list)
     """Each document's own id, or None if it has none."""
     columns: list[list[Any]] = field(default_factory=list)
-    """For each of several parts of the documents, in order: an Arrow array for each key that is
-    kept; see values.py.
+    """The kept values, one entry for each group of documents that was read together, in order. An
+    entry has an Arrow array for each kept key; see values.py.
     """
     rejects: list[Reject] = field(default_factory=list)
     read_bytes: int = 0
@@ -73,11 +73,12 @@ class DocumentBatch:
         return len(self.texts) + len(self.rejects) - self.faults + self.purged
 
     def take(self, part: DocumentBatch, file: int) -> None:
-        """Append documents of one file of the range.
+        """Append another batch, whose documents are all from one file.
 
         Args:
-            part: The documents. Its stored bytes, padding and counted pieces are not taken.
-            file: Index of the file.
+            part: The other batch. Its stored bytes, padding and counted pieces are not taken: the
+                caller adds these for a whole piece of a file.
+            file: Index of the file in the files of the range.
         """
         self.texts += part.texts
         self.files += [file] * len(part.texts)
@@ -94,16 +95,18 @@ class DocumentBatch:
         self.escaped_values += part.escaped_values
 
     def leave_out(self, places: Collection[int]) -> None:
-        """Remove documents, such as those that a purge has erased.
+        """Remove documents that a purge has erased.
 
-        The batch must be of one part of one file.
+        All documents of the batch must be from one file, and be read in one step, so that there is
+        at most one entry in `columns`.
 
         Args:
             places: Byte offsets of the documents' lines, or in a table the numbers of their rows.
         """
         kept: list[int] = []  # indices of the documents that stay
         for index, (line, offset) in enumerate(zip(self.lines, self.offsets, strict=True)):
-            place = line if offset < 0 else offset
+            is_row_of_table = offset == NO_OFFSET
+            place = line if is_row_of_table else offset
             if place not in places:
                 kept.append(index)
         n_removed = len(self.texts) - len(kept)

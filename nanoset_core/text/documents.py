@@ -121,11 +121,12 @@ def _lines_of_piece(folder: RawFolder, piece: Piece, n_read: int) -> int:
     Args:
         folder: The corpus's folder.
         piece: The piece.
-        n_read: Lines that were read of the piece. If the piece turned out not to contain lines of
-            JSON, none was read; then its line feeds are counted.
+        n_read: How many lines of the piece were read.
     """
     if n_read > 0:
         return n_read
+    # The file was refused as a whole, because it is something else than lines of JSON. Later pieces
+    # of the file still need to know how many lines are before them, so count the line feeds.
     return sum(block.count(b"\n") for block in StoredPiece(folder, piece).blocks())
 
 
@@ -159,16 +160,15 @@ def _documents_of_lines(block: LineBlock, path: str, fields: Fields) -> Document
     """
     batch = DocumentBatch(read_bytes=block.end - block.begin)
     if block.long_bytes:
-        batch.rejects.append(
-            Reject(
-                path,
-                block.first_number,
-                block.begin,
-                "line_too_long",
-                f"{block.long_bytes:,} bytes",
-                excerpt(block.lines[0]),
-            )
+        reject = Reject(
+            path,
+            line=block.first_number,
+            offset=block.begin,
+            reason="line_too_long",
+            detail=f"{block.long_bytes:,} bytes",
+            excerpt=excerpt(block.lines[0]),
         )
+        batch.rejects.append(reject)
         return batch
 
     # Nearly all blocks contain nothing but documents, which are parsed together.
@@ -178,7 +178,7 @@ def _documents_of_lines(block: LineBlock, path: str, fields: Fields) -> Document
     else:
         lines = _add_all_lines(batch, block, parsed)
 
-    # Report ids that are too long and were left out.
+    # Count the ids that were dropped because they are too long.
     if None in batch.ids:
         n_unkept = 0
         for identity, line in zip(batch.ids, lines, strict=True):
@@ -202,7 +202,17 @@ def _add_all_lines(batch: DocumentBatch, block: LineBlock, parsed: ParsedLines) 
 def _add_line_by_line(
     batch: DocumentBatch, block: LineBlock, path: str, fields: Fields
 ) -> list[bytes]:
-    """Add each line of a block as a document or reject, and return the lines of the documents."""
+    """Parse each line of a block alone, and add it to a batch as a document or as a reject.
+
+    Args:
+        batch: An empty batch.
+        block: The lines.
+        path: Path of the file, relative to the corpus's folder.
+        fields: The keys of the texts, ids and kept values.
+
+    Returns:
+        The lines that are documents.
+    """
     document_lines: list[bytes] = []
     kept_by_document: list[list[Any]] = []
     places = zip(block.lines, block.offsets, strict=True)
@@ -210,9 +220,8 @@ def _add_line_by_line(
         try:
             document = parse_line(line, fields)
         except NotADocumentError as error:
-            batch.rejects.append(
-                Reject(path, number, offset, error.reason, error.detail, excerpt(line))
-            )
+            reject = Reject(path, number, offset, error.reason, error.detail, excerpt(line))
+            batch.rejects.append(reject)
             continue
         batch.texts.append(document.text)
         batch.ids.append(document.id)
@@ -221,6 +230,7 @@ def _add_line_by_line(
         document_lines.append(line)
         kept_by_document.append(document.kept)
 
+    # Turn one row of values per document into one column per key.
     if fields.kept and kept_by_document:
         kept_by_key = zip(*kept_by_document, strict=True)
         batch.columns = [[from_json(values) for values in kept_by_key]]

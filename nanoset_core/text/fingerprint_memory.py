@@ -67,6 +67,7 @@ class FingerprintMemory:
         self._path = path
         self._access = access if has_store else None
         self._is_cut_unread = folder is not None and is_cut_unread(folder)
+        # Only files that were written before this time are remembered; see `_RACY_NS`.
         if folder is not None and is_in_bucket(str(folder)):
             self._newest_ns = sys.maxsize  # ETags tell all versions apart, however recent
         else:
@@ -78,8 +79,8 @@ class FingerprintMemory:
                 data = read_regular(path)
         self._entries = _parse(data)
         self._is_sent = data is not None and data.endswith(_SENT)
-        self._noted_bytes = 0
-        self._unsaved_bytes = 0
+        self._noted_bytes = 0  # size of all files that were hashed by this process
+        self._unsaved_bytes = 0  # size of those that were hashed since the last `save`
 
     def recall(self, stat: FileStat) -> list[Piece] | None:
         """Return the pieces of a file, or None if its present version is not known."""
@@ -92,9 +93,16 @@ class FingerprintMemory:
         return pieces
 
     def mark(self, piece: Piece) -> int | None:
-        """Return the inode of a file that consists of one piece, or None if it is not known.
+        """Return the inode of a file that consists of one piece.
 
-        The inode of an object in a bucket is the mark of its ETag.
+        A later reader recognizes by it that the file is still the same. An object in a bucket has
+        no inode; instead, the number is derived from its ETag.
+
+        Args:
+            piece: The only piece of the file.
+
+        Returns:
+            The inode, or None if the memory does not know the file with this one piece.
         """
         row = _row(piece)
         for entries in (self._entries, self._stored_entries):
@@ -106,7 +114,15 @@ class FingerprintMemory:
         return None
 
     def note(self, stat: FileStat, pieces: list[Piece]) -> None:
-        """Remember the pieces of a file, unless it was written too recently to be trusted later."""
+        """Remember the pieces of a file that was just hashed, and save the memory now and then.
+
+        A file that was written in the last seconds is not remembered, because it could change again
+        without another modification time.
+
+        Args:
+            stat: The file, as it was listed.
+            pieces: Its pieces.
+        """
         if stat.mtime_ns < self._newest_ns:
             entry = {
                 "stat": [stat.size, stat.mtime_ns, stat.inode],
@@ -115,32 +131,42 @@ class FingerprintMemory:
             if stat.changed_ns < self._newest_ns:
                 entry["changed_ns"] = stat.changed_ns
             self._entries[stat.path] = entry
-            self._is_sent = False
+            self._is_sent = False  # the store lacks this entry
             self._noted_bytes += stat.size
             self._unsaved_bytes += stat.size
+
+        # If the process is killed, only the files since the last `save` have to be hashed again.
         if self._unsaved_bytes >= max(SAVE_BYTES, self._noted_bytes // _SAVED_SHARE):
             self.save(self._entries)
 
     def save(self, paths: Collection[str]) -> None:
-        """Save the entries of some files, locally and in the store, and drop all other entries."""
+        """Save the entries of some files, on the local disk and in the store.
+
+        Args:
+            paths: The files. Entries of all other files, which were deleted, are dropped.
+        """
         self._unsaved_bytes = 0
         if self._path is None:
             return
-        access = None if self._is_sent else self._access
+        access = None  # the store, if something has to be sent to it
+        if not self._is_sent:
+            access = self._access
+
+        # Another machine may have stored entries that this one does not have.
         entries = self._entries
-        if access is not None:  # another machine may have stored what this one does not know
+        if access is not None:
             entries = self._stored_entries | entries
         files = {path: entry for path, entry in entries.items() if path in paths}
         value = {"version": _VERSION, "piece_bytes": PIECE_BYTES, "files": files}
         data = json.dumps(value).encode()
 
-        # Send it to the store, unless the store has the same already.
+        # Write the file to the store, unless the store has the same already.
         if access is not None and files:
             if files != self._stored_entries:
                 access.store.put(access.name(self._path), data)
             self._is_sent = True
 
-        # Write it to the local disk, unless the file has the same already.
+        # Write it to the local disk, unless the same is there already.
         if self._is_sent:
             data += _SENT
         if not self._path.exists() or read_regular(self._path) != data:
@@ -154,11 +180,14 @@ class FingerprintMemory:
         return _parse(self._access.store.read(self._access.name(self._path)))
 
     def _pieces_in(self, entries: Mapping[str, Any], stat: FileStat) -> list[Piece] | None:
-        """Return the pieces that entries have of a file, or None if they lack its present version.
+        """Look up the pieces of the present version of a file.
 
         Args:
             entries: Path → entry; of the local file or of that in the store.
-            stat: The file.
+            stat: The file, as it was just listed.
+
+        Returns:
+            The pieces; None if there is no valid entry, or if it is one of an earlier version.
         """
         try:
             entry = entries[stat.path]
@@ -172,7 +201,9 @@ class FingerprintMemory:
         except (LookupError, TypeError, ValueError):  # damaged, or not written by this program
             return None
 
-        # A file that was one piece before `is_cut_unread` was set has to be cut now.
+        # The folder may be configured by now to cut large objects without reading them. One that
+        # was recorded before as one piece has to be cut, so its entry is of no use. Objects that
+        # were cut unread have ETags as digests, too, but their lines are not counted.
         is_counted = pieces[0].first_line > 0
         is_uncut = pieces[0].digest.startswith(ETAG) and is_counted
         if self._is_cut_unread and is_large(stat) and is_uncut:

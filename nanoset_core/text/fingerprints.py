@@ -70,20 +70,27 @@ def fingerprint(folder: RawFolder, stat: FileStat, progress: Advance | None = No
     Args:
         folder: The folder of the file.
         stat: The file, as it was listed.
-        progress: Called with the bytes that were hashed.
+        progress: Called with the number of bytes that were hashed.
+
+    Returns:
+        The pieces in order. An object in a bucket is only read if its content has to be hashed;
+        usually its ETag serves as the digest of all its pieces.
 
     Raises:
         SourceChangedError: The file is not as `stat` describes it, before or after it was read.
         MissingError: The file was deleted.
         InputError: The file cannot be read.
     """
+    # On a file system: read the file, and hash it.
     if not _is_by_etag(folder):
         return _hash_range(_ByteRange(folder, stat, 0, stat.size), progress).pieces
 
+    # In a bucket: a small object is one piece, whose first line has the number 1.
     digest = etag_digest(stat.inode)
     if not (folder.in_pieces and is_large(stat)):
         return [Piece(stat.path, 0, stat.size, 1, digest)]
 
+    # A large object is cut at line ends, which only takes small reads around the cuts.
     path = folder / stat.path
     with probe_raw(path) as probe:
         _check_unchanged(path, stat, probe.status)
@@ -104,17 +111,22 @@ def fingerprint_all(
     Args:
         folder: The folder of the files.
         stats: The files, as they were listed.
-        executor: Hashes the files if they are large together; its workers share large plain files.
-        progress: Called with the bytes that were hashed.
+        executor: Runs the hashing in worker processes if the files are large together. Several
+            workers share a large plain file. None hashes in this process.
+        progress: Called with the number of bytes that were hashed.
 
     Raises:
-        SourceChangedError, MissingError, InputError: As `fingerprint`.
+        SourceChangedError: A file changed since it was listed.
+        MissingError: A file was deleted.
+        InputError: A file cannot be read.
     """
+    # Objects that are cut without being read: the time goes into requests, so make many at once.
     if is_cut_unread(folder):
         pieces_by_file = in_parallel(lambda stat: fingerprint(folder, stat), stats)
         yield from zip(stats, pieces_by_file, strict=True)
         return
 
+    # Starting workers only pays off for much data.
     size = sum(stat.size for stat in stats)
     if executor is not None and not _is_by_etag(folder) and size >= SPREAD_BYTES:
         yield from _fingerprint_on_workers(folder, stats, executor, progress)

@@ -22,6 +22,8 @@ from nanoset_core.text.tables import read_table
 TARGETS = (".jsonl", ".jsonl.gz", ".jsonl.zst")
 """Endings that the name of a target may have."""
 _GZIP_LEVEL = 1
+_GZIP_WBITS = 31
+"""zlib's number for the gzip format with its largest window."""
 _ZSTD_LEVEL = 3
 _MAX_NAMES_SHOWN = 20
 
@@ -108,15 +110,23 @@ def import_once(
     columns: Sequence[str] | None = None,
     overwrite: bool = False,
 ) -> tuple[ImportFacts, bool]:
-    """Import tables unless the target was already made from them; see `import_parquet`.
+    """Write tables as JSON lines, unless the target was already made from the same tables.
+
+    Args:
+        sources: Files, and folders of .parquet and .arrow files; see `import_parquet`.
+        target: The file to write.
+        columns: Names of the columns to write; None for all.
+        overwrite: Whether a target that something else has written may be replaced.
 
     Returns:
         (facts of the import, whether the target was written now).
 
     Raises:
-        ConfigError: The target is a source, or something else that may not be replaced; also as
-            import_parquet.
-        MissingError, InputError, FormatError: As import_parquet.
+        ConfigError: The target is one of the sources, or may not be replaced, or its name has
+            another ending.
+        MissingError: A source does not exist.
+        InputError: A folder has no tables, or a column cannot be written.
+        FormatError: A table is damaged.
     """
 
     def make(path: Path) -> dict[str, int]:
@@ -134,7 +144,10 @@ def import_once(
 
 
 def _table_files(sources: Sequence[str | os.PathLike[str]]) -> list[Path]:
-    """Return the files to import: files that are named, and the tables in folders that are named.
+    """Return the files to import.
+
+    Args:
+        sources: Files, each of which is imported, and folders, of which all tables are.
 
     Raises:
         MissingError: A file or folder does not exist.
@@ -158,7 +171,12 @@ def _table_files(sources: Sequence[str | os.PathLike[str]]) -> list[Path]:
 
 
 def _tables_in(folder: Path) -> list[Path]:
-    """Return the tables in a folder, in natural order."""
+    """Return the tables in a folder, in natural order.
+
+    Raises:
+        MissingError: The folder does not exist.
+        InputError: The folder has no tables, or contains a folder that is named like one.
+    """
     contents = contents_of(folder)
     misnamed_folders = [path for path in contents.misnamed if is_table(path)]
     if misnamed_folders:
@@ -187,13 +205,24 @@ class _JsonLines(NamedTuple):
 
 
 def _json_lines(path: Path, columns: Sequence[str] | None) -> Iterator[_JsonLines]:
-    """Yield the rows of a table as JSON lines, in order, about a MiB of values at a time."""
+    """Yield the rows of a table as JSON lines, in order, about a MiB of values at a time.
+
+    Args:
+        path: The table.
+        columns: Names of the columns to write; None for all.
+
+    Raises:
+        InputError: A column is missing, or has values that JSON cannot hold.
+        FormatError: The table is damaged.
+    """
 
     def choose(schema: Any) -> Sequence[str] | None:
+        """Check and return the columns to read; called once with the schema of the table."""
         _check_columns(path, schema, columns)
         return columns
 
     def convert(rows: Any, first_row: int) -> _JsonLines:
+        """Return a record batch as JSON lines; called for each batch."""
         return _JsonLines(rows.num_rows, _objects(path, first_row, rows, columns))
 
     try:
@@ -218,7 +247,8 @@ def _check_columns(path: Path, schema: Any, columns: Sequence[str] | None) -> No
     Raises:
         InputError: A column is missing, or several columns have its name.
     """
-    for name in schema.names if columns is None else columns:
+    chosen_names = schema.names if columns is None else columns
+    for name in chosen_names:
         count = schema.names.count(name)
         if count == 1:
             continue
@@ -233,13 +263,24 @@ def _check_columns(path: Path, schema: Any, columns: Sequence[str] | None) -> No
 
 
 def _objects(path: Path, first_row: int, rows: Any, columns: Sequence[str] | None) -> bytes:
-    """Return the rows of a record batch as lines, each with one JSON object."""
+    """Return the rows of a record batch as lines, each with one JSON object.
+
+    Args:
+        path: The table, for messages.
+        first_row: 1-based number of the first row of the batch in the table.
+        rows: A pyarrow.RecordBatch.
+        columns: Names of the columns to write; None for all.
+
+    Raises:
+        InputError: A column has values that JSON cannot hold.
+    """
     import pyarrow as pa
 
     names = columns or rows.schema.names
-    if not names:
+    if not names:  # the table has no columns
         return b"{}\n" * int(rows.num_rows)
 
+    # Convert each column as a whole, which is faster than row by row.
     values_by_column: list[list[Any]] = []
     for name in names:
         column = rows.column(rows.schema.names.index(name))
@@ -282,13 +323,13 @@ class _NoCompressor:
 
 
 def _new_compressor(name: str) -> _Compressor:
-    """Return a compressor of the kind that the ending of a file's name promises."""
+    """Return a new compressor for a file, chosen by the ending of the file's name."""
     from isal import isal_zlib
     from zstandard import ZstdCompressor
 
     compressor: _Compressor
     if name.endswith(".gz"):
-        compressor = isal_zlib.compressobj(_GZIP_LEVEL, isal_zlib.DEFLATED, 31)
+        compressor = isal_zlib.compressobj(_GZIP_LEVEL, isal_zlib.DEFLATED, _GZIP_WBITS)
     elif name.endswith(".zst"):
         compressor = ZstdCompressor(level=_ZSTD_LEVEL, write_checksum=True).compressobj()
     else:

@@ -40,17 +40,17 @@ class QuietPeriod:
         return not is_settled(file.mtime_ns, self.now_ns, self.seconds)
 
     def overwritten(self, folder: RawFolder, files: Iterable[FileStat]) -> str | None:
-        """Return an unsettled file without the content that it had before, or None.
+        """Find an unsettled file whose earlier content was overwritten.
 
-        A file of lines to which lines were only appended still has its earlier content. To check
-        this, its first and its last piece are read.
+        A file may still be written while lines are only appended to it: then it has its earlier
+        content. To check this, the first and the last of its earlier pieces are read.
 
         Args:
             folder: The folder of the corpus.
             files: The files, as they were listed.
 
         Returns:
-            Path of the first such file.
+            Path of the first such file, or None if all have their earlier content.
         """
         for file in files:
             if file.path not in self.before or not self.is_unsettled(file):
@@ -61,14 +61,22 @@ class QuietPeriod:
 
 
 def _still_holds(folder: RawFolder, file: FileStat, pieces: Sequence[Piece]) -> bool:
-    """Return whether a file still holds its earlier pieces, judging by the first and the last."""
+    """Return whether a file still contains its earlier pieces, as far as two of them show.
+
+    Only the first and the last piece are read, since the file may be large.
+
+    Args:
+        folder: The folder of the corpus.
+        file: The file, as it was listed.
+        pieces: The pieces that it had in an earlier inventory.
+    """
     appended_bytes = file.size - pieces[-1].end
     if appended_bytes < 0:
         return False
     if appended_bytes > 0 and not is_cuttable(file.path):
         return False  # a compressed file or a table is one piece, which cannot grow
     try:
-        for piece in {pieces[0], pieces[-1]}:
+        for piece in {pieces[0], pieces[-1]}:  # a set: they may be the same piece
             StoredPiece(folder, piece).check()
     except NanosetError:
         return False
@@ -87,7 +95,9 @@ class _KnownFiles(NamedTuple):
 def known_inventory(
     contents: Contents, memory: FingerprintMemory, quiet: QuietPeriod | None = None
 ) -> Inventory | None:
-    """Return the inventory that `take_inventory` would take, without reading any file.
+    """Return the inventory of a corpus without reading its files, if all of them are known.
+
+    It is the inventory that `take_inventory` would return.
 
     Args:
         contents: The files of the corpus, as they were listed.
@@ -170,13 +180,22 @@ def take_inventory(
 def _known_files(
     files: Sequence[FileStat], memory: FingerprintMemory, quiet: QuietPeriod | None
 ) -> _KnownFiles:
-    """Return the files that need not be read: unsettled ones, and those that the memory knows."""
+    """Return the pieces of the files that do not have to be read.
+
+    These are files that the memory knows, and unsettled ones: as long as a file is being written,
+    the inventory contains the pieces that it had before.
+
+    Args:
+        files: The files, as they were listed.
+        memory: The pieces of earlier inventories.
+        quiet: Which files are unsettled; None if all files count as settled.
+    """
     pieces_by_path: dict[str, Sequence[Piece]] = {}
     unsettled = []
     for file in files:
         if quiet is not None and quiet.is_unsettled(file):
             unsettled.append(file.path)
-            pieces_by_path[file.path] = quiet.before.get(file.path, ())  # none of a new file
+            pieces_by_path[file.path] = quiet.before.get(file.path, ())  # () for a new file
             continue
         pieces = memory.recall(file)
         if pieces is not None:

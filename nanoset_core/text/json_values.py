@@ -49,6 +49,7 @@ def json_values(array: Any) -> list[Any]:
     if types.is_timestamp(kind):
         return _timestamp_values(array)
 
+    # Cast the remaining types to those that `_scalar_values` accepts.
     if types.is_fixed_size_binary(kind):
         array = array.cast(pa.binary())
     elif types.is_duration(kind):
@@ -61,7 +62,14 @@ def json_values(array: Any) -> list[Any]:
 
 
 def _scalar_values(array: Any) -> list[Any]:
-    """Return the values of an array whose type is not nested and has a counterpart in JSON."""
+    """Return the values of an Arrow array of one of the simple types that JSON has.
+
+    Args:
+        array: Bytes, strings, integers, floats, booleans or nulls.
+
+    Raises:
+        NotJsonError: The array has another type, or bytes are not UTF-8.
+    """
     import pyarrow.compute as pc
     from pyarrow import types
 
@@ -73,20 +81,30 @@ def _scalar_values(array: Any) -> list[Any]:
 
     kind = array.type
     if types.is_floating(kind):
+        # JSON has neither NaN nor infinities.
         array = pc.if_else(pc.is_finite(array), array, None)
-    elif not (
-        types.is_integer(kind)
-        or types.is_boolean(kind)
-        or types.is_null(kind)
-        or types.is_string(kind)
-    ):
-        raise NotJsonError(f"a column of {kind}")
+    else:
+        has_json_type = (
+            types.is_integer(kind)
+            or types.is_boolean(kind)
+            or types.is_null(kind)
+            or types.is_string(kind)
+        )
+        if not has_json_type:
+            raise NotJsonError(f"a column of {kind}")
     values: list[Any] = array.to_pylist()
     return values
 
 
 def _timestamp_values(array: Any) -> list[Any]:
-    """Return instants in ISO 8601, in UTC if the column has a time zone."""
+    """Return instants in ISO 8601, in UTC if the column has a time zone.
+
+    Args:
+        array: An Arrow array of timestamps.
+
+    Raises:
+        NotJsonError: The year of an instant is too far in the past or future for Arrow to write it.
+    """
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -98,7 +116,10 @@ def _timestamp_values(array: Any) -> list[Any]:
     suffix = "" if array.type.tz is None else "Z"
     values: list[Any] = []
     for text in texts.to_pylist():
-        values.append(None if text is None else text.replace(" ", "T") + suffix)
+        if text is None:
+            values.append(None)
+        else:
+            values.append(text.replace(" ", "T") + suffix)
     return values
 
 
@@ -116,7 +137,14 @@ def _struct_values(array: Any) -> list[Any]:
 
 
 def _list_values(array: Any) -> list[Any]:
-    """Return lists of all kinds as lists, and maps as lists of [key, value]."""
+    """Return the lists of an Arrow array as Python lists, and maps as lists of [key, value].
+
+    Args:
+        array: An Arrow array of lists, of any of Arrow's kinds of lists, or of maps.
+
+    Raises:
+        NotJsonError: JSON cannot hold the items.
+    """
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -134,7 +162,7 @@ def _list_values(array: Any) -> list[Any]:
     start = 0
     for length in pc.list_value_length(array).to_pylist():
         if length is None:
-            lists.append(None)
+            lists.append(None)  # `flatten` has left out the items of null lists
             continue
         lists.append(items[start : start + length])
         start += length

@@ -139,6 +139,10 @@ def keys_of(folder: RawFolder, contents: Contents) -> LineKeys:
     """Return the keys of the first lines or rows in a corpus's first files.
 
     Files that cannot be read are skipped: building the corpus reports them.
+
+    Args:
+        folder: The folder of the corpus.
+        contents: The files in the folder.
     """
     rows: list[dict[str, Any]] = []
     for file in contents.ordered[:_MAX_FILES]:
@@ -150,6 +154,7 @@ def keys_of(folder: RawFolder, contents: Contents) -> LineKeys:
         for key, value in _flattened(row):
             values_by_key.setdefault(key, []).append(value)
 
+    # Divide the keys by whether nearly all rows have a string there.
     texts = {}
     others = {}
     for key, values in values_by_key.items():
@@ -175,11 +180,20 @@ def _key_named(name: str, keys: Iterable[str]) -> str | None:
 
 
 def _rows(folder: RawFolder, file: FileStat) -> Iterator[dict[str, Any]]:
-    """Yield the lines or rows of a file that are objects."""
+    """Yield the lines or rows at the beginning of a file that are objects.
+
+    Args:
+        folder: The folder of the corpus.
+        file: The file.
+
+    Raises:
+        FaultError: The file cannot be read to its end.
+        NanosetError: The file cannot be opened or read.
+    """
     if is_table(file.path):
         batches = read_table(
             folder / file.path,
-            lambda schema: None,
+            lambda schema: None,  # read all columns
             lambda rows, first_number: rows.slice(0, _MAX_ROWS_PER_FILE),
         )
         for batch in batches:
@@ -195,9 +209,13 @@ def _rows(folder: RawFolder, file: FileStat) -> Iterator[dict[str, Any]]:
 
 
 def _rows_of_table(batch: Any) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a table, without columns that Python has no values for.
+    """Yield the rows of a record batch as dictionaries.
 
-    Dates far in the future are an example.
+    A column with a value that Python cannot represent, such as a date after the year 9999, is left
+    out.
+
+    Args:
+        batch: A pyarrow.RecordBatch.
     """
     import pyarrow as pa
 
@@ -212,12 +230,14 @@ def _rows_of_table(batch: Any) -> Iterator[dict[str, Any]]:
 def _flattened(
     row: Mapping[str, Any], prefix: str = "", depth: int = 1
 ) -> Iterator[tuple[str, Any]]:
-    """Yield the keys and values of a row, with the keys of objects joined by dots.
+    """Yield the keys and values of a row, with the keys of nested objects joined by dots.
+
+    {"a": 1, "b": {"c": 2}} gives ("a", 1) and ("b.c", 2). Nulls are left out.
 
     Args:
-        row: The row, or an object in it.
-        prefix: Keys that lead to the object, with a dot at the end; or empty.
-        depth: 1 for a row, 2 for an object in it, and so on.
+        row: The row, or an object in the row.
+        prefix: Dotted keys that lead to the object, with a dot at the end; empty for a row.
+        depth: 1 for a row, 2 for an object in the row, and so on.
     """
     for key, value in row.items():
         if isinstance(value, dict) and depth < _MAX_DEPTH:

@@ -12,8 +12,8 @@ from nanoset_core.storage.location import RawFolder
 from nanoset_core.text.content_kinds import (
     HEAD_BYTES,
     describe_content,
-    looks_like,
-    no_lines,
+    describe_mismatch,
+    describe_unreadable_content,
 )
 from nanoset_core.text.pieces import Piece
 from nanoset_core.text.raw_files import open_raw
@@ -43,14 +43,16 @@ class Codec:
     """The byte that may follow a member, any number of times; empty if none may."""
 
     def new_decoder(self) -> Any:
-        """Return a decoder for one member or frame.
+        """Return a decoder for one member of a file; zstd calls a member a frame.
 
-        It has a method decompress(bytes) -> bytes, and the attributes eof and unused_data.
+        Returns:
+            An object with a method decompress(bytes) -> bytes, and the attributes `eof`, whether
+            the member has ended, and `unused_data`, the bytes that follow the member.
         """
         if self.name == "gzip":
             from isal import isal_zlib
 
-            return isal_zlib.decompressobj(wbits=31)
+            return isal_zlib.decompressobj(wbits=31)  # 31 stands for the gzip format
         from zstandard import ZstdDecompressor
 
         # Archives made with `zstd --long=31` need a window of 2 GiB; others take what they need.
@@ -73,12 +75,17 @@ def codec_of(path: str) -> Codec | None:
 def decompress(stored: StoredPiece, codec: Codec) -> Iterator[bytes]:
     """Yield the text of a compressed piece in chunks.
 
-    As in gzip.open and zstd, several members may be concatenated. Zeros may follow the members of
-    gzip; `stored.padding` counts them.
+    A file may consist of several members, compressed texts that were concatenated. They are read as
+    one text, as gzip.open and the program zstd do. Zeros may follow the members of gzip;
+    `stored.padding` counts them.
+
+    Args:
+        stored: The piece of the file, which is read block by block.
+        codec: The compression.
 
     Raises:
         FaultError: The file ends within a member, or is damaged. The text of the `feed_bytes` in
-            which the decoder noticed it may be missing.
+            which the decoder noticed the damage may be missing.
         MemoryError: There is not enough memory for zstd's window.
     """
     from isal import isal_zlib
@@ -127,8 +134,14 @@ class _MembersDecoder:
         return self._decoder is not None
 
     def decode(self, data: bytes) -> Iterator[bytes]:
-        """Yield the text of the next bytes of the file, in chunks that are not empty."""
+        """Yield the text of the next bytes of the file, in chunks that are not empty.
+
+        Args:
+            data: The bytes that follow those of the previous call. They may end within a member, or
+                contain the ends of several.
+        """
         while data:
+            # Start the next member.
             if self._decoder is None:
                 data = self._without_padding(data)
                 if not data:
@@ -139,13 +152,16 @@ class _MembersDecoder:
             if chunk:
                 yield chunk
             if not self._decoder.eof:
-                return
+                return  # the rest of the member is in the next bytes
             data = self._decoder.unused_data
             self._decoder = None
 
     def _without_padding(self, data: bytes) -> bytes:
-        """Return bytes that follow a member without the padding at their beginning."""
-        if self._is_first_member:  # zeros before the first member are a fault, and no padding
+        """Return the bytes at the start of a member, without the padding in front of them.
+
+        The bytes of padding are added to the count in the stored piece.
+        """
+        if self._is_first_member:  # nothing may precede it: zeros there are a fault
             self._is_first_member = False
             return data
         member = data.lstrip(self._codec.padding)
@@ -168,10 +184,15 @@ def _text_chunks(stored: StoredPiece, codec: Codec | None) -> Iterator[bytes]:
 
 
 def describe_file(folder: RawFolder, path: str) -> str | None:
-    """Return what a file without documents is, and what to do about it, or None if that is unclear.
+    """Describe a file whose lines were all rejected, by reading its first bytes again.
 
-    This is for the message about a file of lines that are all rejected: its first bytes are read
-    again. A file that cannot be read is not described.
+    Args:
+        folder: The corpus's folder.
+        path: The file, relative to the folder.
+
+    Returns:
+        What the file seems to contain, and what to do about it; None if that is not clear, or if
+        the file cannot be read.
     """
     head = b""
     try:
@@ -224,13 +245,19 @@ def read_lines(stored: StoredPiece, max_line_bytes: int) -> Iterator[LineBlock]:
         stored: The piece.
         max_line_bytes: Longer lines are not held in memory, only counted and measured.
 
+    Yields:
+        Blocks of consecutive lines.
+
     Raises:
         FaultError: The file cannot be decompressed to its end, or it is not a file of lines.
-        MissingError, InputError, SourceChangedError: See StoredPiece.blocks.
+        MissingError: The file was deleted.
+        InputError: The file cannot be opened or read.
+        SourceChangedError: The file has changed since it was listed.
     """
     piece = stored.piece
     codec = codec_of(piece.path)
-    splitter = _LineSplitter(piece.first_line or 1, piece.begin, max_line_bytes)
+    first_line = piece.first_line or 1  # 0 if the lines of the file have not been counted
+    splitter = _LineSplitter(first_line, piece.begin, max_line_bytes)
     fault: FaultError | None = None
     is_first_chunk = True
     try:
@@ -246,6 +273,7 @@ def read_lines(stored: StoredPiece, max_line_bytes: int) -> Iterator[LineBlock]:
         if is_first_chunk and codec is not None:
             _add_description(fault, stored, codec)
 
+    # The last line, if it has no line end. A fault is raised only after everything that was read.
     if splitter.held_bytes > 0:
         yield splitter.release(n_line_ends=0)
     if fault is not None:
@@ -256,17 +284,23 @@ def _check_lines(chunk: bytes, path: str) -> None:
     """Check that a file may contain JSON lines, by its first chunk of text.
 
     Raises:
-        FaultError: The first bytes show that it is something else.
+        FaultError: The first bytes are those of another kind of file, such as a zip archive.
     """
-    content = no_lines(chunk[:HEAD_BYTES], path)
+    content = describe_unreadable_content(chunk[:HEAD_BYTES], path)
     if content is not None:
         raise FaultError(WRONG_FORMAT, f"the file is {content}", offset=0)
 
 
 def _add_description(fault: FaultError, stored: StoredPiece, codec: Codec) -> None:
-    """Add to the detail of a fault what the file is, if it is no file of its compression at all."""
+    """Add a description of the file to a fault, if the file is not compressed as its name says.
+
+    Args:
+        fault: The fault that was found in the first bytes of the file. Its detail is changed.
+        stored: The piece of the file that could not be read.
+        codec: The compression that the name of the file promises.
+    """
     with open_raw(stored.path) as file:
-        content = looks_like(file.read(HEAD_BYTES), codec.magic)
+        content = describe_mismatch(file.read(HEAD_BYTES), codec.magic)
     if content is not None:
         fault.detail = f"the file is {content}; {fault.detail}"
 
@@ -287,19 +321,22 @@ class _LineSplitter:
         self._max_line_bytes = max_line_bytes
 
     def feed(self, chunk: bytes) -> Iterator[LineBlock]:
-        """Yield the lines that end in a chunk."""
+        """Yield the lines that end in a chunk, and hold the beginning of the line after them.
+
+        Nearly always, all lines are yielded as one block. If one of them is too long, each line is
+        a separate block.
+        """
         first, *rest = chunk.split(b"\n")
-        self._hold(first)
-        if not rest:
+        self._hold(first)  # the end of the line that was held
+        if not rest:  # the chunk has no line end
             return
 
-        tail = rest.pop()  # has no line end yet
-        lines = rest  # after the line that `first` completes
+        lines = rest[:-1]  # complete lines after the one that was held
+        tail = rest[-1]  # the beginning of the next line, whose end is in a later chunk
         longest = max(map(len, lines), default=0)
         if max(longest, self.held_bytes) <= self._max_line_bytes:
-            yield self.release(len(lines) + 1, lines)
+            yield self.release(n_line_ends=len(lines) + 1, following=lines)
         else:
-            # A line that is too long is a block of its own, so yield each line on its own.
             yield self.release(n_line_ends=1)
             for line in lines:
                 self._hold(line)
@@ -307,10 +344,11 @@ class _LineSplitter:
         self._hold(tail)
 
     def _hold(self, part: bytes) -> None:
-        """Append bytes to the line that is held; of a line that is too long, keep an excerpt."""
+        """Append bytes to the line that is held."""
         self.held_bytes += len(part)
         self._held_parts.append(part)
         if self.held_bytes > self._max_line_bytes:
+            # The line will be rejected: its first bytes are enough for the message.
             beginnings = [held[:EXCERPT_BYTES] for held in self._held_parts]
             self._held_parts = [b"".join(beginnings)[:EXCERPT_BYTES]]
 
@@ -322,13 +360,16 @@ class _LineSplitter:
             following: Complete lines after the one that is held.
         """
         lines = [b"".join(self._held_parts), *following]
-        is_too_long = self.held_bytes > self._max_line_bytes
         begin = self._offset
         end = begin + self.held_bytes + sum(map(len, following)) + n_line_ends
+        long_bytes = 0
+        if self.held_bytes > self._max_line_bytes:
+            long_bytes = self.held_bytes
         block = LineBlock(
-            lines, self.line_number, begin, end, self.held_bytes if is_too_long else 0
+            lines, first_number=self.line_number, begin=begin, end=end, long_bytes=long_bytes
         )
 
+        # The next line starts after the block.
         self.line_number += len(lines)
         self.held_bytes = 0
         self._held_parts = []

@@ -70,11 +70,17 @@ def natural_key(path: str) -> tuple[object, ...]:
 
     Paths that differ only in leading zeros are ordered by the path itself, so that the order never
     depends on chance.
+
+    Returns:
+        (the names of folders and file, each divided into runs of digits and of other characters,
+        the path).
     """
     names = []
     for name in path.split("/"):
-        runs = []  # of digits, and of other characters
+        runs = []
         for run in _DIGITS.split(name):
+            # Keys of numbers start with 0 and those of texts with 1, so that the two are never
+            # compared with each other, and numbers come first.
             if run.isascii() and run.isdigit():
                 runs.append((0, int(run), ""))
             elif run:
@@ -111,13 +117,14 @@ def list_below(
 
     Args:
         folder: The folder.
-        within: See `walk`.
+        within: The folder that links may not lead out of; None permits all links.
 
     Returns:
         (the files, in the order in which they are found, the paths of the folders).
 
     Raises:
-        MissingError, InputError: See `walk`.
+        MissingError: A link leads nowhere.
+        InputError: A folder or link cannot be read or may not be followed; see `walk`.
     """
     files = []
     folders = set()
@@ -164,9 +171,9 @@ def check_no_loop(path: str, stat: os.stat_result, above: Sequence[os.stat_resul
     """Check that a link does not lead back to a folder that contains it.
 
     Args:
-        path: The folder that was reached, perhaps by a link; for messages.
+        path: Path of a folder, which may be a link; for messages.
         stat: The stat result of this folder.
-        above: Those of the folders that lead to it.
+        above: The stat results of all folders that contain it.
 
     Raises:
         InputError: The folder is one of those above it.
@@ -210,8 +217,9 @@ def _local_entries_below(
 
     Args:
         folder: The folder.
-        prefix: Its path below the folder that is listed, with a slash at the end; or empty.
-        above: The folder, and every folder that leads to it.
+        prefix: Path of the folder, relative to the outermost folder that is listed, with a slash at
+            the end; empty for the outermost folder.
+        above: Stat results of the folder and of every folder that contains it.
         allowed_targets: Folders that links may lead into; None if they may lead anywhere.
     """
     for entry in all_entries(folder):
@@ -253,10 +261,15 @@ def _stat(entry: os.DirEntry[str]) -> os.stat_result:
 
 
 def _check_link(entry: os.DirEntry[str], allowed_targets: tuple[str, ...]) -> None:
-    """Check that a link leads into one of some folders.
+    """Check that a link leads to a file or folder that may be read.
+
+    Args:
+        entry: The link.
+        allowed_targets: Real paths of the folders that the link may lead into, the raw folder
+            first.
 
     Raises:
-        InputError: The link leads elsewhere.
+        InputError: The target of the link is in none of these folders.
     """
     target = os.path.realpath(entry.path)
     for folder in allowed_targets:

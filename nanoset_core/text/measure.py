@@ -94,7 +94,9 @@ class _Sampler:
     def read(self, file: FileStat) -> None:
         """Read a file to its end, or until the sample is complete.
 
-        A file that cannot be read to its end counts with its whole size.
+        Args:
+            file: The file. If it cannot be read to its end, it still counts with its whole size, as
+                a file does that was read completely.
         """
         n_rows = 0
         read_bytes = 0
@@ -146,10 +148,11 @@ def _estimated_stored_bytes(
     if file.path.lower().endswith(PARQUET):
         import pyarrow.parquet as pq
 
-        # Columns that are not read may be most of the file, so bytes would mislead.
+        # The columns that are read may be a small part of the file, so compare rows, not bytes.
         all_rows = int(pq.read_metadata(str(folder / file.path)).num_rows)
         return file.size * n_rows / max(all_rows, 1)
-    if is_table(file.path) or is_cuttable(file.path):  # not compressed
+    is_compressed = not (is_table(file.path) or is_cuttable(file.path))
+    if not is_compressed:
         return read_bytes
 
     # Estimate how many compressed bytes were read by how well some of the text compresses.

@@ -81,12 +81,19 @@ def parquet_batches(
 def _requested_rows(
     group: _RowGroup, rows: Sequence[int], most_skipped_bytes: int | None
 ) -> Iterator[NumberedBatch]:
-    """Yield batches that contain the requested rows of a row group, or a TooFarError for a row.
+    """Yield the batches of a row group that contain the requested rows.
+
+    A row can only be read by decompressing all rows before it in the row group. Rows for which this
+    would be too much are not read.
 
     Args:
         group: The row group.
         rows: Numbers of the requested rows of the file, ascending.
-        most_skipped_bytes: See `parquet_batches`.
+        most_skipped_bytes: How many bytes of the row group may be decompressed to get to a
+            requested row; None for any number.
+
+    Yields:
+        Batches up to the last row that is near enough, then a TooFarError for each row that is not.
     """
     requested = rows_between(rows, group.first_row, group.stop_row)
 
@@ -96,10 +103,12 @@ def _requested_rows(
     else:
         last_row = group.first_row + most_skipped_bytes / max(group.row_bytes, 1)
     n_near = bisect_right(requested, last_row)
+    near_rows = requested[:n_near]
+    far_rows = requested[n_near:]
 
-    if n_near > 0:
-        yield from group.batches(requested[n_near - 1] + 1)
-    for row in requested[n_near:]:
+    if near_rows:
+        yield from group.batches(stop_row=near_rows[-1] + 1)
+    for row in far_rows:
         skipped_bytes = int((row - group.first_row) * group.row_bytes)
         yield NumberedBatch(row, TooFarError(f"{skipped_bytes:,} bytes into a row group"))
 
@@ -133,7 +142,14 @@ class _RowGroup:
         return float(self.metadata.total_byte_size / max(self.metadata.num_rows, 1))
 
     def batches(self, stop_row: int) -> Iterator[NumberedBatch]:
-        """Yield the rows before `stop_row`, which may be before the end of the row group."""
+        """Yield the rows of the group up to a row, in batches of about SLICE_BYTES.
+
+        Args:
+            stop_row: The row after the last one to read. It may be in the middle of the group.
+
+        Raises:
+            TableDamageError: The row group has fewer rows than its metadata says.
+        """
         batches = self.table.iter_batches(
             self._batch_rows(),
             row_groups=[self.number],
@@ -145,7 +161,7 @@ class _RowGroup:
             yield NumberedBatch(row, batch.slice(0, stop_row - row))
             row += batch.num_rows
             if stop_row <= row < self.stop_row:
-                return
+                return  # the rest of the row group is not read
 
         if row != self.stop_row:
             n_read = row - self.first_row
@@ -157,7 +173,9 @@ class _RowGroup:
     def _batch_rows(self) -> int:
         """Choose how many rows to read at once, so that a batch has about SLICE_BYTES.
 
-        Fewer are read if each of them may repeat a long value of a dictionary.
+        A dictionary stores a value once for many rows, but a batch stores it for each row. So fewer
+        rows are read at once if a dictionary may contain long values: even if all rows of the batch
+        have the longest one, they must fit into REPEATED_BYTES.
         """
         # pyarrow aborts the process when it returns damaged metadata of a column, unless reading
         # the column has raised an exception before: so read a row.
@@ -166,6 +184,7 @@ class _RowGroup:
         )
         next(first_batches, None)
 
+        # Metadata of the chosen columns' chunks in this row group.
         metadata = self.metadata
         schema = self.table.schema
         paths = [schema.column(index).path for index in range(len(schema))]

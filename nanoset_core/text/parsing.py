@@ -91,12 +91,13 @@ def find(
     """
     if fields_of is None:
         fields_of = _json_fields
-    names: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()  # of the objects around `value`
     while True:
         fields = fields_of(value, ".".join(names))
         if key in fields:
             return fields[key], (*names, key)
 
+        # Go into the object that the first part of the key names.
         outer, dot, inner = key.partition(".")
         if not dot or outer not in fields:
             detail = f"no {outer!r} among {sorted(fields)[:_MAX_KEYS_SHOWN]}"
@@ -125,8 +126,10 @@ def _json_fields(value: Any, name: str) -> dict[str, Any]:
         raise NotADocumentError(
             "array_of_objects", f"a JSON array of {len(value):,} objects, not one object a line"
         )
-    kind = f"a JSON {_json_type(value)}"
-    raise NotADocumentError("not_an_object", f"{name!r} is {kind}" if name else kind)
+    detail = f"a JSON {_json_type(value)}"
+    if name:
+        detail = f"{name!r} is {detail}"
+    raise NotADocumentError("not_an_object", detail)
 
 
 def value_at(value: Any, key: str) -> Any:
@@ -138,7 +141,13 @@ def value_at(value: Any, key: str) -> Any:
 
 
 def parse_lines(lines: list[bytes], fields: Fields) -> ParsedLines | None:
-    """Parse lines that are all ordinary documents.
+    """Parse many lines at once, which only works if all are ordinary documents.
+
+    An ordinary document is an object that orjson can parse, with a string at the key of each text.
+
+    Args:
+        lines: The lines, without their line ends.
+        fields: The keys of the texts, ids and kept values.
 
     Returns:
         The documents; or None if at least one line is not an ordinary document, so that each line
@@ -151,7 +160,7 @@ def parse_lines(lines: list[bytes], fields: Fields) -> ParsedLines | None:
         if "." in fields.id:
             values_of_id = [value_at(value, fields.id) for value in objects]
         else:
-            # A TypeError if a value is not an object.
+            # Much faster than `value_at`. It raises a TypeError if a value is not an object.
             values_of_id = [dict.get(value, fields.id) for value in objects]
     except (orjson.JSONDecodeError, KeyError, TypeError, NotADocumentError):
         return None
@@ -185,10 +194,14 @@ def _required_values(objects: list[Any], key: str) -> list[Any]:
 
 
 def parse_line(line: bytes, fields: Fields) -> ParsedLine:
-    """Parse one line.
+    """Parse one line, which may be an unusual document or not a document at all.
 
     Everything that Python's json accepts is accepted: NaN, huge numbers, an object that has a key
     twice (the last one counts), and a byte order mark before the object.
+
+    Args:
+        line: The line, without its line end.
+        fields: The keys of the texts, ids and kept values.
 
     Raises:
         NotADocumentError: The line is not a document.
@@ -196,7 +209,8 @@ def parse_line(line: bytes, fields: Fields) -> ParsedLine:
     value = _parse(line)
     texts = [_text_at(value, key) for key in fields.texts]
     kept = [value_at(value, key) for key in fields.kept]
-    return ParsedLine(texts[0], id_text(value_at(value, fields.id), line, fields.id), kept)
+    identity = id_text(value_at(value, fields.id), line, fields.id)
+    return ParsedLine(texts[0], identity, kept)
 
 
 def has_long_id(line: bytes, key: str) -> bool:
@@ -245,7 +259,9 @@ def _parse(line: bytes) -> Any:
 
     if not line.strip():
         raise NotADocumentError("blank_line", "nothing but white space")
-    # orjson refuses NaN and half of a surrogate pair, which Python's json accepts.
+
+    # Try again: orjson refuses a byte order mark, NaN, and half of a surrogate pair, which Python's
+    # json accepts.
     line = line.removeprefix(BOM_UTF8)
     try:
         return json.loads(line.decode("utf-8"))
@@ -271,17 +287,18 @@ def id_text(identity: Any, line: bytes = b"", key: str = "") -> str | None:
 
     Args:
         identity: A JSON value, or None for no id.
-        line: The line that the id is from. Large numbers are read again from it, because orjson
-            reads them as floats, without all their digits.
+        line: The line that contains the id; empty if the id is from a table.
         key: Key of the id in the line.
 
     Returns:
-        The text, or None if there is no id, or it is too long.
+        The text, or None if there is no id, if it is too long, or if it cannot be written.
     """
     if identity is None:
         return None
     try:
         if line and type(identity) is float:
+            # orjson reads a very large integer as a float, which lacks some of its digits. Python's
+            # json keeps them.
             identity = value_at(json.loads(line), key)
         if type(identity) is str:
             text = identity.encode("utf-8", "backslashreplace").decode()

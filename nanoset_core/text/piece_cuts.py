@@ -17,10 +17,10 @@ _MAX_WINDOW_BYTES = 8 << 20
 
 
 def chained_cuts(probe: Probe, size: int, piece_bytes: int) -> Iterator[int]:
-    """Yield where the pieces of a file end, except the last one.
+    """Yield the positions at which a file is cut into pieces, finding each from the one before.
 
-    A piece ends as soon as it has `piece_bytes` bytes or more and its last line is complete. So
-    each cut depends on the one before.
+    A piece ends as soon as it has `piece_bytes` bytes or more and its last line is complete. No cut
+    is yielded for the last piece, which ends with the file.
 
     Args:
         probe: Reads the file.
@@ -30,8 +30,9 @@ def chained_cuts(probe: Probe, size: int, piece_bytes: int) -> Iterator[int]:
     Yields:
         Byte after the last one of each piece.
     """
-    start = 0
+    start = 0  # of the current piece
     while size - start > piece_bytes:
+        # The earliest line feed that may end the piece is its byte number `piece_bytes`.
         cut = line_end(probe, start + piece_bytes - 1, size)
         if cut is None or cut == size:
             return
@@ -40,11 +41,11 @@ def chained_cuts(probe: Probe, size: int, piece_bytes: int) -> Iterator[int]:
 
 
 def separate_cuts(probe: Probe, size: int, piece_bytes: int) -> list[int]:
-    """Return where the pieces of a file end, except the last one, looking for all cuts at once.
+    """Return the positions at which a file is cut into pieces, finding each without the others.
 
     For each multiple m of `piece_bytes`, the file is cut at the first line end in
-    [m, m + piece_bytes). If one long line covers this range, there is no cut in it. So no cut
-    depends on another one.
+    [m, m + piece_bytes). If one long line covers this range, there is no cut in the range. Since no
+    cut depends on another one, they are all looked for at the same time.
 
     For example, a file of 45 bytes has lines that end before bytes 4, 13, 38, 41 and 45. With
     `piece_bytes` 10, its cuts are 13, 38 and 41: no line ends in [20, 30).
@@ -52,14 +53,15 @@ def separate_cuts(probe: Probe, size: int, piece_bytes: int) -> list[int]:
     Args:
         probe: Reads the file.
         size: Bytes of the file.
-        piece_bytes: Distance of two positions from which a cut is looked for; about the size of a
-            piece, if lines are much shorter.
+        piece_bytes: Distance between the positions m. If lines are much shorter, all pieces except
+            the last one have about this size.
 
     Returns:
         Byte after the last one of each piece, ascending.
     """
 
     def find_cut(start: int) -> int | None:
+        """Return the cut for a line feed at byte `start` or later, or None."""
         # The last byte of the file is left out: a cut after it would leave an empty piece.
         stop = min(start + piece_bytes, size - 1)
         return line_end(probe, start, stop)
@@ -71,7 +73,18 @@ def separate_cuts(probe: Probe, size: int, piece_bytes: int) -> list[int]:
 
 
 def line_end(probe: Probe, start: int, stop: int) -> int | None:
-    """Return the position after the first line feed in bytes [start, stop), or None."""
+    """Return the position after the first line feed in a range of a file.
+
+    Args:
+        probe: Reads the file.
+        start: First byte of the range.
+        stop: Byte after the range.
+
+    Returns:
+        The position, or None if the range has no line feed.
+    """
+    # Usually a line end is near, so that a small read is enough. In a long line, read more and more
+    # at once, so that there are few requests.
     window_bytes = WINDOW_BYTES
     while start < stop:
         window = probe.read(start, min(start + window_bytes, stop))

@@ -176,9 +176,14 @@ def cut_ranges(inventory: Inventory, target_bytes: int) -> list[SourceRange]:
     file that is added, removed or grown changes its range and seldom a neighbour, and the
     shards of all other ranges can be reused. A range ends in any case once it has four times the
     target size.
+
+    Args:
+        inventory: The pieces of the corpus, in order.
+        target_bytes: The average size of a range, about.
     """
 
     def is_last(piece: Piece, range_bytes: int) -> bool:
+        """Return whether a range of `range_bytes` ends after this piece."""
         return ends_range(piece, target_bytes) or range_bytes >= _MAX_TARGETS * target_bytes
 
     return list(_grouped(inventory.pieces, is_last))

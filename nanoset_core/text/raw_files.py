@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from nanoset_core.errors import InputError, MissingError, NanosetError, SourceChangedError
-from nanoset_core.storage.location import ObjectStat, RawFolder, stat_of_object
+from nanoset_core.storage.location import ObjectStat, RawFolder, RemoteFolder, stat_of_object
 from nanoset_core.storage.reading import ObjectFile
 from nanoset_core.storage.regular_files import open_regular
 
@@ -80,41 +80,72 @@ class Probe:
 
 @contextmanager
 def probe_raw(path: RawFolder) -> Iterator[Probe]:
-    """Open a file of an inventory for small reads.
+    """Open a file of a corpus for small reads in several places.
 
-    Of an object in a bucket, only these reads are downloaded.
+    Of an object in a bucket, only the bytes of these reads are downloaded.
+
+    Args:
+        path: The file.
+
+    Yields:
+        The file's size and times, and a function that reads a range of its bytes.
 
     Raises:
-        MissingError, InputError, FormatError: As `open_raw`.
+        MissingError: The file does not exist.
+        InputError: The file cannot be opened, or reading it fails within the block.
+        FormatError: The path is that of a pipe or a device.
         SourceChangedError: The object is replaced within the block.
     """
     with _explained_errors(path):
         if isinstance(path, Path):
             with open_regular(path) as file:
-                descriptor = file.fileno()
+                yield _probe_file(file)
+        else:
+            yield _probe_object(path)
 
-                def read_file(start: int, stop: int) -> bytes:
-                    return os.pread(descriptor, stop - start, start)
 
-                yield Probe(os.fstat(descriptor), read_file)
-            return
+def _probe_file(file: BinaryIO) -> Probe:
+    """Return a probe of an open file on a file system."""
+    descriptor = file.fileno()
 
-        store = path.store
-        facts = store.stat(path.path)
-        if facts is None:
-            raise FileNotFoundError(str(path))
-        name = facts.name
-        mark = facts.mark
+    def read(start: int, stop: int) -> bytes:
+        """Return bytes [start, stop); unlike `file.read`, threads may call it at the same time."""
+        return os.pread(descriptor, stop - start, start)
 
-        def read_object(start: int, stop: int) -> bytes:
-            return store.read_range(name, start, stop, mark)
+    return Probe(os.fstat(descriptor), read)
 
-        yield Probe(stat_of_object(facts), read_object)
+
+def _probe_object(path: RemoteFolder) -> Probe:
+    """Return a probe of an object in a bucket.
+
+    Raises:
+        FileNotFoundError: The object does not exist.
+    """
+    store = path.store
+    facts = store.stat(path.path)
+    if facts is None:
+        raise FileNotFoundError(str(path))
+    name = facts.name
+    mark = facts.mark  # of this version of the object
+
+    def read(start: int, stop: int) -> bytes:
+        """Return bytes [start, stop), or fail if the object has been replaced."""
+        return store.read_range(name, start, stop, mark)
+
+    return Probe(stat_of_object(facts), read)
 
 
 @contextmanager
 def _explained_errors(path: RawFolder) -> Iterator[None]:
-    """Turn errors of the system within the block into errors that say what to do."""
+    """Turn errors of the system within the block into errors that say what to do.
+
+    Args:
+        path: The file that is read in the block, for the messages.
+
+    Raises:
+        MissingError: The file does not exist.
+        InputError: The file cannot be read, or there is not enough memory for it.
+    """
     try:
         yield
     except NanosetError:
@@ -152,6 +183,10 @@ def too_large(path: RawFolder | str, found: str | None = None) -> InputError:
     """Return the error for a file that needs too much memory.
 
     The file has no fault: a machine with more memory may read it.
+
+    Args:
+        path: The file.
+        found: How much memory was needed, or what failed, if that is known.
     """
     return InputError(
         "a file of the corpus needs more memory than is available",

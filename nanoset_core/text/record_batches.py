@@ -46,10 +46,10 @@ def rows_between(rows: Sequence[int] | None, start: int, stop: int) -> Sequence[
 
 
 def column_indices(paths: Sequence[str], columns: Sequence[str] | None) -> list[int]:
-    """Return the indices of the columns that have to be read for the chosen ones.
+    """Return the indices of the columns of a file that have to be read.
 
     These are the chosen columns, the columns inside a chosen struct, and the structs around a
-    chosen field.
+    chosen field. If `a.b` is chosen, they are `a`, `a.b` and `a.b.c`, but not `a.d`.
 
     Args:
         paths: Dotted name of each column of the file.
@@ -59,10 +59,14 @@ def column_indices(paths: Sequence[str], columns: Sequence[str] | None) -> list[
         return list(range(len(paths)))
 
     # With a dot at the end, `a.b.` starts with `a.`, but `ab.` does not.
-    prefixes = [f"{name}." for name in columns]
+    chosen_paths = [f"{name}." for name in columns]
     indices: list[int] = []
     for index, name in enumerate(paths):
         path = f"{name}."
-        if any(path.startswith(prefix) or prefix.startswith(path) for prefix in prefixes):
-            indices.append(index)
+        for chosen_path in chosen_paths:
+            is_inside = path.startswith(chosen_path)
+            is_around = chosen_path.startswith(path)
+            if is_inside or is_around:
+                indices.append(index)
+                break
     return indices

@@ -91,8 +91,9 @@ class FaultError(Exception):
         Args:
             reason: One of FAULTS, or a word that starts with one, such as corrupt_gzip.
             detail: What the decoder reported, and where in the stored file.
-            line: As in Reject.
-            offset: As in Reject.
+            line: 1-based number of the line or row in which the fault is; 0 if it is not known yet.
+            offset: Offset of the first byte that is lost in the decompressed file; NO_OFFSET in a
+                table.
         """
         super().__init__(reason, detail)
         self.reason = reason

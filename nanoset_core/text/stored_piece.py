@@ -62,8 +62,11 @@ class StoredPiece:
         """Yield the bytes that were not read yet, up to 1 MiB at a time.
 
         Raises:
-            SourceChangedError: The file ends too early, or it is another object than the piece's.
-            MissingError, InputError, FormatError: As `open_raw`.
+            SourceChangedError: The file is shorter than the end of the piece, or the object has
+                another ETag than the piece.
+            MissingError: The file was deleted.
+            InputError: The file cannot be opened or read.
+            FormatError: The path is that of a pipe or a device.
         """
         with open_raw(self.path, begin=self.position, end=self.piece.end) as file:
             status = status_of(file)
@@ -76,11 +79,15 @@ class StoredPiece:
         self._check_size(self.position)  # the file may have shrunk meanwhile
 
     def check(self) -> None:
-        """Read what was not read yet, and check the digest of the piece.
+        """Check that the bytes of the piece are those that the inventory recorded.
+
+        Bytes that were not read yet are read for this, unless the ETag of the object is enough.
 
         Raises:
             SourceChangedError: The bytes are not those of the inventory.
-            MissingError, InputError, FormatError: As `open_raw`.
+            MissingError: The file was deleted.
+            InputError: The file cannot be opened or read.
+            FormatError: The path is that of a pipe or a device.
         """
         if self._is_known_by_etag():
             return
@@ -99,10 +106,13 @@ class StoredPiece:
             )
 
     def _is_known_by_etag(self) -> bool:
-        """Return whether the object's ETag is enough to know that its bytes are the piece's.
+        """Return whether the ETag of the object shows that the bytes of the piece are unchanged.
+
+        This is only possible in a bucket, and if the ETag was recorded when the piece was hashed:
+        as the digest of the piece, as its mark, or as both.
 
         Raises:
-            SourceChangedError: The piece is known by its ETag, and the object has another one.
+            SourceChangedError: The digest of the piece is an ETag, and the object has another one.
         """
         has_etag = self.piece.digest.startswith(ETAG)
         if not has_etag and self._mark is None:
@@ -110,8 +120,9 @@ class StoredPiece:
         with open_raw(self.path) as file:
             mark = status_of(file).st_ino
         self._check_etag(mark)
-        # Without such a mark, the ETag in the digest has to be enough.
-        return self._mark is None or self._mark == mark
+        if self._mark is None:
+            return True  # the ETag in the digest is the same
+        return self._mark == mark
 
     def _check_size(self, size: int) -> None:
         """Check that a file of this size has all bytes of the piece.

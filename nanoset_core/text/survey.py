@@ -43,13 +43,18 @@ class RawText:
 
 
 def list_corpora(raw: RawFolder, *, names_only: bool = False) -> RawText:
-    """Scan every corpus below the raw folder. A fault in one of them does not hide the others.
+    """List the corpora in the raw folder, each with its files.
+
+    An error in one corpus is recorded, so that it does not hide the others.
 
     Args:
         raw: The raw folder.
-        names_only: Look no further than the first file of each corpus that would be read, and do
-            not list files. A folder that cannot be listed then counts as a corpus; taking its
-            inventory reports the error.
+        names_only: Whether only the names of the corpora are needed. Then a folder is searched only
+            until a file is found that would be read, and the contents list no files. A folder that
+            cannot be listed counts as a corpus; taking its inventory reports the error.
+
+    Returns:
+        The corpora, the errors, and the entries of the raw folder that are no corpora.
 
     Raises:
         MissingError: The folder does not exist.
@@ -65,15 +70,20 @@ def list_corpora(raw: RawFolder, *, names_only: bool = False) -> RawText:
                 _check_not_text(raw, entry)
                 if not is_companion(name):  # a README.md is normal here
                     aside[name] = "a file in no corpus, which is not read"
-            elif names_only and _may_hold_text(entry):
-                corpora[check_corpus_name(name, entry)] = Contents(corpus=name)
+                continue
+
+            if names_only and _may_hold_text(entry):
+                check_corpus_name(name, entry)
+                corpora[name] = Contents(corpus=name)
+                continue
+
+            # List the folder. With `names_only`, it has no text, and its files show why.
+            contents = contents_of(entry, raw)
+            if contents.texts:
+                check_corpus_name(name, entry)
+                corpora[name] = replace(contents, corpus=name)
             else:
-                # With `names_only`, the folder holds no text: list it, to say why it is no corpus.
-                contents = contents_of(entry, raw)
-                if contents.texts:
-                    corpora[check_corpus_name(name, entry)] = replace(contents, corpus=name)
-                else:
-                    aside[name] = _why_aside(contents)
+                aside[name] = _why_aside(contents)
         except NanosetError as error:
             faults[name] = error
     return RawText(corpora, faults, aside)
@@ -82,13 +92,15 @@ def list_corpora(raw: RawFolder, *, names_only: bool = False) -> RawText:
 def is_quiescent(
     contents: Contents, previous_signature: str | None, *, now_ns: int, settle_seconds: float
 ) -> bool:
-    """Return whether nothing writes to a corpus any more, as far as that can be seen from outside.
+    """Return whether an upload to a corpus seems to be finished.
+
+    That is so if two scans saw the same files, and if the newest one was not written lately.
 
     Args:
-        contents: The files of the corpus, as a scan at `now_ns` found them.
-        previous_signature: Signature of the contents at the scan before, or None if there was none.
-            It must be the same.
-        now_ns: Nanoseconds since 1970.
+        contents: The files of the corpus, as they were listed now.
+        previous_signature: Signature of the contents at the previous scan; None if this is the
+            first scan.
+        now_ns: The present time, nanoseconds since 1970.
         settle_seconds: How long the newest file must not have been written.
     """
     if contents.signature != previous_signature:
@@ -115,9 +127,11 @@ def no_text(folder: RawFolder, contents: Contents, what: str = "the corpus is em
 
     Args:
         folder: The folder.
-        contents: What is in it.
-        what: What is wrong, unless the corpus's `files` and `exclude` leave out all its files.
+        contents: The contents of the folder.
+        what: First words of the message. They are not used if the folder has text, but the
+            corpus's `files` and `exclude` leave it out.
     """
+    # There is text, but the settings of the corpus leave it out.
     if contents.left_out:
         n_left_out = format_count(len(contents.left_out), "file")
         remedy = "correct corpora.<name>.files or exclude in nanoset.yaml"
@@ -131,6 +145,7 @@ def no_text(folder: RawFolder, contents: Contents, what: str = "the corpus is em
             remedy=remedy,
         )
 
+    # There is no text.
     found = "no files"
     if contents.others:
         n_others = format_count(len(contents.others), "other file")
@@ -196,8 +211,12 @@ def _entries(raw: RawFolder) -> tuple[list[RawFolder], dict[str, NanosetError]]:
 def _check_not_text(raw: RawFolder, file: RawFolder) -> None:
     """Check that a file in the raw folder, outside of all corpora, does not look like text.
 
+    Args:
+        raw: The raw folder.
+        file: A file directly in the raw folder.
+
     Raises:
-        InputError: It looks like text.
+        InputError: The name of the file is that of a file of text.
     """
     if is_text(file.name) and file.name.endswith(_TEXT_ENDINGS) and file.is_file():
         corpus = file.name.partition(".")[0]

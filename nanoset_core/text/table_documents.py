@@ -34,11 +34,14 @@ def read_table_documents(
         stored: The file.
         fields: The columns of texts, ids and kept values.
         max_text_bytes: Rows with longer texts are rejected.
-        verify: Check that the file has the size that the inventory says.
+        verify: Whether to check that the file has the size that the inventory says.
 
     Raises:
         FaultError: The file cannot be read to its end.
-        MissingError, InputError, SourceChangedError: See `read_table`.
+        SourceChangedError: The file has another size than in the inventory.
+        MissingError: The file was deleted.
+        InputError: The file cannot be opened or read, or a kept column has values that JSON cannot
+            hold.
     """
     reader = RowReader(stored.piece.path, fields, max_text_bytes)
     expected_bytes = stored.piece.size if verify else None
@@ -67,9 +70,17 @@ class RowReader:
         self._error: NotADocumentError | None = None
 
     def choose(self, schema: Any) -> list[str]:
-        """Find the fields in the schema of the file, and return the columns to read.
+        """Find the columns of texts, ids and kept values, and return their names.
 
-        No columns are read if no row can be a document; then the rows are only counted.
+        Args:
+            schema: Arrow schema of the file.
+
+        Returns:
+            Dotted name of each column to read, once. If the file lacks a column of texts, no row is
+            a document, so no column is read and the rows are only counted.
+
+        Raises:
+            FaultError: Several columns have one of the names.
         """
         try:
             self._text_names = [locate(schema, key, is_text=True) for key in self._fields.texts]
@@ -79,6 +90,7 @@ class RowReader:
         self._id_names = _locate_optional(schema, self._fields.id)
         self._kept_names = [_locate_optional(schema, key) for key in self._fields.kept]
 
+        # Two fields may be the same column, which is read once.
         columns = [*self._text_names, self._id_names, *self._kept_names]
         paths = [".".join(names) for names in columns if names]
         return list(dict.fromkeys(paths))
@@ -88,7 +100,7 @@ class RowReader:
 
         Args:
             rows: A pyarrow.RecordBatch with the columns that `choose` returned.
-            first_row: 1-based number of its first row in the file.
+            first_row: 1-based number of the first row of the batch in the file.
         """
         if self._error is not None:
             return self._all_rejected(rows.num_rows, first_row, self._error)
@@ -134,12 +146,21 @@ class RowReader:
     def _add_kept_values(
         self, batch: DocumentBatch, rows: Any, document_rows: NDArray[np.int64]
     ) -> None:
-        """Add the further values that are kept of the documents of a record batch."""
+        """Add the further values that are kept with each document.
+
+        Args:
+            batch: The documents, to which the values are added.
+            rows: A pyarrow.RecordBatch.
+            document_rows: Rows that are documents, shape (n_documents,).
+
+        Raises:
+            InputError: A column has values that cannot be kept.
+        """
         import pyarrow as pa
 
         arrays: list[Any] = []
         for names in self._kept_names:
-            if not names:
+            if not names:  # the file does not have this column
                 arrays.append(pa.nulls(len(document_rows)))
                 continue
             column = column_at(rows, names)
@@ -149,10 +170,14 @@ class RowReader:
             batch.columns = [arrays]
 
     def _narrowed(self, column: Any, names: tuple[str, ...]) -> Any:
-        """Return a column as one of the few types in which values are kept.
+        """Convert a column to one of the few types in which values are kept; see values.py.
+
+        Args:
+            column: An Arrow array.
+            names: The names that lead to the column, for messages.
 
         Raises:
-            InputError: Its values have no such form.
+            InputError: JSON cannot hold the values.
         """
         try:
             return narrowed(column)

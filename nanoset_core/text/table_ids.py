@@ -63,11 +63,12 @@ def escaped_count(array: Any) -> int:
     if not is_bytes_array(array):
         return 0
 
-    # Arrow checks all bytes at once, much faster than Python decodes them.
+    # Usually all values are UTF-8. Arrow checks that for all at once, much faster than Python.
     try:
         as_unchecked_strings(array).validate(full=True)
     except pa.ArrowInvalid:
-        return sum(not _is_utf_8(value) for value in array.drop_null().to_pylist())
+        values = array.drop_null().to_pylist()
+        return sum(not _is_utf_8(value) for value in values)
     return 0
 
 
@@ -91,7 +92,11 @@ def _is_utf_8(value: bytes) -> bool:
 
 
 def _json_values_or_none(array: Any) -> list[Any]:
-    """Return the values of a column as `json_values`, but None for each that JSON cannot hold."""
+    """Return the values of a column as values of JSON, and None for each that JSON cannot hold.
+
+    Args:
+        array: An Arrow array of any type.
+    """
     try:
         return json_values(array)
     except NotJsonError:
@@ -103,7 +108,7 @@ def _json_values_or_none(array: Any) -> list[Any]:
     except NotJsonError:
         return [None] * len(array)
 
-    # Otherwise some values cannot, such as an instant beyond the calendar: keep the others.
+    # Otherwise only some values cannot, such as an instant in the year 300,000: try each alone.
     values: list[Any] = []
     for row in range(len(array)):
         try:

@@ -1,4 +1,9 @@
-"""Read the rows of Parquet and Arrow files, in slices of record batches, up to the first fault."""
+"""Read the rows of Parquet and Arrow files, in slices of record batches, up to the first fault.
+
+`read_table` is the one function for both formats. The modules `parquet_batches` and `arrow_batches`
+read record batches, whose size the file determines; here they are divided into slices of about 1
+MiB, which limits the memory that a caller needs for the values of a slice.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +15,14 @@ from nanoset_core.errors import NanosetError
 from nanoset_core.storage.location import RawFolder
 from nanoset_core.text.arrow_batches import ARROW_MAGIC, BoundedFile, arrow_batches, map_file
 from nanoset_core.text.columns import row_bytes
-from nanoset_core.text.content_kinds import HEAD_BYTES, looks_like
+from nanoset_core.text.content_kinds import HEAD_BYTES, describe_mismatch
 from nanoset_core.text.endings import format_of
 from nanoset_core.text.parquet_batches import parquet_batches
 from nanoset_core.text.raw_files import open_raw, source_changed, status_of
 from nanoset_core.text.record_batches import (
     SLICE_BYTES,
     ColumnChooser,
+    NumberedBatch,
     TableDamageError,
     TooFarError,
     rows_between,
@@ -24,7 +30,9 @@ from nanoset_core.text.record_batches import (
 from nanoset_core.text.rejects import FaultError
 
 _PARQUET_MAGIC = b"PAR1"
+"""The first bytes of every Parquet file."""
 _MAX_SLICE_ROWS = SLICE_BYTES >> 6
+"""Rows of a slice if values are small: as many as if each row had 64 bytes."""
 _MAX_MESSAGE_CHARACTERS = 300
 
 T = TypeVar("T")
@@ -57,20 +65,22 @@ def read_table(
         most_skipped_bytes: How many bytes of a row group may be decompressed to get to one of
             `rows`. For each row that is further inside, `convert` gets a TooFarError instead.
 
+    Yields:
+        What `convert` returns for each slice.
+
     Raises:
         FaultError: The file cannot be read to its end.
         SourceChangedError: The file has another size than `expected_bytes`.
-        MissingError, InputError: See open_raw.
+        MissingError: The file does not exist.
+        InputError: The file cannot be opened or read.
     """
-    import pyarrow as pa
-
     is_parquet = format_of(path.name) == "parquet"
     with open_raw(path) as file:
         size = status_of(file).st_size
         if expected_bytes is not None and size != expected_bytes:
             raise source_changed(path, f"{size:,} bytes", f"{expected_bytes:,} bytes")
 
-        row = 1  # the first row that was not converted, for the message of a fault
+        next_row = 1  # the first row that was not converted, for the message of a fault
         try:
             mapped_file = None
             if is_parquet:
@@ -83,47 +93,74 @@ def read_table(
                 if isinstance(batch, TooFarError):
                     yield convert(batch, first_row)
                     continue
-                stop_row = first_row + batch.num_rows
-                step = 1 if rows else _slice_rows(batch)
-                for row in rows_between(rows, first_row, stop_row)[::step]:
-                    yield convert(batch.slice(row - first_row, step), row)
+                for next_row, table_slice in _slices(first_row, batch, rows):
+                    yield convert(table_slice, next_row)
                     if mapped_file is not None:
                         # Release the pages; they are mapped again when they are read again.
                         mapped_file.madvise(mmap.MADV_DONTNEED)
-                row = stop_row
+                next_row = first_row + batch.num_rows
 
-        except MemoryError:
-            raise  # pyarrow's is also an ArrowException, but says nothing about the file
-        except (
-            pa.ArrowException,
-            TableDamageError,
-            OSError,
-            UnicodeDecodeError,
-            EOFError,
-            IndexError,
-        ) as error:
-            if _is_about_storage(error):
-                raise
-            raise _fault(file, is_parquet, row, error) from error
+        except Exception as error:
+            if _is_damage(error):
+                raise _fault(file, is_parquet, next_row, error) from error
+            raise
 
 
-def _slice_rows(batch: Any) -> int:
-    """Return how many rows of a record batch have about SLICE_BYTES of values."""
+def _slices(first_row: int, batch: Any, rows: Sequence[int] | None) -> Iterator[NumberedBatch]:
+    """Divide a record batch into slices, each of which has about SLICE_BYTES of values.
+
+    Args:
+        first_row: 1-based number of the first row of the batch in the file.
+        batch: A pyarrow.RecordBatch.
+        rows: Numbers of the only rows to yield, each as a slice of one row; None yields all rows.
+    """
+    n_rows = 1
+    if rows is None:
+        n_rows = _rows_of_slice(batch)
+    requested = rows_between(rows, first_row, first_row + batch.num_rows)
+    for row in requested[::n_rows]:
+        yield NumberedBatch(row, batch.slice(row - first_row, n_rows))
+
+
+def _rows_of_slice(batch: Any) -> int:
+    """Return how many rows of a record batch have about SLICE_BYTES of values; at least one."""
     bytes_per_row = sum(row_bytes(column) for column in batch.columns)
     n_rows = SLICE_BYTES / max(bytes_per_row, 1)
     return int(max(1, min(n_rows, _MAX_SLICE_ROWS)))
 
 
-def _is_about_storage(error: Exception) -> bool:
-    """Return whether an error comes from the disk or bucket, and not from damaged data."""
-    if isinstance(error, NanosetError):
-        return True
-    # pyarrow raises OSError for damaged data, too, but without a number.
-    return isinstance(error, OSError) and error.errno is not None
+def _is_damage(error: Exception) -> bool:
+    """Return whether an exception shows that a table is damaged.
+
+    Other exceptions come from the disk, the bucket, a lack of memory, or a mistake in a program;
+    they say nothing about the data.
+    """
+    import pyarrow as pa
+
+    if isinstance(error, MemoryError | NanosetError):
+        return False  # comes first: that of pyarrow is also an ArrowException
+    if isinstance(error, OSError):
+        # Errors of the system have a number. pyarrow raises OSError for damaged data without one.
+        return error.errno is None
+    damage_errors = (
+        pa.ArrowException,
+        TableDamageError,
+        UnicodeDecodeError,
+        EOFError,
+        IndexError,
+    )
+    return isinstance(error, damage_errors)
 
 
 def _fault(file: BinaryIO, is_parquet: bool, row: int, error: Exception) -> FaultError:
-    """Return the fault of a file whose rows cannot be read from `row` on."""
+    """Return the fault of a file whose rows cannot be read to the end.
+
+    Args:
+        file: The file, which is open.
+        is_parquet: True for Parquet, False for Arrow.
+        row: 1-based number of the first row that was not read.
+        error: The exception with which reading failed.
+    """
     message = " ".join(str(error).split())[:_MAX_MESSAGE_CHARACTERS]
     message = message or type(error).__name__
     detail = f"{message}; nothing was read from row {row:,} on"
@@ -131,7 +168,7 @@ def _fault(file: BinaryIO, is_parquet: bool, row: int, error: Exception) -> Faul
     # Often the file is something else, such as a page that a server sent instead.
     file.seek(0)
     magic = _PARQUET_MAGIC if is_parquet else ARROW_MAGIC
-    content = looks_like(file.read(HEAD_BYTES), magic)
+    content = describe_mismatch(file.read(HEAD_BYTES), magic)
     if content is not None:
         detail = f"the file is {content}; {detail}"
 

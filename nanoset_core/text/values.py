@@ -58,7 +58,11 @@ def _kind_of_both(first: str, second: str) -> str:
 
 
 def type_of(kind: str) -> Any:
-    """Return the Arrow type of a kind."""
+    """Return the Arrow type in which values of a kind are stored.
+
+    Args:
+        kind: What `kind_of` returns.
+    """
     import pyarrow as pa
 
     types = {
@@ -73,7 +77,15 @@ def type_of(kind: str) -> Any:
 
 
 def kind_of(array: Any) -> str:
-    """Return the kind of an Arrow array that `from_json` or `narrowed` returned."""
+    """Return the kind of the values in an Arrow array.
+
+    Args:
+        array: An array that `from_json` or `narrowed` returned.
+
+    Returns:
+        "null" if all values are null, "bool", "double", "string", "int" for integers that are exact
+        as 64-bit floats, or "int64" if one of them is not.
+    """
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -92,14 +104,15 @@ def kind_of(array: Any) -> str:
 
 
 def as_type(array: Any, target: Any) -> Any:
-    """Return an Arrow array, or a chunked one, as another type.
+    """Convert an Arrow array to another type.
 
-    Floats that are integers become text without a decimal point: whether a file had 1 or 1.0 is not
-    known of all values.
+    Among strings, a float without a fraction is written without a decimal point. Otherwise the text
+    would depend on whether the same column has a float elsewhere, which turns all its integers into
+    floats.
 
     Args:
-        array: An array that `from_json` or `narrowed` returned.
-        target: Type of a kind that holds the values of the array.
+        array: An array that `from_json` or `narrowed` returned; it may be chunked.
+        target: Arrow type that can hold all values of the array.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -118,10 +131,13 @@ def as_type(array: Any, target: Any) -> Any:
 
 
 def from_json(values: Sequence[Any]) -> Any:
-    """Return values of JSON as an Arrow array of one of the few types.
+    """Return values of JSON as an Arrow array of one of the few types; see the module.
 
     Objects, lists, and values of several types become JSON text; NaN and the infinities become
     null.
+
+    Args:
+        values: Values as Python's json returns them.
     """
     import pyarrow as pa
 
@@ -155,9 +171,12 @@ def _common_type(types: set[type]) -> Any:
 
 
 def narrowed(array: Any) -> Any:
-    """Return an Arrow array of any type as one of the few types.
+    """Convert an Arrow array of any type to one of the few types; see the module.
 
     Times and decimals become text, nested values JSON text.
+
+    Args:
+        array: The values of a column.
 
     Raises:
         NotJsonError: The values cannot be written as JSON.
@@ -231,7 +250,8 @@ def _as_text(value: Any) -> str | None:
     if value is None:
         return None
     if type(value) is float:
-        # As `as_type` does, so that the text does not depend on the division into batches.
+        # Write it as `as_type` does. If all values of the batch were floats, they would be stored
+        # as floats first, and the text must not depend on how rows are divided into batches.
         text: str | None = as_type(_without_nan(pa.array([value])), pa.string())[0].as_py()
         return text
     if type(value) is not str:
