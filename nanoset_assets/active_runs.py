@@ -54,10 +54,10 @@ class ActiveRuns:
         assets = {self.names.asset(shape_of(stage).asset) for stage in stages_of_corpora()}
         corpora: set[str] = set()
         for run in self.runs:
-            is_about_corpora = run.job_name == job or not assets.isdisjoint(
-                run.asset_selection or ()
-            )
-            if is_about_corpora and PARTITION_TAG in run.tags:
+            # A run of the job makes all of its assets, and does not list them.
+            selected_assets = run.asset_selection or set()
+            makes_assets_of_corpora = run.job_name == job or bool(assets & selected_assets)
+            if makes_assets_of_corpora and PARTITION_TAG in run.tags:
                 corpora.add(run.tags[PARTITION_TAG])
         return corpora
 
@@ -68,31 +68,42 @@ class ActiveRuns:
 
     @cached_property
     def landing(self) -> dict[str, str]:
-        """Corpus whose text is being written → the asset that an active run or backfill makes."""
-        targeted: set[dg.AssetKey] = set()
-        for backfill in self.backfills:
-            targeted.update(backfill.assets)
-        for run in self.runs:
-            targeted.update(run.asset_selection or ())
+        """Corpus whose text is being written → the host's asset that an active run makes.
 
-        # A run of a job does not list its assets: look up the last run of each asset instead.
-        if self.runs or self.backfills:
-            open_ids = {backfill.backfill_id for backfill in self.backfills}
-            for key in {key for keys in self.upstream.values() for key in keys}:
-                record = last_run(self.instance, key, None)
-                if record is None:
-                    continue
-                # A run that has ended may be one of several of a backfill that continues.
-                is_of_open_backfill = record.dagster_run.tags.get(BACKFILL_TAG) in open_ids
-                if is_of_open_backfill or self._is_active(record):
-                    targeted.add(key)
-
+        Runs of a backfill that has not ended count as active. If several assets land the text of a
+        corpus, the first of those that are being made is named.
+        """
+        if not self.runs and not self.backfills:
+            return {}
         landing: dict[str, str] = {}
+        is_being_made: dict[dg.AssetKey, bool] = {}
         for corpus, upstream_keys in self.upstream.items():
             for key in upstream_keys:
-                if key in targeted:
+                if key not in is_being_made:
+                    is_being_made[key] = key in self._listed_assets or self._is_being_made(key)
+                if is_being_made[key]:
                     landing.setdefault(corpus, key.to_user_string())
         return landing
+
+    @cached_property
+    def _listed_assets(self) -> set[dg.AssetKey]:
+        """The assets that active runs and open backfills list. Those of a whole job list none."""
+        listed: set[dg.AssetKey] = set()
+        for backfill in self.backfills:
+            listed.update(backfill.assets)
+        for run in self.runs:
+            listed.update(run.asset_selection or ())
+        return listed
+
+    def _is_being_made(self, asset: dg.AssetKey) -> bool:
+        """Return whether the last run of an asset is active, or is part of an open backfill."""
+        record = last_run(self.instance, asset, None)
+        if record is None:
+            return False
+        # A run that has ended may be one of several of a backfill that continues.
+        open_backfill_ids = {backfill.backfill_id for backfill in self.backfills}
+        is_of_open_backfill = record.dagster_run.tags.get(BACKFILL_TAG) in open_backfill_ids
+        return is_of_open_backfill or self._is_active(record)
 
     def targets(self, asset: dg.AssetKey, partition: str) -> bool:
         """Return whether an active run or open backfill will make a partition of an asset.
@@ -113,10 +124,11 @@ class ActiveRuns:
         return self._is_active_by_node[node]
 
     def _is_active(self, record: dg.RunRecord) -> bool:
+        """Return whether a run had not ended when the runs were looked up."""
         run = record.dagster_run
         if run.run_id in self._run_ids or run.status in UNFINISHED:
             return True
-        # A run that started and ended after the runs were looked up counts as active, too.
+        # A run that started and ended after this object was made counts as active, too.
         return end_time(record) >= self.looked_up_at
 
 

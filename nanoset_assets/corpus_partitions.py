@@ -22,9 +22,9 @@ class KnownCorpora:
     """The corpora that the last tick knew."""
 
     seen: set[str]
-    """Corpora in the raw folder."""
+    """Corpora that were in the raw folder."""
     gone: set[str]
-    """Corpora that are partitions but were missing from the raw folder."""
+    """Corpora that were partitions but missing from the raw folder."""
     members: Mapping[str, list[str]]
     """Name of a set of partitions that only some corpora belong to → corpora that were added."""
 
@@ -34,7 +34,7 @@ class PartitionChanges:
     """The changes of partitions that a tick requests, and what the next tick has to know."""
 
     registered: set[str]
-    """All corpora that were partitions before."""
+    """All corpora that are partitions before the changes."""
     requests: list[PartitionsRequest] = field(default_factory=list)
     """Add and delete partitions."""
     gone: list[str] = field(default_factory=list)
@@ -68,33 +68,60 @@ def partition_changes(
     registered = set(active_runs.instance.get_dynamic_partitions(names.corpora_name))
     changes = PartitionChanges(registered)
 
-    # The set of all corpora.
-    gone = registered.difference(text.corpora, text.faults) & (before.seen | before.gone)
-    may_retire = (gone & before.gone) - requested_corpora(config)
-    retired = _without_targeted(names, active_runs, names.corpora_name, may_retire, changes.notes)
-    changes.gone = sorted(gone - retired)
-    changes.requests += _add_and_delete(names.corpora, text.corpora.keys() - registered, retired)
+    # Change the set of all corpora. One that cannot be read now is not missing.
+    present = text.corpora.keys() | text.faults.keys()
+    known_before = before.seen | before.gone
+    gone = (registered - present) & known_before
+    removable = (gone & before.gone) - requested_corpora(config)
+    removed = _without_targeted(names, active_runs, names.corpora_name, removable, changes.notes)
+    changes.gone = sorted(gone - removed)
+    added = text.corpora.keys() - registered
+    changes.requests += _add_and_delete(names.corpora, added, removed)
 
-    # Sets that only some corpora are in: nanoset.yaml may take a corpus out as well.
-    remaining = (registered | text.corpora.keys()) - retired
+    # Change the sets that only some corpora are in.
+    remaining = (registered | text.corpora.keys()) - removed
     for set_name, members in corpora_by_partition_set(config, names, remaining).items():
-        if set_name == names.corpora_name:
-            continue
-        registered_members = set(active_runs.instance.get_dynamic_partitions(set_name))
-        # Remove only what an earlier tick has added: other members may belong to another project.
-        dropped = registered_members.intersection(before.members.get(set_name, ())) - members
-        removed = _without_targeted(names, active_runs, set_name, dropped, changes.notes)
-        # Remember members that an active run still makes, so that a later tick removes them.
-        changes.members[set_name] = sorted(members | (dropped - removed))
-        definition = dg.DynamicPartitionsDefinition(name=set_name)
-        changes.requests += _add_and_delete(definition, members - registered_members, removed)
+        if set_name != names.corpora_name:
+            _change_members(names, active_runs, set_name, members, before, changes)
     return changes
+
+
+def _change_members(
+    names: Names,
+    active_runs: ActiveRuns,
+    set_name: str,
+    members: set[str],
+    before: KnownCorpora,
+    changes: PartitionChanges,
+) -> None:
+    """Request the changes of a set of partitions that only some corpora are in.
+
+    A corpus leaves the set when it is removed from the raw folder, or when nanoset.yaml no longer
+    requests the asset for it.
+
+    Args:
+        names: The names of the project.
+        active_runs: The active runs.
+        set_name: The name of the set.
+        members: The corpora that should be in the set.
+        before: The corpora that the last tick knew.
+        changes: Receives the requests and notes.
+    """
+    registered = set(active_runs.instance.get_dynamic_partitions(set_name))
+    # Remove only what an earlier tick has added: other members may belong to another project.
+    added_before = registered.intersection(before.members.get(set_name, ()))
+    dropped = added_before - members
+    removed = _without_targeted(names, active_runs, set_name, dropped, changes.notes)
+    # Remember members that an active run still makes, so that a later tick removes them.
+    changes.members[set_name] = sorted(members | (dropped - removed))
+    definition = dg.DynamicPartitionsDefinition(name=set_name)
+    changes.requests += _add_and_delete(definition, members - registered, removed)
 
 
 def _without_targeted(
     names: Names, active_runs: ActiveRuns, set_name: str, corpora: set[str], notes: list[str]
 ) -> set[str]:
-    """Return the partitions that can be removed: no active run or open backfill makes them.
+    """Return the partitions that can be removed, because no active run or backfill makes them.
 
     If a partition that a backfill targets is deleted, Dagster ends the whole backfill as failed.
 

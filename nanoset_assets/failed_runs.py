@@ -1,4 +1,4 @@
-"""Decide which steps are not requested again because their last run failed.
+"""Decide which outputs are not requested again because the last run that was to make them failed.
 
 A run that failed would fail again unless something has changed: its inputs, or the process that
 executes it. Runs that were killed from outside are the exception; they may be repeated.
@@ -29,33 +29,37 @@ RETRY_SECONDS = 600
 
 
 def why_not_requested(instance: dg.DagsterInstance, names: Names, step: Step) -> str | None:
-    """Return why a step is not requested, or None if its last run does not speak against it.
+    """Return why no run is requested for an output, or None if one may be.
 
-    A failed run speaks against it if it was to make the same output, by digest. The tag of a run
-    lists its digests. A run that a person started has no such tag: when its failure is first
-    noticed, it is assumed that it was to make the present output, and is tagged.
+    A run is not requested if the last one failed although it was to make the same output: an output
+    with the same digest, which stands for the same inputs and settings.
 
     Args:
         instance: The instance.
         names: The names of the project.
-        step: The step.
+        step: The step that would make the output.
     """
     asset = names.asset(asset_path(step.node))
-    record = last_run(instance, asset, partition_of(step.node))
-    if record is None or record.dagster_run.status not in UNSUCCESSFUL:
+    last = last_run(instance, asset, partition_of(step.node))
+    if last is None or last.dagster_run.status not in UNSUCCESSFUL:
         return None
-    if end_time(record) < LOADED:
+    if end_time(last) < LOADED:
         return None
 
+    # The sensors tag their runs with the digests of the outputs. A run that a person started has no
+    # such tag: assume that it was to make the present output, and tag it now, so that the answer
+    # changes when the digest does.
     tag = names.tag(WANTED_TAG)
-    digests = record.dagster_run.tags.get(tag)
+    digests = last.dagster_run.tags.get(tag)
     if digests is None:
         digests = step.digest
-        instance.add_run_tags(record.dagster_run.run_id, {tag: digests})
-    if step.digest not in digests.split() and not _is_about_to_be_retried(record):
+        instance.add_run_tags(last.dagster_run.run_id, {tag: digests})
+
+    was_for_same_output = step.digest in digests.split()
+    if not was_for_same_output and not _is_about_to_be_retried(last):
         return None
     attempts = instance.get_run_records(dg.RunsFilter(tags={tag: digests}))
-    return why_not_repeated(instance, record, attempts)
+    return why_not_repeated(instance, last, attempts)
 
 
 def why_not_repeated(
@@ -68,7 +72,7 @@ def why_not_repeated(
 
     Args:
         instance: The instance.
-        last: The last of the runs.
+        last: The last run that was to make the output.
         attempts: All runs that were requested for the same output.
     """
     run = last.dagster_run
@@ -76,6 +80,8 @@ def why_not_repeated(
         return "its run was killed, and will be started again"
     if end_time(last) < LOADED:
         return None
+
+    # A run that failed by itself would fail again.
     may_be_repeated = CONFIG_ERROR_TAG in run.tags or _was_killed(instance, run)
     if run.status in UNSUCCESSFUL and not may_be_repeated:
         outcome = "failed" if run.status == dg.DagsterRunStatus.FAILURE else "was cancelled"
@@ -83,6 +89,8 @@ def why_not_repeated(
             f"its run {run.run_id[:8]} {outcome}; "
             "it is built when what it is made from changes, or from the UI"
         )
+
+    # A run that did not fail by itself may be repeated, but not forever.
     n_attempts = sum(end_time(attempt) >= LOADED for attempt in attempts)
     if n_attempts >= MAX_ATTEMPTS:
         return f"{n_attempts} runs did not build it; the last is {run.run_id[:8]}"
@@ -96,14 +104,14 @@ def has_made(
     partition: str,
     digest: str,
 ) -> bool:
-    """Return whether a run made the latest version of a partition, and it has this digest.
+    """Return whether a run made the latest version of a partition, and that version has a digest.
 
     Args:
         instance: The instance.
         record: The run.
         asset: The asset.
-        partition: Its partition.
-        digest: The data version that the run should have made.
+        partition: A partition of the asset.
+        digest: The digest, which Dagster records as data version.
     """
     run = record.dagster_run
     if not run.is_success:

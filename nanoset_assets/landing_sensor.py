@@ -16,6 +16,7 @@ from nanoset_assets.active_runs import ActiveRuns
 from nanoset_assets.asset_table import shape_of
 from nanoset_assets.dagster_compat import latest_materializations, latest_planned
 from nanoset_assets.hosted import ProjectDefs, tick_result
+from nanoset_assets.names import Names
 from nanoset_assets.partition_sets import register
 from nanoset_assets.raw_text_sensor import SENSOR as RAW_TEXT_SENSOR
 from nanoset_assets.tags import MAX_REQUESTS
@@ -23,8 +24,9 @@ from nanoset_core.stages.inventory.corpora import scan_corpora
 from nanoset_core.stages.inventory.stage import INVENTORY
 
 SENSOR = "landed"
+"""Name of the sensor, without the project's prefix."""
 LANDED_TAG = ".dagster/nanoset_landed"
-"""On runs that this sensor requested. The UI hides tags with the prefix `.dagster/`."""
+"""Tag of runs that this sensor requested. The UI hides tags with the prefix `.dagster/`."""
 LANDED_SECONDS = 5
 """Longest interval between two ticks. A tick reads the raw folder only if text has landed."""
 
@@ -36,7 +38,6 @@ def landing_sensor(hosted: ProjectDefs, job: Any) -> dg.SensorDefinition:
         hosted: The project.
         job: The job that builds a corpus.
     """
-    names = hosted.names
     assets = _landing_assets(hosted)
     asset_names = ", ".join(key.to_user_string() for key in assets)
 
@@ -48,7 +49,7 @@ def landing_sensor(hosted: ProjectDefs, job: Any) -> dg.SensorDefinition:
     )
     def landed(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         instance = context.instance
-        # The cursor: corpus → the latest event that led to a request.
+        # The cursor: corpus → id of the latest event that led to a request.
         handled: dict[str, int] = json.loads(context.cursor or "{}")
         due = _landed_since(instance, hosted, assets, handled)
         nothing = f"nothing has landed since the last look ({len(assets):,} assets)"
@@ -56,38 +57,46 @@ def landing_sensor(hosted: ProjectDefs, job: Any) -> dg.SensorDefinition:
             return dg.SensorResult(skip_reason=nothing)
 
         # Corpora that cannot be built yet stay due: the next tick examines them again.
-        waiting_reasons = _waiting_reasons(ActiveRuns(instance, names, hosted.upstream))
+        waiting_reasons = _waiting_reasons(ActiveRuns(instance, hosted.names, hosted.upstream))
         candidates = [corpus for corpus in due if corpus not in waiting_reasons][:MAX_REQUESTS]
+        notes = [
+            f"{corpus}: {waiting_reasons[corpus]}" for corpus in due if corpus in waiting_reasons
+        ]
 
-        # Corpora whose upstream asset was materialised although their folder holds no text.
+        # An asset may have been materialised although the folder of the corpus contains no text.
         project = hosted.load()
         corpora_with_text = scan_corpora(project).corpora if candidates else {}
+        corpora = [corpus for corpus in candidates if corpus in corpora_with_text]
         for corpus in candidates:
             if corpus not in corpora_with_text:
-                waiting_reasons[corpus] = (
-                    f"what lands it was made, but there is no text in {project.config.raw}; "
-                    f"{RAW_TEXT_SENSOR} waits for it"
+                notes.append(
+                    f"{corpus}: what lands it was made, but there is no text in "
+                    f"{project.config.raw}; {RAW_TEXT_SENSOR} waits for it"
                 )
 
-        corpora = [corpus for corpus in candidates if corpus in corpora_with_text]
-        register(instance, names, corpora, project.config)
-        requests: list[dg.RunRequest] = []
-        for corpus in corpora:
-            run_key = f"{corpus}:{due[corpus]}"
-            tags = {names.tag(LANDED_TAG): run_key}
-            requests.append(dg.RunRequest(run_key, partition_key=corpus, tags=tags))
-
-        notes: list[str] = []
-        for corpus in due:
-            if corpus in waiting_reasons:
-                notes.append(f"{corpus}: {waiting_reasons[corpus]}")
+        # Runs can only be requested for corpora that are partitions.
+        register(instance, hosted.names, corpora, project.config)
+        requests = [_run_request(hosted.names, corpus, due[corpus]) for corpus in corpora]
         # Candidates without text are handled, too: from here on, the sensor over the raw folder
-        # waits for it.
+        # waits for the text.
         for corpus in candidates:
             handled[corpus] = due[corpus]
         return tick_result(context, requests, notes, nothing, cursor=json.dumps(handled))
 
     return landed
+
+
+def _run_request(names: Names, corpus: str, event: int) -> dg.RunRequest:
+    """Return the request to build a corpus.
+
+    Args:
+        names: The names of the project.
+        corpus: The corpus.
+        event: Id of its landing event. As part of the run key, it keeps Dagster from starting a
+            second run for the same event.
+    """
+    run_key = f"{corpus}:{event}"
+    return dg.RunRequest(run_key, partition_key=corpus, tags={names.tag(LANDED_TAG): run_key})
 
 
 def _landing_assets(hosted: ProjectDefs) -> list[dg.AssetKey]:
@@ -132,7 +141,7 @@ def _landed_since(
         event = max(event_by_asset.get(key, 0) for key in keys)
         if event <= handled.get(corpus, 0):
             continue
-        # Event ids grow with time: skip a corpus if a later run was to build it.
+        # Event ids grow with time: skip a corpus if a run was planned to build it after the event.
         last_planned = latest_planned(instance, inventory, corpus)
         if event > last_planned.storage_id:
             due[corpus] = event

@@ -43,7 +43,7 @@ A deleted output, for example, shows only then.
 _MAX_NAMES = 3
 """How many stale outputs the log of a tick names at most."""
 _UNLOADABLE = "unloadable"
-"""Takes the place of the digest of changes while nanoset.yaml cannot be loaded."""
+"""Takes the place of `_Cursor.seen` while nanoset.yaml cannot be loaded."""
 _DESCRIPTION = (
     "The whole project on one page: tokens, outputs, what is stale and why, and what depends on it."
 )
@@ -55,11 +55,11 @@ class _Cursor:
     """What the sensor remembers from one tick to the next."""
 
     seen: str = ""
-    """Digest of what `_change_digest` saw."""
+    """The result of `_change_digest` in the last tick that compared all outputs."""
     compared_at: float = 0.0
     """When all outputs were last compared, in seconds since 1970."""
     reported: str = ""
-    """Digest of what was last reported."""
+    """Digest of the content that was last reported to Dagster."""
 
     @staticmethod
     def parse(text: str | None) -> "_Cursor":
@@ -74,7 +74,12 @@ class _Cursor:
 
 
 def overview_asset(hosted: ProjectDefs, automation: Automation) -> dg.AssetsDefinition:
-    """Make the asset; the user may materialise it to see the current state at once."""
+    """Make the asset, which the user may materialise to see the current state at once.
+
+    Args:
+        hosted: The project.
+        automation: What builds missing and stale outputs. The page warns if nothing does.
+    """
     key = hosted.names.asset(OVERVIEW)
 
     @dg.asset(
@@ -104,7 +109,12 @@ def overview_asset(hosted: ProjectDefs, automation: Automation) -> dg.AssetsDefi
 
 
 def overview_sensor(hosted: ProjectDefs, automation: Automation) -> dg.SensorDefinition:
-    """Make the sensor that reports the overview whenever it changes, without a run."""
+    """Make the sensor that reports the overview whenever it changes, without a run.
+
+    Args:
+        hosted: The project.
+        automation: What builds missing and stale outputs. The page warns if nothing does.
+    """
     key = hosted.names.asset(OVERVIEW)
     options = hosted.sensor_options(OVERVIEW)
     options["minimum_interval_seconds"] = max(SECONDS, options["minimum_interval_seconds"])
@@ -120,13 +130,15 @@ def overview_sensor(hosted: ProjectDefs, automation: Automation) -> dg.SensorDef
         except NanosetError as error:
             return _unloadable(context, key, error, before)
 
-        # Comparing all outputs is slow: do it only if a quick query shows a change.
+        # Comparing all outputs is slow: do it only if a quick query shows a change, or from time to
+        # time.
         instance = context.instance
         repository = context.repository_def
         seen = _change_digest(hosted, automation, project, instance, repository)
         if seen == before.seen and now - before.compared_at < COMPARE_SECONDS:
             return tick_result(context, [], [], "no run, setting or corpus has changed")
 
+        # Report the content to Dagster, unless it is what was reported before.
         content = overview_content(hosted, automation, project, instance, repository)
         reported = _digest((content.metadata, content.stale, content.warnings))
         cursor = str(_Cursor(seen, now, reported))
@@ -147,21 +159,21 @@ def _unloadable(
 ) -> dg.SensorResult:
     """Return the result of a tick that could not load nanoset.yaml.
 
-    The check reports each error once; the log of every tick repeats it.
+    The check of the overview reports each error once; the log of every tick repeats it.
 
     Args:
-        context: The tick.
+        context: The context of the tick.
         key: The asset `overview`.
         error: Why the file cannot be loaded.
-        before: The cursor of the tick before.
+        before: The cursor that the previous tick stored.
     """
     warning = f"{CONFIG_FILE} cannot be loaded, so nothing is built: {one_line(error)}"
     reported = _digest(str(error))
     if reported == before.reported:
         return tick_result(context, [], [warning], "")
 
-    # This cursor makes the next tick that can load the file compare all outputs.
-    cursor = str(_Cursor(_UNLOADABLE, 0, reported))
+    # With this cursor, the next tick that can load the file compares all outputs.
+    cursor = str(_Cursor(seen=_UNLOADABLE, compared_at=0, reported=reported))
     verdict = OverviewContent({}, [], [warning]).verdict
     event = dg.AssetCheckEvaluation(key, CHECK, **verdict)
     return tick_result(context, [], [warning], "", cursor=cursor, asset_events=[event])
@@ -177,7 +189,14 @@ def _change_digest(
     """Return a digest that changes with most of what the overview shows, and is quick to compute.
 
     It covers settings, corpora, the runs of this project's assets and of those that depend on them,
-    and the state of sensors that evaluate conditions. It does not read outputs.
+    and the state of sensors that evaluate conditions. No outputs are read.
+
+    Args:
+        hosted: What the definitions of the project were made from.
+        automation: What builds missing and stale outputs.
+        project: The project, with the current configuration.
+        instance: The instance, for the latest runs.
+        repository: All definitions of the code location; None if they are unknown.
     """
     names = hosted.names
     keys = {names.asset(asset_path(node)) for node in requested_nodes(project.config)}
@@ -190,4 +209,5 @@ def _change_digest(
 
 
 def _digest(value: object) -> str:
+    """Return a digest of a value's representation as text, which fits into a cursor."""
     return hashlib.sha256(repr(value).encode()).hexdigest()

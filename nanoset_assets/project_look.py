@@ -81,14 +81,15 @@ def overview_content(
         repository: All definitions of the code location, which may contain other assets that depend
             on this project's; None if they are unknown.
     """
+    # A row is the outputs that `nanoset status` shows together, or a folder that is not read.
     rows = list(project_status(project))
     corpora = [row for row in rows if row.kind == "corpus"]
     other_outputs = [row for row in rows if row.kind not in ("corpus", "folder")]
     stale = [row for row in rows if row.why and row.state != "not read"]
     nodes = list(requested_nodes(project.config, [row.name for row in corpora]))
 
-    # Dagster shows metadata in this order: a summary, what the user has to do, tables, and then
-    # numbers, which it plots over time.
+    # Dagster shows metadata in the order of this dictionary: first a summary, and what the user has
+    # to do.
     metadata: dict[str, Any] = {"summary": _summary(project, rows)}
     warnings = not_loaded(hosted.config, project.config)
     if warnings:
@@ -97,6 +98,7 @@ def overview_content(
     if note is not None:
         metadata["automation"] = markdown(note)
 
+    # Then tables, and at last numbers, which Dagster plots over time.
     seconds_by_row = _seconds_by_row(hosted.names, instance, nodes)
     tables = {
         "not_up_to_date": _stale_rows(stale),
@@ -115,7 +117,7 @@ def overview_content(
 
 
 def _reasons(row: StatusRow) -> str:
-    """Return why an output is not up to date."""
+    """Return why the outputs of a row are not up to date, in one line."""
     return "; ".join(row.why)
 
 
@@ -127,13 +129,19 @@ def condition_note(
 ) -> str | None:
     """Return a note on the sensor that evaluates the conditions of `automation: host`.
 
+    Args:
+        hosted: The project.
+        automation: What builds missing and stale outputs.
+        instance: The instance, which records which sensors are switched on.
+        repository: All definitions of the code location; None if they are unknown.
+
     Returns:
         Which sensor it is, or a warning if none is switched on. None if the project does not
         rely on automation conditions, or if the definitions are unknown.
     """
     if automation != "host" or repository is None:
         return None
-    # Any asset with a condition will do: all have one, except the inventories of raw text.
+    # All assets have conditions, except the inventories of raw text. Look up one of them.
     tokenized = hosted.names.asset(shape_of(TOKENIZED).asset)
     is_on_by_sensor = condition_sensors(instance, repository, tokenized)
     for sensor, is_on in is_on_by_sensor.items():
@@ -147,7 +155,12 @@ def condition_note(
 
 
 def _summary(project: Project, rows: Sequence[StatusRow]) -> dg.MarkdownMetadataValue:
-    """Return the totals over all corpora and outputs, in sentences."""
+    """Return the totals over all corpora and outputs, in sentences.
+
+    Args:
+        project: The project, which may have a target of tokens.
+        rows: All rows of `nanoset status`.
+    """
     totals = _totals(project, rows)
     n_corpora = sum(row.kind == "corpus" for row in rows)
     corpora = "corpus" if n_corpora == 1 else "corpora"
@@ -163,7 +176,12 @@ def _summary(project: Project, rows: Sequence[StatusRow]) -> dg.MarkdownMetadata
 
 
 def _totals(project: Project, rows: Sequence[StatusRow]) -> dict[str, Any]:
-    """Return the totals over all corpora and outputs, as numbers that Dagster plots over time."""
+    """Return the totals over all corpora and outputs, as numbers that Dagster plots over time.
+
+    Args:
+        project: The project, which may have a target of tokens.
+        rows: All rows of `nanoset status`.
+    """
     corpora = [row for row in rows if row.kind == "corpus"]
     tokens = sum(row.figures.get("tokens", 0) for row in corpora)
     totals: dict[str, Any] = {
@@ -214,7 +232,7 @@ def _table_rows(
 
 
 def _count_text(count: int | None) -> str:
-    """Return a count with thousands separators, or "" if it is unknown."""
+    """Return a count with thousands separators, or an empty text if it is unknown."""
     return "" if count is None else f"{count:,}"
 
 
@@ -223,15 +241,22 @@ class _LatestCost:
     """How long the build of a partition's latest version took."""
 
     version: str | None
-    """Its data version."""
+    """The data version of the latest version."""
     seconds: float = 0.0
-    """The longest of its runs. Later runs only find that the version is complete already."""
+    """How long the longest of its runs took. That is the run that built it: later ones only found
+    that it is complete already.
+    """
 
 
 def _seconds_by_row(
     names: Names, instance: dg.DagsterInstance, nodes: Sequence[Node]
 ) -> Mapping[RowKey, float]:
-    """Return how long the builds of the latest versions took.
+    """Return how long the builds of the latest versions took, by row of `nanoset status`.
+
+    Args:
+        names: The names of the project.
+        instance: The instance, for the history of materialisations.
+        nodes: The outputs.
 
     Returns:
         Row → seconds. Rows whose builds were not recorded are missing.
@@ -277,6 +302,12 @@ def _reader_rows(
     """Return the rows of the table of other assets that depend on this project's.
 
     Each row shows from which version the other asset was made, and whether that is the latest.
+
+    Args:
+        names: The names of the project.
+        instance: The instance, for the history of materialisations.
+        repository: All definitions of the code location; None if they are unknown.
+        nodes: The outputs of the project.
     """
     if repository is None:
         return []
@@ -290,15 +321,15 @@ def _reader_rows(
             "which_is": "",
             "run": "",
         }
-        # Tags of a materialisation record the data versions of its inputs.
         event = instance.get_latest_materialization_event(reader.key)
         if event is not None:
             row["run"] = event.run_id[:8]
-        version = _tags_of(event).get(f"{INPUT_DATA_VERSION_TAG}/{source}")
-        if version is not None:
-            current_version = latest_data_versions(instance, reader.source, {None}).get(None)
-            row["version"] = version or "none yet"
-            row["which_is"] = "the latest" if version == current_version else "an older one"
+        # The tags of a materialisation record the data version of each input.
+        version_read = _tags_of(event).get(f"{INPUT_DATA_VERSION_TAG}/{source}")
+        if version_read is not None:
+            latest_version = latest_data_versions(instance, reader.source, {None}).get(None)
+            row["version"] = version_read or "none yet"
+            row["which_is"] = "the latest" if version_read == latest_version else "an older one"
         rows.append(row)
     return rows
 
@@ -325,8 +356,8 @@ def readers_of(repository: dg.RepositoryDefinition, our_keys: set[dg.AssetKey]) 
 
     Args:
         repository: All definitions of the code location.
-        our_keys: The assets of this project. Those with partitions are left out, since an asset
-            that reads them has no single version that it was made from.
+        our_keys: The assets of this project. Those with partitions are left out, because there is
+            no single version that their readers were made from.
     """
     graph = repository.asset_graph
     readers: list[Reader] = []

@@ -1,4 +1,7 @@
-"""The cursor of the sensor over the raw folder: what it remembers from one tick to the next."""
+"""The cursor of the sensor over the raw folder: what it remembers from one tick to the next.
+
+The names of the fields are stored as JSON keys in Dagster's history, so they must not change.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ class RawTextCursor:
     marks: dict[str, str] = field(default_factory=dict)
     """Corpus → signature of its files."""
     taken: dict[str, str] = field(default_factory=dict)
-    """Corpus → digest of its current inventory, if that lists exactly these files."""
+    """Corpus that is up to date → digest of its current inventory."""
     gone: list[str] = field(default_factory=list)
     """Corpora that are partitions but were missing from the raw folder."""
     written: dict[str, float] = field(default_factory=dict)

@@ -48,6 +48,7 @@ from nanoset_core.text.survey import RawText, is_quiescent
 from nanoset_core.untrusted import visible
 
 SENSOR = "raw_text"
+"""Name of the sensor, without the project's prefix."""
 PATIENCE = 20
 """How many times `settle_seconds` the sensor waits for a corpus that is being written.
 
@@ -139,7 +140,7 @@ class _Tick:
     notes: list[str] = field(default_factory=list)
     """Lines for the log of the tick."""
     complaints: list[NanosetError] = field(default_factory=list)
-    """What is wrong with the raw folder, or with the corpora that nanoset.yaml names."""
+    """Errors of the raw folder, or of the corpora that nanoset.yaml names."""
 
     @property
     def instance(self) -> dg.DagsterInstance:
@@ -164,8 +165,8 @@ class _Tick:
             self.after.marks[name] = contents.signature
         requests = self._run_requests()
 
-        # A tick that fails requests nothing and stores no cursor. So complaints fail a tick only if
-        # it has neither; otherwise they are logged, and a later tick raises them.
+        # If a tick raises an error, Dagster discards its requests and its cursor. So raise the
+        # complaints only if there is neither. Otherwise log them; a later tick raises them.
         has_results = bool(requests or partitions) or self.after != self.before
         if self.complaints and not has_results:
             raise _joined(self.complaints)
@@ -234,20 +235,23 @@ class _Tick:
 
     def _changed_corpora(self) -> list[_ChangedCorpus]:
         """Return the corpora whose files differ from their inventory and that can be built now."""
+        # Corpora whose inventory lists their present files are up to date.
         corpora = self.text.corpora
         recipes = current_inventories(self.project, corpora)
+        up_to_date: dict[str, Recipe] = {}
         for name, recipe in recipes.items():
             if self._is_up_to_date(corpora[name], recipe.digest):
+                up_to_date[name] = recipe
                 self.after.taken[name] = recipe.digest
-        self._record_inventories({name: recipes[name] for name in self.after.taken})
+        self._record_inventories(up_to_date)
 
         now_ns = time.time_ns()
         changed: list[_ChangedCorpus] = []
         for name, contents in corpora.items():
-            if name in self.after.taken:
+            if name in up_to_date:
                 continue
-            current = recipes[name].digest if name in recipes else None
-            corpus = _ChangedCorpus(contents, self._is_quiet(contents, now_ns), current)
+            current_digest = recipes[name].digest if name in recipes else None
+            corpus = _ChangedCorpus(contents, self._is_quiet(contents, now_ns), current_digest)
             if name in self.active_runs.corpora:
                 self.notes.append(f"{name}: a run is under way")
             elif name in self.active_runs.landing:
@@ -262,11 +266,11 @@ class _Tick:
         Another machine may have made them, or a build whose history was deleted.
 
         Args:
-            recipes: Corpus → recipe of its inventory, if that is up to date.
+            recipes: Corpus that is up to date → recipe of its inventory.
         """
         recorded = latest_data_versions(self.instance, self.inventory_asset, set(recipes))
         if any(recorded.get(name) != recipe.digest for name, recipe in recipes.items()):
-            # This also records the outputs that it finds.
+            # Its result is not needed: it adds outputs that are missing from the history.
             graph = graph_over(self.project, recipes)
             load_graph_state(graph, self.instance, self.hosted.names, self.active_runs)
 
@@ -295,11 +299,11 @@ class _Tick:
         )
 
     def _has_to_wait(self, corpus: _ChangedCorpus, now: float) -> bool:
-        """Return whether a corpus that is being written is not built yet.
+        """Return whether a corpus that is being written has to wait, and store since when it does.
 
-        It waits until nothing has been written for `settle_seconds`, so that an upload leads to one
-        build. After PATIENCE times as long, the files that have settled are built, provided that
-        this gives anything new, and that the text of the last build is still there.
+        A corpus waits until nothing has been written to it for `settle_seconds`, so that an upload
+        leads to one build. After PATIENCE times as long, it is built without the files that have
+        not settled, if that gives anything new, and if no file of the last build is missing then.
 
         Args:
             corpus: The corpus.
@@ -312,15 +316,15 @@ class _Tick:
         if now - written_since < PATIENCE * project.config.automation.settle_seconds:
             return True
 
-        # Do the files that have settled give anything new? If not all of them have been read
-        # before, they do.
-        inventory = remembered_inventory(project, corpus.contents, quiet_period(project, name))
-        if inventory is not None:
-            is_empty = not inventory.pieces
-            if is_empty or corpus.current == inventory_recipe(inventory).digest:
+        # Wait if the files that have settled give nothing new. The inventory of these files is None
+        # if some have not been read before: then they do.
+        settled = remembered_inventory(project, corpus.contents, quiet_period(project, name))
+        if settled is not None:
+            is_empty = not settled.pieces
+            if is_empty or inventory_recipe(settled).digest == corpus.current:
                 return True
 
-        # A file that is being overwritten would be missing from the build.
+        # Wait if a file of the last build is being overwritten: its text would be lost.
         changed_file = overwritten_file(project, name, corpus.contents.texts)
         if changed_file is not None:
             self.notes.append(
@@ -328,6 +332,8 @@ class _Tick:
                 "and something still writes to it"
             )
             return True
+
+        # Build it now, and start to wait again for the files that have not settled.
         del self.after.written[name]
         self.notes.append(f"{name}: built without the files that something writes to")
         return False
@@ -383,7 +389,7 @@ class _Tick:
 
 
 def _joined(errors: list[NanosetError]) -> NanosetError:
-    """Return one error for a list of errors; a single error is returned unchanged."""
+    """Return one error that lists several; a single error is returned unchanged."""
     if len(errors) == 1:
         return errors[0]
     lines = "\n".join(map(str, errors))

@@ -6,6 +6,7 @@ failed. So it repairs whatever the sensors have missed, for example at night.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -22,7 +23,7 @@ from nanoset_assets.names import Names
 from nanoset_assets.partition_sets import register
 from nanoset_assets.tags import AUTOMATION_TAG
 from nanoset_core.outputs.manifest import Recipe
-from nanoset_core.project.graph import graph_over
+from nanoset_core.project.graph import Step, graph_over
 from nanoset_core.project.project import Project
 from nanoset_core.project.running import no_cron_line
 from nanoset_core.stages.inventory.corpora import scan_corpora
@@ -38,6 +39,7 @@ from nanoset_core.text.survey import RawText
 from nanoset_core.untrusted import Multiline, visible
 
 SCHEDULE = "reconcile"
+"""Name of the schedule, without the project's prefix."""
 EVERY_ASSET = "__ASSET_JOB"
 """Dagster's implicit job for all assets. Only here may assets have different partitions."""
 MAX_NIGHTLY_REQUESTS = 1000
@@ -77,32 +79,25 @@ def reconcile_schedule(hosted: ProjectDefs) -> list[dg.ScheduleDefinition]:
         # so what it has just built is not requested again.
         active_runs = ActiveRuns(instance, names)
         text = scan_corpora(project)
-        sweep(project)
+        sweep(project)  # removes temporary files of killed processes
         register(instance, names, text.corpora, project.config)
         survey = _survey(project, text)
         graph = graph_over(project, survey.recipes)
         state = load_graph_state(graph, instance, names, active_runs)
         due = due_runs(state, active_runs, loaded_assets, again=True)
 
-        # Run keys contain the time of the tick: what failed before is requested again, but a tick
-        # that Dagster repeats requests nothing twice.
-        tick_time = f"{context.scheduled_execution_time:%Y-%m-%dT%H:%M}"
-        requests: list[dg.RunRequest] = []
-        for corpus in survey.unread:
-            if corpus not in active_runs.corpora:
-                run_key = f"{tick_time}/{corpus}:{text.corpora[corpus].signature}"
-                requests.append(_corpus_request(names, corpus, run_key))
-        for run in due.runs:
-            last = run[-1]
-            run_key = f"{tick_time}/{label_of(last.node)}:{last.digest}"
-            requests.append(run_request(names, run, SCHEDULE, run_key=run_key))
-
         for fault in dict.fromkeys(text.faults.values()):
             context.log.warning(visible(Multiline(fault)))
         for note in not_loaded(hosted.config, project.config):
             context.log.warning(note)
+
+        tick_time = f"{context.scheduled_execution_time:%Y-%m-%dT%H:%M}"
+        idle_unread = [corpus for corpus in survey.unread if corpus not in active_runs.corpora]
+        requests = _corpus_requests(names, tick_time, text, idle_unread)
+        requests += _output_requests(names, tick_time, due.runs)
         if requests:
             return requests[:MAX_NIGHTLY_REQUESTS]
+
         n_outputs = f"{len(state.steps):,} outputs of {len(text.corpora):,} corpora"
         reason = f"{n_outputs}: none is missing or stale"
         if survey.written:
@@ -124,15 +119,51 @@ def _check_cron_line(file: Path, cron_line: str) -> None:
         raise no_cron_line(file, cron_line) from error
 
 
-def _corpus_request(names: Names, corpus: str, run_key: str) -> dg.RunRequest:
-    """Return the request for all assets of a corpus, from its files to its dataset."""
+def _corpus_requests(
+    names: Names, tick_time: str, text: RawText, corpora: Iterable[str]
+) -> list[dg.RunRequest]:
+    """Return requests for all assets of corpora, from their files to their datasets.
+
+    Args:
+        names: The names of the project.
+        tick_time: When the tick was due. As part of the run keys, it lets a later tick request
+            again what failed, while a tick that Dagster repeats requests nothing twice.
+        text: The files of all corpora.
+        corpora: The corpora to build.
+    """
     assets: list[dg.AssetKey] = []
     for stage in stages():
         if stage.kind == INVENTORY.kind and is_asset(stage):
             assets.append(names.asset(shape_of(stage).asset))
-    return dg.RunRequest(
-        run_key, partition_key=corpus, asset_selection=assets, tags={AUTOMATION_TAG: SCHEDULE}
-    )
+
+    requests: list[dg.RunRequest] = []
+    for corpus in corpora:
+        request = dg.RunRequest(
+            run_key=f"{tick_time}/{corpus}:{text.corpora[corpus].signature}",
+            partition_key=corpus,
+            asset_selection=assets,
+            tags={AUTOMATION_TAG: SCHEDULE},
+        )
+        requests.append(request)
+    return requests
+
+
+def _output_requests(
+    names: Names, tick_time: str, runs: Iterable[Sequence[Step]]
+) -> list[dg.RunRequest]:
+    """Return requests for runs that make missing and stale outputs.
+
+    Args:
+        names: The names of the project.
+        tick_time: When the tick was due; see `_corpus_requests`.
+        runs: The steps of each run.
+    """
+    requests: list[dg.RunRequest] = []
+    for run in runs:
+        last = run[-1]
+        run_key = f"{tick_time}/{label_of(last.node)}:{last.digest}"
+        requests.append(run_request(names, run, SCHEDULE, run_key=run_key))
+    return requests
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,15 +173,21 @@ class _FileSurvey:
     recipes: dict[str, Recipe] = field(default_factory=dict)
     """Corpus → recipe of the inventory of its files, without those that are being written."""
     unread: list[str] = field(default_factory=list)
-    """Corpora with new files. Their inventory is unknown until a run reads them."""
+    """Corpora with new files. The recipe of their inventory is unknown until a run reads them."""
     written: list[str] = field(default_factory=list)
     """Corpora with files that are being written."""
 
 
 def _survey(project: Project, text: RawText) -> _FileSurvey:
-    """Sort the corpora of the raw folder by how much of their inventory is known."""
+    """Find out which inventories can be described without reading files.
+
+    Args:
+        project: The project.
+        text: The corpora of the raw folder, with sizes and times of their files.
+    """
     survey = _FileSurvey()
     for corpus, contents in text.corpora.items():
+        # A file that is being overwritten would be missing from the build.
         if overwritten_file(project, corpus, contents.texts) is not None:
             survey.written.append(corpus)
             continue
@@ -158,7 +195,7 @@ def _survey(project: Project, text: RawText) -> _FileSurvey:
         if inventory is None:
             survey.unread.append(corpus)
             continue
-        if inventory.awaited:
+        if inventory.awaited:  # files that are too recent, and may still be written
             survey.written.append(corpus)
         if inventory.pieces:
             survey.recipes[corpus] = inventory_recipe(inventory)

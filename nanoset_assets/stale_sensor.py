@@ -19,7 +19,7 @@ import dagster as dg
 from nanoset_assets.active_runs import ActiveRuns
 from nanoset_assets.asset_names import job_of
 from nanoset_assets.asset_table import shape_of
-from nanoset_assets.due_runs import due_runs, run_request
+from nanoset_assets.due_runs import DueRuns, due_runs, run_request
 from nanoset_assets.graph_state import current_inventories, load_graph_state
 from nanoset_assets.hosted import ProjectDefs, tick_result
 from nanoset_assets.loaded import LoadedAssets, not_loaded
@@ -30,8 +30,9 @@ from nanoset_core.project.graph import graph_over
 from nanoset_core.stages.inventory.stage import INVENTORY
 
 SENSOR = "missing_or_stale"
+"""Name of the sensor, without the project's prefix."""
 _MAX_REASONS = 5
-"""For how many waiting outputs the log says why."""
+"""For how many waiting outputs the log of a tick says why they wait."""
 
 
 def stale_sensor(hosted: ProjectDefs, jobs: Iterable[Any]) -> dg.SensorDefinition:
@@ -59,22 +60,15 @@ def stale_sensor(hosted: ProjectDefs, jobs: Iterable[Any]) -> dg.SensorDefinitio
         # has just built is not requested again.
         active_runs = ActiveRuns(instance, names)
         corpora = instance.get_dynamic_partitions(names.corpora_name)
+        # nanoset.yaml may have assigned corpora to further stages since they were registered.
         register(instance, names, corpora, project.config)
+        # Outputs are compared with the inventories of the last build, not with the raw text: the
+        # sensor over raw text has changed corpora built.
         graph = graph_over(project, current_inventories(project, corpora))
         state = load_graph_state(graph, instance, names, active_runs)
         due = due_runs(state, active_runs, loaded_assets)
 
-        # The log of the tick: what needs a reload, what waits, and how much is requested later.
-        notes = not_loaded(hosted.config, project.config)
-        waiting = [f"{label}: {reason}" for label, reason in due.waiting_reasons.items()]
-        notes += waiting[:_MAX_REASONS]
-        n_more_waiting = len(waiting) - _MAX_REASONS
-        if n_more_waiting > 0:
-            notes.append(f"and {n_more_waiting:,} more that have to wait")
-        n_later = len(due.runs) - MAX_REQUESTS
-        if n_later > 0:
-            notes.append(f"{n_later:,} more runs are requested later")
-
+        notes = [*not_loaded(hosted.config, project.config), *_notes_on(due)]
         requests: list[dg.RunRequest] = []
         sensor = names.definition(SENSOR)
         for run in due.runs[:MAX_REQUESTS]:
@@ -86,10 +80,23 @@ def stale_sensor(hosted: ProjectDefs, jobs: Iterable[Any]) -> dg.SensorDefinitio
     return missing_or_stale
 
 
+def _notes_on(due: DueRuns) -> list[str]:
+    """Return what the log of a tick says about outputs that are not requested in this tick."""
+    waiting = [f"{label}: {reason}" for label, reason in due.waiting_reasons.items()]
+    notes = waiting[:_MAX_REASONS]
+    n_more_waiting = len(waiting) - _MAX_REASONS
+    if n_more_waiting > 0:
+        notes.append(f"and {n_more_waiting:,} more that have to wait")
+    n_later = len(due.runs) - MAX_REQUESTS
+    if n_later > 0:
+        notes.append(f"{n_later:,} more runs are requested later")
+    return notes
+
+
 def with_condition(
     assets: Iterable[dg.AssetsDefinition], names: Names
 ) -> list[dg.AssetsDefinition]:
-    """Return assets with an automation condition, for a sensor of the host that evaluates it.
+    """Return assets with automation conditions, which a sensor of the host evaluates.
 
     An asset is built when the data version of an input has changed and the blocking checks of all
     inputs have passed. Inventories get no condition: the sensor over raw text requests them.
@@ -99,17 +106,18 @@ def with_condition(
         names: The names of the project.
     """
     condition = dg.AutomationCondition[dg.AssetKey]
-    # Dagster's `eager` reacts to every materialisation of an input; only a new version matters.
-    new_version = condition.any_deps_updated().replace(
+    # Dagster's `eager` reacts to every materialisation of an input. Here it has to react only to a
+    # materialisation with another data version, so replace this part of the condition.
+    any_input_changed = condition.any_deps_updated().replace(
         "newly_updated", condition.data_version_changed()
     )
-    eager = condition.eager().replace("any_deps_updated", new_version)
-    when = eager & condition.all_deps_blocking_checks_passed()
+    eager = condition.eager().replace("any_deps_updated", any_input_changed)
+    has_to_be_built = eager & condition.all_deps_blocking_checks_passed()
     inventory = names.asset(shape_of(INVENTORY).asset)
 
     def attach(spec: dg.AssetSpec) -> dg.AssetSpec:
         if spec.key == inventory:
             return spec
-        return spec.replace_attributes(automation_condition=when)
+        return spec.replace_attributes(automation_condition=has_to_be_built)
 
     return list(dg.map_asset_specs(attach, assets))
