@@ -1,18 +1,27 @@
-"""A hash of each document that stays the same whatever is appended to a corpus.
+"""A 64-bit hash of byte strings, computed for millions of them at once.
 
-Documents are split, chosen and repeated by this hash, so it must never change. The bytes of a text
-are read as 64-bit words w[0], w[1], … in little-endian order. The last word is filled up with
-zeros, and an empty text is one word of zeros. The hash is
+Documents are split, chosen and repeated by the hash of their ids, and hashes of their tokens are
+stored (`token_hashes.py`), so the hash must never change. The bytes of a text are read as 64-bit
+words w[0], w[1], … in little-endian order. The last word is filled up with zeros, and an empty text
+is one word of zeros. The hash is
 
     mix(mix(w[0] + STEP) + mix(w[1] + 2 * STEP) + … + length in bytes)
 
 with all sums modulo 2**64. `mix` is the output function of SplitMix64 (Steele, Lea and Flood 2014).
+
+Two different texts have the same hash with a probability of about 2**-64, so among n different
+texts, about n**2 / 2**65 pairs are expected: 0.03 among a billion texts. The hash is not
+cryptographic: an attacker can construct texts with equal hashes.
+
+A sum can be added up in parts. That is why `sum_words` and `finish_hashes` are separate: the words
+of a long text may arrive in several chunks.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from functools import cache
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,15 +30,30 @@ U64 = np.uint64
 STEP = U64(0x9E3779B97F4A7C15)
 _FIRST_FACTOR = U64(0xBF58476D1CE4E5B9)
 _SECOND_FACTOR = U64(0x94D049BB133111EB)
-_ALL_BITS = U64(2**64 - 1)
-_WORD_BYTES = 8
+WORD_BYTES = 8
+"""Bytes of a word, which are hashed together."""
+_BLOCK_BYTES = 1 << 20
+"""About how many bytes are hashed together: their words should fit into a processor's cache."""
+_TABLE_SIZE = 1 << 18
+"""Number of words for which arrays are computed once. Those of a block are fewer, usually."""
+_MASKS = np.array([2 ** (8 * n_bytes) - 1 for n_bytes in range(WORD_BYTES + 1)], np.uint64)
+"""Mask of the first n bytes of a word, by n."""
 
 
 def mix(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
     """Return the output function of SplitMix64 for each value."""
-    values = (values ^ (values >> U64(30))) * _FIRST_FACTOR
-    values = (values ^ (values >> U64(27))) * _SECOND_FACTOR
-    return values ^ (values >> U64(31))
+    mixed = values.copy()
+    _mix_in_place(mixed)
+    return mixed
+
+
+def _mix_in_place(values: NDArray[np.uint64]) -> None:
+    """Replace each value by the output function of SplitMix64."""
+    values ^= values >> U64(30)
+    values *= _FIRST_FACTOR
+    values ^= values >> U64(27)
+    values *= _SECOND_FACTOR
+    values ^= values >> U64(31)
 
 
 def salted(keys: NDArray[np.uint64], salt: str) -> NDArray[np.uint64]:
@@ -67,67 +91,180 @@ def hash_texts(array: Any) -> NDArray[np.uint64]:
     return hash_ranges(np.frombuffer(data, np.uint8), borders)
 
 
-def hash_ranges(data: NDArray[np.uint8], ends: NDArray[np.int64]) -> NDArray[np.uint64]:
+def hash_ranges(data: NDArray[np.uint8], borders: NDArray[np.int64]) -> NDArray[np.uint64]:
     """Return the hash of the bytes between each two neighbouring borders.
 
     Args:
         data: Bytes of all texts, concatenated.
-        ends: Borders in `data`, ascending, shape (n_texts + 1,); text k has the bytes from border k
-            to border k + 1.
+        borders: Borders in `data`, ascending, shape (n_texts + 1,); text k has the bytes from
+            border k to border k + 1.
 
     Returns:
         Shape (n_texts,).
     """
-    if len(ends) < 2:
-        return np.empty(0, np.uint64)
-    data = data[ends[0] : ends[-1]]
-    borders = ends - ends[0]
+    n_texts = len(borders) - 1
+    hashes = np.empty(max(n_texts, 0), np.uint64)
+    start = 0
+    while start < n_texts:
+        # As many texts as fit in a block, but at least one.
+        block_end = borders[start] + _BLOCK_BYTES
+        stop = int(np.searchsorted(borders, block_end, side="right")) - 1
+        stop = min(max(stop, start + 1), n_texts)
+        block_borders = borders[start : stop + 1]
+        sums = sum_words(data, block_borders)
+        hashes[start:stop] = finish_hashes(sums, np.diff(block_borders))
+        start = stop
+    return hashes
 
-    # Words of each text, at least one.
-    lengths = np.diff(borders)  # (n_texts,) in bytes
-    words_per_text = np.maximum(-(-lengths // _WORD_BYTES), 1)  # (n_texts,)
-    first_words = np.cumsum(words_per_text) - words_per_text  # (n_texts,)
-    # (n_words,) number of each word in its text
-    numbers = np.arange(words_per_text.sum(), dtype=np.int64) - np.repeat(
-        first_words, words_per_text
-    )
 
-    # Read the words, and clear those bytes of a text's last word that are not of the text.
-    word_starts = np.repeat(borders[:-1], words_per_text) + _WORD_BYTES * numbers
-    words = _words_at(data, word_starts)  # (n_words,)
-    del word_starts  # freed, since numpy is slower with memory that it has not used before
-    bytes_left = np.repeat(lengths, words_per_text) - _WORD_BYTES * numbers
-    words &= _masks(bytes_left)
-    del bytes_left
+def finish_hashes(
+    sums: NDArray[np.uint64], lengths: NDArray[np.integer[Any]]
+) -> NDArray[np.uint64]:
+    """Return the hashes of texts whose words were all added up.
 
-    # Mix every word with its number, add the words of each text up, and mix the sums with the
-    # lengths.
-    words += (numbers.astype(np.uint64) + U64(1)) * STEP
-    sums = np.add.reduceat(mix(words), first_words)  # (n_texts,)
+    Args:
+        sums: Sum over the words of each text, as of `sum_words`; shape (n_texts,).
+        lengths: Bytes of each text, shape (n_texts,).
+
+    Returns:
+        Shape (n_texts,).
+    """
     return mix(sums + lengths.astype(np.uint64))
 
 
-def _words_at(data: NDArray[np.uint8], starts: NDArray[np.int64]) -> NDArray[np.uint64]:
-    """Return the 8 bytes from each start on as a number.
+def sum_words(
+    data: NDArray[np.uint8],
+    borders: NDArray[np.int64],
+    *,
+    item_bytes: int = 1,
+    n_words_before: int = 0,
+) -> NDArray[np.uint64]:
+    """Return the sum of the mixed words of each text: the hash before its last step.
+
+    For example, two texts of 3 and 10 bytes are one and two words:
+
+        borders       0, 3, 13
+        words         bytes 0..2  |  bytes 3..10, bytes 11..12
+        numbers       0           |  0, 1
+        sums          mix(w + STEP)  |  mix(w + STEP) + mix(w + 2 * STEP)
 
     Args:
-        data: Bytes; zeros are taken to follow.
-        starts: First byte of each number, shape (n_words,).
+        data: Bytes of all texts, concatenated.
+        borders: Borders in `data`, ascending, shape (n_texts + 1,); text k has the bytes from
+            border k to border k + 1.
+        item_bytes: 1, 2, 4 or 8. All borders are multiples of this number, counted from the first
+            border. Greater ones are faster.
+        n_words_before: Number of words of the first text that were already added up. Its bytes in
+            `data` are the next ones.
 
     Returns:
-        Little-endian numbers, shape (n_words,).
+        Shape (n_texts,).
     """
-    padded = np.zeros(len(data) + _WORD_BYTES, np.uint8)
-    padded[: len(data)] = data
-    # A view with a stride of one byte, since words start anywhere.
-    words_at_bytes = np.ndarray((len(data) + 1,), "<u8", padded, strides=(1,))
-    return words_at_bytes[starts]
+    if len(borders) < 2:
+        return np.empty(0, np.uint64)
+    data = data[borders[0] : borders[-1]]
+    borders = borders - borders[0]
+
+    # Divide each text into words, at least one.
+    lengths = np.diff(borders)  # (n_texts,) in bytes
+    # Division by 8, rounded up. numpy divides slowly, but shifts fast.
+    words_per_text = np.maximum((lengths + (WORD_BYTES - 1)) >> 3, 1)  # (n_texts,)
+    stops = np.cumsum(words_per_text)  # (n_texts,)
+    first_words = stops - words_per_text  # (n_texts,)
+    words = _read_words(data, borders[:-1], words_per_text, item_bytes)  # (n_words,)
+
+    # Clear those bytes of a text's last word that are not of the text.
+    words[stops - 1] &= _MASKS[lengths - WORD_BYTES * (words_per_text - 1)]
+
+    # Add (number of the word in its text + 1) * STEP to every word.
+    numbers_before = -first_words  # (n_texts,) number in its text of the first of all words
+    numbers_before[0] += n_words_before
+    words += _multiples_of_step(len(words))
+    words += np.repeat(numbers_before.astype(np.uint64) * STEP, words_per_text)
+
+    _mix_in_place(words)
+    sums: NDArray[np.uint64] = np.add.reduceat(words, first_words)
+    return sums
 
 
-def _masks(bytes_left: NDArray[np.int64]) -> NDArray[np.uint64]:
-    """Return a mask of the first bytes of each word: as many as are left of the text, at most 8."""
-    n_bytes = np.clip(bytes_left, 0, _WORD_BYTES).astype(np.uint64)
-    # A shift by 64 bits is not defined: the word of an empty text gets its mask otherwise.
-    masks = _ALL_BITS >> (U64(8) * (U64(_WORD_BYTES) - np.maximum(n_bytes, U64(1))))
-    masks[n_bytes == 0] = 0
-    return masks
+def _read_words(
+    data: NDArray[np.uint8],
+    starts: NDArray[np.int64],
+    words_per_text: NDArray[np.int64],
+    item_bytes: int,
+) -> NDArray[np.uint64]:
+    """Return the words of all texts as little-endian numbers.
+
+    numpy takes six times as long to read numbers whose addresses are not multiples of 8. Texts
+    start anywhere, so most of their words have such addresses. If a text can only start at
+    multiples of `item_bytes`, it is faster to copy the data once for each of the few possible
+    remainders, so that every word is at a multiple of 8 in one of the copies. With items of 4
+    bytes:
+
+        bytes         0 1 2 3 4 5 6 7 8 9 a b c d e f
+        copy 0        0 1 2 3 4 5 6 7|8 9 a b c d e f      has the words that start at 0, 8, …
+        copy 1        4 5 6 7 8 9 a b|c d e f 0 0 0 0      has the words that start at 4, 12, …
+
+    Args:
+        data: Bytes of all texts.
+        starts: First byte of each text, shape (n_texts,).
+        words_per_text: Number of words of each text, at least 1; shape (n_texts,).
+        item_bytes: 1, 2, 4 or 8; all starts are multiples of it.
+
+    Returns:
+        Shape (n_words,). The last word of a text also has bytes that follow the text; zeros are
+        taken to follow the data.
+    """
+    first_words = np.cumsum(words_per_text) - words_per_text  # (n_texts,)
+    numbers = _numbers(int(words_per_text.sum()))  # (n_words,)
+
+    if item_bytes == 1:
+        # Eight copies would take longer than they save: use a view with a stride of one byte.
+        padded = np.zeros(len(data) + WORD_BYTES, np.uint8)
+        padded[: len(data)] = data
+        words_at_bytes = np.ndarray((len(data) + 1,), "<u8", padded, strides=(1,))
+        indices = np.repeat(starts - WORD_BYTES * first_words, words_per_text)
+        indices += numbers * WORD_BYTES
+        return words_at_bytes.take(indices)
+
+    words_per_copy = len(data) // WORD_BYTES + 1
+    copies = np.empty((WORD_BYTES // item_bytes, words_per_copy), "<u8")
+    for number, copy in enumerate(copies.view(np.uint8)):
+        rest = data[number * item_bytes :]
+        copy[: len(rest)] = rest
+        copy[len(rest) :] = 0
+
+    # (n_texts,) index of each text's first word among the words of all copies
+    copy_of_byte = np.arange(WORD_BYTES) // item_bytes
+    start_indices = copy_of_byte[starts & 7] * words_per_copy + (starts >> 3)
+    indices = np.repeat(start_indices - first_words, words_per_text)  # (n_words,)
+    indices += numbers
+    return copies.reshape(-1).take(indices)
+
+
+def _numbers(count: int) -> NDArray[np.int64]:
+    """Return 0, 1, … as a read-only array of shape (count,)."""
+    if count > _TABLE_SIZE:
+        return np.arange(count, dtype=np.int64)
+    return _tables().numbers[:count]
+
+
+def _multiples_of_step(count: int) -> NDArray[np.uint64]:
+    """Return STEP, 2 * STEP, … as a read-only array of shape (count,)."""
+    if count > _TABLE_SIZE:
+        return np.arange(1, count + 1, dtype=np.uint64) * STEP
+    return _tables().multiples_of_step[:count]
+
+
+class _Tables(NamedTuple):
+    """Arrays that are needed for every block."""
+
+    numbers: NDArray[np.int64]
+    multiples_of_step: NDArray[np.uint64]
+
+
+@cache
+def _tables() -> _Tables:
+    """Return the arrays for _TABLE_SIZE words, which are computed once."""
+    numbers = np.arange(_TABLE_SIZE, dtype=np.int64)
+    return _Tables(numbers, (numbers.astype(np.uint64) + U64(1)) * STEP)

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from nanoset_core.execution.resources import available_processors
 from nanoset_core.formats.indexed.dataset import MMapIndexedDataset
 from nanoset_core.formats.indexed.layout import HEADER, Tokens, idx_path
-from nanoset_core.stages.dataset.sequence_hashes import CHUNK_TOKENS, SequenceHashes, hash_limit
+from nanoset_core.sampling.token_hashes import SequenceHasher
 from nanoset_core.stages.dataset.token_ranges import (
     QUICK_PLACES,
     QUICK_TOKENS,
@@ -43,6 +43,23 @@ _READ_BYTES = 8 << 20
 """Bytes of tokens that are read together."""
 _BLOCK_SEQUENCES = 1 << 18
 """Number of sequences whose lengths are in memory at once."""
+_CHUNK_BYTES = 1 << 20
+"""Bytes of tokens that are checked together: so few that they stay in a processor's cache."""
+_MAX_HASHES = 1 << 22
+"""About how many hashes of a dataset's sequences are kept: 32 MiB."""
+_MAX_HASH = 2**64 - 1
+
+
+def hash_limit(n_sequences: int, max_hashes: int = _MAX_HASHES) -> int:
+    """Return the greatest hash to keep, so that at most about `max_hashes` hashes are kept.
+
+    Only hashes up to this limit are kept, so that memory is bounded. All copies of a sequence have
+    the same hash, so either all or none of them are kept. The share of repeated sequences among
+    those kept is therefore an unbiased estimate of the share among all, and exact if all are kept.
+    """
+    if n_sequences <= max_hashes:
+        return _MAX_HASH
+    return _MAX_HASH * max_hashes // n_sequences
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,7 +300,8 @@ class TokenCheck:
         """
         # (n_sequences,) end of each sequence, in tokens from the start of the block
         stops = np.cumsum(lengths, dtype=np.int64)
-        hashes = SequenceHashes(lengths if self.hash_limit else lengths[:0], self.hash_limit)
+        hasher = SequenceHasher(lengths if self.hash_limit else lengths[:0])
+        kept_hashes = [np.empty(0, np.uint64)]
         framing = _FramingCheck(lengths, stops, self.expected)
         n_tokens = 0
         max_id = -1
@@ -295,7 +313,8 @@ class TokenCheck:
             if foreign is None and not self._is_in_vocabulary(low, high):
                 foreign = self._foreign_token(chunk, n_tokens, block, stops)
             framing.add(chunk, n_tokens)
-            hashes.add(chunk)
+            hashes = hasher.add(chunk)
+            kept_hashes.append(hashes[hashes <= self.hash_limit])
             n_tokens += len(chunk)
 
         # Read the first sequence with other ends again, to show them.
@@ -306,15 +325,15 @@ class TokenCheck:
             length = int(lengths[sequence])
             start = block.begin // self.tokens.dtype.itemsize + int(stops[sequence]) - length
             unframed = self._read_ends(block.first + sequence, start, length)
-        kept_hashes = hashes.kept()
+        all_kept_hashes = np.concatenate(kept_hashes)
         return RangeFacts(
             tokens=n_tokens,
             max_id=max_id,
             foreign=foreign,
             unframed=unframed,
             unframed_sequences=len(unframed_sequences),
-            hashes=kept_hashes.distinct,
-            hashed=kept_hashes.n_sequences,
+            hashes=np.unique(all_kept_hashes),
+            hashed=len(all_kept_hashes),
         )
 
     def _is_in_vocabulary(self, low: int, high: int) -> bool:
@@ -351,8 +370,9 @@ class TokenCheck:
             tokens = self.tokens.read(start, min(start + step, stop))
             if pieces is not None:
                 pieces.add(tokens.view(np.uint8).data)
-            for chunk_start in range(0, len(tokens), CHUNK_TOKENS):
-                yield tokens[chunk_start : chunk_start + CHUNK_TOKENS]
+            chunk_tokens = _CHUNK_BYTES // itemsize
+            for chunk_start in range(0, len(tokens), chunk_tokens):
+                yield tokens[chunk_start : chunk_start + chunk_tokens]
 
     def _read_ends(self, sequence: int, start: int, length: int) -> TokenFault:
         """Read the first and last tokens of a sequence, and describe them as a fault.

@@ -18,7 +18,7 @@ from nanoset_core.formats.indexed.stream import token_starts
 from nanoset_core.outputs.manifest import Recipe, Written
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.project.project import Project
-from nanoset_core.sampling.hashing import hash_ranges
+from nanoset_core.sampling.token_hashes import hash_sequences
 from nanoset_core.stages.dataset.tokens import open_dataset
 from nanoset_core.stages.held_out.settings import HASHES_FOLDER, VERSION
 from nanoset_core.stages.per_shard import DocumentsTask, Sharded
@@ -91,11 +91,11 @@ def _hash_documents(dataset: MMapIndexedDataset, borders: NDArray[np.int64]) -> 
     start = int(borders[0])
     stop = int(borders[-1])
     all_tokens = dataset.tokens_for(np.array([start * itemsize]), np.array([stop * itemsize]))
-    token_bytes = np.ascontiguousarray(all_tokens[start:stop]).view(np.uint8)
-
-    hashes = hash_ranges(token_bytes, (borders - start) * itemsize)
+    lengths = np.diff(borders)  # (n_documents,)
+    hashes = np.zeros(len(lengths), np.uint64)
+    hashes[lengths > 0] = hash_sequences(all_tokens[start:stop], lengths)
     hashes[hashes == 0] = 1  # 0 stands for a document that is too short
-    hashes[np.diff(borders) < _MIN_TOKENS] = 0
+    hashes[lengths < _MIN_TOKENS] = 0
     return hashes
 
 

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from itertools import pairwise
-from zlib import crc32
 
-import numpy as np
-
+from nanoset_core.sampling.token_hashes import hash_sequences
 from nanoset_core.tokenizers.engines import Encoded
 
 MAX_DUPLICATE_FRACTION = 0.2
@@ -21,40 +18,36 @@ LOOK = (
 )
 """Remedy for too many repeated documents."""
 _MAX_DOCUMENTS = 1 << 17
+"""Number of different documents that are counted exactly. Each takes about 100 bytes of memory."""
 
 
 class Repeats:
     """Counts repeated documents: all of them, or a sample once there are many different ones.
 
-    The sample consists of the documents whose checksum ends with some zero bits. A document and its
-    repetitions have the same checksum, so the share of repeated documents in the sample is about
-    that among all.
+    The sample consists of the documents with small hashes of their tokens. A document and its
+    repetitions have the same hash, so the share of repeated documents in the sample is about that
+    among all.
     """
 
     def __init__(self, max_documents: int = _MAX_DOCUMENTS) -> None:
         self._max_documents = max_documents
-        self._mask = 0
-        """Bits of the checksum that are zero for documents of the sample."""
-        self._occurrences: Counter[tuple[int, int]] = Counter()
-        """(checksum, tokens) of a document → how often it occurred."""
+        self._hash_limit = 2**64 - 1
+        """Greatest hash of a document in the sample."""
+        self._occurrences: Counter[int] = Counter()
+        """Hash of a document in the sample → how often it occurred."""
 
     def add(self, encoded: Encoded) -> None:
         """Add documents; those without tokens are not counted."""
-        ids = encoded.ids.data
-        bounds = [0, *np.cumsum(encoded.lengths, dtype=np.int64).tolist()]
-        for start, stop in pairwise(bounds):
-            checksum = crc32(ids[start:stop])
-            if start < stop and not checksum & self._mask:
-                self._occurrences[checksum, stop - start] += 1
+        hashes = hash_sequences(encoded.ids, encoded.lengths)
+        self._occurrences.update(hashes[hashes <= self._hash_limit].tolist())
 
         # Halve the sample until it is small enough.
         while len(self._occurrences) > self._max_documents:
-            self._mask = 2 * self._mask + 1
-            sample: Counter[tuple[int, int]] = Counter()
-            for key, count in self._occurrences.items():
-                checksum, _ = key
-                if not checksum & self._mask:
-                    sample[key] = count
+            self._hash_limit //= 2
+            sample: Counter[int] = Counter()
+            for token_hash, count in self._occurrences.items():
+                if token_hash <= self._hash_limit:
+                    sample[token_hash] = count
             self._occurrences = sample
 
     def among(self, documents: int) -> int:

@@ -19,8 +19,7 @@ from nanoset_core import MMapIndexedDataset, MMapIndexedDatasetBuilder
 from nanoset_core.stages.dataset import token_check
 from nanoset_core.stages.dataset import token_ranges as ranges_module
 from nanoset_core.stages.dataset import verify_pair as pair_module
-from nanoset_core.stages.dataset.sequence_hashes import SequenceHashes, hash_limit
-from nanoset_core.stages.dataset.token_check import Expected, TokenCheck
+from nanoset_core.stages.dataset.token_check import Expected, TokenCheck, hash_limit
 from nanoset_core.stages.dataset.token_ranges import spread_chunks, spread_rows, token_ranges
 from nanoset_core.stages.dataset.verify_pair import verify_pair
 from nanoset_core.stages.report import Parts, Report, run_here, runs
@@ -263,7 +262,7 @@ def test_however_it_is_cut(tmp_path_factory, sequences, part, read, chunk):
         patch.setattr(ranges_module, "PART_BYTES", part)
         patch.setattr(token_check, "_BLOCK_SEQUENCES", 3)
         patch.setattr(token_check, "_READ_BYTES", read)
-        patch.setattr(token_check, "CHUNK_TOKENS", chunk)
+        patch.setattr(token_check, "_CHUNK_BYTES", chunk * dataset.dtype.itemsize)
         report = verified(dataset)
         ranges = token_ranges(dataset)
     unframed, outside, share = wanted(sequences)
@@ -369,41 +368,3 @@ def test_many_sequences_are_sampled_by_their_hashes(tmp_path, monkeypatch):
     assert 400 < sum(outcome.hashed for outcome in outcomes) < 900
     check.conclude(report, outcomes)
     assert abs(report.figures["duplicate_documents"] - whole) < 0.08
-
-
-def counted(dataset, chunk):
-    hashes = SequenceHashes(dataset.sequence_lengths, hash_limit(len(dataset)), chunk)
-    for begin in range(0, dataset.token_count, chunk):
-        hashes.add(dataset.tokens[begin : begin + chunk])
-    return hashes
-
-
-def share(datasets):
-    """Of several, whose sequences are those of one dataset."""
-    found = [counted(dataset, 512).kept() for dataset in datasets]
-    count = sum(number for _, number in found)
-    return (
-        1 - len(np.unique(np.concatenate([unique for unique, _ in found]))) / count
-        if count
-        else 0.0
-    )
-
-
-documents = st.lists(st.lists(st.integers(0, 2), max_size=12), max_size=30)
-
-
-@settings(max_examples=80)
-@given(documents=documents, chunk=st.integers(1, 40))
-def test_equal_documents_have_equal_hashes_and_others_not(tmp_path_factory, documents, chunk):
-    dataset = write(tmp_path_factory.mktemp("d") / "d", documents)
-    hashes = np.concatenate(counted(dataset, chunk)._kept).tolist()
-    filled = [tuple(document) for document in documents if document]
-    assert len(hashes) == len(filled)
-    assert len(set(hashes)) == len(set(filled))
-    assert len(set(zip(filled, hashes, strict=True))) == len(set(filled))
-    expected = 1 - len(set(filled)) / len(filled) if filled else 0.0
-    assert share([dataset]) == expected
-    folder = tmp_path_factory.mktemp("parts")
-    assert (
-        share([write(folder / "a", documents[:7]), write(folder / "b", documents[7:])]) == expected
-    )

@@ -1,0 +1,158 @@
+"""The hash of a document's tokens, by which documents with equal tokens are recognised.
+
+It is the only hash for this purpose: `shards` counts repeated documents with it, `nanoset verify`
+estimates how many documents of a dataset repeat others, and `held_out` stores it for each document,
+so it must never change. The tokens are hashed as the bytes that they have in a .bin, by the hash of
+byte strings in `hashing.py`, whose docstring states how often different documents get equal
+hashes. For example, with tokens of 4 bytes, a document of three tokens is two words:
+
+    tokens        5, 6, 7
+    words         5 + 6 * 2**32,  7
+    hash          mix(mix(words[0] + STEP) + mix(words[1] + 2 * STEP) + 12)
+
+The hash of a document depends on its tokens and on their type. It does not depend on the document's
+place in the dataset, on other documents, or on the chunks in which the tokens are read. Datasets
+with tokens of different types, such as uint16 and int32, cannot be compared by hashes.
+
+Equal hashes are taken for equal documents, except where documents are about to be erased:
+`lineage/copies.py` then also compares the sha256 of the tokens.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nanoset_core.formats.indexed.layout import Tokens
+from nanoset_core.sampling.hashing import WORD_BYTES, finish_hashes, sum_words
+
+
+def hash_sequences(tokens: Tokens, lengths: NDArray[np.integer]) -> NDArray[np.uint64]:
+    """Return the hash of the tokens of each sequence that has tokens.
+
+    Args:
+        tokens: Tokens of all sequences, concatenated; shape (n_tokens,).
+        lengths: Tokens of each sequence, shape (n_sequences,).
+
+    Returns:
+        Shape (n_filled,); sequences without tokens have none.
+    """
+    return SequenceHasher(lengths).add(tokens)
+
+
+class SequenceHasher:
+    """Hashes sequences whose tokens are added chunk by chunk.
+
+    A sequence may begin in one chunk and end in a later one:
+
+        tokens        5  6  7 | 5  6  7  8      chunks of 3 and 4 tokens
+        sequences     0  0  1 | 1  1  2  2
+        hashes        of 0    | of 1 and 2      that `add` returns
+
+    The memory that this takes depends on the size of the chunks and the number of sequences, not on
+    their lengths.
+
+    Args:
+        lengths: Tokens of each sequence, shape (n_sequences,). Sequences without tokens are
+            ignored.
+    """
+
+    def __init__(self, lengths: NDArray[np.integer]) -> None:
+        filled = lengths[lengths > 0]
+        # Where each sequence starts and stops among all tokens; shape (n_filled,).
+        self._stops = np.cumsum(filled, dtype=np.int64)
+        self._starts = self._stops - filled
+        self._n_hashed = 0
+        """Number of tokens that were hashed."""
+        self._rest: Tokens | None = None
+        """Tokens that were added after these, fewer than a word. They wait for the next chunk."""
+        self._open_sum = np.uint64(0)
+        """Sum over the words of the sequence that continues in the next chunk; 0 without one."""
+        self._n_open_words = 0
+        """Number of these words."""
+
+    def add(self, tokens: Tokens) -> NDArray[np.uint64]:
+        """Add the next tokens of all sequences, and return the hashes of those that end with them.
+
+        Args:
+            tokens: Consecutive tokens, shape (n_tokens,). Tokens after the last sequence are
+                ignored.
+
+        Returns:
+            Shape (n_ended,), in the order of the sequences.
+        """
+        if self._rest is not None and len(self._rest) > 0:
+            tokens = np.concatenate([self._rest, tokens])
+        self._rest = None
+        start = self._n_hashed
+        stop = start + len(tokens)
+        self._n_hashed = stop
+
+        # The sequences [first, last) have tokens in the chunk. [first, open_number) end in it, and
+        # the last one may continue in the next chunk.
+        first, open_number = np.searchsorted(self._stops, [start, stop], side="right")
+        last = np.searchsorted(self._starts, stop)
+        if first == last:
+            return np.empty(0, np.uint64)
+
+        # (n_in_chunk + 1,) where each sequence starts in the chunk, and where the last one stops
+        borders = np.append(self._starts[first:last], self._stops[last - 1]) - start
+        borders = np.clip(borders, 0, len(tokens))
+        if last > open_number:
+            borders = self._hold_back_rest(tokens, borders)
+        sums = self._sum_words(tokens, borders)
+
+        n_ended = open_number - first
+        lengths = self._stops[first:open_number] - self._starts[first:open_number]
+        hashes = finish_hashes(sums[:n_ended], lengths * tokens.dtype.itemsize)
+
+        # Remember the sum of the sequence that continues.
+        if n_ended > 0:
+            self._open_sum = np.uint64(0)
+            self._n_open_words = 0
+        if len(sums) > n_ended:
+            n_tokens = int(borders[-1] - borders[-2])
+            self._open_sum = sums[-1]
+            self._n_open_words += n_tokens * tokens.dtype.itemsize // WORD_BYTES
+        return hashes
+
+    def _hold_back_rest(self, tokens: Tokens, borders: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Keep the last tokens of a chunk that are not a whole word for the next chunk.
+
+        Args:
+            tokens: The tokens of the chunk. The last sequence in it continues in the next chunk.
+            borders: Start of each sequence in the chunk, and the stop of the last one; shape
+                (n_in_chunk + 1,).
+
+        Returns:
+            The borders without the tokens that are kept. If they were all of the last sequence, it
+            is left out, and the shape is (n_in_chunk,).
+        """
+        n_open = int(borders[-1] - borders[-2])  # tokens of the last sequence in this chunk
+        n_rest = n_open % (WORD_BYTES // tokens.dtype.itemsize)
+        self._rest = tokens[len(tokens) - n_rest :].copy()
+        self._n_hashed -= n_rest
+        if n_rest == n_open:
+            return borders[:-1]
+        return np.append(borders[:-1], borders[-1] - n_rest)
+
+    def _sum_words(self, tokens: Tokens, borders: NDArray[np.int64]) -> NDArray[np.uint64]:
+        """Return the sum over all words of each sequence, those of earlier chunks included.
+
+        Args:
+            tokens: The tokens of the chunk.
+            borders: Start of each sequence in the chunk, and the stop of the last one; shape
+                (n_sequences + 1,).
+
+        Returns:
+            Shape (n_sequences,).
+        """
+        itemsize = tokens.dtype.itemsize
+        sums = sum_words(
+            np.ascontiguousarray(tokens).view(np.uint8),
+            borders * itemsize,
+            item_bytes=itemsize,
+            n_words_before=self._n_open_words,
+        )
+        sums[:1] += self._open_sum  # only the first sequence can have begun in an earlier chunk
+        return sums
