@@ -30,9 +30,9 @@ class AssetRun:
     stage: Stage
     key: Key
     page: Page
-    """Makes the output, and returns its metadata."""
+    """Makes the output, and returns the metadata that the UI shows with it."""
     input_label: Callable[[Node], str]
-    """Returns the name of an input for messages."""
+    """Returns the asset and partition of an input, for messages."""
     started: float = field(default_factory=time.monotonic)
     """When the run started, by the monotonic clock."""
     seconds: float = 0.0
@@ -52,13 +52,16 @@ class AssetRun:
         return self.hosted.names.tag(RAW_TAG) in tags or AUTOMATION_TAG in tags
 
     def make(self) -> Manifest:
-        """Make the output as its stage does."""
+        """Make the output as its stage does, and return its manifest."""
         return self.finish(self.stage.make(self.project, self.key))
 
     def finish(self, manifest: Manifest) -> Manifest:
         """Record that the output is made, and how long that took.
 
-        A page that does not use `make` calls it.
+        Pages that make the output without `make` call this method.
+
+        Args:
+            manifest: The manifest of the output.
 
         Returns:
             The manifest.
@@ -79,22 +82,25 @@ class AssetRun:
         if self.key in self.stage.keys(config, (self.key.subject,)):
             for warning in settings_warnings(self.stage, config, self.key):
                 self.warn(warning)
+
         self.hosted.started(self.node)
         try:
-            shown = self.page(self)
+            page = self.page(self)
         except Exception as error:
+            # `nanoset build` reports this error; Dagster's own says only that the run failed.
             self.hosted.failures.append((self.node, error))
             if isinstance(error, NanosetError):
                 raise failure(self._with_missing_input(error)) from error
             raise
 
-        if isinstance(shown, dg.MaterializeResult):
-            yield shown
+        # Most pages return metadata. Those of outputs without a manifest return a materialisation.
+        if isinstance(page, dg.MaterializeResult):
+            yield page
         elif self.manifest is not None:
-            yield result(self.project, self.manifest, self.seconds, shown)
+            yield result(self.project, self.manifest, self.seconds, page)
 
     def _with_missing_input(self, error: NanosetError) -> NanosetError:
-        """Add to an error about a missing input which asset has to be materialised."""
+        """Return an error, which also names the asset to materialise if an input is missing."""
         if not isinstance(error, MissingError):
             return error
         outputs = self.project.outputs

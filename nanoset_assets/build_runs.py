@@ -1,10 +1,14 @@
-"""Execute the runs of `nanoset build` in this process, and record their results in a report."""
+"""Execute the runs of `nanoset build` in this process, and record their results in a report.
+
+A step is the work of making one output, and a run makes the outputs of several steps in sequence;
+see `nanoset_core/project/runs.py`.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -49,8 +53,8 @@ class BuildReport:
     """How long the whole build took."""
 
     @property
-    def ended(self) -> set[str]:
-        """Labels of the steps that will not be made."""
+    def given_up(self) -> set[str]:
+        """Labels of the steps that failed, or need one that failed."""
         return {*self.failed, *self.skipped}
 
     def was_made(self, node: Node) -> bool:
@@ -59,8 +63,8 @@ class BuildReport:
 
     def nodes_given_up(self) -> set[Node]:
         """Return the outputs that failed, or need one that failed."""
-        ended = self.ended
-        return {step.node for step in self.steps if label_of(step.node) in ended}
+        given_up = self.given_up
+        return {step.node for step in self.steps if label_of(step.node) in given_up}
 
     def seconds_of(self, node: Node) -> float:
         """Return how long making an output took; 0 if it was not made."""
@@ -79,13 +83,14 @@ class BuildReport:
 
 
 class StepCounter:
-    """Reports which step of a build begins, as "3 of 71".
-
-    Args:
-        listener: Called with the progress.
-    """
+    """Counts the steps of a build, and reports which of them begins, as "3 of 71"."""
 
     def __init__(self, listener: ProgressCallback) -> None:
+        """Create a counter that expects no steps yet.
+
+        Args:
+            listener: Called with the progress.
+        """
         self._listener = listener
         self._numbers: dict[Node, int] = {}  # output → number of its step, from 1
 
@@ -122,40 +127,58 @@ class BuildRuns:
     """Receives the results of the runs."""
     counter: StepCounter
     say: Callable[[str], None]
-    """See `build`."""
+    """Called with a line when a run starts, and with another when it ends."""
     instance: dg.DagsterInstance
     options: Mapping[str, Any]
-    """Further arguments of `execute_in_process`."""
+    """Tags and run config of all runs, as arguments of Dagster's `execute_in_process`."""
 
     def execute(self, subject: str, runs: Sequence[list[Step]]) -> None:
-        """Execute the runs of one corpus, nanoset, …, once no other build works on it."""
-        with contextlib.ExitStack() as stack:
-            # Wait for the lease. If it cannot be taken, each step fails, and reports why.
-            with contextlib.suppress(StorageError):
-                names = names_of(self.project, subject)
-                lease = leased(
-                    self.project.outputs.access, names, subject, on_wait=self._say_what_is_awaited
-                )
-                stack.enter_context(lease)
+        """Execute the runs of one corpus, nanoset, …, once no other build works on it.
+
+        Args:
+            subject: The corpus, nanoset, …
+            runs: The steps of each run. A run is skipped if it needs an output that failed.
+        """
+        with self._lease_of(subject):
             # Find out what another build has made while this one waited, before this build makes
             # any output itself.
             made_elsewhere = self._made_elsewhere([step for run in runs for step in run])
             for run in runs:
-                needs = [need for step in run for need in step.needs]
-                if self.report.ended.isdisjoint(map(label_of, needs)):
+                inputs = {label_of(node) for step in run for node in step.needs}
+                if self.report.given_up.isdisjoint(inputs):
                     self._execute_run(run, made_elsewhere)
                 else:
                     self.report.skip([step.node for step in run])
 
-    def _say_what_is_awaited(self, subject: str, work: Work) -> None:
-        """Report which build has to end before this one can continue."""
+    @contextlib.contextmanager
+    def _lease_of(self, subject: str) -> Iterator[None]:
+        """Hold the lease of a subject, which keeps other builds from working on it.
+
+        If the lease cannot be taken, because the root cannot be written, nothing is held: the steps
+        will fail for the same reason, and report it.
+        """
+        with contextlib.ExitStack() as stack:
+            with contextlib.suppress(StorageError):
+                names = names_of(self.project, subject)
+                access = self.project.outputs.access
+                lease = leased(access, names, subject, on_wait=self._report_wait)
+                stack.enter_context(lease)
+            yield
+
+    def _report_wait(self, subject: str, work: Work) -> None:
+        """Report which build has to end before this one can continue.
+
+        Args:
+            subject: The corpus, nanoset, … on which the other build works.
+            work: The other build, as far as it is known.
+        """
         if work.owner is None:
             self.say(f"waits for the build of {subject} on {work.host} …")
         else:
             self.say(f"waits for {work.owner}, which makes {subject}; {work.owner.remedy()} …")
 
     def _made_elsewhere(self, steps: Sequence[Step]) -> set[Node]:
-        """Return missing or stale outputs that another build has made in the meantime."""
+        """Return outputs that were missing or stale, and that another build has made since then."""
         # Read the outputs again, instead of relying on what this process has cached.
         project = replace(self.project, seen=None)
         nodes: set[Node] = set()
@@ -173,7 +196,12 @@ class BuildRuns:
         return nodes
 
     def _execute_run(self, run: Sequence[Step], made_elsewhere: Collection[Node]) -> None:
-        """Execute a run, without the steps that another build has made meanwhile."""
+        """Execute a run, without the steps whose outputs another build has made meanwhile.
+
+        Args:
+            run: The steps.
+            made_elsewhere: The outputs that another build has made.
+        """
         complete = [step for step in run if step.node in made_elsewhere]
         due = [step for step in run if step.node not in made_elsewhere]
         if complete:
@@ -188,7 +216,7 @@ class BuildRuns:
     def _execute_steps(self, steps: Sequence[Step]) -> str:
         """Execute one run, record its result in the report, and return it in a few words."""
         nodes = [step.node for step in steps]
-        failures = self.hosted.failures
+        failures = self.hosted.failures  # receives the errors of this run's steps
         failures.clear()
         started = time.monotonic()
         error = self._run_error(nodes)
@@ -197,19 +225,28 @@ class BuildRuns:
         n_made = len(nodes)
         outcome = f"made in {seconds:.1f} s"
         if error is not None:
-            # Dagster's exception only says that the run failed: use the error that the step
-            # recorded.
-            failed_node, reason = failures[0] if failures else (nodes[0], error)
+            # Dagster's exception only says that the run failed. Use the error that the step
+            # recorded, if it got so far.
+            failed_node = nodes[0]
+            reason = error
+            if failures:
+                failed_node, reason = failures[0]
+            failed_label = label_of(failed_node)
+            self.report.failed[failed_label] = reason
+            outcome = f"{failed_label} failed after {seconds:.1f} s"
+
+            # Steps run in this order: those before the failed one are made, those after it are not.
             n_made = nodes.index(failed_node)
-            outcome = f"{label_of(failed_node)} failed after {seconds:.1f} s"
-            self.report.failed[label_of(failed_node)] = reason
             self.report.skip(nodes[n_made:])
         for node in nodes[:n_made]:
             self.report.made[label_of(node)] = seconds / len(nodes)
         return outcome
 
     def _run_error(self, nodes: Sequence[Node]) -> Exception | None:
-        """Execute a run of outputs; return the error that ended it, or None.
+        """Execute a run that makes outputs; return the error that ended it, or None.
+
+        Args:
+            nodes: The outputs, all of one job and partition.
 
         Raises:
             HistoryError: The run could not be recorded. Since later runs could not be recorded

@@ -143,13 +143,14 @@ class NanosetComponent(dg.Component, dg.Resolvable, dg.Model):
         yield from run.results()
 
     def hosted(self, folder: Path) -> ProjectDefs:
-        """Return the project that the attributes describe.
+        """Return what the definitions of the project are made from, as the attributes describe it.
 
         Args:
             folder: The component's folder, in which relative paths start; or its defs.yaml.
 
         Raises:
-            ConfigError: See `build_defs`.
+            ConfigError: Neither or both of `config` and `project` are given, or the configuration
+                is invalid.
         """
         folder = _folder_of(folder)
         projects = named_projects({"config": self.config, "project": self.project})
@@ -163,11 +164,12 @@ class NanosetComponent(dg.Component, dg.Resolvable, dg.Model):
     def _hosted(
         self, config: ProjectConfig, reread: Callable[[], ProjectConfig] | None
     ) -> ProjectDefs:
-        """Return the project of a configuration, with the names and tags of the attributes.
+        """Return what the definitions are made from, with the names and tags of the attributes.
 
         Args:
             config: The configuration.
-            reread: Returns the current configuration in each run and tick; None: read its file.
+            reread: Returns the current configuration in each run and tick; None: read the file that
+                `config` was loaded from.
         """
         upstream: dict[str, tuple[dg.AssetKey, ...]] = {}
         for name, corpus in self.corpora.items():

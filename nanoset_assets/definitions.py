@@ -99,12 +99,13 @@ def definitions_of(hosted: ProjectDefs, automation: Automation = "own") -> dg.De
 
     Args:
         hosted: The project.
-        automation: See `build_definitions`.
+        automation: What builds missing and stale outputs: sensors and a schedule of the project
+            (`own`), a sensor of the host (`host`), or nothing (`none`).
     """
     check_asset_names()
     assets_by_job = _assets_by_job(hosted)
     jobs = {name: _asset_job(hosted, name, assets) for name, assets in assets_by_job.items()}
-    corpus_job = jobs[INVENTORY.kind]
+    corpus_job = jobs[INVENTORY.kind]  # makes all outputs of a corpus up to its dataset
 
     assets = [asset for assets in assets_by_job.values() for asset in assets]
     if automation == "host":
@@ -150,7 +151,13 @@ def _assets_by_job(hosted: ProjectDefs) -> Mapping[str, list[dg.AssetsDefinition
 
 
 def _asset_job(hosted: ProjectDefs, name: str, assets: Sequence[dg.AssetsDefinition]) -> Any:
-    """Make the job that materialises some assets. Dagster's type of the result is not public."""
+    """Make a job. Dagster's type of the result is not public.
+
+    Args:
+        hosted: The project.
+        name: The name of the job, without the project's prefix.
+        assets: The assets that the job materialises.
+    """
     return dg.define_asset_job(
         hosted.names.definition(name),
         assets,

@@ -42,13 +42,14 @@ def load_materialized(
         root: The folder or URL of the outputs, if they were moved; default: where they were when
             the handoff was made.
         storage: How to access a bucket; default: the AWS configuration.
-        masks: See `load_nanoset`.
+        masks: Options of `load_nanoset` for the masks in a sample, such as create_attention_mask.
 
     Raises:
         MissingError: There is no materialisation, or it is not of a handoff, or an earlier version
             of this package made it, which did not record the root.
         StaleError: The nanoset has been rebuilt since.
-        ConfigError, FormatError: See `load_nanoset`.
+        ConfigError: The samples cannot have one of the masks.
+        FormatError: A file of the nanoset is damaged.
     """
     materialization = event.asset_materialization if isinstance(event, dg.EventLogEntry) else event
     if materialization is None:

@@ -1,6 +1,8 @@
-"""What the definitions of a project share: its configuration, its names, and how a run opens it.
+"""What all Dagster definitions of a project are made from, and how their runs open the project.
 
-The *host* is the Dagster code location that contains the project: it may have other assets, too.
+The *host* is the Dagster code location that contains the definitions; it may have other assets too.
+`ProjectDefs` holds the settings of the project, and what the host decides about its definitions:
+prefixes, owners, tags, and so on. Variables of this type are called `hosted`.
 """
 
 from __future__ import annotations
@@ -30,12 +32,12 @@ Automation = Literal["own", "host", "none"]
 LOG_SECONDS = 15.0
 """Seconds between two lines of progress in a run's log."""
 _RETRY_FAILURES_TAG = "dagster/retry_on_asset_or_op_failure"
-"""On runs: whether `run_retries` of dagster.yaml tries them again if a step failed."""
+"""Dagster's tag of runs: whether `run_retries` of dagster.yaml applies if a step failed."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ProjectDefs:
-    """What all definitions of one project are made from."""
+    """What all definitions of one project are made from: assets, checks, jobs and sensors."""
 
     config: ProjectConfig
     """The configuration when the definitions were loaded."""
@@ -78,13 +80,13 @@ class ProjectDefs:
         group_prefix: str | None = None,
         **details: Any,
     ) -> ProjectDefs:
-        """Return the project with the prefixes that are given, or else those of its nanoset.yaml.
+        """Return what the definitions of a project are made from, with its names in Dagster.
 
         Args:
-            config: The project.
+            config: The configuration of the project.
             key_prefix: Prefix of the key of every asset; default: that of nanoset.yaml.
             group_prefix: Prefix of the name of every asset group; default: that of nanoset.yaml.
-            details: Other fields of the project.
+            details: Other fields of `ProjectDefs`.
 
         Raises:
             ConfigError: A prefix cannot be part of a name, or differs from that of nanoset.yaml.
@@ -109,10 +111,16 @@ class ProjectDefs:
     def load(self, listener: ProgressCallback = silent, *, rebuild: bool = False) -> Project:
         """Open the project with its current configuration.
 
+        Args:
+            listener: Called with the progress of builds.
+            rebuild: Whether builds make outputs even if they are up to date.
+
         Raises:
-            ConfigError, MissingError: See `load_config`.
+            ConfigError: nanoset.yaml has a mistake.
+            MissingError: nanoset.yaml does not exist.
         """
         config = load_config(self.config.file) if self.reread is None else self.reread()
+        # In a `nanoset build`, runs share what the build knows about outputs.
         seen = None if self.building is None else self.building.seen
         return Project(config, _with_lease(listener), rebuild, seen)
 
@@ -124,6 +132,11 @@ class ProjectDefs:
         rebuild: bool = False,
     ) -> Project:
         """Open the project with its current configuration, in a step of a run.
+
+        Args:
+            context: The context of the step.
+            listener: Called with the progress of builds.
+            rebuild: Whether builds make outputs even if they are up to date.
 
         Raises:
             dg.Failure: nanoset.yaml has a mistake, or was deleted. Dagster retries neither the step
@@ -152,6 +165,7 @@ class ProjectDefs:
         """
         run = context.run
         if is_run_process():
+            # If this process is killed, a later one can tell by this tag that the run has ended.
             context.instance.add_run_tags(run.run_id, owner_tag(self.names, run.run_id))
         listener = _log_listener(context) if self.building is None else self.building.listener
         must_rebuild = rebuild or run.tags.get(REBUILD_TAG) == "true"
@@ -161,7 +175,7 @@ class ProjectDefs:
         """Return the name, interval and default status of a sensor, as decorator arguments.
 
         Args:
-            sensor: Its name, without the project's prefix.
+            sensor: Name of the sensor, without the project's prefix.
             max_seconds: Longest interval between two ticks, if nanoset.yaml sets a longer one.
         """
         automation = self.config.automation
@@ -179,15 +193,16 @@ class ProjectDefs:
         """Return assets with the host's translation applied to their specs.
 
         Raises:
-            ConfigError: It changes the key of an asset.
+            ConfigError: The translation changes the key of an asset.
         """
         translation = self.translation
         if translation is None:
             return list(assets)
 
         def translate(spec: dg.AssetSpec) -> dg.AssetSpec:
-            *subject, name = self.names.path(spec.key) or ()
-            details = {"name": "/".join([*subject, name]), "subject": "/".join(subject)}
+            # The path is (subject, asset), or (asset,) if the partitions are corpora.
+            path = self.names.path(spec.key) or ()
+            details = {"name": "/".join(path), "subject": "/".join(path[:-1])}
             translated = translation(spec, details)
             if translated.key != spec.key:
                 raise ConfigError(
@@ -215,7 +230,7 @@ def tick_result(
         context: The context of the tick.
         requests: The runs.
         notes: Lines for the log of the tick.
-        nothing: Why the tick is skipped, if there are neither runs nor notes.
+        nothing: Why the tick requests nothing, if there are no notes that say so.
         more: Further arguments of `dg.SensorResult`.
     """
     for note in notes:
@@ -227,11 +242,14 @@ def tick_result(
 
 
 def _with_lease(listener: ProgressCallback) -> ProgressCallback:
-    """Return a listener that also stores progress in the lease, for machines that wait."""
+    """Return a listener that also stores progress in the lease of the output that is being made.
+
+    Machines that wait for the lease show this progress to their users.
+    """
 
     def listen(progress: Progress) -> None:
         if progress.stage != NOTE:
-            share = None
+            share = None  # of the work that is done; unknown while this process waits itself
             if progress.stage != WAITING:
                 share = progress.done / max(progress.total, 1)
             at_work(f"{progress.stage} {progress.name}", share)
@@ -251,9 +269,11 @@ def _log_listener(context: dg.AssetExecutionContext) -> ProgressCallback:
             if watch.is_new(progress):
                 context.log.info(visible(progress.name))
             return
-        line = watch.describe(progress)  # also notes when the work started
+        # Describe the progress even if it is not logged: this also notes when the work started.
+        line = watch.describe(progress)
         now = time.monotonic()
-        if now - last_time >= LOG_SECONDS or progress.done >= progress.total:
+        is_due = now - last_time >= LOG_SECONDS
+        if is_due or progress.done >= progress.total:
             last_time = now
             context.log.info(line)
 

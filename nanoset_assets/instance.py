@@ -25,9 +25,11 @@ from nanoset_core.storage.owners import Owner, lock_owner, wait_for_lock
 from nanoset_core.storage.paths import expanded
 
 HOME_VARIABLE = "DAGSTER_HOME"
+"""Environment variable with the path of the folder of the history."""
 SETTINGS = "dagster.yaml"
+"""File of Dagster's settings in this folder."""
 LOCK = ".lock"
-"""File that is locked while an instance is opened.
+"""File in this folder that is locked while an instance is opened.
 
 If two processes create Dagster's tables at the same time, the database is damaged.
 """
@@ -44,9 +46,11 @@ class _Fault:
     """An error of SQLite, and what it means for the user."""
 
     message: str
-    """Text by which the error is recognised."""
+    """Part of SQLite's message, by which the error is recognised."""
     meaning: str
+    """What is wrong, for the user."""
     remedy: str
+    """What the user can do about it."""
 
 
 _DISK_FULL = _Fault(
@@ -77,6 +81,7 @@ _CANNOT_OPEN = _Fault(
 _DAMAGE_REMEDY = (
     "move the folder away and run again: a new history is begun, and what is finished is kept"
 )
+"""What the user can do about a damaged history. It takes no outputs with it."""
 _FAULTS = (
     _DISK_FULL,
     _READ_ONLY,
@@ -87,9 +92,11 @@ _FAULTS = (
     _Fault("not a database", "the history is damaged", _DAMAGE_REMEDY),
     _Fault("more than one head", "the history is damaged", _DAMAGE_REMEDY),
 )
+"""The errors that are recognised; the first one whose message occurs counts."""
 _UNKNOWN_FAULT = _Fault(
     "", "the history cannot be used", "see what the database says, and run again"
 )
+"""Stands for errors of the database that are not recognised."""
 
 
 def dagster_home(config: ProjectConfig) -> Path:
@@ -149,7 +156,10 @@ def open_instance(config: ProjectConfig) -> dg.DagsterInstance:
 def _locked(home: Path) -> Iterator[str | None]:
     """Hold an exclusive lock on a file in DAGSTER_HOME, of the kind that SQLite uses.
 
-    If the folder is not writable, nothing is locked: opening the instance reports that.
+    If the folder is not writable, nothing is locked: opening the instance will report that.
+
+    Args:
+        home: The folder of the history.
 
     Yields:
         Why the file system cannot lock files, or None.
@@ -170,7 +180,10 @@ def _locked(home: Path) -> Iterator[str | None]:
 
 @contextlib.contextmanager
 def history_faults(home: str | os.PathLike[str]) -> Iterator[None]:
-    """Turn errors of the database into errors that say what to do.
+    """Turn errors of the database, raised in this block, into errors that say what to do.
+
+    Args:
+        home: The folder of the history.
 
     Raises:
         HistoryError: The database cannot be read or written.
@@ -187,11 +200,21 @@ def history_faults(home: str | os.PathLike[str]) -> Iterator[None]:
 
 
 def _history_error(error: BaseException, home: str | os.PathLike[str]) -> HistoryError:
-    """Return the error that explains an error of the database."""
-    fault = next((fault for fault in _FAULTS if fault.message in str(error)), _UNKNOWN_FAULT)
-    if _DISK_ERROR.message in str(error) and _is_full(home):
+    """Return the error that explains an error of the database.
+
+    Args:
+        error: The error of the database.
+        home: The folder of the history.
+    """
+    fault = _UNKNOWN_FAULT
+    for known_fault in _FAULTS:
+        if known_fault.message in str(error):
+            fault = known_fault
+            break
+    if fault is _DISK_ERROR and _is_full(home):
         # With memory-mapped files, SQLite reports a full disk as an I/O error.
         fault = _DISK_FULL
+
     found = str(getattr(error, "orig", None) or error).strip()
     remedy = fault.remedy
     if fault is _LOCKED:
@@ -203,7 +226,7 @@ def _history_error(error: BaseException, home: str | os.PathLike[str]) -> Histor
 
 
 def _lock_owner(home: str | os.PathLike[str]) -> Owner | None:
-    """Return the process of this machine that holds a lock on a history, or None."""
+    """Return the process of this machine that holds a lock on a file of a history, or None."""
     for file in sorted(Path(home).rglob("*.db*")):
         with contextlib.suppress(OSError):
             owner = lock_owner(file.stat())
@@ -213,14 +236,17 @@ def _lock_owner(home: str | os.PathLike[str]) -> Owner | None:
 
 
 def _is_full(folder: str | os.PathLike[str]) -> bool:
-    """Return whether the disk of a folder has no room."""
+    """Return whether the disk of a folder is full; False if that cannot be found out."""
     with contextlib.suppress(OSError):
         return shutil.disk_usage(folder).free < _MIN_FREE_BYTES
     return False
 
 
 def _database_error(error: BaseException | None) -> BaseException | None:
-    """Return the database error that caused another error, if any."""
+    """Return the error of the database that is, or caused, an error; None if there is none.
+
+    Dagster wraps errors of the database in errors of its own.
+    """
     from alembic.util import CommandError
     from sqlalchemy.exc import SQLAlchemyError
 

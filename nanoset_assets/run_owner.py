@@ -19,12 +19,12 @@ from nanoset_assets.names import Names
 from nanoset_assets.tags import OWNER_TAG, UNFINISHED
 
 _START_FIELD = 19
-"""Number of the field `starttime` in /proc/<pid>/stat, counted from the one after the command."""
+"""Index of the field `starttime` in /proc/<pid>/stat, among the fields after the command."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunOwner:
-    """The process that executes a run, as a tag of the run records it."""
+    """The process that executes a run, as a tag of the run records it: `host:pid:start:run_id`."""
 
     host: str
     pid: int
@@ -43,20 +43,21 @@ class RunOwner:
         return f"{self.host}:{self.pid}:{self.start}:{self.run_id}"
 
     def is_of(self, run: dg.DagsterRun) -> bool:
-        """Return whether the tag was made for this run.
+        """Return whether the tag was made for a run, and not copied from another one.
 
-        A retry has the tag of the run that it retries until it starts.
+        A run that retries another one has the other run's tag until it starts.
         """
         if self.run_id:
             return self.run_id == run.run_id
+        # A tag without a run is of the first attempt, which retries no other run.
         return run.parent_run_id is None
 
     def is_gone(self) -> bool:
         """Return whether the process was on this machine and does not exist any more."""
         if self.host != socket.gethostname():
-            return False
+            return False  # unknown
         try:
-            os.kill(self.pid, 0)
+            os.kill(self.pid, 0)  # sends no signal, but fails if there is no such process
         except ProcessLookupError:
             return True
         except PermissionError:

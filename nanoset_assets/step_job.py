@@ -76,22 +76,16 @@ def step_observation(
     """Decode a step; return the observation that shows it on the page of the handoff.
 
     Args:
-        hosted: The project, for the names of assets.
-        project: The project.
+        hosted: What the definitions are made from, for the names of assets.
+        project: The project with its current configuration.
         options: Which step of which run.
 
     Raises:
         NanosetError: The step cannot be explained; see `explain_step`.
     """
-    outputs = InspectionContext.of(project).outputs
-    if options.run:
-        run = Run.open(outputs, project.config.file.parent / options.run)
-    else:
-        # Raises an error that lists the nanosets if there is none of this name.
-        project.nanoset(options.nanoset)
-        handoff_manifest = require(project, TRAINER_FILES, Key(options.nanoset))
-        run = Run.begun(outputs, handoff_manifest, STEP_SAMPLES)
-    step = explain_step(project, run, options.step, options.rank, ROWS_SHOWN)
+    step = explain_step(
+        project, _run_of(project, options), options.step, options.rank, most=ROWS_SHOWN
+    )
 
     rows: list[dict[str, object]] = []
     for sample in step.samples:
@@ -99,6 +93,7 @@ def step_observation(
         if options.run:
             row = {"rank": sample.rank, "micro_batch": sample.micro_batch}
         rows.append(row | sample_row(sample))
+    # The ranks share a batch evenly, and only one of them may have been requested.
     n_samples = step.batch_size
     if options.rank is not None:
         n_samples //= step.data_parallel_size
@@ -110,3 +105,18 @@ def step_observation(
     }
     handoff = Node(TRAINER_FILES, Key(step.samples[0].name))
     return dg.AssetObservation(hosted.names.asset(asset_path(handoff)), metadata=metadata)
+
+
+def _run_of(project: Project, options: StepOptions) -> Run:
+    """Return the training run that the options name, or one that starts from a handoff.
+
+    Raises:
+        NanosetError: The file of the run cannot be read, there is no nanoset of this name, or its
+            handoff has not been built.
+    """
+    outputs = InspectionContext.of(project).outputs
+    if options.run:
+        return Run.open(outputs, project.config.file.parent / options.run)
+    project.nanoset(options.nanoset)  # raises an error that lists the nanosets
+    handoff_manifest = require(project, TRAINER_FILES, Key(options.nanoset))
+    return Run.begun(outputs, handoff_manifest, STEP_SAMPLES)

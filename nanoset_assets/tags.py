@@ -13,22 +13,25 @@ import dagster as dg
 CHECK = "verified"
 """The name of the blocking check of every asset."""
 RAW_TAG = ".dagster/nanoset_raw_text"
-"""On runs that the sensor over raw text requested: `corpus:signature of its files`."""
+"""Tag of runs that the sensor over raw text requested: `corpus:signature of its files`."""
 WANTED_TAG = ".dagster/nanoset_wanted"
-"""On runs that other sensors or the schedule requested, and on runs that failed: the digests of the
-outputs that they were to make.
+"""Tag of runs that other sensors or the schedule requested, and of runs that failed: the digests of
+the outputs that they were to make.
 """
 AUTOMATION_TAG = "nanoset/automation"
-"""On runs that the sensor over stale outputs or the schedule requested: its name."""
+"""Tag of runs that the sensor over stale outputs or the schedule requested: its name."""
 OWNER_TAG = ".dagster/nanoset_process"
-"""On runs that have started: `host:pid:start:run` of the process that executes them."""
+"""Tag of runs that have started: the process that executes them; see `RunOwner`."""
 CONFIG_ERROR_TAG = ".dagster/nanoset_config_error"
-"""On runs that failed because nanoset.yaml could not be loaded: they may be requested again."""
+"""Tag of runs that failed because nanoset.yaml could not be loaded: they may be requested again."""
 REBUILD_TAG = "nanoset/rebuild"
-"""On runs that rebuild outputs even if they are up to date; its value is "true"."""
+"""Tag of runs that rebuild outputs even if they are up to date; its value is "true"."""
 PARTITION_TAG = "dagster/partition"
+"""Dagster's tag of runs of one partition: the name of the partition."""
 BACKFILL_TAG = "dagster/backfill"
+"""Dagster's tag of runs of a backfill: the id of the backfill."""
 WILL_RETRY_TAG = "dagster/will_retry"
+"""Dagster's tag of runs that failed: whether its daemon will retry them, "true" or "false"."""
 
 MAX_REQUESTS = 200
 """How many runs a tick of a sensor requests at most; the next ticks request the rest."""
@@ -38,8 +41,7 @@ LOADED = time.time()
 Runs that failed earlier may be requested again: the cause may have been fixed by the restart.
 """
 UNSUCCESSFUL = (dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED)
-UNFINISHED = [
-    status
-    for status in dg.DagsterRunStatus
-    if status not in (*UNSUCCESSFUL, dg.DagsterRunStatus.SUCCESS)
-]
+"""Statuses of runs that ended without making all of their outputs."""
+_FINISHED = (*UNSUCCESSFUL, dg.DagsterRunStatus.SUCCESS)
+UNFINISHED = [status for status in dg.DagsterRunStatus if status not in _FINISHED]
+"""Statuses of runs that are queued or have not ended."""
