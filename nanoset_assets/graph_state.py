@@ -18,6 +18,7 @@ from nanoset_core.outputs.manifest import Recipe
 from nanoset_core.project.graph import Graph, Step
 from nanoset_core.project.project import Project
 from nanoset_core.project.runs import GraphState
+from nanoset_core.records.json_records import from_plain
 from nanoset_core.stages.handoff.stage import TRAINER_FILES
 from nanoset_core.stages.inventory.stage import INVENTORY
 from nanoset_core.stages.stage import Node
@@ -151,5 +152,5 @@ def current_inventories(project: Project, corpora: Iterable[str]) -> dict[str, R
     recipes: dict[str, Recipe] = {}
     for corpus, version in zip(names, versions, strict=True):
         if version.manifest is not None and version.problem is None:
-            recipes[corpus] = Recipe(**version.manifest.recipe)
+            recipes[corpus] = from_plain(Recipe, version.manifest.recipe)
     return recipes

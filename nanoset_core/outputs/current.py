@@ -96,7 +96,7 @@ class CurrentVersion:
         recipe = self.manifest.recipe
         if recipe["parents"] != wanted.parents:
             return []
-        return setting_differences(recipe["options"], wanted.to_json()["options"])
+        return setting_differences(recipe["options"], wanted.options)
 
 
 def differences(recipe: Mapping[str, Any], wanted: Recipe) -> list[Reason]:
@@ -109,7 +109,7 @@ def differences(recipe: Mapping[str, Any], wanted: Recipe) -> list[Reason]:
     reasons = list(_parent_differences(recipe["parents"], wanted.parents))
     if recipe["version"] != wanted.version:
         reasons.append(Reason(f"algorithm {recipe['version']} → {wanted.version}"))
-    options = wanted.to_json()["options"]
+    options = wanted.options
     for difference in setting_differences(recipe["options"], options):
         reasons.append(Reason(difference))
     return reasons

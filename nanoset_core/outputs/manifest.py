@@ -14,9 +14,11 @@ import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar, overload
+from typing import Any, ClassVar, NamedTuple, TypeVar, overload
 
 from nanoset_core.errors import FormatError, MissingError, NanosetError
+from nanoset_core.records.codecs import stored
+from nanoset_core.records.json_records import JsonForm, Record, canonical_json, load, to_plain
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.paths import is_inside
 from nanoset_core.storage.regular_files import read_regular
@@ -25,7 +27,6 @@ MANIFEST = "manifest.json"
 DIGEST_HEX_DIGITS = 20
 """Length of a digest: 80 bits of a sha256, which keep the paths of outputs short."""
 _DIGEST = re.compile(rf"[0-9a-f]{{{DIGEST_HEX_DIGITS}}}")
-_KEYS = {"nanoset", "digest", "recipe", "facts", "files", "sha256"}
 _PARSE_ERRORS = (
     ValueError,
     LookupError,
@@ -36,16 +37,6 @@ _PARSE_ERRORS = (
 )
 """What code that reads parsed JSON raises if the JSON has another form than it expects."""
 Parsed = TypeVar("Parsed")
-
-
-def canonical_json(value: object) -> bytes:
-    """Return a value as JSON of which equal values have the same bytes.
-
-    Keys are sorted, there are no spaces, and other characters than ASCII are escaped.
-    """
-    return json.dumps(
-        value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False
-    ).encode()
 
 
 def digest_of(value: object) -> str:
@@ -73,20 +64,10 @@ class Recipe:
     options: Mapping[str, Any] = field(default_factory=dict)
     """Settings that can change the bytes."""
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the recipe as it is stored in manifests."""
-        return {
-            "stage": self.stage,
-            "name": self.name,
-            "version": self.version,
-            "parents": dict(self.parents),
-            "options": dict(self.options),
-        }
-
     @property
     def digest(self) -> str:
         """Digest of the recipe, which is the name of the output's folder."""
-        return digest_of(self.to_json())
+        return digest_of(to_plain(self))
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,44 +86,23 @@ class Written:
 
 @dataclass(frozen=True, slots=True)
 class FileFact:
-    """Size, checksum and location of one file of an output."""
+    """Size, checksum and location of one file of an output, as manifests store them."""
 
-    size: int
+    ignores_unknown_keys: ClassVar[bool] = True
+
+    size: int = field(metadata=stored("bytes"))
     """Bytes."""
-    sha256: str | None = None
+    sha256: str | None = field(default=None, metadata=stored(omit_default=True))
     """Checksum of its bytes, or None if computing it would need another pass over the data."""
-    pieces: str | None = None
+    pieces: str | None = field(default=None, metadata=stored(omit_default=True))
     """Name of the file that lists the sha256 of its pieces, if it was joined within a bucket."""
-    within: str | None = None
+    within: str | None = field(default=None, metadata=stored(omit_default=True))
     """Path below the root of another output's file that contains its bytes.
 
     Then the bytes are not stored a second time.
     """
-    begin: int = 0
+    begin: int = field(default=0, metadata=stored(only_with="within"))
     """Position of its first byte in the file `within`."""
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the file's entry of a manifest, without what does not apply to it."""
-        entry: dict[str, Any] = {"bytes": self.size}
-        if self.sha256:
-            entry["sha256"] = self.sha256
-        if self.pieces:
-            entry["pieces"] = self.pieces
-        if self.within:
-            entry["within"] = self.within
-            entry["begin"] = self.begin
-        return entry
-
-    @staticmethod
-    def from_json(entry: Mapping[str, Any]) -> FileFact:
-        """Return the file that an entry of a manifest describes."""
-        return FileFact(
-            size=int(entry["bytes"]),
-            sha256=entry.get("sha256"),
-            pieces=entry.get("pieces"),
-            within=entry.get("within"),
-            begin=int(entry.get("begin", 0)),
-        )
 
 
 class FilePlace(NamedTuple):
@@ -169,7 +129,7 @@ class Manifest:
     folder: Path
     """Absolute path; the folder contains manifest.json and the files."""
     recipe: Mapping[str, Any]
-    """What it was made from, as `Recipe.to_json` returned it."""
+    """What it was made from: its `Recipe` as plain values."""
     digest: str
     """Digest of the recipe."""
     facts: Mapping[str, Any]
@@ -325,6 +285,72 @@ def first_fault(sizes: Mapping[str, int], expected: Mapping[str, int]) -> FileFa
     return None
 
 
+@dataclass(frozen=True, slots=True)
+class StoredManifest(Record):
+    """The content of manifest.json."""
+
+    json_form: ClassVar[JsonForm] = JsonForm(
+        "this is not a manifest",
+        remedy="delete the folder; the next build makes it again",
+        indent=1,
+        sorts_keys=True,
+        ends_with_newline=True,
+    )
+
+    digest: str
+    """Digest of the recipe."""
+    recipe: Recipe
+    facts: Mapping[str, Any]
+    files: Mapping[str, FileFact]
+    """Path below the output's folder → size and checksum of the file."""
+    sha256: str | None = field(default=None, metadata=stored(omit_default=True))
+    """Checksum of facts and files. Manifests of early versions of nanoset have none."""
+    nanoset: int = 1
+    """Version of this format."""
+
+    @classmethod
+    def of(
+        cls, recipe: Recipe, facts: Mapping[str, Any], files: Mapping[str, FileFact]
+    ) -> StoredManifest:
+        """Return the manifest of an output, with its digest and checksum."""
+        sorted_files = dict(sorted(files.items()))
+        plain_files = {name: to_plain(fact) for name, fact in sorted_files.items()}
+        # The checksum will be compared with that of the parsed file, in which all keys are text.
+        parsed_facts = json.loads(json.dumps(dict(facts), allow_nan=False))
+        sha256 = _checksum(parsed_facts, plain_files)
+        return cls(recipe.digest, recipe, dict(facts), sorted_files, sha256)
+
+    def check(self, value: dict[str, Any]) -> None:
+        """Check that the manifest was not altered, and that its paths stay where they belong.
+
+        Args:
+            value: The parsed file. Its checksum includes keys of files that are not known here.
+
+        Raises:
+            ValueError: The digest or the checksum is another one, or a path leads out of the
+                output's folder or the root.
+        """
+        if self.digest != self.recipe.digest:
+            raise ValueError(f"digest {self.digest}, but its recipe has {self.recipe.digest}")
+        if "sha256" in value and self.sha256 != _checksum(value["facts"], value["files"]):
+            raise ValueError("its facts and files do not have the sha256 that it states")
+
+        for name, fact in self.files.items():
+            if not is_inside(name):
+                raise ValueError(f"a file named {name!r}, which is not below its folder")
+            if fact.within is not None and not is_inside(fact.within):
+                raise ValueError(f"{name!r} within {fact.within!r}, which is not below the root")
+            if fact.pieces is not None and not self._is_list_of_pieces(fact.pieces):
+                raise ValueError(f"no list of the pieces of {name!r}")
+
+    def _is_list_of_pieces(self, name: str) -> bool:
+        """Return whether a file can be a list of pieces: stored by itself, and with a checksum."""
+        fact = self.files.get(name)
+        if fact is None or fact.sha256 is None:
+            return False
+        return fact.pieces is None and fact.within is None
+
+
 def read_manifest(folder: Path, access: FileAccess | None = None) -> Manifest | None:
     """Read the manifest of an output as it is stored now.
 
@@ -341,82 +367,37 @@ def read_manifest(folder: Path, access: FileAccess | None = None) -> Manifest | 
     path = folder / MANIFEST
     access = access or FileAccess(folder)
     try:
-        data, stored = access.read_beside(path)
-        value = json.loads(data)
-        _check_content(value)
-        manifest = Manifest(
-            folder=folder,
-            recipe=dict(value["recipe"]),
-            digest=value["digest"],
-            facts=dict(value["facts"]),
-            files={name: FileFact.from_json(entry) for name, entry in value["files"].items()},
-            access=access,
-            stored=stored,
-        )
-        expected_digest = Recipe(**manifest.recipe).digest
+        data, sizes = access.read_beside(path)
+        content = load(StoredManifest, data, path)
     except (FileNotFoundError, NotADirectoryError):
         return None
-    except _PARSE_ERRORS as error:
-        raise no_manifest(access.url(path), repr(error)[:500]) from error
-
-    if manifest.digest != expected_digest:
-        found = f"digest {manifest.digest}, but its recipe has {expected_digest}"
-        raise no_manifest(access.url(path), found)
-    return manifest
-
-
-def _check_content(value: Mapping[str, Any]) -> None:
-    """Check that a manifest was not altered, and that its paths stay within its folder or the root.
-
-    Args:
-        value: The parsed file, which may be anything.
-
-    Raises:
-        ValueError: A check failed. Values of another type raise other errors.
-    """
-    if not value.keys() <= _KEYS:
-        raise ValueError(f"unknown keys {sorted(value.keys() - _KEYS)}")
-    if "sha256" in value and value["sha256"] != _checksum(value):
-        raise ValueError("its facts and files do not have the sha256 that it states")
-
-    for name, fact in value["files"].items():
-        if not is_inside(name):
-            raise ValueError(f"a file named {name!r}, which is not below its folder")
-        if not is_inside(fact.get("within", name)):
-            raise ValueError(f"{name!r} within {fact['within']!r}, which is not below the root")
-        if "pieces" in fact and value["files"][fact["pieces"]].keys() != {"bytes", "sha256"}:
-            raise ValueError(f"no list of the pieces of {name!r}")
-
-
-def _checksum(value: Mapping[str, Any]) -> str:
-    """Return the sha256 of a manifest's facts and files; the digest protects its recipe."""
-    return hashlib.sha256(canonical_json([value["facts"], value["files"]])).hexdigest()
-
-
-def no_manifest(where: str, found: str) -> FormatError:
-    """Return the error for a manifest.json that is not a manifest."""
-    return FormatError(
-        "this is not a manifest",
-        where=where,
-        found=found,
-        remedy="delete the folder; the next build makes it again",
+    except FormatError as error:
+        raise error.at(access.url(path)) from error
+    return Manifest(
+        folder=folder,
+        recipe=to_plain(content.recipe),
+        digest=content.digest,
+        facts=content.facts,
+        files=content.files,
+        access=access,
+        stored=sizes,
     )
 
 
-def manifest_bytes(
-    recipe: Recipe, facts: Mapping[str, Any], files: Mapping[str, FileFact]
-) -> bytes:
-    """Return the content of manifest.json; equal arguments result in equal bytes."""
-    value = {
-        "nanoset": 1,
-        "digest": recipe.digest,
-        "recipe": recipe.to_json(),
-        "facts": dict(facts),
-        "files": {name: fact.to_json() for name, fact in sorted(files.items())},
-    }
-    # The checksum will be compared with that of the parsed file, in which tuples are lists.
-    value["sha256"] = _checksum(json.loads(json.dumps(value, allow_nan=False)))
-    return json.dumps(value, indent=1, sort_keys=True, allow_nan=False).encode() + b"\n"
+def _checksum(facts: Mapping[str, Any], files: Mapping[str, Any]) -> str:
+    """Return the sha256 of a manifest's facts and files; the digest protects its recipe.
+
+    Args:
+        facts: The facts, as they are parsed from JSON.
+        files: Name → entry of each file, as it is parsed from JSON.
+    """
+    return hashlib.sha256(canonical_json([facts, files])).hexdigest()
+
+
+def no_manifest(where: str, found: str) -> FormatError:
+    """Return the error for the manifest of another output than that of its folder."""
+    form = StoredManifest.json_form
+    return FormatError(form.problem, where=where, found=found, remedy=form.remedy)
 
 
 def pack(manifest: Manifest) -> bytes:

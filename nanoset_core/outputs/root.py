@@ -15,13 +15,12 @@ folder for copies of its files: a new version is written there first, and then u
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from nanoset_core.errors import FormatError, MissingError, StorageError
 from nanoset_core.outputs.current import NOT_BUILT, CurrentVersion
@@ -31,13 +30,13 @@ from nanoset_core.outputs.manifest import (
     FileFact,
     Manifest,
     Recipe,
+    StoredManifest,
     Written,
-    canonical_json,
     is_digest,
-    manifest_bytes,
     no_manifest,
     read_manifest,
 )
+from nanoset_core.records.json_records import JsonForm, Record, dump, load
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.atomic import (
     UNFINISHED,
@@ -220,7 +219,8 @@ class OutputRoot:
         with published_folder(self.place(recipe), keep=was_made_meanwhile) as scratch:
             written = write(scratch)
             files = _complete_file_facts(scratch, written.files)
-            (scratch / MANIFEST).write_bytes(manifest_bytes(recipe, written.facts, files))
+            content = StoredManifest.of(recipe, written.facts, files)
+            (scratch / MANIFEST).write_bytes(dump(content))
 
     def _send(self, place: Path, *, is_new: bool = False) -> Manifest:
         """Upload a finished output, if the outputs are in a bucket.
@@ -276,7 +276,7 @@ class OutputRoot:
         """
         place = self.place(recipe)
         sweep_abandoned(place)
-        write_atomic(place / MANIFEST, manifest_bytes(recipe, facts, files))
+        write_atomic(place / MANIFEST, dump(StoredManifest.of(recipe, facts, files)))
         return self._send(place)
 
     def current_version(self, stage: str, name: str) -> CurrentVersion:
@@ -518,7 +518,7 @@ class OutputRoot:
             )
 
         self.forget(output)
-        self.access.write(output / CURRENT, _current_json(manifest.digest))
+        self.access.write(output / CURRENT, dump(_CurrentFile(manifest.digest)))
         if not link.is_symlink() or link.readlink() != Path(manifest.digest):
             point_to(link, manifest.digest)
         self._remember(manifest)
@@ -548,9 +548,24 @@ def _complete_file_facts(
     return files
 
 
-def _current_json(digest: str) -> bytes:
-    """Return the content of current.json that names a version."""
-    return canonical_json({"digest": digest}) + b"\n"
+@dataclass(frozen=True, slots=True)
+class _CurrentFile(Record):
+    """The content of current.json."""
+
+    json_form: ClassVar[JsonForm] = JsonForm(
+        "this does not name a version",
+        remedy="delete the file; the next build writes it again",
+        is_compact=True,
+        ends_with_newline=True,
+    )
+    ignores_unknown_keys: ClassVar[bool] = True
+
+    digest: str
+    """Digest of the current version."""
+
+    def check(self, value: dict[str, Any]) -> None:
+        if not is_digest(self.digest):
+            raise ValueError(f"{self.digest!r} is not a digest")
 
 
 def _possible_contents(folder: Path, access: FileAccess) -> Iterator[bytes]:
@@ -560,7 +575,7 @@ def _possible_contents(folder: Path, access: FileAccess) -> Iterator[bytes]:
     """
     for name in access.names(folder):
         if is_digest(name):
-            yield _current_json(name)
+            yield dump(_CurrentFile(name))
 
 
 def _with_damage(manifest: Manifest) -> CurrentVersion:
@@ -584,23 +599,21 @@ def read_current(folder: Path, access: FileAccess) -> str | None:
     path = folder / CURRENT
     try:
         content = access.read_current(path, guesses=_possible_contents(folder, access))
-        digest = json.loads(content)["digest"]
-        if not is_digest(digest):
-            raise ValueError(f"{digest!r} is not a digest")
+        return load(_CurrentFile, content, path).digest
     except FileNotFoundError:
         return None
     except StorageError:
         # It is an OSError, but says nothing about the file.
         raise
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+    except OSError as error:  # such as a folder with this name
         raise FormatError(
-            "this does not name a version",
+            _CurrentFile.json_form.problem,
             where=access.url(path),
             found=repr(error)[:500],
-            expected='{"digest": "…"}',
-            remedy="delete the file; the next build writes it again",
+            remedy=_CurrentFile.json_form.remedy,
         ) from error
-    return str(digest)
+    except FormatError as error:
+        raise error.at(access.url(path)) from error
 
 
 def open_root(

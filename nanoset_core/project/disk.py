@@ -12,6 +12,7 @@ from nanoset_core.errors import NanosetError, StorageError
 from nanoset_core.outputs.manifest import Manifest, Recipe
 from nanoset_core.project.graph import graph_over
 from nanoset_core.project.project import Project
+from nanoset_core.records.json_records import from_plain
 from nanoset_core.records.text import format_bytes, format_count
 from nanoset_core.stages.inventory.corpora import list_contents
 from nanoset_core.stages.inventory.stage import INVENTORY
@@ -147,7 +148,8 @@ def plan_line(step_count: int, size_by_corpus: Mapping[str, int]) -> str:
 def stale_outputs(project: Project, corpus: str) -> set[Node]:
     """Return the outputs of a corpus that are missing, or not made from its current inventory."""
     inventory = require(project, INVENTORY, Key(corpus))
-    graph = graph_over(project, {corpus: Recipe(**inventory.recipe)}, [corpus])
+    recipe = from_plain(Recipe, inventory.recipe)
+    graph = graph_over(project, {corpus: recipe}, [corpus])
     stale = set()
     for node in graph.nodes():
         if node.is_of_corpus and node.key.subject == corpus and graph.stale_reasons(node):

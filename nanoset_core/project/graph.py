@@ -24,6 +24,7 @@ from nanoset_core.outputs.current import CurrentVersion, Reason, differences
 from nanoset_core.outputs.manifest import Recipe
 from nanoset_core.project.project import Project
 from nanoset_core.project.settings import ProjectConfig
+from nanoset_core.records.json_records import from_plain
 from nanoset_core.stages.inventory.stage import INVENTORY
 from nanoset_core.stages.registry import stages
 from nanoset_core.stages.stage import (
@@ -360,7 +361,7 @@ def stale_reasons(project: Project, stage: Stage, key: Key) -> list[str]:
             # The output should be made from whatever is current there.
             manifest = graph.current(parent).manifest
             if manifest is not None:
-                graph.set_recipe(parent, Recipe(**manifest.recipe))
+                graph.set_recipe(parent, from_plain(Recipe, manifest.recipe))
     return list(dict.fromkeys(_root_causes(graph, node)))
 
 

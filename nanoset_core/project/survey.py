@@ -14,6 +14,7 @@ from nanoset_core.errors import NanosetError, one_line
 from nanoset_core.outputs.manifest import Manifest, Recipe
 from nanoset_core.project.graph import Graph, inventory_node
 from nanoset_core.project.project import Project
+from nanoset_core.records.json_records import from_plain
 from nanoset_core.records.text import format_count
 from nanoset_core.stages.inventory.corpora import corpus_folder, list_contents
 from nanoset_core.stages.inventory.make import fingerprint_memory, inventory_recipe, pieces_by_file
@@ -141,7 +142,7 @@ class CorpusSurvey:
 
         changes = _describe_changes(present, recorded, {stat.path for stat in same_size})
         if current is not None and not changes and current.recipe["version"] == INVENTORY.version:
-            return _PresentFiles(Recipe(**current.recipe), changes)
+            return _PresentFiles(from_plain(Recipe, current.recipe), changes)
         pieces: list[Piece] = []
         for file_pieces in present.values():
             if file_pieces is None:

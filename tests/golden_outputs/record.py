@@ -14,7 +14,8 @@ from typing import Any
 
 from golden_outputs.projects import GOLDEN
 
-from nanoset_core.outputs.manifest import FileFact, Recipe, manifest_bytes
+from nanoset_core.outputs.manifest import FileFact, Recipe, StoredManifest
+from nanoset_core.records.json_records import dump, from_plain
 
 FILE = GOLDEN / "golden.json"
 WRITERS = ("pyarrow", "isal")
@@ -79,7 +80,8 @@ def _without_encoder(manifest: dict[str, Any]) -> bytes:
         name: FileFact(fact["bytes"], fact.get("sha256"))
         for name, fact in manifest["files"].items()
     }
-    return manifest_bytes(Recipe(**manifest["recipe"]), facts, files)
+    recipe = from_plain(Recipe, manifest["recipe"])
+    return dump(StoredManifest.of(recipe, facts, files))
 
 
 def record(folder: Path) -> dict[str, Any]:

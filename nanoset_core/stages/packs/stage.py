@@ -23,6 +23,7 @@ from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.project.orders import reordering_warnings
 from nanoset_core.project.project import Project, holding
 from nanoset_core.project.settings import ProjectConfig
+from nanoset_core.records.json_records import to_plain
 from nanoset_core.sampling.packing.assignment import document_lengths
 from nanoset_core.sampling.split_data import LengthReader
 from nanoset_core.stages.dataset.dataset import corpus_of
@@ -210,5 +211,5 @@ def planned_packs(project: Project, name: str, reader: LengthReader) -> Manifest
     reader.suppose(str(folder / task.prefix), pack_lengths)
     sorted_facts = dict(sorted(facts.items()))  # the order in which a stored manifest is read
     return Manifest(
-        folder, task.recipe.to_json(), task.recipe.digest, sorted_facts, {}, project.outputs.access
+        folder, to_plain(task.recipe), task.recipe.digest, sorted_facts, {}, project.outputs.access
     )

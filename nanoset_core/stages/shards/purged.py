@@ -21,8 +21,9 @@ from typing import Any, NamedTuple
 import orjson
 
 from nanoset_core.errors import FormatError
-from nanoset_core.outputs.manifest import canonical_json, digest_of
+from nanoset_core.outputs.manifest import digest_of
 from nanoset_core.outputs.root import SEEN_SECONDS, OutputRoot
+from nanoset_core.records.json_records import canonical_json
 from nanoset_core.text.document_batch import DocumentBatch
 from nanoset_core.text.pieces import Piece, SourceRange
 

@@ -13,7 +13,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from nanoset_core.errors import StorageError
-from nanoset_core.outputs.manifest import MANIFEST, FileFact, Manifest, Recipe, manifest_bytes
+from nanoset_core.outputs.manifest import MANIFEST, FileFact, Manifest, Recipe, StoredManifest
+from nanoset_core.records.json_records import dump, from_plain
 from nanoset_core.stages.shards.make import BIN
 from nanoset_core.storage.atomic import atomic_file, sha256_file
 from nanoset_core.storage.local import append_file
@@ -66,5 +67,6 @@ def altered(path: Path, found: str) -> StorageError:
 def _write_bin_fact(shard: Manifest, fact: FileFact) -> None:
     """Write the manifest of a shard again, with another fact about its .bin."""
     files = {**shard.files, BIN: fact}
-    data = manifest_bytes(Recipe(**shard.recipe), shard.facts, files)
-    shard.access.write(shard.folder / MANIFEST, data)
+    recipe = from_plain(Recipe, shard.recipe)
+    content = StoredManifest.of(recipe, shard.facts, files)
+    shard.access.write(shard.folder / MANIFEST, dump(content))

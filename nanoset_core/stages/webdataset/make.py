@@ -19,6 +19,7 @@ from nanoset_core.errors import FormatError, MissingError
 from nanoset_core.formats.tars.members import compressor_identity
 from nanoset_core.outputs.manifest import Manifest, Recipe, Written
 from nanoset_core.project.project import Project, holding
+from nanoset_core.records.json_records import from_plain
 from nanoset_core.stages.dataset.tokens import has_room_for_tokens
 from nanoset_core.stages.datasets import current_dataset, dataset_node, dataset_of
 from nanoset_core.stages.inventory.shared_files import check_webdataset_files
@@ -169,7 +170,8 @@ def write_group(project: Project, name: str, group: int) -> list[TarFacts]:
 
     # Refuse to mix datasets: all tars must be made from those that were planned.
     datasets = _datasets(project, name)
-    check_recipe(manifest, replace(Recipe(**manifest.recipe), parents=_digests(datasets)))
+    planned_from = from_plain(Recipe, manifest.recipe)
+    check_recipe(manifest, replace(planned_from, parents=_digests(datasets)))
 
     # Resume after the tars that earlier builds have finished.
     folder.mkdir(parents=True, exist_ok=True)

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from nanoset_core.outputs.manifest import canonical_json
+from nanoset_core.records.json_records import canonical_json
 from nanoset_core.stages.webdataset.tars import TarFacts, shard_stem
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.atomic import fsync_folder

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from nanoset_core.errors import ConfigError, FormatError, InputError, SampleIndexError, StaleError
-from nanoset_core.outputs.manifest import canonical_json
+from nanoset_core.records.json_records import canonical_json
 from nanoset_core.stages.webdataset.order import global_order
 from nanoset_core.stages.webdataset.plan import ShufflePlan, plan_shuffle
 from nanoset_core.stages.webdataset.plan_settings import PlanSettings

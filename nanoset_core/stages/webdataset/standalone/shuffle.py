@@ -23,10 +23,11 @@ from nanoset_core.outputs.manifest import (
     FileFact,
     Manifest,
     Recipe,
+    StoredManifest,
     digest_of,
-    manifest_bytes,
 )
 from nanoset_core.outputs.recorded import OutputPlace, check_outside
+from nanoset_core.records.json_records import dump, to_plain
 from nanoset_core.stages.webdataset.lists import write_lists
 from nanoset_core.stages.webdataset.markers import clear_markers
 from nanoset_core.stages.webdataset.plan import ShufflePlan, plan_shuffle
@@ -296,10 +297,10 @@ def _write_draft(
 
     # The manifest is written last: a folder that has one counts as complete.
     facts = {"plan": plan.to_json()} | _facts(prepared, options)
-    write_atomic(folder / MANIFEST, manifest_bytes(recipe, facts, files))
+    write_atomic(folder / MANIFEST, dump(StoredManifest.of(recipe, facts, files)))
     access = FileAccess(folder)
     clear_markers(folder, access)
-    return Manifest(folder, recipe.to_json(), recipe.digest, facts, files, access)
+    return Manifest(folder, to_plain(recipe), recipe.digest, facts, files, access)
 
 
 def _facts(prepared: PreparedTokens, options: ShuffleOptions) -> dict[str, Any]:

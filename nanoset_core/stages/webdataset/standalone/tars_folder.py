@@ -132,9 +132,7 @@ class TarsFolder:
                 differences.append(
                     "it was made from other files, or they were moved or rewritten since"
                 )
-            differences += flag_differences(
-                earlier.recipe["options"], recipe.to_json()["options"], _FLAGS
-            )
+            differences += flag_differences(earlier.recipe["options"], recipe.options, _FLAGS)
             raise ConfigError(
                 "an output of other input or settings exists already",
                 where=self.output,

@@ -1,0 +1,198 @@
+"""Read and write everything that nanoset stores as JSON: manifests, plans, receipts, cursors.
+
+A record is a frozen dataclass whose fields are the keys of a JSON object. It declares how its JSON
+is written, which must never change, because digests are computed from the bytes:
+
+    @dataclass(frozen=True, slots=True)
+    class Note(Record):
+        json_form: ClassVar = JsonForm("this is not a note", indent=1, ends_with_newline=True)
+
+        corpus: str
+        tokens: int = 0
+
+    data = dump(Note("web", 7))  # b'{\\n "corpus": "web",\\n "tokens": 7\\n}\\n'
+    note = load(Note, data, where=path)
+
+`load` checks all types, and reports a damaged or foreign file as one kind of error. Which types
+fields may have is described in `codecs.py`.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar, TypeVar
+
+from nanoset_core.errors import FormatError, NanosetError
+from nanoset_core.records.codecs import MismatchError, codec_of
+
+_MAX_FOUND_CHARACTERS = 500
+"""Descriptions of what was found in a file are cut to this length."""
+
+
+@dataclass(frozen=True)
+class JsonForm:
+    """How a kind of record is written as JSON, and what errors about it say."""
+
+    problem: str
+    """What is wrong with a file that is something else, such as "this is not a manifest"."""
+    remedy: str | None = None
+    """What a user can do about a file that is not such a record."""
+    indent: int | None = None
+    """Spaces that each level is indented by; None writes everything on one line."""
+    sorts_keys: bool = False
+    """Whether keys are sorted; otherwise they have the order of the fields."""
+    is_compact: bool = False
+    """Whether there are no spaces after commas and colons."""
+    is_ascii: bool = True
+    """Whether characters outside of ASCII are escaped."""
+    ends_with_newline: bool = False
+
+    @cached_property
+    def _encoder(self) -> json.JSONEncoder:
+        """The encoder with these options. Making one takes as long as writing a small record."""
+        return json.JSONEncoder(
+            indent=self.indent,
+            sort_keys=self.sorts_keys,
+            separators=(",", ":") if self.is_compact else None,
+            ensure_ascii=self.is_ascii,
+            allow_nan=False,
+        )
+
+    def write(self, value: object) -> bytes:
+        """Return a plain value as JSON in this form.
+
+        Raises:
+            ValueError: A number is infinite or NaN, which JSON cannot express.
+            TypeError: JSON cannot express a value.
+        """
+        text = self._encoder.encode(value)
+        if self.ends_with_newline:
+            text += "\n"
+        return text.encode()
+
+
+CANONICAL = JsonForm("this is not canonical JSON", sorts_keys=True, is_compact=True)
+"""JSON of which equal values have the same bytes."""
+
+
+class Record:
+    """Base of the dataclasses that are the content of a whole file."""
+
+    __slots__ = ()
+    json_form: ClassVar[JsonForm]
+    ignores_unknown_keys: ClassVar[bool] = False
+    """Whether keys that the class does not declare, such as those of newer versions, are ignored.
+    Otherwise they are an error.
+    """
+
+    def check(self, value: dict[str, Any]) -> None:
+        """Check what types cannot express, after the record was read.
+
+        Args:
+            value: The parsed JSON that the record was made from.
+
+        Raises:
+            ValueError: Something is wrong. The message says what was found.
+        """
+
+
+RecordType = TypeVar("RecordType", bound=Record)
+Kind = TypeVar("Kind")
+
+
+def load(
+    kind: type[RecordType], data: bytes, where: object, *, remedy: str | None = None
+) -> RecordType:
+    """Return the record that a file contains.
+
+    Args:
+        kind: Class of the record.
+        data: Content of the file.
+        where: The file, for messages.
+        remedy: What a user can do about a file that is not such a record, if it is not what the
+            `json_form` of the class says.
+
+    Raises:
+        FormatError: The file is damaged, or is something else. The error says which key is wrong,
+            what was found and what was expected.
+    """
+    try:
+        value = json.loads(data)
+        record: RecordType = codec_of(kind).decode(value)
+        record.check(value)
+    except (ValueError, RecursionError) as error:
+        raise _not_a_record(kind.json_form, where, error, remedy) from error
+    return record
+
+
+def dump(record: Record) -> bytes:
+    """Return the content of a record's file; equal records have equal bytes.
+
+    Raises:
+        ValueError: A number is infinite or NaN, which JSON cannot express.
+        TypeError: A field of the type `Any` has a value that JSON cannot express.
+    """
+    return record.json_form.write(to_plain(record))
+
+
+def to_plain(record: Any) -> dict[str, Any]:
+    """Return a dataclass as a dictionary of values that JSON can express, as `dump` writes it.
+
+    Args:
+        record: A `Record`, or another dataclass that is a part of one.
+    """
+    plain: dict[str, Any] = codec_of(type(record)).encode(record)
+    return plain
+
+
+def from_plain(kind: type[Kind], value: object) -> Kind:
+    """Return the dataclass that `to_plain` converted, whose values may have been stored as JSON.
+
+    Args:
+        kind: The dataclass.
+        value: The dictionary.
+
+    Raises:
+        ValueError: The value is not as `to_plain` returns it.
+    """
+    record: Kind = codec_of(kind).decode(value)
+    return record
+
+
+def canonical_json(value: object) -> bytes:
+    """Return a value as JSON of which equal values have the same bytes.
+
+    Keys are sorted, there are no spaces, and other characters than ASCII are escaped.
+    """
+    return CANONICAL.write(value)
+
+
+def _not_a_record(
+    form: JsonForm, where: object, error: Exception, remedy: str | None
+) -> FormatError:
+    """Return the error for a file that is not a record.
+
+    Args:
+        form: What the file should be.
+        where: The file.
+        error: What was raised when the file was read.
+        remedy: What the user can do, if it is not what the form says.
+    """
+    expected = None
+    if isinstance(error, MismatchError):
+        found = f"{error.found} as {error.path}" if error.path else error.found
+        expected = error.expected
+    elif isinstance(error, NanosetError):
+        found = error.what
+        expected = error.expected
+    else:
+        found = repr(error)[:_MAX_FOUND_CHARACTERS]
+    return FormatError(
+        form.problem,
+        where=where,
+        found=found,
+        expected=expected,
+        remedy=remedy or form.remedy,
+    )
