@@ -36,21 +36,27 @@ class Audit:
         """Start the audit of a shard.
 
         Args:
-            engine: Encodes the documents; nothing is compared if it is itself the reference.
+            engine: Encodes the documents. If it is the reference itself, nothing is compared.
             share: Share of the documents to compare, from 0 to 1.
-            seed: Decides which documents are compared, whatever the sizes of the batches.
+            seed: Seed of the random choice of documents. The choice does not depend on how the
+                documents are divided into batches.
         """
         if isinstance(engine, GatedEngine):
-            engine.begin()  # it may have encoded other shards before
+            # The engine may have encoded other shards. Its choice of a fallback must not depend on
+            # these.
+            engine.begin()
         self._engine = engine
         self._share = share
         self._random = random.Random(seed)
-        self._n_encoded = 0
+        self._n_encoded = 0  # documents of earlier batches
         self.documents = 0
         """How many documents were compared."""
 
     def encode(self, texts: Sequence[str]) -> Encoded:
-        """Encode the next batch.
+        """Encode the next batch of documents, and compare some of them with the reference.
+
+        Returns:
+            The tokens that the engine gave.
 
         Raises:
             WrongTokensError: The engine failed, or the reference gives other tokens for a document.
@@ -68,50 +74,63 @@ class Audit:
         return encoded
 
     def _encode(self, texts: Sequence[str]) -> Encoded:
-        """Encode a batch with the engine; any failure that is not the text's is the engine's."""
+        """Encode a batch with the engine, and find out whose fault it is if the engine fails.
+
+        Raises:
+            WrongTokensError: The engine fails on text that the reference can encode.
+            InputError: A text is not valid Unicode.
+            EncodingError: The reference fails on a document, too.
+        """
         reference = self._engine.reference
-        if reference is None:
-            with panics_as_errors():
-                return self._engine.encode(texts)
         try:
             with panics_as_errors():
                 return self._engine.encode(texts)
         except EncodingError as error:
-            # The engine gave a part of the batch to the reference, which failed. If it fails on a
-            # whole document, too, this raises the error with that document's number.
+            if reference is None:  # the engine is the reference itself
+                raise
+            # The engine gave some of the text to the reference, which failed. If the reference also
+            # fails on a whole document, this raises the error with the document's number.
             reference.encode(texts)
             raise _engine_failure(error) from error
         except (InputError, MemoryError):
-            raise
+            raise  # the fault of the text, or of the machine
         except Exception as error:
+            if reference is None:
+                raise
             raise _engine_failure(error) from error
 
     def _choose(self, texts: Sequence[str]) -> list[int]:
-        """Return the numbers of the documents of a batch that are compared."""
+        """Choose the documents of a batch that are compared with the reference.
+
+        Returns:
+            Their numbers in the batch.
+        """
         chosen = []
         for number, text in enumerate(texts):
-            # One random number for each document: the choice must not depend on the batches.
+            # Draw for every document, also for a long one: the choice must not depend on the
+            # division into batches.
             is_drawn = self._random.random() < self._share
             is_first = self._n_encoded + number < N_FIRST_DOCUMENTS
-            if (is_drawn and len(text) <= _MAX_CHARACTERS) or (
-                is_first and len(text) <= _MAX_FIRST_CHARACTERS
-            ):
+            is_chosen_at_random = is_drawn and len(text) <= _MAX_CHARACTERS
+            is_chosen_as_first = is_first and len(text) <= _MAX_FIRST_CHARACTERS
+            if is_chosen_at_random or is_chosen_as_first:
                 chosen.append(number)
         return chosen
 
     def _compare(
         self, texts: Sequence[str], numbers: Sequence[int], encoded: Encoded, reference: Engine
     ) -> None:
-        """Compare the tokens of some documents with the reference's.
+        """Compare the tokens of some documents with those that the reference gives.
 
         Args:
-            texts: The batch.
-            numbers: The documents of the batch to compare.
-            encoded: The engine's tokens of the batch.
-            reference: The engine that is right.
+            texts: The documents of the batch.
+            numbers: Numbers of the documents to compare.
+            encoded: The tokens that the engine gave for the batch.
+            reference: The engine whose tokens are right.
 
         Raises:
-            WrongTokensError: The tokens of a document differ; it is the first such document.
+            WrongTokensError: The tokens of a document differ. The error names the first such
+                document.
             EncodingError: The reference fails on a document.
         """
         try:

@@ -52,9 +52,10 @@ _is_read_only = False
 
 
 def cache_folder() -> Path | None:
-    """Return the default folder, `nanoset/tokenizers` in the user's cache folder.
+    """Return the default folder of the cache: `nanoset/tokenizers` in the user's cache folder.
 
-    Returns None if the user has no home.
+    Returns:
+        The folder, or None if the user has no home folder.
     """
     configured = os.environ.get("XDG_CACHE_HOME")
     if configured:
@@ -83,12 +84,13 @@ class CacheEntry:
     """One entry of the cache: named arrays."""
 
     def __init__(self, kind: str, identity: str, folder: Path | None) -> None:
-        """Name an entry.
+        """Name an entry, without reading it.
 
         Args:
-            kind: What it contains; part of its file name.
-            identity: What it depends on apart from `environment`: a digest of the tokenizer.
-            folder: The cache's folder; None to store nothing.
+            kind: What the entry contains. It is a part of the file name.
+            identity: What the entry depends on in addition to `environment`: a digest of the
+                tokenizer, for example.
+            folder: The folder of the cache; None to store nothing.
         """
         key = "\n".join([kind, identity, *environment()])
         self._key = hashlib.sha256(key.encode()).hexdigest()
@@ -97,7 +99,12 @@ class CacheEntry:
             self._path = folder / f"{self._key[:32]}.{kind}{_ENDING}"
 
     def load(self) -> Arrays | None:
-        """Return what an earlier process saved, or None if it saved nothing or it is damaged."""
+        """Return the arrays that an earlier process saved.
+
+        Returns:
+            The arrays by name; None if there are none, or if the file is damaged. A damaged file is
+            deleted.
+        """
         if self._path is None:
             return None
         try:
@@ -114,9 +121,13 @@ class CacheEntry:
         return arrays
 
     def save(self, arrays: Mapping[str, NDArray[Any]]) -> None:
-        """Store arrays for later processes, unless another process has already stored more.
+        """Store arrays for later processes.
 
         A failure is only logged: without the cache, later runs take longer.
+
+        Args:
+            arrays: The arrays by name. They are not stored if another process has already stored
+                more for the same entry.
         """
         if self._path is None or _is_read_only:
             return
@@ -179,12 +190,15 @@ class _StoredEntry(NamedTuple):
 
 
 def _remove_oldest(folder: Path) -> None:
-    """Remove the oldest entries until the folder is small enough; the newest one always stays."""
+    """Remove the oldest entries until the folder has at most FOLDER_BYTES.
+
+    The newest entry stays, even if it is larger than that alone.
+    """
     entries = []
     for path in folder.glob(f"*{_ENDING}"):
         stat = path.stat()
         entries.append(_StoredEntry(stat.st_mtime_ns, stat.st_size, path))
-    entries.sort()
+    entries.sort()  # by time
 
     excess = sum(entry.size for entry in entries) - FOLDER_BYTES
     for entry in entries[:-1]:

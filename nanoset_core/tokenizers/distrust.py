@@ -78,27 +78,35 @@ _remembered: dict[Path, _Remembered] = {}
 def load_records(
     outputs: OutputRoot, tokenizer: str | None = None, *, refresh: bool = False
 ) -> list[Distrust]:
-    """Return the records below a root; unreadable ones are skipped with a warning.
+    """Return the records of engines that gave wrong tokens in a project.
+
+    Listing a bucket takes time, so records of a bucket that were read a few seconds ago are
+    returned again. A record that cannot be read is skipped with a warning.
 
     Args:
-        outputs: The root.
+        outputs: The root of the project's outputs.
         tokenizer: Fingerprint of the tokenizer whose records are returned; None for all.
-        refresh: Read the records even if those of a bucket were read a few seconds ago.
+        refresh: Whether to read the records even if they were read a few seconds ago.
     """
-    remembered = _remembered.get(outputs.folder)
-    is_recent = (
-        remembered is not None
-        and outputs.access.has_copies
-        and time.monotonic() - remembered.read_at <= SEEN_SECONDS
-    )
-    if remembered is None or refresh or not is_recent:
+    records = None
+    if not refresh:
+        records = _recent_records(outputs)
+    if records is None:
         records = _read_records(outputs)
-        remembered = _Remembered(time.monotonic(), records)
-        _remembered[outputs.folder] = remembered
+        _remembered[outputs.folder] = _Remembered(time.monotonic(), records)
 
     if tokenizer is None:
-        return list(remembered.records)
-    return [record for record in remembered.records if record.tokenizer == tokenizer]
+        return list(records)
+    return [record for record in records if record.tokenizer == tokenizer]
+
+
+def _recent_records(outputs: OutputRoot) -> list[Distrust] | None:
+    """Return the records of a bucket that were read a few seconds ago, or None."""
+    remembered = _remembered.get(outputs.folder)
+    if remembered is None or not outputs.access.has_copies:
+        return None
+    age = time.monotonic() - remembered.read_at
+    return remembered.records if age <= SEEN_SECONDS else None
 
 
 def _read_records(outputs: OutputRoot) -> list[Distrust]:

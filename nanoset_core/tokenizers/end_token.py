@@ -83,15 +83,17 @@ class EndToken:
 
 
 def end_token(tokenizer: TokenizerPath, given: str | None) -> str:
-    """Return the end-of-document token.
+    """Return the token that ends documents.
+
+    If the user names no token, it is the one that trainers use with the tokenizer; see
+    `_trainer_ends`.
 
     Args:
         tokenizer: The tokenizer's file.
-        given: The token that the user named. If it is None, the trainer's class for files of this
-            kind decides, else the tokenizer_config.json next to the tokenizer.
+        given: The token that the user named, or None.
 
     Raises:
-        ConfigError: None of these names a token.
+        ConfigError: Neither the user nor a file names a token.
         FormatError: The file is no tokenizer.
     """
     if given is not None:
@@ -100,6 +102,7 @@ def end_token(tokenizer: TokenizerPath, given: str | None) -> str:
     if trainer_ends:
         return trainer_ends[0].text
 
+    # No file names a token: suggest the special tokens of the vocabulary.
     special = special_tokens(tokenizer)
     expected = None
     if special:
@@ -115,7 +118,11 @@ def end_token(tokenizer: TokenizerPath, given: str | None) -> str:
 
 
 def named_end(tokenizer: TokenizerPath, text: str) -> EndToken:
-    """Return an end-of-document token with its id, and the file that names it, else --eod.
+    """Return the end-of-document token with a given name, with its id and its source.
+
+    Args:
+        tokenizer: The tokenizer's file.
+        text: Name of the token, from the option --eod or a file of the tokenizer.
 
     Raises:
         ConfigError: The tokenizer has no such token.
@@ -129,35 +136,47 @@ def named_end(tokenizer: TokenizerPath, text: str) -> EndToken:
 
 
 def chosen_end(tokenizer: TokenizerPath) -> EndToken | None:
-    """Return the token of the vocabulary that pre-training ends documents with, or None.
+    """Choose the token of the vocabulary that ends documents in pre-training.
 
     A token that the tokenizer's files name is preferred to one with a common name. But a token that
     ends the turns of a chat is chosen only if there is no token for documents.
+
+    Returns:
+        The token with its id; None if there is no candidate.
     """
-    special = special_ids(tokenizer)
+    candidates = _candidate_ends(tokenizer)
+    for end in candidates:
+        if not end.is_of_chats:
+            return end
+    return candidates[0] if candidates else None
+
+
+def _candidate_ends(tokenizer: TokenizerPath) -> list[EndToken]:
+    """Return the tokens that may end documents, the best first.
+
+    A token is *new* if only a file next to the tokenizer.json names it. New tokens come last: a
+    model that was trained with the tokenizer.json has no embeddings for them.
+    """
     new_names = define(tokenizer).new_names
 
-    # Tokens that files name, with their ids.
-    named_ends = []
+    # Tokens that files name.
+    known_ends = []
+    new_ends = []
     for end in [*_trainer_ends(tokenizer), *_generation_ends(tokenizer)]:
-        named_ends.append(_with_id(tokenizer, end))
+        end_with_id = _with_id(tokenizer, end)
+        if end.text in new_names:
+            new_ends.append(end_with_id)
+        elif end_with_id.ident is not None:  # it is in the vocabulary
+            known_ends.append(end_with_id)
 
-    in_vocabulary = [end for end in named_ends if end.ident is not None]
-    known_ends = [end for end in in_vocabulary if end.text not in new_names]
+    # Tokens of the vocabulary that have a common name.
+    special = special_ids(tokenizer)
     common_ends = []
     for name in _DOCUMENT_ENDS:
         if name in special and name not in new_names:
             common_ends.append(EndToken(name, "its common name", special[name]))
-    # A token that only files next to the tokenizer.json name comes last: a model that was trained
-    # with the tokenizer.json has no embedding for it.
-    new_ends = [end for end in named_ends if end.text in new_names]
 
-    # A model for chats still needs a token for documents.
-    candidates = [*known_ends, *common_ends, *new_ends]
-    document_ends = [end for end in candidates if not end.is_of_chats]
-    if document_ends:
-        return document_ends[0]
-    return candidates[0] if candidates else None
+    return [*known_ends, *common_ends, *new_ends]
 
 
 def end_reason(tokenizer: TokenizerPath, end: EndToken) -> str:
@@ -172,12 +191,15 @@ def end_reason(tokenizer: TokenizerPath, end: EndToken) -> str:
 
 
 def chat_notice(tokenizer: TokenizerPath, end: EndToken, setting: str) -> str:
-    """Return a notice if an end token ends the turns of a chat, else an empty text.
+    """Return a notice if the end token in use is one that ends the turns of a chat.
 
     Args:
         tokenizer: The tokenizer's file.
         end: The end token in use.
         setting: The setting or option by which the user can choose another token.
+
+    Returns:
+        The notice; empty if the token is one for documents.
     """
     if not end.is_of_chats:
         return ""
@@ -195,7 +217,11 @@ def chat_notice(tokenizer: TokenizerPath, end: EndToken, setting: str) -> str:
 
 
 def _trainer_ends(tokenizer: TokenizerPath) -> list[EndToken]:
-    """Return the end tokens of the trainer's class for files of this kind, and of transformers."""
+    """Return the end tokens that trainers use with a tokenizer, the first choice first.
+
+    These are the token that the trainer's class for this kind of tokenizer file uses, and the
+    eos_token of tokenizer_config.json, which transformers reads.
+    """
     ends = []
     if tokenizer.is_file():
         eod = define(tokenizer).eod
@@ -203,7 +229,7 @@ def _trainer_ends(tokenizer: TokenizerPath) -> list[EndToken]:
             ends.append(EndToken(eod, tokenizer.name))
 
     eos_token = _read_key(tokenizer.parent / _CONFIG, "eos_token")
-    if isinstance(eos_token, dict):
+    if isinstance(eos_token, dict):  # a token with its properties
         eos_token = eos_token.get("content")
     if isinstance(eos_token, str):
         ends.append(EndToken(eos_token, _CONFIG))

@@ -21,7 +21,7 @@ def what_changed(before: Inventory | None, after: Inventory) -> str:
     old_files = set(before.files)
     new_files = set(after.files)
 
-    # A file has changed if a piece of it is in one of the inventories only.
+    # A file has changed if one of its pieces is in only one of the inventories.
     different_pieces = {*before.pieces} ^ {*after.pieces}
     different_files = {piece.path for piece in different_pieces}
     counts = {
@@ -29,5 +29,8 @@ def what_changed(before: Inventory | None, after: Inventory) -> str:
         "removed": len(old_files - new_files),
         "changed": len(old_files & new_files & different_files),
     }
-    texts = [f"{format_count(count, 'file')} {change}" for change, count in counts.items() if count]
+    texts = []
+    for change, count in counts.items():
+        if count > 0:
+            texts.append(f"{format_count(count, 'file')} {change}")
     return ", ".join(texts) or "nothing"

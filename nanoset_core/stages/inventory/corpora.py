@@ -28,13 +28,18 @@ def corpus_names(project: Project) -> list[str]:
 
 
 def scan_names(project: Project) -> RawText:
-    """Find all corpora without listing all of their files.
+    """Find the names of all corpora, without listing all of their files.
 
-    A folder is a corpus if it has one file that is read, so the search ends at the first one.
+    A folder is a corpus if it has at least one file that is read. So the search in a folder ends at
+    the first such file.
+
+    Returns:
+        The corpora, without their files.
 
     Raises:
         ConfigError: The name of a corpus stands for two folders.
-        MissingError, InputError: The raw folder, or a folder in it, cannot be read.
+        MissingError: There is no raw folder.
+        InputError: The raw folder, or a folder in it, cannot be read.
     """
     text = scan_corpora(project, names_only=True)
     faults = list(text.faults.values())
@@ -46,12 +51,14 @@ def scan_names(project: Project) -> RawText:
 def scan_corpora(project: Project, *, names_only: bool = False) -> RawText:
     """List the files of every corpus.
 
-    If the files of one corpus cannot be listed, its fault is returned with the other corpora.
+    A corpus is a folder in the raw folder, or an entry of nanoset.yaml, which may name a folder and
+    patterns of files. If the files of one corpus cannot be listed, its error is returned with the
+    other corpora.
 
     Args:
         project: The project.
-        names_only: Return the names of the corpora without their files: the search in a folder
-            ends at the first file that is read.
+        names_only: Whether only the names of the corpora are needed. Then the search in a folder
+            ends at the first file that is read, and no files are returned.
 
     Raises:
         MissingError: There is no raw folder.
@@ -62,7 +69,7 @@ def scan_corpora(project: Project, *, names_only: bool = False) -> RawText:
     corpora = dict(text.corpora)
     faults = dict(text.faults)
 
-    # Corpora that nanoset.yaml declares.
+    # Corpora of nanoset.yaml: only some files of a folder, or a folder of another name.
     for name in config.corpora:
         folder = config.folder_name(name)
         if folder in text.faults:
@@ -72,7 +79,7 @@ def scan_corpora(project: Project, *, names_only: bool = False) -> RawText:
         contents = replace(text.corpora[folder], corpus=name).chosen(config.choice_of(name))
         if names_only or contents.texts:
             corpora[name] = contents
-        else:
+        else:  # its patterns leave out all files of the folder
             corpora.pop(name, None)
             faults[name] = no_text(config.corpus_folder(name), contents)
 
@@ -109,10 +116,10 @@ def _ambiguous_corpora(config: ProjectConfig, folders: Collection[str]) -> dict[
 
 
 def corpus_folder(project: Project, corpus: str) -> RawFolder:
-    """Return the folder of a corpus.
+    """Return the folder of a corpus, after checking that it exists.
 
     Raises:
-        MissingError: There is no such folder; the remedy names corpora of similar names.
+        MissingError: The folder does not exist. The remedy suggests corpora with similar names.
     """
     folder = project.config.corpus_folder(corpus)
     if folder.is_dir():

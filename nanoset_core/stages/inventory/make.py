@@ -24,7 +24,7 @@ from nanoset_core.storage.leases import leased
 from nanoset_core.storage.location import RawFolder
 from nanoset_core.storage.os_errors import explained
 from nanoset_core.text.contents import Contents
-from nanoset_core.text.endings import format_of
+from nanoset_core.text.endings import is_table
 from nanoset_core.text.fingerprint_memory import FingerprintMemory
 from nanoset_core.text.inventories import QuietPeriod, known_inventory, take_inventory
 from nanoset_core.text.listing import FileStat
@@ -36,10 +36,11 @@ INVENTORY_FILE = "inventory.json"
 
 
 def make_inventory(project: Project, corpus: str) -> Manifest:
-    """Survey a corpus, and make its inventory the current one.
+    """Take the inventory of a corpus's present files, and make it the current one.
 
     Raises:
-        MissingError, InputError: The files cannot be listed or read, or there are none.
+        MissingError: The folder of the corpus does not exist, or a file was deleted.
+        InputError: The files cannot be listed or read, or there are none.
         SourceChangedError: A file changed while it was read.
     """
     inventory = survey_corpus(project, corpus, executor=project.executor)
@@ -54,12 +55,13 @@ def survey_corpus(
     Args:
         project: The project.
         corpus: Name of the corpus.
-        settled: Whether recently written files are treated as unchanged, since something may still
-            write to them; see `quiet_period`.
-        executor: Hashes the files; None for this process.
+        settled: Whether files that were written a moment ago, and may still be incomplete, are
+            listed as in the current inventory; see `quiet_period`.
+        executor: Hashes large files in worker processes; None hashes all in this process.
 
     Raises:
-        MissingError, InputError: The files cannot be listed or read, or there are none.
+        MissingError: The folder of the corpus does not exist, or a file was deleted.
+        InputError: The files cannot be listed or read, or there are none.
         SourceChangedError: A file changed while it was read. Or, with `settled`, a file is being
             overwritten: its new content may be incomplete, and its old content no longer exists.
     """
@@ -75,7 +77,9 @@ def survey_corpus(
                 "wait",
             )
 
-    quiet = quiet_period(project, corpus) if settled else None
+    quiet = None
+    if settled:
+        quiet = quiet_period(project, corpus)
     meter = Meter(project.listener, "raw_jsonl", corpus, contents.size)
     with explained(project.outputs.folder):
         return take_inventory(
@@ -90,13 +94,13 @@ def survey_corpus(
 
 
 def quiet_period(project: Project, corpus: str) -> QuietPeriod | None:
-    """Return the rule by which files are too new for a build that a sensor starts.
+    """Return the rule that decides which files a build that a sensor starts takes as unchanged.
 
-    They are too new if they were written within the last `automation.settle_seconds`. Such files
-    are treated as the current inventory lists them.
+    A file that was written within the last `automation.settle_seconds` may still be incomplete. So
+    the new inventory lists such a file with the content that the current inventory has of it.
 
     Returns:
-        The rule, or None if the current inventory is damaged. All files are then read.
+        The rule; None if the current inventory is damaged, so that all files have to be read.
     """
     outputs = project.outputs
     try:
@@ -110,14 +114,18 @@ def quiet_period(project: Project, corpus: str) -> QuietPeriod | None:
 
 
 def overwritten_file(project: Project, corpus: str, files: Iterable[FileStat]) -> str | None:
-    """Return the path of a file that is being overwritten, or None.
+    """Find a file of a corpus that is being overwritten.
 
-    A sensor starts no build until there is none.
+    Its old content no longer exists, and its new content may be incomplete. So a sensor waits with
+    a build until no file is being overwritten.
 
     Args:
         project: The project.
         corpus: Name of the corpus.
         files: The present files of the corpus.
+
+    Returns:
+        Path of the first such file, or None.
     """
     quiet = quiet_period(project, corpus)
     if quiet is None:
@@ -128,12 +136,13 @@ def overwritten_file(project: Project, corpus: str, files: Iterable[FileStat]) -
 def remembered_inventory(
     project: Project, contents: Contents, quiet: QuietPeriod | None = None
 ) -> Inventory | None:
-    """Return the inventory of files from stored digests, without reading the files.
+    """Return the inventory of a corpus without reading its files, if all digests are stored.
 
     Args:
         project: The project.
-        contents: The present files of a corpus.
-        quiet: Rule for files that are treated as the current inventory lists them.
+        contents: The present files of the corpus.
+        quiet: The rule of `quiet_period` for files that are still being written; None if all files
+            count as complete.
 
     Returns:
         The inventory, or None if the digest of a file is not stored.
@@ -155,30 +164,33 @@ def fingerprint_memory(project: Project, folder: RawFolder) -> FingerprintMemory
 def with_object_marks(
     project: Project, folder: RawFolder, ranges: Sequence[SourceRange]
 ) -> list[SourceRange]:
-    """Add to ranges of raw text the versions of the tables that were hashed.
+    """Record in ranges of raw text which versions of Parquet and Arrow files were hashed.
 
-    A reader hashes files of lines while it reads them, to see that they are unchanged. Tables
-    (Parquet files) are not read from start to end, so it compares their version instead. Only
-    objects in a bucket have one: the mark, such as an ETag.
+    A reader has to notice if a file has changed since it was hashed. It hashes files of lines once
+    more while it reads them. But it reads only parts of Parquet and Arrow files, so it compares
+    their versions instead: a number made from the ETag of the object, its mark. Files on a file
+    system have no such version.
 
     Args:
         project: The project.
         folder: Folder of the corpus.
-        ranges: Ranges of its files.
+        ranges: Ranges of the files of the corpus.
 
     Returns:
-        The same ranges, with path → mark of their tables.
+        The ranges, each with the mark of every Parquet and Arrow file in it.
     """
-    paths = {piece.path for source in ranges for piece in source.pieces}
-    if isinstance(folder, Path) or all(format_of(path) == "lines" for path in paths):
+    if isinstance(folder, Path):
         return list(ranges)
-
-    memory = fingerprint_memory(project, folder)
+    memory: FingerprintMemory | None = None
     marked_ranges = []
     for source in ranges:
         marks: dict[str, int] = {}
         for piece in source.pieces:
-            mark = None if format_of(piece.path) == "lines" else memory.mark(piece)
+            if not is_table(piece.path):
+                continue
+            if memory is None:  # loaded from the bucket only if there is a table
+                memory = fingerprint_memory(project, folder)
+            mark = memory.mark(piece)
             if mark is not None:
                 marks[piece.path] = mark
         marked_ranges.append(replace(source, marks=marks))
@@ -191,17 +203,26 @@ def inventory_recipe(inventory: Inventory) -> Recipe:
 
 
 def publish_inventory(project: Project, inventory: Inventory) -> Manifest:
-    """Store an inventory, and make it the current one of its corpus."""
+    """Store an inventory, and make it the current one of its corpus.
+
+    Returns:
+        The manifest of the inventory.
+    """
     outputs = project.outputs
 
     def write(folder: Path) -> Written:
+        """Write the files of the output into a new folder."""
         text = json.dumps(inventory.to_json(), indent=1)
         (folder / INVENTORY_FILE).write_text(text + "\n", encoding="utf-8")
         return Written({"files": len(inventory.files), "stored_bytes": inventory.size})
 
     def publish() -> Manifest:
-        return outputs.make_current(outputs.commit(inventory_recipe(inventory), write))
+        """Store the inventory, unless this version is stored already, and make it current."""
+        manifest = outputs.commit(inventory_recipe(inventory), write)
+        return outputs.make_current(manifest)
 
+    # The lease keeps `nanoset gc` from deleting the version before it is the current one. If the
+    # bucket has lost its copy of a file, `publish` is called again.
     with leased(outputs.access, [inventory.corpus]):
         return despite_lost_copies(outputs.access, publish)
 
@@ -241,7 +262,7 @@ def load_inventory(manifest: Manifest) -> Inventory:
 
 
 def pieces_by_file(manifest: Manifest | None) -> dict[str, list[Piece]]:
-    """Return the pieces of each file of an inventory.
+    """Read an inventory, and return the pieces of each of its files.
 
     Args:
         manifest: Manifest of the inventory, or None if there is no inventory.

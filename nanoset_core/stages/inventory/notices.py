@@ -94,10 +94,18 @@ def _originals_of_copies(pieces_by_path: Mapping[str, Sequence[Piece]]) -> dict[
 
 
 def _held_out_notices(config: ProjectConfig, corpus: str, contents: Contents) -> list[Notice]:
-    """Return a notice if train reads files whose names say that they are validation or test data.
+    """Return a notice if train reads files that are named like validation or test data.
 
-    No notice is given if all files of the corpus have such names, or if its user has chosen the
+    There is no notice if all files of the corpus have such names, or if the user has chosen the
     files by the key `files` of nanoset.yaml.
+
+    Args:
+        config: The settings of nanoset.yaml.
+        corpus: Name of the corpus.
+        contents: The files of the corpus.
+
+    Returns:
+        A list with the notice, or an empty list.
     """
     spec = config.corpora.get(corpus, CorpusSpec())
     if spec.files is not None or not config.trains_on(corpus):
@@ -126,7 +134,7 @@ def _held_out_notices(config: ProjectConfig, corpus: str, contents: Contents) ->
 def _separated_corpora(
     folder: str, corpus: str, spec: CorpusSpec, patterns_by_split: Mapping[str, Sequence[str]]
 ) -> str:
-    """Return the line of nanoset.yaml that makes the held-out files of a corpus other corpora.
+    """Return a line for nanoset.yaml that makes separate corpora of held-out files.
 
     For example, for a corpus `web` with files for validation:
 
@@ -135,8 +143,8 @@ def _separated_corpora(
     Args:
         folder: The corpus's folder in the raw folder.
         corpus: Name of the corpus.
-        spec: Its section of nanoset.yaml.
-        patterns_by_split: Split → patterns of the names of its files.
+        spec: The section of nanoset.yaml on the corpus.
+        patterns_by_split: Split → patterns of the names of the files that belong to the split.
     """
     excluded = list(spec.exclude)
     for patterns in patterns_by_split.values():

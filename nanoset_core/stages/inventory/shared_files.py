@@ -77,10 +77,10 @@ def check_webdataset_files(project: Project, name: str) -> None:
 def check_no_shared_files(project: Project, names: Iterable[str], where: str) -> None:
     """Check that no two corpora read the same text of the same file.
 
-    They do if both read one folder, unless `files` and `exclude` divide it between them; or if a
-    file or folder of one is a link to a file or folder of the other. Corpora with different text
-    keys read different texts of a file. Views of one corpus are allowed: their purpose is to read
-    some of its documents more often.
+    Two corpora may share a file if both read one folder, or if a file or folder of one is a link to
+    a file or folder of the other. That is an error, because the documents would be read twice. It
+    is none if the corpora have different text keys: then they read different texts of the file. Nor
+    if the datasets are views of one corpus, whose purpose is to read some documents more often.
 
     Args:
         project: The project. Its folders of raw text are listed.
@@ -92,6 +92,7 @@ def check_no_shared_files(project: Project, names: Iterable[str], where: str) ->
     """
     config = project.config
     corpora = list(dict.fromkeys(base_of(config.derived, name) for name in names))
+    # (text key, identity of the file) → the first corpus and path at which it was found
     first_by_text: dict[tuple[str, Hashable], CorpusFile] = {}
     for corpus in _candidates(config, corpora):
         text_key = config.documents_of(corpus).text_key
@@ -110,10 +111,14 @@ def check_no_shared_files(project: Project, names: Iterable[str], where: str) ->
 
 
 def _candidates(config: ProjectConfig, corpora: Iterable[str]) -> list[str]:
-    """Return the corpora that could share files; only the files of these have to be listed.
+    """Return the corpora that could share files, so that only their files have to be listed.
 
     Corpora share files only if they read the same text key. In a bucket, they must also read the
     same folder, since objects cannot be links.
+
+    Args:
+        config: The settings of nanoset.yaml.
+        corpora: Names of the corpora that are read together.
     """
     corpora = list(corpora)
     count_by_text_key = Counter(config.documents_of(corpus).text_key for corpus in corpora)
@@ -129,9 +134,9 @@ def _candidates(config: ProjectConfig, corpora: Iterable[str]) -> list[str]:
 
 
 def _files(project: Project, corpus: str) -> Iterator[CorpusFile]:
-    """Yield the files of a corpus that are not empty.
+    """Yield the files of a corpus, except empty ones.
 
-    It yields nothing if the files cannot be listed: that error is reported by the inventory.
+    If the files cannot be listed, none is yielded: making the inventory reports that error.
     """
     try:
         files = list_contents(project, corpus).ordered

@@ -11,7 +11,11 @@ from nanoset_core.stages.report import Report
 
 
 def verify_inventory(project: Project, corpus: str) -> Report:
-    """Warn of files of a corpus that are not read, empty, smaller than before, or missing."""
+    """Return a report with a warning for each problem with the files of a corpus.
+
+    Problems are files that are not read, are empty, or are smaller than in the last build or
+    missing.
+    """
     report = Report(f"{STAGE}/{corpus}")
     try:
         folder = project.config.corpus_folder(corpus)

@@ -72,19 +72,24 @@ def make_engine(
 ) -> Engine:
     """Return the engine for a tokenizer.
 
+    A fast engine is compared with the tokenizer's own library, the reference, on test texts. If any
+    of its tokens differ, the reference is returned instead.
+
     Args:
         tokenizer_json: The tokenizer's file.
-        kind: The name of an engine, or `auto` for the fastest that gives the reference's tokens for
-            the canary texts. The choice is in `.name` of the engine, and the reason in `.reason`.
-            An engine that is chosen by name, but gives wrong tokens, is replaced by the reference.
-        cache: Folder in which proofs are kept for the next start; by default in the user's cache
-            folder.
+        kind: The name of an engine, or `auto` for the fastest one that gives the right tokens.
+        cache: Folder in which the results of comparisons are stored for the next start. None for a
+            folder in the user's cache folder.
         without: Name and version of engines that are not trusted with this tokenizer.
+
+    Returns:
+        The engine. Its `name` says which one was chosen, and its `reason` why.
 
     Raises:
         ConfigError: The kind is unknown, the engine of that name does not understand the tokenizer,
             or `gigatoken` is not installed.
-        MissingError, FormatError: See load_tokenizer.
+        MissingError: The file does not exist.
+        FormatError: The file is no tokenizer.
     """
     if kind not in KINDS:
         raise ConfigError("unknown tokenization engine", found=kind, expected=" | ".join(KINDS))
@@ -94,7 +99,7 @@ def make_engine(
 
     folder = cache_folder() if cache is None else Path(cache)
     factory = _EngineFactory(define(tokenizer_json), reference, folder, without)
-    reasons = []
+    reasons = []  # why engines that were tried are not used
     for name in _candidates(kind):
         try:
             engine = factory.make(name)
@@ -143,17 +148,27 @@ class _EngineFactory:
     """Name and version of engines that are not trusted with this tokenizer."""
 
     def make(self, name: str) -> Engine:
-        """Return an engine that was proven, now or by an earlier process.
+        """Return an engine that was proven: it gave the tokens of the reference for all canaries.
 
         Raises:
             NotRecognisedError: The engine does not understand the tokenizer.
             WrongTokensError: The engine gives other tokens than the reference.
-            ConfigError: It is not installed.
+            ConfigError: The engine is not installed.
         """
-        return self.make_gigatoken() if name == "gigatoken" else self.make_numpy()
+        if name == "gigatoken":
+            return self.make_gigatoken()
+        return self.make_numpy()
 
     def make_numpy(self) -> NumpyEngine:
-        """Return the numpy engine, proven now or by an earlier process."""
+        """Return the numpy engine, after proving it unless an earlier process did.
+
+        Its rules, which it reads from the tokenizer, are saved after the proof. So if there are
+        saved rules, the engine was proven.
+
+        Raises:
+            NotRecognisedError: The engine does not understand the tokenizer.
+            WrongTokensError: The engine gives other tokens than the reference, or is not trusted.
+        """
         name = f"numpy {installed_version(NumpyEngine.package)}"
         saved_words = self._saved("words", name)
         saved_rules = self._saved("numpy", name)
@@ -168,16 +183,24 @@ class _EngineFactory:
         del content  # some 20 MB
         _prove_numpy(NumpyEngine(rules, self.reference), canaries)
         saved_rules.save(rules.to_arrays())
-        # Another engine, which has not learnt the words of the canaries.
+        # A new engine, whose cache is not filled with the words of the canaries.
         return NumpyEngine(rules, self.reference, words=saved_words)
 
     def make_gigatoken(self) -> GatedEngine:
-        """Return the gigatoken engine, proven now or by an earlier process.
+        """Return the gigatoken engine behind its gate, after proving it unless that was done.
 
-        Its gate is saved as the proof. A refusal is saved, too.
+        The gate decides which texts the engine encodes. It is saved after the proof, so if there is
+        a saved gate, the engine was proven. If the proof fails, the reason is saved in its place.
+
+        Raises:
+            NotRecognisedError: The engine does not understand the tokenizer.
+            WrongTokensError: The engine gives other tokens than the reference, or is not trusted.
+            ConfigError: The engine is not installed.
         """
         name = f"gigatoken {installed_version(GigatokenEngine.package)}"
         saved_gate = self._saved("gigatoken", name)
+
+        # The result of an earlier process.
         gate = saved_gate.load()
         if gate is not None and "refusal" in gate:
             raise WrongTokensError(from_array(gate["refusal"]))
@@ -185,15 +208,16 @@ class _EngineFactory:
             engine = GigatokenEngine(self.definition.source)
             return GatedEngine(engine, gate, self.reference, self.make_numpy)
 
+        # Compare the engine with the reference. Here, text that does not pass the gate goes to the
+        # reference, too, and not to the numpy engine.
         content = orjson.loads(self.definition.json())
         gate = make_gate(content)
         engine = GigatokenEngine(self.definition.source)
         _report_proof("gigatoken")
-        # Without the numpy engine as a fallback: all other text goes to the reference.
-        proven = GatedEngine(engine, gate, self.reference)
+        candidate = GatedEngine(engine, gate, self.reference)
         try:
             with panics_as_errors():
-                wrong = differing(proven, self.reference, all_canaries(content))
+                wrong = differing(candidate, self.reference, all_canaries(content))
         except Exception as error:
             reason = f"it failed: {error!r}"[:_MAX_REASON]
             raise _save_refusal(saved_gate, reason) from error
@@ -203,14 +227,14 @@ class _EngineFactory:
         return GatedEngine(engine, gate, self.reference, self.make_numpy)
 
     def _saved(self, kind: str, engine: str) -> CacheEntry:
-        """Return the cache entry of what an engine needs for the tokenizer.
+        """Return the cache entry in which the data of an engine for this tokenizer are stored.
 
         Args:
             kind: What the entry contains.
-            engine: Name and version.
+            engine: Name and version of the engine.
 
         Raises:
-            WrongTokensError: The engine is not trusted; the entry is deleted.
+            WrongTokensError: The engine is not trusted with this tokenizer. Its entry is deleted.
         """
         entry = CacheEntry(kind, f"{self.definition.fingerprint} {engine}", self.folder)
         if engine in self.without:
@@ -220,15 +244,20 @@ class _EngineFactory:
 
 
 def _report_proof(engine: str) -> None:
+    """Tell the user that an engine is being compared, which takes some seconds."""
     report_progress(note(f"proving the {engine} engine for this tokenizer (once)"))
 
 
 def _prove_numpy(engine: NumpyEngine, canaries: Sequence[str]) -> None:
-    """Compare the numpy engine with its reference.
+    """Check that the numpy engine gives the pre-tokens and tokens of its reference.
+
+    Args:
+        engine: The numpy engine.
+        canaries: The test texts to compare.
 
     Raises:
-        NotRecognisedError: The reference fails on a canary.
-        WrongTokensError: The numpy engine gives other tokens, or other pre-tokens.
+        NotRecognisedError: The reference fails on a test text.
+        WrongTokensError: The numpy engine gives other pre-tokens or other tokens.
     """
     try:
         with panics_as_errors():
@@ -245,7 +274,12 @@ def _prove_numpy(engine: NumpyEngine, canaries: Sequence[str]) -> None:
 
 
 def _save_refusal(saved_gate: CacheEntry, reason: str) -> WrongTokensError:
-    """Save why the gigatoken engine is not used, and return that as an error."""
+    """Save why the gigatoken engine is not used, and return that reason as an error.
+
+    Args:
+        saved_gate: The cache entry in which the reason is saved.
+        reason: How the engine differs from the reference.
+    """
     refusal = (
         "the gigatoken engine gives other tokens than the tokenizers library for test texts: "
         f"{reason}"

@@ -95,9 +95,10 @@ class PairSplitter:
         kinds = self._kinds_of_byte_pairs.take(byte_pairs)  # (n_bytes - 1,)
         np.equal(kinds, _CUT, out=is_start[1:-1])
 
-        # At the others, the characters decide.
+        # For the others, the whole characters are looked up.
         doubtful = np.flatnonzero(kinds == _DOUBTFUL) + 1
         if len(doubtful):
+            # (n_doubtful,) code points of the characters on both sides
             left = code_points_at(data, character_starts(data, doubtful - 1))
             right = code_points_at(data, doubtful)
             hashes = _hash_pairs(left.astype(np.uint64), right.astype(np.uint64))
@@ -111,16 +112,17 @@ class PairSplitter:
 
 
 def _cut_runs(is_start: Bools, is_repeated: Bools, max_repetitions: int) -> None:
-    """Cut runs of one character as the library finds the added tokens that repeat it.
+    """Cut runs of a repeated character into the added tokens that the library finds in them.
 
-    It looks for added tokens before anything else, the longest first.
+    The library looks for added tokens before anything else, the longest first. With tokens of up to
+    3 newlines, a run of 7 newlines becomes tokens of 3, 3 and 1.
 
     Args:
         is_start: bool, shape (n_bytes + 1,): whether a word starts at a byte. Changed in place.
         is_repeated: bool, shape (n_bytes,): whether a byte is the character.
         max_repetitions: Length of the longest added token; there are tokens of all lengths.
     """
-    starts, stops = find_runs(is_repeated)
+    starts, stops = find_runs(is_repeated)  # (n_runs,) each
     is_start[positions_in(starts, stops - starts)] = False
     is_start[starts] = True
     is_start[stops] = True
@@ -135,7 +137,7 @@ def _hash_pairs(left: Words, right: Words) -> Ints:
 
 
 def _kinds_of_byte_pairs(boundary_pairs: Ids) -> Bytes:
-    """Return what each pair of adjacent bytes says about the place between them.
+    """Return what two adjacent bytes show about whether a word may start between them.
 
     Args:
         boundary_pairs: int32, shape (n_pairs, 2): code points that some merge joins.
@@ -149,7 +151,8 @@ def _kinds_of_byte_pairs(boundary_pairs: Ids) -> Bytes:
 
     edges = np.unique(_edge_bytes(boundary_pairs), axis=0)
     for left, right in edges.tolist():
-        # Two bytes of ASCII are two characters. Other bytes are parts of many characters.
+        # Two bytes of ASCII are two whole characters, so the answer is certain. Other bytes are
+        # parts of many characters, and only some of these characters are joined.
         is_ascii = left < 0x80 and right < 0x80
         table[left, right] = _JOINED if is_ascii else _DOUBTFUL
 
@@ -192,6 +195,15 @@ class CharacterMerger(Merger):
         self._character_tokens[code_points] = tokens
 
     def _first_tokens(self, letters: Bytes) -> Words:
+        """Return the first tokens of words: one for each character, or for each of its bytes.
+
+        Args:
+            letters: uint8, shape (width, n_words): a word in each column, padded with zeros.
+
+        Returns:
+            uint64, shape (width, n_words): the tokens of a word at the top of its column, then
+                NO_TOKEN.
+        """
         # One buffer of all words. The zeros at its end can be read as a character's further bytes.
         width, n_words = letters.shape
         n_bytes = width * n_words

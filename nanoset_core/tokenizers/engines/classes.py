@@ -23,6 +23,7 @@ and looked up.
 
 from __future__ import annotations
 
+from math import ceil
 from typing import TypeAlias
 
 import numpy as np
@@ -139,6 +140,7 @@ def are_in(members: str, points: Ints) -> Bools:
     else:
         pieces_outside = Split(Regex(f"[{members}]+"), "removed").pre_tokenize_str(text)
 
+    # Each piece is a range of characters of the text.
     is_inside = np.ones(len(text), bool)
     for _, (start, stop) in pieces_outside:
         is_inside[start:stop] = False
@@ -201,10 +203,11 @@ class ByteClassifier:
 
 
 def _classes_by_first_two_bytes(classes: Bytes) -> Bytes:
-    """Return the class of the characters that have the same first two bytes, or _MIXED.
+    """Return a table of the classes of characters by their first two bytes in UTF-8.
 
-    Characters of two bytes are determined by them. Of longer characters, the third byte has 64
-    values and the fourth, too, so that 64 or 4,096 consecutive code points share the first two.
+    Two bytes determine a character of two bytes. The third byte of a character has 64 values, and
+    the fourth, too. So 64 or 4,096 consecutive code points share the first two bytes; if they have
+    different classes, the entry is _MIXED.
 
     Args:
         classes: uint8, shape (0x110000,).
@@ -236,7 +239,7 @@ def _set_uniform_blocks(table: Bytes, first_lead: int, blocks: Bytes) -> None:
     block_classes = np.where(is_uniform, blocks[:, 0], _MIXED)  # (n_blocks,)
 
     # The second byte has 64 values, from 0x80 to 0xBF: one row of the table for each first byte.
-    n_rows = -(-len(block_classes) // 64)
+    n_rows = ceil(len(block_classes) / 64)
     padded = np.full(n_rows * 64, _MIXED, np.uint8)
     padded[: len(block_classes)] = block_classes
     table[first_lead : first_lead + n_rows, 0x80:0xC0] = padded.reshape(n_rows, 64)

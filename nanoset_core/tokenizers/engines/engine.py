@@ -85,7 +85,7 @@ class EncodingError(InputError):
 
 
 def encode_utf8(texts: Sequence[str], first_number: int = 0) -> list[bytes]:
-    """Return texts in UTF-8.
+    """Encode texts in UTF-8, and report which of them is not valid Unicode.
 
     Args:
         texts: Documents of a batch.
@@ -115,6 +115,10 @@ def slices(
     """Yield ranges (start, stop) of consecutive documents that have about `limit` characters.
 
     A range ends with the document that reaches the limit.
+
+    Args:
+        texts: The documents, as text or in UTF-8.
+        limit: Characters of a range, or bytes if the documents are bytes.
     """
     start = 0
     size = 0

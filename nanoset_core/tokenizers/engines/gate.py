@@ -77,10 +77,11 @@ class GatedEngine:
 
         Args:
             fast: The compiled engine.
-            gate: From `make_gate`.
-            reference: The engine whose ids this one has to give.
-            make_fallback: Makes the faster fallback. It may raise NotRecognisedError or
-                WrongTokensError; then the reference stays the fallback.
+            gate: The arrays that `make_gate` returns.
+            reference: The engine whose ids this one has to give. It is the first fallback.
+            make_fallback: Makes a faster fallback, which is called once the reference got much
+                text. It may raise NotRecognisedError or WrongTokensError; then the reference stays
+                the fallback.
         """
         self.name = fast.name
         self.version = fast.version
@@ -126,7 +127,14 @@ class GatedEngine:
             self.helper = ""
 
     def _fallback_for(self, texts: Sequence[str]) -> Engine:
-        """Return the engine for texts that did not pass the gate."""
+        """Return the engine that encodes texts which did not pass the gate.
+
+        This is the reference until it got FALLBACK_CHARACTERS. Making a faster engine takes time,
+        so it only pays off for more text.
+
+        Args:
+            texts: The texts that did not pass.
+        """
         self._characters_until_fallback -= sum(map(len, texts))
         if self._characters_until_fallback >= 0:
             return self.reference
@@ -147,9 +155,10 @@ class GatedEngine:
         return self._fallback
 
     def _find_refused(self, texts: Sequence[str], encoded: Sequence[bytes]) -> Bools:
-        """Return which texts do not pass the gate.
+        """Find the texts that do not pass the gate.
 
-        They contain an added token, or a character on which the engines may differ.
+        A text does not pass if it contains an added token, or a character that versions of Unicode
+        may treat differently.
 
         Args:
             texts: All texts of a batch.
@@ -180,20 +189,21 @@ class GatedEngine:
 
 
 def make_gate(tokenizer: Mapping[str, Any]) -> Arrays:
-    """Return what decides which text a compiled engine is given.
+    """Return the arrays of a gate, which decides which texts a compiled engine encodes.
 
     Args:
         tokenizer: A parsed `tokenizer.json`.
 
     Returns:
-        doubtful: bool, shape (0x110000,): code points that are left to the fallback.
-        tokens: JSON list of the added tokens that are left to it.
+        doubtful: bool, shape (0x110000,): code points whose texts the fallback encodes.
+        tokens: JSON list of the added tokens whose texts the fallback encodes.
 
     Raises:
         NotRecognisedError: The tokenizer normalises in a way in which engines were not compared on
             enough text.
     """
     form = _normal_form(tokenizer.get("normalizer"))
+    # Text with added tokens of white space alone passes the gate: nearly all text has some.
     tokens = {token for token in added_tokens(tokenizer) if not token.isspace()}
     if form is not None:
         tokens |= {normalize(form, token) for token in tokens}
@@ -201,14 +211,25 @@ def make_gate(tokenizer: Mapping[str, Any]) -> Arrays:
 
 
 def _normal_form(normalizer: Any) -> Form | None:
-    """Return the normal form of a normalizer that may also write spaces as ▁."""
+    """Return the Unicode normal form that a normalizer makes.
+
+    Args:
+        normalizer: The entry of a `tokenizer.json`: an object with a type, or null. It may also
+            write spaces as ▁.
+
+    Returns:
+        The normal form, or None if the normalizer makes none.
+
+    Raises:
+        NotRecognisedError: The normalizer does anything else.
+    """
     if not normalizer:
         return None
     members = [normalizer]
     if normalizer["type"] == "Sequence":
         members = normalizer["normalizers"]
 
-    kinds = set()
+    kinds = set()  # of the members that do not only write spaces
     for member in members:
         writes_spaces = member["type"] == "Prepend" or member.get("pattern") == {"String": " "}
         if not writes_spaces:
@@ -224,7 +245,10 @@ def doubtful_points(form: Form | None) -> Bools:
     """Return which code points versions of Unicode may treat differently.
 
     These are the unassigned ones. With a normal form, these are also characters later than Unicode
-    3.2 that the form may change.
+    3.2 that the form may change; the module explains why.
+
+    Args:
+        form: The normal form that the tokenizer makes; None if it makes none.
 
     Returns:
         bool, shape (0x110000,).
@@ -241,6 +265,7 @@ def doubtful_points(form: Form | None) -> Bools:
         if _is_late(point):
             is_mark = combining(character) != 0
             is_doubtful[point] = is_mark or not is_normalized(form, character)
+        # Two characters may compose to this one, which would change text that contains them.
         mapping = decomposition(character)
         if not mapping.startswith("<"):  # such as <compat>: nothing composes to it
             parts_of_compositions.update(int(part, 16) for part in mapping.split())

@@ -43,7 +43,12 @@ class GigatokenEngine:
         self._load()
 
     def _load(self) -> None:
-        """Load the tokenizer, or load it again to free memory."""
+        """Load the tokenizer into the library, also once more to free the memory of its caches.
+
+        Raises:
+            ConfigError: The library is not installed.
+            NotRecognisedError: The library cannot load the tokenizer.
+        """
         try:
             import gigatoken
         except ImportError as error:
@@ -56,8 +61,8 @@ class GigatokenEngine:
         try:
             with panics_as_errors():
                 tokenizer = gigatoken.Tokenizer.from_json(self._definition.json())
-                # For one text: given several, SentencePiece tokenizers forget what they learnt from
-                # earlier ones.
+                # Encode one text at a time: the function for several texts starts with an empty
+                # cache in each call if the tokenizer is one of SentencePiece.
                 self._encode_one = tokenizer.backend.encode
         except Exception as error:
             raise NotRecognisedError(f"the library cannot load it: {error}") from error

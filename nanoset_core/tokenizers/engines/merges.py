@@ -99,6 +99,7 @@ class PairRanks:
         self.merged = merged.astype(np.uint64)
         """uint64, shape (n_merges,): the token that the merge of each rank makes."""
 
+        # A slot of a table holds one pair. Pairs whose slot is taken go into a further table.
         self._tables: list[_RankTable] = []
         pairs = left.astype(np.uint64) << _ID_SHIFT | right.astype(np.uint64)
         entries = pairs << _RANK_SHIFT | np.arange(len(merged), dtype=np.uint64)
@@ -162,12 +163,16 @@ class _RankTable:
         return is_refused
 
     def find(self, pairs: Words) -> tuple[Ints, Ints]:
-        """Look up pairs.
+        """Look up the ranks of pairs in this table.
+
+        Args:
+            pairs: uint64, shape (n_pairs,): left token and right token in one number.
 
         Returns:
             ranks: int64, shape (n_pairs,): NO_RANK for pairs that are not in this table.
             unsettled: int64: index of the pairs whose slot another pair has.
         """
+        # An entry is a pair, shifted, and its rank. XOR with the same pair leaves only the rank.
         differences = self._entries.take(self._slots(pairs))
         differences ^= pairs << _RANK_SHIFT
 
@@ -208,7 +213,7 @@ class Merger(ABC):
 
         Args:
             letters: uint8, shape (width, n_words).
-            tokens: What `_first_tokens` returned for these.
+            tokens: uint64, shape (width, n_words): what `_first_tokens` returned for `letters`.
 
         Returns:
             int64, shape (width - 1, n_words): NO_RANK for pairs that do not merge.
@@ -239,7 +244,10 @@ class Merger(ABC):
         """Return the token ids of some words, concatenated, and the number of tokens of each word.
 
         Args:
-            letters: uint8, shape (width, n_words): a word in each column.
+            letters: uint8, shape (width, n_words): a word in each column, padded with zeros.
+
+        Returns:
+            (ids, int32, shape (n_tokens,); lengths, int64, shape (n_words,)).
         """
         # All tables have a further row, which stands for what is outside a word: it is before the
         # first row and after the last one, and its token merges with none.

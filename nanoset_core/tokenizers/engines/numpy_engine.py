@@ -106,7 +106,7 @@ class NumpyEngine:
 
         vocabulary = rules.vocabulary
         ranks = PairRanks(*vocabulary.merges.T)
-        # Of the added tokens that repeat one character, by the character's byte.
+        # Byte of a character → length of the longest added token that repeats this character.
         longest_runs = {ord(character): max(ids) for character, ids in rules.runs.items()}
         self._splitter: PairSplitter | PatternSplitter
         self._merger: Merger
@@ -131,31 +131,39 @@ class NumpyEngine:
     def encode(self, texts: Sequence[str]) -> Encoded:
         """Encode documents.
 
+        Documents are divided into units: texts of at most about UNIT_BYTES, each for this engine or
+        for the reference.
+
         Raises:
             InputError: A text is not valid Unicode (a lone surrogate).
             EncodingError: The reference fails on a text.
         """
-        with self._lock:
-            lengths = np.zeros(len(texts), np.int64)
-            ids_by_batch = [np.empty(0, np.int32)]
+        with self._lock:  # one thread at a time, since they share the cache of words
+            lengths = np.zeros(len(texts), np.int64)  # tokens of each document
+            ids_by_batch = [np.empty(0, np.int32)]  # the first entry is for no documents at all
             for units in self._batches(texts):
                 ids, unit_lengths = self._encode_units(units)
-                documents = np.array([unit.document for unit in units], np.int64)
-                np.add.at(lengths, documents, unit_lengths)
                 ids_by_batch.append(ids)
+                # Add the tokens of each unit to those of its document.
+                documents = np.array([unit.document for unit in units], np.int64)  # (n_units,)
+                np.add.at(lengths, documents, unit_lengths)
             return Encoded(np.concatenate(ids_by_batch), lengths.astype(np.int32))
 
     def splits_as(self, reference: ReferenceEngine, texts: Sequence[str]) -> bool:
-        """Return whether texts are cut into the same pre-tokens as by the library.
+        """Return whether this engine cuts texts into the same pre-tokens as the library.
 
-        Always True for tokenizers without a split pattern: nothing in the library corresponds to
-        the words of this engine.
+        It is always True for tokenizers without a split pattern: nothing in the library corresponds
+        to the words of this engine.
+
+        Args:
+            reference: The library.
+            texts: The texts to compare.
         """
         if isinstance(self._rules.split, SpaceSigns):
             return True
         for text in texts:
             if text.encode() in self._rules.context_spans:
-                continue
+                continue  # such text is left to the reference
             expected = [start for _, (start, _) in reference.split(text)]
             if self.pretoken_starts(text) != expected:
                 return False
@@ -191,7 +199,11 @@ class NumpyEngine:
             yield batch
 
     def _units(self, texts: Sequence[str]) -> Iterator[Unit]:
-        """Yield the units of all documents in order."""
+        """Divide documents into units, and yield these in order.
+
+        Args:
+            texts: The documents.
+        """
         for start, stop in slices(texts, UNIT_BYTES):
             encoded = encode_utf8(texts[start:stop], first_number=start)
 
@@ -204,19 +216,22 @@ class NumpyEngine:
                         yield Unit(piece, document, is_fallback)
 
     def _partition(self, text: str, data: bytes, is_mixed: bool) -> Iterator[tuple[bytes, bool]]:
-        """Yield (piece, whether it is for the reference) of a document.
+        """Divide a document into pieces for this engine and for the reference.
 
         Args:
             text: The document.
             data: The document in UTF-8.
-            is_mixed: Whether it contains text for the reference.
+            is_mixed: Whether the document contains text for the reference, such as added tokens.
+
+        Yields:
+            (piece, whether the piece is for the reference).
         """
         form = self._rules.form
         if form is not None and not text.isascii() and not is_normalized(form, text):
             normal = self._normalised(data)
             if is_mixed or normal in self._fallback_text:
-                # An added token may lie across a cut, or appear or vanish, once the text is
-                # normalised.
+                # Normalisation may make an added token appear or vanish, or move a cut into one.
+                # So the reference encodes all of the document.
                 yield data, True
                 return
             data = normal
@@ -228,7 +243,10 @@ class NumpyEngine:
             yield data, True
         else:
             for piece, is_fallback in partition_units(data, self._fallback_text):
-                yield (piece if is_fallback else self._prepared(piece)), is_fallback
+                if is_fallback:
+                    yield piece, True
+                else:
+                    yield self._prepared(piece), False
 
     def _normalised(self, data: bytes) -> bytes:
         """Return the normal form of a UTF-8 text."""
@@ -254,7 +272,14 @@ class NumpyEngine:
         return interleave(is_fallback, self.reference.encode(fallback_texts), encoded)
 
     def _encode_texts(self, texts: list[bytes]) -> FlatLists:
-        """Return the tokens of texts that contain nothing for the reference."""
+        """Return the tokens of texts that contain nothing for the reference.
+
+        Args:
+            texts: The texts in UTF-8, prepared; none is empty.
+
+        Returns:
+            (ids of all texts, concatenated; number of tokens of each text).
+        """
         batch = Batch()
         first_words = [np.zeros(0, np.int64)]  # index of the first word of each text
         for start, stop in slices(texts, UNIT_BYTES):
@@ -268,7 +293,7 @@ class NumpyEngine:
         return ids, np.add.reduceat(word_lengths, np.concatenate(first_words))
 
     def _split(self, texts: list[bytes]) -> SplitTexts:
-        """Cut texts into words.
+        """Cut texts into words, all texts at once in one buffer.
 
         Two texts, "a b" and "cd", with `|` for separators:
 
@@ -304,7 +329,13 @@ class NumpyEngine:
         return self._merger.merge_words(words)
 
     def _seed(self, pretokens: PretokenCache) -> None:
-        """Add the first words of a cache: runs of a repeated character, and the vocabulary."""
+        """Fill an empty cache with words whose tokens are known without encoding any text.
+
+        These are the added tokens that repeat a character, and the entries of the vocabulary.
+
+        Args:
+            pretokens: The cache.
+        """
         for character, ids in self._rules.runs.items():
             lengths = np.array(sorted(ids), np.int64)
             starts = np.cumsum(lengths) - lengths

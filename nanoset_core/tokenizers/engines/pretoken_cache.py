@@ -59,9 +59,9 @@ class UnknownWords(NamedTuple):
 
 @dataclass(slots=True)
 class Batch:
-    """Words that are looked up together: what is known of them, and what has to be encoded.
+    """Words that are looked up together: the codes of known ones, and unknown ones to encode.
 
-    Words are added in blocks, each of which is a stretch of text.
+    Words are added in blocks. Each block is the words of one buffer of text.
     """
 
     size: int = 0
@@ -74,14 +74,14 @@ class Batch:
     """(index in the batch, word) of all words of more than LONGEST bytes."""
 
     def add_unknown(self, width: int, keys: Keys, positions: Ints | None, codes: Codes) -> None:
-        """Add those of some words of the current block that a table does not hold.
+        """Add the unknown words of the current block, which have to be encoded.
 
         Args:
-            width: Width of the words.
-            keys: uint64, shape (width, n_words).
+            width: Number of 64-bit words that hold a word of text.
+            keys: The words that were looked up, uint64, shape (width, n_words).
             positions: Index of each word in the block, int64, shape (n_words,); None if these are
                 all words of the block.
-            codes: What the table has for these words; int32, shape (n_words,).
+            codes: Code of each word, or ABSENT if it is unknown; int32, shape (n_words,).
         """
         missing = (codes == ABSENT).nonzero()[0]
         if not len(missing):
@@ -110,13 +110,15 @@ class PretokenCache:
         seed: Callable[[PretokenCache], None],
         saved: CacheEntry,
     ) -> None:
-        """Start with the words that an earlier process saved, or else with the first words.
+        """Start with the words that an earlier process saved.
+
+        Without saved words, start with the first words: those that `seed` adds.
 
         Args:
             encode: Encodes words of up to LONGEST bytes.
-            encode_long: Encodes longer ones.
-            seed: Adds the first words, by `learn` and `learn_tokens`.
-            saved: Where words are saved.
+            encode_long: Encodes longer words.
+            seed: Called with this cache, adds the first words by `learn` and `learn_tokens`.
+            saved: The entry in which words are saved for later processes.
         """
         self._encode = encode
         self._encode_long = encode_long
@@ -181,7 +183,14 @@ class PretokenCache:
         batch.size += len(codes)
 
     def tokens(self, batch: Batch) -> FlatLists:
-        """Return the tokens of all words of a batch, and remember those that were unknown."""
+        """Return the tokens of all words of a batch, and remember the words that were unknown.
+
+        Args:
+            batch: Words that `look_up` has added.
+
+        Returns:
+            (ids of all words, concatenated; number of tokens of each word).
+        """
         codes = np.empty(0, np.int32)
         if batch.codes:
             codes = np.concatenate(batch.codes)
@@ -268,14 +277,16 @@ class PretokenCache:
         return self._n_learnt(width) + count <= _capacity(width)
 
     def _save(self) -> None:
-        """Save what was learnt for later processes, whenever it has grown by half."""
+        """Save the cache for later processes, if it has grown by half since it was last saved."""
         if self.learnt < self._save_at:
             return
         self._save_at = _GROWTH * self.learnt
 
         # Tables that are more than half full would leave later processes no room for other words.
-        if not all(self._has_room(width, _capacity(width) // 2) for width in _RECURRING_WIDTHS):
-            return
+        for width in _RECURRING_WIDTHS:
+            half = _capacity(width) // 2
+            if not self._has_room(width, half):
+                return
         arrays = self._lists.to_arrays()
         arrays["seeded"] = np.array(list(self._n_seeded.values()))
         for width, table in self._tables.items():
@@ -290,17 +301,17 @@ def _capacity(width: int) -> int:
 
 
 def _positions_by_width(positions: Ints, lengths: Ints) -> Iterator[tuple[int, Ints]]:
-    """Yield each width that occurs among words of more than 8 bytes, and the words that have it.
+    """Group words of more than 8 bytes by their width, the number of 64-bit words that hold them.
 
     Args:
-        positions: Index of each of these words, int64, shape (n_words,).
+        positions: Index of each word of more than 8 bytes, int64, shape (n_words,).
         lengths: Bytes of all words, also of shorter ones.
 
     Yields:
-        (width, indices, int64).
+        (width, indices of the words that have this width, int64), the smallest width first.
     """
     for width in SLOT_BITS_LIMITS:
-        if width == 1:
+        if width == 1:  # words of up to 8 bytes
             continue
         fits = lengths.take(positions) <= 8 * width
         if fits.any():

@@ -41,7 +41,11 @@ def added_tokens(tokenizer: Mapping[str, Any]) -> list[str]:
 
 
 def all_canaries(tokenizer: Mapping[str, Any]) -> list[str]:
-    """Return every canary for a parsed `tokenizer.json`, whatever its kind."""
+    """Return every canary for a tokenizer: the texts on which engines are compared.
+
+    Args:
+        tokenizer: A parsed `tokenizer.json`, of any kind.
+    """
     texts = list(_common_canaries())
     for token in added_tokens(tokenizer):
         texts.append(token)
@@ -75,13 +79,19 @@ def _common_canaries() -> tuple[str, ...]:
         *_triples_of_kinds(),
         *_pairs_of_categories(categories),
         *_texts_of_all_characters(categories),
-        # If the library's Unicode is newer than Python's, it changes or sorts characters that
-        # Python does not know. Each follows the mark that is sorted behind all others.
+        # If the library's Unicode is newer than Python's, it may change characters that Python
+        # does not know, or sort them before other marks. U+0345 is the mark that is sorted last, so
+        # a new mark after it would move.
         *_after_prefix("a\u0345", unassigned),
         *_texts_of_marks(),
         *_texts_of_runs(),
         *_texts_of_long_words(),
-        *("", "\0", "a\0b", "\tx y", "e\u0301 \u212b n\u0303o \u0345\u0301a \u07f3\u07fd"),
+        # Empty text, zeros, white space at the start, and characters that normal forms change.
+        "",
+        "\0",
+        "a\0b",
+        "\tx y",
+        "e\u0301 \u212b n\u0303o \u0345\u0301a \u07f3\u07fd",
         *_texts_of_contractions(),
     ]
     return tuple(texts)
@@ -116,7 +126,11 @@ def _pairs_of_categories(categories: Mapping[int, str]) -> Iterator[str]:
     """Yield texts in which any two categories of characters follow each other.
 
     The first and the last character of each category, and of each size in UTF-8, represent it.
+
+    Args:
+        categories: Code point → Unicode category, in ascending order.
     """
+    # (category, size in UTF-8) → its first and last code point
     ends: dict[tuple[str, int], _Ends] = {}
     for point, name in categories.items():
         key = (name, bisect_right(_UTF8_BOUNDS, point))
@@ -132,10 +146,14 @@ def _pairs_of_categories(categories: Mapping[int, str]) -> Iterator[str]:
 
 
 def _texts_of_all_characters(categories: Mapping[int, str]) -> Iterator[str]:
-    """Yield texts of all characters after a letter and a space, and of some after other characters.
+    """Yield texts in which nearly every character follows a letter and a space.
 
-    Of a long run of code points of one category (ideographs), the ends represent it. Of the planes
-    beyond, one code point in 4,096 does.
+    A long run of code points of one category, such as ideographs, is represented by its ends. The
+    planes after the assigned ones are represented by one code point in 4,096. Fewer characters also
+    follow a punctuation mark and an ideograph.
+
+    Args:
+        categories: Code point → Unicode category, in ascending order.
     """
     points_beyond = [
         *range(0x40000, 0xE0000, _PRIVATE_STEP),
@@ -166,7 +184,8 @@ def _after_prefix(prefix: str, points: Sequence[int]) -> Iterator[str]:
 def _texts_of_marks() -> Iterator[str]:
     """Yield texts in which a letter has two combining marks: of any two classes, in any order.
 
-    Normal forms sort marks by their combining class.
+    Normal forms sort marks by their combining class. The first and the last mark of each class
+    represent it.
     """
     characters = map(chr, range(0x300, 0x1F000))
     by_class = sorted(filter(combining, characters), key=combining)
@@ -203,9 +222,13 @@ def _texts_of_contractions() -> Iterator[str]:
 
 
 def _vocabulary_texts(tokenizer: Mapping[str, Any]) -> Iterator[str]:
-    """Yield words from all over the vocabulary, each of which needs its merges.
+    """Yield texts of words from all over the vocabulary, whose encoding needs many of the merges.
 
-    They are in lines of their own, and some of them also without anything between them.
+    Each word is on a separate line in one text, and every seventh is also in a text without
+    separators.
+
+    Args:
+        tokenizer: A parsed `tokenizer.json`.
     """
     model = tokenizer.get("model") or {}
     vocabulary = model.get("vocab") or {}
@@ -217,9 +240,9 @@ def _vocabulary_texts(tokenizer: Mapping[str, Any]) -> Iterator[str]:
     step = max(1, len(entries) // _VOCABULARY_WORDS)
     words = [_readable(entry) for entry in entries[::step]]
     for start in range(0, len(words), _WORDS_OF_A_TEXT):
-        some = words[start : start + _WORDS_OF_A_TEXT]
-        yield "\n".join(some)
-        yield "".join(some[::7])
+        text_words = words[start : start + _WORDS_OF_A_TEXT]
+        yield "\n".join(text_words)
+        yield "".join(text_words[::7])
 
 
 def _readable(entry: str) -> str:

@@ -49,8 +49,13 @@ class ReferenceEngine:
     def __init__(self, tokenizer_json: str | os.PathLike[str]) -> None:
         """Load the tokenizer.
 
+        Args:
+            tokenizer_json: The tokenizer's file.
+
         Raises:
-            MissingError, FormatError, ConfigError: See load_tokenizer.
+            MissingError: The file does not exist.
+            FormatError: The file is no tokenizer.
+            ConfigError: The tokenizer cannot be used.
         """
         self.reason = "requested"
         self.version = version("tokenizers")
@@ -59,8 +64,8 @@ class ReferenceEngine:
         _engines_in_use[_identity(tokenizer_json)] = self
         self._normalizer = self.tokenizer.normalizer
         self._pre_tokenizer = self.tokenizer.pre_tokenizer
-        # Work is spread over processes; the library would warn about forks, or start threads in
-        # each of them.
+        # Documents are encoded in several processes. In each of them, the library would start
+        # threads, too, or warn about a fork.
         os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
     def encode(self, texts: Sequence[str]) -> Encoded:
@@ -84,12 +89,15 @@ class ReferenceEngine:
         return Encoded(np.concatenate(ids), np.concatenate(lengths))
 
     def _check_memory(self, longest: int) -> None:
-        """Raise MemoryError if the library may take more memory than is free.
+        """Check that the free memory is enough for the longest text.
 
-        The library itself would be killed.
+        Without this check, the operating system would kill the process.
 
         Args:
             longest: Bytes of the longest text.
+
+        Raises:
+            MemoryError: The library may take more memory than is free.
         """
         if longest <= _LONG_TEXT:
             return
@@ -105,7 +113,7 @@ class ReferenceEngine:
         """Return the tokens of each of the documents [start, stop).
 
         Raises:
-            EncodingError: The library fails on a document; it names the first such document.
+            EncodingError: The library fails on a document. The error names the first such one.
         """
         try:
             with panics_as_errors():
@@ -189,9 +197,13 @@ class SentencePieceEngine(ReferenceEngine):
     def __init__(self, tokenizer: str | os.PathLike[str]) -> None:
         """Load the tokenizer.
 
+        Args:
+            tokenizer: The file of the SentencePiece model.
+
         Raises:
-            ConfigError: The package is not installed.
-            MissingError, FormatError: See load_tokenizer.
+            ConfigError: The package sentencepiece is not installed.
+            MissingError: The file does not exist.
+            FormatError: The file is no SentencePiece model.
         """
         super().__init__(tokenizer)
         self.reason = "a SentencePiece model"
@@ -221,8 +233,8 @@ class SentencePieceEngine(ReferenceEngine):
 
         names = definition.source.special_tokens or ()
         self._special_tokens = {name: definition.special_tokens[name] for name in names}
-        # Finds the first special token of a text. Of several that start at the same place, the
-        # alternative that comes first wins: the one that was named first.
+        # Finds the special tokens in a text. If several start at the same place, the one that the
+        # user named first is found, since a regular expression tries alternatives in their order.
         self._special_pattern = None
         if names:
             self._special_pattern = re.compile("|".join(map(re.escape, names)))
@@ -247,10 +259,18 @@ class SentencePieceEngine(ReferenceEngine):
         return ids
 
     def _encode_between(self, special_pattern: re.Pattern[str], text: str) -> list[int]:
-        """Encode the text between special tokens by itself, as Megatron-LM's legacy wrapper does.
+        """Encode a text with special tokens, as Megatron-LM's legacy wrapper does.
 
-        If text between two special tokens starts with the token ▁, that token is dropped. The text
-        after the last special token keeps it.
+        The text before, between and after special tokens is encoded separately, so the first token
+        of each part may be ▁. Like the wrapper, this drops that token between two special tokens,
+        but keeps it after the last one.
+
+        Args:
+            special_pattern: Matches the special tokens.
+            text: The text.
+
+        Returns:
+            The ids of the tokens.
         """
         ids: list[int] = []
         start = 0

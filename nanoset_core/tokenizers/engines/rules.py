@@ -65,7 +65,7 @@ class Rules:
     """uint8, shape (0x110000,): class of every code point. Empty without a split pattern."""
 
     def to_arrays(self) -> Arrays:
-        """Return all fields as arrays, for `from_arrays`."""
+        """Return all rules as arrays, from which `from_arrays` makes them again."""
         settings = {
             "form": self.form,
             "runs": {character: list(ids.items()) for character, ids in self.runs.items()},
@@ -85,7 +85,11 @@ class Rules:
 
     @staticmethod
     def from_arrays(arrays: Arrays) -> Rules:
-        """Return the rules that `to_arrays` was called for."""
+        """Make rules from the arrays that `to_arrays` returned.
+
+        Args:
+            arrays: The arrays by name.
+        """
         settings = from_array(arrays["settings"])
         split: SplitPattern | SpaceSigns
         if "regex" in settings:
@@ -151,13 +155,13 @@ _ADDED_TOKEN_MEMBERS = {
 
 
 def read_rules(tokenizer: Any) -> Rules:
-    """Return the rules of a tokenizer.
+    """Read the rules by which a tokenizer encodes text, for the numpy engine.
 
     Args:
         tokenizer: A parsed `tokenizer.json` that the tokenizers library can load.
 
     Raises:
-        NotRecognisedError: It has a setting that the numpy engine does not know.
+        NotRecognisedError: The tokenizer has a setting that the numpy engine does not know.
     """
     try:
         return _read_tokenizer(tokenizer)
@@ -166,7 +170,15 @@ def read_rules(tokenizer: Any) -> Rules:
 
 
 def _read_tokenizer(tokenizer: Any) -> Rules:
+    """Read the rules of a tokenizer; see `read_rules`.
+
+    Raises:
+        NotRecognisedError: The tokenizer has a setting that the numpy engine does not know.
+        AttributeError, KeyError, TypeError, ValueError: A part of it has an unexpected type.
+    """
     _check_members(tokenizer, "the file", **_FILE_MEMBERS)
+
+    # How text is normalised and cut. There is a pattern, or spaces are written as ▁.
     normalizer = tokenizer.get("normalizer")
     pre_tokenizer = tokenizer.get("pre_tokenizer")
     split: SplitPattern | SpaceSigns
@@ -178,10 +190,13 @@ def _read_tokenizer(tokenizer: Any) -> Rules:
         form = _read_normalizer(normalizer)
         split = _read_pre_tokenizer(pre_tokenizer)
 
+    # The vocabulary and the merges.
     model = tokenizer.get("model")
     _check_model(model, over_characters=space_signs is not None)
-    read_words = read_vocabulary if space_signs is None else read_character_vocabulary
-    vocabulary = read_words(model["vocab"], model["merges"])
+    if space_signs is None:
+        vocabulary = read_vocabulary(model["vocab"], model["merges"])
+    else:
+        vocabulary = read_character_vocabulary(model["vocab"], model["merges"])
 
     added_tokens = _read_added_tokens(tokenizer.get("added_tokens"), split, form)
     classes = np.zeros(0, np.uint8)
@@ -200,12 +215,16 @@ def _read_tokenizer(tokenizer: Any) -> Rules:
 
 
 def _check_members(value: Any, name: str, **allowed: Any) -> None:
-    """Raise NotRecognisedError unless a JSON object has only known members, with known values.
+    """Check that a JSON object has only known members, with known values.
 
     Args:
         value: The object.
-        name: What it is, for messages.
-        allowed: For each member, its known values, None if it may be missing; or _ANYTHING.
+        name: Name of the object in the file, for messages.
+        allowed: Name of each known member → its known values, with None if it may be missing; or
+            _ANYTHING.
+
+    Raises:
+        NotRecognisedError: A member is not known, or has another value.
     """
     for key, options in allowed.items():
         if options is not _ANYTHING and not _is_one_of(value.get(key), options):
@@ -225,7 +244,17 @@ def _excerpt(value: object) -> str:
 
 
 def _read_normalizer(value: Any) -> Form | None:
-    """Return the normal form of a normalizer; None if it changes nothing."""
+    """Return the Unicode normal form that a normalizer makes.
+
+    Args:
+        value: The entry of the `tokenizer.json`, an object with a type, or None.
+
+    Returns:
+        The normal form; None if the normalizer changes nothing.
+
+    Raises:
+        NotRecognisedError: The normalizer does anything else.
+    """
     if value is None:
         return None
     if value.get("type") != "Sequence":
@@ -243,7 +272,18 @@ def _read_normalizer(value: Any) -> Form | None:
 
 
 def _read_pre_tokenizer(value: Any) -> SplitPattern:
-    """Return the pattern of known splits followed by ByteLevel, with its own pattern or without."""
+    """Return the known pattern by which a pre-tokenizer cuts text.
+
+    A pre-tokenizer is a sequence of splits by regular expressions. Its last member is ByteLevel,
+    which may split by another regular expression, that of GPT-2. All expressions together are the
+    key under which a pattern is known.
+
+    Args:
+        value: The entry of the `tokenizer.json`.
+
+    Raises:
+        NotRecognisedError: The pre-tokenizer has other members or settings, or no known pattern.
+    """
     members = [value]
     if value["type"] == "Sequence":
         _check_members(value, "the pre-tokenizer", type=_ANYTHING, pretokenizers=_ANYTHING)
@@ -288,7 +328,14 @@ class _SplitPreTokenizer(NamedTuple):
 
 
 def _read_split(value: Any) -> _SplitPreTokenizer:
-    """Return what a member of the pre-tokenizer splits by."""
+    """Return the regular expression by which a member of the pre-tokenizer splits.
+
+    Args:
+        value: The member, an object with a type.
+
+    Raises:
+        NotRecognisedError: The member is not a split whose matches are the pieces.
+    """
     name = "a member of the pre-tokenizer"
     if value.get("type") == "Digits":
         _check_members(value, name, type=_ANYTHING, individual_digits=(True,))
@@ -315,7 +362,15 @@ def _read_split(value: Any) -> _SplitPreTokenizer:
 
 
 def _check_model(value: Any, *, over_characters: bool) -> None:
-    """Raise NotRecognisedError unless the model is a BPE with settings that the engine knows."""
+    """Check that the model is a BPE with settings that the engine knows.
+
+    Args:
+        value: The entry of the `tokenizer.json`.
+        over_characters: Whether merges join characters, as in SentencePiece, or bytes.
+
+    Raises:
+        NotRecognisedError: The model has another type, or a setting with another value.
+    """
     if over_characters:
         # Characters without a token are replaced by the tokens of their bytes, so that nothing is
         # unknown.
@@ -409,20 +464,25 @@ def _check_runs(
     *,
     n_flags: int,
 ) -> None:
-    """Raise NotRecognisedError for added tokens of one character that the engine cannot cut out.
+    """Check that the engine can cut out the added tokens that repeat one character.
 
     Args:
-        runs: Character → length → id.
+        runs: Character → length of a token → id of the token.
         split: How text is split.
         form: The form that text is normalised to.
-        n_flags: How many different values the flag `normalized` of these tokens has.
+        n_flags: How many different values the flag `normalized` of these tokens has. If it has two,
+            some of them are found before and some after the text is normalised.
+
+    Raises:
+        NotRecognisedError: The tokens of a character do not have all lengths, or are used in a way
+            that the engine does not know.
     """
     for character, ids in runs.items():
         # Runs of spaces are only known with GPT-2's pattern. NFKC turns other characters into
         # spaces.
         is_unknown_use = character == " " and (split is not GPT2 or form == "NFKC")
 
-        # Cutting every so many characters needs tokens of all lengths.
+        # Runs are cut into tokens of the greatest length and a rest, which may have any length.
         first_length = 2 if character == " " else 1
         all_lengths = list(range(first_length, first_length + len(ids)))
         has_gaps = sorted(ids) != all_lengths
@@ -472,7 +532,15 @@ def _read_space_signs(normalizer: Any, pre_tokenizer: Any) -> SpaceSigns | None:
     """Return how a tokenizer treats spaces, or None if it does not write them as ▁.
 
     There are three ways to write spaces as ▁ without a split pattern: a normalizer that replaces
-    them (Gemma), one that also puts one before the text (Llama 2), and the pre-tokenizer Metaspace.
+    spaces (Gemma), one that also puts a ▁ before the text (Llama 2), and the pre-tokenizer
+    Metaspace.
+
+    Args:
+        normalizer: The entry of the `tokenizer.json`, or None.
+        pre_tokenizer: The entry of the `tokenizer.json`, or None.
+
+    Raises:
+        NotRecognisedError: Metaspace has a setting that the engine does not know.
     """
     if normalizer == _TO_SIGNS and pre_tokenizer in (None, _NO_SPACE_LEFT):
         return SpaceSigns("never")

@@ -150,7 +150,9 @@ def piece_starts(
 
 
 def _mark_space_runs(is_blank: Bools, byte_classes: Bytes, max_spaces: int) -> Ints:
-    """Give added tokens of several spaces the class RUN, and return where two of them touch.
+    """Mark the added tokens of several spaces, and return where one follows another.
+
+    The bytes of these tokens get the class RUN.
 
     The library looks for added tokens before it splits, the longest first. So a run of spaces is
     cut every `max_spaces` spaces, and a single space that remains at its end is ordinary white
@@ -170,7 +172,7 @@ def _mark_space_runs(is_blank: Bools, byte_classes: Bytes, max_spaces: int) -> I
     byte_classes[:-1][is_followed] = RUN
     byte_classes[last_spaces] = RUN
 
-    # Runs that no single token holds.
+    # Runs that are longer than the longest token.
     stops = last_spaces + 1
     lengths = stops - starts
     is_long = lengths > max_spaces
@@ -240,15 +242,16 @@ def _join_last_spaces(
     is_last_space &= byte_classes[1:] < SPACE
     is_start[:-2] |= is_last_space
 
-    # That is the last byte of white space of several bytes, but the piece starts at its first byte.
+    # A piece was started at the last byte of the white space. If that character has several bytes,
+    # start the piece at its first byte instead.
     if len(wide_spaces):
         last_bytes = wide_spaces + 1 + (data[wide_spaces] >= 0xE0)
         is_before_word = is_last_space[last_bytes]
         is_start[last_bytes[is_before_word]] = False
         is_start[wide_spaces[is_before_word]] = True
 
-    # No piece starts between the white space and the word if these are joined. In place, because
-    # this takes a large part of the time of splitting.
+    # No piece starts between the white space and the word if these are joined. The arrays are
+    # changed in place, because this takes a large part of the time of splitting.
     if any_space:
         can_join = byte_classes[1:] == OTHER
         can_join &= data[:-1] == SPACE_BYTE
@@ -288,8 +291,8 @@ def _join_leaders(
         data: uint8, shape (n_bytes,).
         byte_classes: uint8, shape (n_bytes,).
         leader: Class of the leader. A symbol (OTHER) is joined only if no symbol and no space
-            precedes it, because symbols take these along. Of characters of any other class, the
-            last one is joined.
+            precedes it: otherwise it belongs to a run of symbols. With any other class, the last of
+            several such characters is joined.
         letter: Class of the letters.
     """
     is_leader = (byte_classes[:-1] == leader) & (byte_classes[1:] == letter)
@@ -337,7 +340,7 @@ def _join_ascii_symbols(is_start: Bools, data: Bytes, byte_classes: Bytes) -> No
 
 
 def _cut_contractions(is_start: Bools, data: Bytes, *, any_case: bool) -> None:
-    """Make each contraction a piece if its apostrophe starts one.
+    """Make each contraction, such as 's or 'll, a piece if its apostrophe starts a piece.
 
     The apostrophe does not start a piece if a space or a symbol before it is joined with it.
 
@@ -354,10 +357,12 @@ def _cut_contractions(is_start: Bools, data: Bytes, *, any_case: bool) -> None:
     tables = ANY_CASE if any_case else EXACT
     pairs = byte_pairs_after(data, apostrophes)
 
+    # Contractions with one letter, such as 's.
     one_byte = apostrophes[tables.one_byte[pairs]]
     is_start[one_byte + 1] = False
     is_start[one_byte + 2] = True
 
+    # Contractions with two letters, such as 'll.
     two_bytes = apostrophes[tables.two_bytes[pairs]]
     is_start[two_bytes + 1] = False
     is_start[two_bytes + 3] = True

@@ -56,7 +56,9 @@ class TokenLists:
         return self._count
 
     def add(self, ids: Ids, lengths: NDArray[np.integer[Any]]) -> Codes:
-        """Return the codes of lists, and store those that need it.
+        """Return the codes of lists of tokens, and store the lists that are not a single token.
+
+        A list of one token is not stored: its code is the token.
 
         Args:
             ids: The tokens of all lists, concatenated: int32, shape (n_tokens,).
@@ -67,7 +69,7 @@ class TokenLists:
         """
         counts = lengths.astype(np.int64)
         starts = np.cumsum(counts) - counts
-        codes = ids.take(starts)  # right for lists of one small token
+        codes = ids.take(starts)  # the first token, which is the code if the list has no other
         must_store = ((counts > 1) | (codes >= _FIRST_LIST)).nonzero()[0]
         if len(must_store):
             counts = counts.take(must_store)
@@ -76,7 +78,12 @@ class TokenLists:
         return codes
 
     def _store(self, ids: Ids, counts: Ints) -> Codes:
-        """Append lists to the stored ones, and return their codes."""
+        """Append lists to the stored ones, and return their codes.
+
+        Args:
+            ids: The tokens of the lists, concatenated; int32.
+            counts: Tokens of each list, int64, shape (n_lists,).
+        """
         first = self._count
         stop = first + len(counts)
         n_tokens = int(self._bounds[first])
@@ -100,10 +107,10 @@ class TokenLists:
         self._count = min(count, self._count)
 
     def gather(self, codes: Codes) -> FlatLists:
-        """Return the lists of some codes.
+        """Return the lists of tokens that codes stand for.
 
         Args:
-            codes: int32, shape (n_lists,).
+            codes: int32, shape (n_lists,), as `add` returned them.
 
         Returns:
             ids: The tokens of all lists, concatenated; int32, shape (n_tokens,).
@@ -118,7 +125,14 @@ class TokenLists:
         return np.concatenate(ids_by_slice), np.concatenate(lengths_by_slice)
 
     def _gather_slice(self, codes: Codes) -> tuple[Ids, Ints]:
-        """Return the lists of at least one code."""
+        """Return the lists of tokens that codes stand for, all at once.
+
+        Args:
+            codes: int32, shape (n_lists,), at least one.
+
+        Returns:
+            As `gather`.
+        """
         is_stored = (codes >= _FIRST_LIST).nonzero()[0]  # (n_stored,) index into `codes`
         numbers = (codes.take(is_stored) - _FIRST_LIST).astype(np.int64)
         stored_starts = self._bounds.take(numbers)
