@@ -52,7 +52,7 @@ _MAX_DRY_RUN_ROWS = 100
 _MAX_WARNINGS = 2
 """How many warnings a build that had nothing to do prints in full, to stay within ten lines."""
 RowKey = tuple[str, str, str | None]
-"""Kind, name and part of a row of `nanoset status`."""
+"""Kind, name and part of a row of `nanoset status`, such as ("nanoset", "pretrain", "train")."""
 
 
 @click.command(short_help="Build what is missing or stale.")
@@ -141,9 +141,10 @@ def _show_dry_run(
     Not even the user's tokenizer cache is written.
 
     Args:
-        config: The project.
-        select: See `build`.
-        corpora: See `build`; empty: all.
+        config: The configuration of the project.
+        select: The values of `--select`: names, patterns, or Dagster's selection syntax; empty: all
+            outputs.
+        corpora: The values of `--corpus`: only these corpora are examined; empty: all.
         force: Whether selected outputs that are up to date are rebuilt, too.
         as_json: Whether JSON is printed instead of tables.
     """
@@ -232,11 +233,13 @@ def show_report(
     Args:
         project: The project that was built.
         report: What the build did.
-        rows: The state of the outputs; default: it is looked up.
+        rows: The rows of `nanoset status` after the build; default: they are looked up.
         is_selected: Whether the user selected some outputs to be built.
     """
     if rows is None:
         rows = _rows(report)
+
+    # What was built.
     if _had_nothing_to_do(report, rows, is_selected):
         _print_nothing_to_do(project, report, rows)
     else:
@@ -248,6 +251,7 @@ def show_report(
         current_bytes = sum(row.figures.get("bytes", 0) for row in rows)
         print_old_versions(project, more_than=current_bytes)
 
+    # What the user should know, and may do next.
     for line in _replaced_texts(report):
         echo(line)
     readable: list[_ReadableSplit] = []
@@ -259,10 +263,16 @@ def show_report(
 
 
 def _print_tables(project: Project, report: BuildReport, rows: Sequence[StatusRow]) -> None:
-    """Print the tables of `nanoset status`, with the time that each row took."""
+    """Print the tables of `nanoset status`, with the time that each row took.
+
+    Args:
+        project: The project.
+        report: What the build did.
+        rows: The rows to print.
+    """
     from nanoset_core.cli.commands.status import print_tables
 
-    # A row may be the result of several steps: add up their times.
+    # Several steps may contribute to a row: add up their times.
     seconds_by_row: dict[RowKey, float] = defaultdict(float)
     rows_made: set[RowKey] = set()
     for step in report.steps:
@@ -280,7 +290,13 @@ def _print_tables(project: Project, report: BuildReport, rows: Sequence[StatusRo
 
 
 def _had_nothing_to_do(report: BuildReport, rows: Sequence[StatusRow], is_selected: bool) -> bool:
-    """Return whether a build left everything as it was, so that tables would show nothing new."""
+    """Return whether a build left everything as it was, so that tables would show nothing new.
+
+    Args:
+        report: What the build did.
+        rows: The rows of `nanoset status` that the build examined.
+        is_selected: Whether the user selected some outputs. Then others may be missing or stale.
+    """
     from nanoset_core.cli.commands.status import DONE
 
     if report.made or report.failed or report.skipped:
@@ -291,7 +307,13 @@ def _had_nothing_to_do(report: BuildReport, rows: Sequence[StatusRow], is_select
 
 
 def _print_nothing_to_do(project: Project, report: BuildReport, rows: Sequence[StatusRow]) -> None:
-    """Print the few lines of a build that left everything as it was."""
+    """Print in a few lines that a build had nothing to do.
+
+    Args:
+        project: The project.
+        report: What the build did.
+        rows: The rows of `nanoset status` that the build examined.
+    """
     from nanoset_core.cli.commands.status import DONE, state_counts, warning_lines
 
     print_warnings(project, warning_lines(rows), at_most=_MAX_WARNINGS)
@@ -305,7 +327,7 @@ def _print_nothing_to_do(project: Project, report: BuildReport, rows: Sequence[S
 
 
 def _replaced_texts(report: BuildReport) -> list[str]:
-    """Return notices on outputs that replaced others, if those may still be in use."""
+    """Return notices on outputs that replaced others, which may still be in use."""
     steps_made = [step for step in report.steps if report.was_made(step.node)]
     texts: list[str] = []
     for changes, outputs in _outputs_by_changes(report, steps_made).items():
@@ -352,8 +374,8 @@ def _next_steps(
     """Return lines that say what to do with the outputs of a build.
 
     Args:
-        config: The project.
-        graph: Its outputs.
+        config: The configuration of the project.
+        graph: The outputs of the project, with their current versions.
         readable: The splits that have samples.
     """
     from nanoset_assets.instance import HOME_VARIABLE, dagster_home
@@ -373,8 +395,9 @@ def _next_steps(
     if readable:
         split = readable[0]
         lines.append(f"Read samples: python -c {shell_word(_reading_program(config, split))}")
+        handoff_name = f"{split.nanoset}/{HANDOFF}"
         for manifest in manifests:
-            if manifest.name == f"{split.nanoset}/{HANDOFF}":
+            if manifest.name == handoff_name:
                 lines.append(f"Train on it: {manifest.url(START)} says how to start.")
     home = shell_word(dagster_home(config))
     file = shell_word(config.file)

@@ -54,8 +54,13 @@ def located(context: dg.ResolutionContext, value: str | None) -> str | None:
 
     The file is checked here, so that Dagster reports an error at the line that names the file.
 
+    Args:
+        context: Knows the values of the templates, and the folder of the defs.yaml.
+        value: The path as written in the defs.yaml, or None.
+
     Raises:
-        ConfigError, MissingError: See `check_file`.
+        ConfigError: The file has mistakes, and no earlier valid version of it is known.
+        MissingError: The file does not exist, and no earlier version of it is known.
     """
     path: str | None = rendered(context, value)
     if path is not None:
@@ -117,6 +122,7 @@ def _mistakes(attributes: Mapping[str, Any]) -> list[_Mistake]:
         # If there are two, point to the second one.
         mistakes.append(_Mistake(no_project(projects), tuple(projects[1:])))
 
+    # Prefixes and projects that contain templates are checked once the templates are filled in.
     key_prefix = attributes.get("key_prefix")
     group_prefix = attributes.get("group_prefix")
     if _TEMPLATE not in f"{key_prefix} {group_prefix}":

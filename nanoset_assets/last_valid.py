@@ -87,7 +87,9 @@ def check_file(path: str | os.PathLike[str]) -> None:
     """Check that `definitions_from_file` has a valid version of a nanoset.yaml to load.
 
     Raises:
-        ConfigError, MissingError: See `definitions_from_file`.
+        ConfigError: The file has mistakes, and either no earlier version is known or definitions
+            are being validated.
+        MissingError: The file does not exist, and no earlier version is known.
     """
     if is_run_loading():
         return  # the run loads what its code server had loaded, not the file
@@ -128,7 +130,7 @@ def _parsed(text: str, file: Path) -> ProjectConfig:
 
 
 def _text_of(file: Path, config: ProjectConfig) -> str | None:
-    """Return the text that a configuration was read from, or None if the file changed since."""
+    """Return the text that a configuration was read from, or None if the file has changed."""
     try:
         text = file.read_bytes().decode("utf-8")
         return text if _parsed(text, file) == config else None

@@ -18,6 +18,7 @@ from nanoset_core.stages.registry import stages
 from nanoset_core.stages.stage import Node, is_of_corpora
 
 RELOAD = "choose Reload on the page Deployment, Code locations"
+"""What the user has to do in Dagster's UI after a change of the definitions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +63,11 @@ class LoadedAssets:
 def not_loaded(loaded: ProjectConfig, now: ProjectConfig) -> list[str]:
     """Return at most one note on changes of nanoset.yaml that need a reload of definitions.
 
-    Values are read again by every run and tick, so most edits need no reload.
+    Most edits need no reload, because every run and tick reads the settings again.
+
+    Args:
+        loaded: The configuration from which the loaded definitions were made.
+        now: The current configuration.
     """
     before = _definition_inputs(loaded)
     after = _definition_inputs(now)
@@ -91,8 +96,11 @@ def _definition_inputs(config: ProjectConfig) -> dict[str, Any]:
         for subject, keys in subjects_of(stage, config).items():
             if is_of_corpora(stage):
                 # Definitions do not list corpora: these are added as partitions when they appear.
+                # Only whether there is such an asset matters.
                 inputs[f"asset {shape_of(stage).asset}"] = None
                 continue
+            # Stages with the same kind and subject are one part, such as all of a nanoset. What
+            # matters is which outputs there are, and what each is made from.
             outputs = inputs.setdefault(f"{stage.kind} {subject!r}", set())
             for key in keys:
                 node = Node(stage, key)

@@ -39,18 +39,18 @@ def selected(
     definitions: dg.Definitions,
     names: Names,
 ) -> set[Node]:
-    """Return the outputs of a project that are selected.
+    """Return the outputs of a project that a build was told to make.
 
     Args:
-        nodes: All outputs.
+        nodes: All outputs of the project.
         select: Selections, each in Dagster's syntax, or a name or pattern; their results are
             united. Empty: everything, or the datasets of `corpora`.
         corpora: Restricts the selection to outputs of these corpora; empty: no restriction.
-        definitions: The definitions of the project.
-        names: Its names.
+        definitions: The definitions of the project, on which Dagster resolves its syntax.
+        names: The names of the project in Dagster.
 
     Raises:
-        ConfigError: One of the selections is empty.
+        ConfigError: A selection contains no output.
     """
     candidates = list(nodes)
     if corpora:
@@ -59,6 +59,7 @@ def selected(
         ]
     if not select:
         if corpora:
+            # All outputs of a corpus up to its dataset have the kind of its inventory.
             candidates = [node for node in candidates if node.stage.kind == INVENTORY.kind]
         return set(candidates)
 
@@ -74,16 +75,26 @@ def selected(
 def _matches(
     nodes: Sequence[Node], text: str, definitions: dg.Definitions, names: Names
 ) -> list[Node]:
-    """Return the outputs that a text selects by Dagster's syntax, or else by name or pattern."""
+    """Return the outputs that a text selects by Dagster's syntax, or else by name or pattern.
+
+    Args:
+        nodes: The outputs to select from.
+        text: A selection, such as `+pretrain/blend`, or a name or pattern, such as web,
+            pretrain/train, pre* or pretrain/*.
+        definitions: The definitions of the project.
+        names: The names of the project in Dagster.
+    """
     paths = _resolve(text, definitions, names)
     if paths:
         return [node for node in nodes if asset_path(node) in paths]
-    # A name or pattern such as web, pretrain/train, pre* or pretrain/*.
     return [node for node in nodes if fnmatch.filter(_names_of(node), text)]
 
 
 def _resolve(text: str, definitions: dg.Definitions, names: Names) -> set[tuple[str, ...] | None]:
-    """Return the assets that a selection in Dagster's syntax names; none if it is invalid."""
+    """Return the assets that a selection in Dagster's syntax names; none if it is invalid.
+
+    An asset is returned as its path without the project's prefix; see `asset_path`.
+    """
     graph = definitions.resolve_asset_graph()
     try:
         with warnings.catch_warnings():
@@ -96,13 +107,19 @@ def _resolve(text: str, definitions: dg.Definitions, names: Names) -> set[tuple[
 
 
 def _names_of(node: Node) -> list[str]:
-    """Return the names by which an output can be selected."""
+    """Return the names by which an output can be selected: its subject, its part, and its asset."""
     subject = node.key.subject
     return [subject, f"{subject}/{node.key.part}", "/".join(asset_path(node))]
 
 
 def _selects_nothing(nodes: Sequence[Node], text: str, names: Names) -> ConfigError:
-    """Return the error for a text that selects nothing, with everything that could be selected."""
+    """Return the error for a text that selects nothing, with everything that could be selected.
+
+    Args:
+        nodes: The outputs to select from.
+        text: The selection.
+        names: The names of the project in Dagster.
+    """
     # These dictionaries serve as sets that keep the order.
     subjects: dict[str, None] = {}
     assets: dict[str, None] = {}

@@ -28,9 +28,9 @@ from nanoset_assets.dagster_compat import (
 from nanoset_core.errors import ConfigError, joined_lines
 
 JOB_TAG = "slurm/job"
-"""On runs: the id of the Slurm job."""
+"""Tag of runs: the id of the Slurm job."""
 OPTIONS_TAG = "slurm/options"
-"""On runs: further options of sbatch, such as `--mem=64G --time=12:00:00`.
+"""Tag of runs: further options of sbatch, such as `--mem=64G --time=12:00:00`.
 
 They follow those of dagster.yaml, and so override them.
 """
@@ -64,7 +64,7 @@ _SCRIPT = "#!/bin/sh\nexec {command}\n"
 
 @dataclass(frozen=True, slots=True)
 class _JobState:
-    """The state of a job, as far as Slurm reports it."""
+    """The state of a job as Slurm reports it."""
 
     name: str | None
     """The state, such as RUNNING, or None if it is unknown."""
@@ -133,7 +133,10 @@ class SlurmRunLauncher(RunLauncher, ConfigurableClass):
         return cls(inst_data=inst_data, **config_value)
 
     def launch_run(self, context: LaunchRunContext) -> None:
-        """Submit a run, and note the id of its job as a tag.
+        """Submit a run as a Slurm job, and store the id of the job in a tag of the run.
+
+        Args:
+            context: Names the run, and the code location that a process has to load to execute it.
 
         Raises:
             ConfigError: Slurm is not installed on this machine, or rejects the job.
@@ -146,8 +149,9 @@ class SlurmRunLauncher(RunLauncher, ConfigurableClass):
             origin, run.run_id, self._instance.get_ref(), set_exit_code_on_failure=True
         )
         script = _SCRIPT.format(command=shlex.join(arguments.get_command_args()))
-        options = [*self._options, *_split_options(run.tags.get(OPTIONS_TAG, ""))]
 
+        # Of options that contradict each other, sbatch uses the last one.
+        options = [*self._options, *_split_options(run.tags.get(OPTIONS_TAG, ""))]
         self._folder.mkdir(parents=True, exist_ok=True)
         answer = _slurm("sbatch", "--parsable", *self._job_options(run), *options, text=script)
         if answer.returncode != 0:
@@ -157,7 +161,8 @@ class SlurmRunLauncher(RunLauncher, ConfigurableClass):
                 found=joined_lines(answer.stderr),
                 remedy=f"correct the options there, or the tag {OPTIONS_TAG} of the run",
             )
-        # sbatch prints `job` or `job;cluster`.
+
+        # With --parsable, sbatch prints `job` or `job;cluster`.
         job = answer.stdout.strip().partition(";")[0]
         self._instance.add_run_tags(run.run_id, {JOB_TAG: job})
         self._report(run, f"Submitted as Slurm job {job}; it writes to {self._log_file(job)}")
@@ -201,6 +206,7 @@ class SlurmRunLauncher(RunLauncher, ConfigurableClass):
         if run is None or run.is_finished or job is None:
             return False
         self._instance.report_run_canceling(run)
+
         # A job that has not started has no process that could react to a signal: remove it.
         _slurm("scancel", "--state=PENDING", job)
 
@@ -213,8 +219,9 @@ class SlurmRunLauncher(RunLauncher, ConfigurableClass):
                 self._instance.report_run_canceled(run)
             return True
 
-        # `--batch` signals only the run's process, which then ends the processes it has started.
-        # Without options, Slurm kills them all. `run` has the status from before this request.
+        # The first request signals only the run's process (`--batch`), which then ends the
+        # processes that it has started. The second one lets Slurm kill them all. `run` was read
+        # before `report_run_canceling`: if it was being canceled then, this is a second request.
         is_second_request = run.status == dg.DagsterRunStatus.CANCELING
         signal_options = () if is_second_request else ("--batch", "--signal=TERM")
         answer = _slurm("scancel", *signal_options, job)
@@ -228,7 +235,7 @@ class SlurmRunLauncher(RunLauncher, ConfigurableClass):
         return True
 
     def check_run_worker_health(self, run: dg.DagsterRun) -> CheckRunHealthResult:
-        """Return whether a run's job is alive.
+        """Return whether a run's job is alive, for Dagster's daemon.
 
         If Slurm does not answer, the job counts as running: a controller that is restarted must not
         fail all runs.
@@ -240,11 +247,13 @@ class SlurmRunLauncher(RunLauncher, ConfigurableClass):
         if state.name is None:
             status = WorkerStatus.NOT_FOUND if state.is_forgotten else WorkerStatus.RUNNING
             return CheckRunHealthResult(status, state.message)
-        status = WorkerStatus.FAILED
+
         if state.is_active:
             status = WorkerStatus.RUNNING
         elif state.name == "COMPLETED":
             status = WorkerStatus.SUCCESS
+        else:
+            status = WorkerStatus.FAILED
         return CheckRunHealthResult(status, f"Slurm job {job} is {state.name}", run_worker_id=job)
 
     def get_run_worker_debug_info(

@@ -14,7 +14,7 @@ from nanoset_core.text.values import type_of
 
 
 def columns_page(run: AssetRun) -> dict[str, Any]:
-    """Make the columns of a corpus's documents, and return their metadata."""
+    """Make the columns of a corpus's documents, log their warnings, and return their metadata."""
     manifest = run.make()
     for warning in run.stage.show(run.project, manifest).warnings:
         run.warn(warning)
@@ -22,7 +22,7 @@ def columns_page(run: AssetRun) -> dict[str, Any]:
 
 
 def columns_metadata(manifest: Manifest) -> dict[str, Any]:
-    """Return the metadata of an output that stores values for each document of a corpus."""
+    """Return the metadata of a version of `document_columns` or `document_attributes`."""
     facts = manifest.facts
     rows: list[dict[str, Any]] = []
     for column in facts["columns"]:
@@ -44,5 +44,6 @@ def columns_metadata(manifest: Manifest) -> dict[str, Any]:
     for name in ("documents", *COUNTS, "rows"):
         if name in facts:
             metadata[name] = facts[name]
+    # The output only lists the tables of the shards, which are stored elsewhere: show their size.
     metadata["size_bytes"] = facts["bytes"]
     return metadata

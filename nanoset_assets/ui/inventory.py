@@ -33,7 +33,7 @@ def inventory_page(run: AssetRun) -> dict[str, Any]:
     )
     run.finish(publish_inventory(run.project, inventory))
 
-    # Warn of files that are being written, and of files that are ignored, empty or incomplete.
+    # Warn of files that are being written (`awaited`), ignored, empty or incomplete.
     notices = [*notices_on({"awaited": inventory.awaited}), *corpus_notices(run.project, corpus)]
     for notice in notices:
         run.warn(notice.text)
@@ -83,7 +83,7 @@ def inventory_metadata(
 
 
 def _summary(inventory: Inventory, size_by_file: Mapping[str, int]) -> str:
-    """Return the number of files, by file extension, and their size."""
+    """Return the number of files, by file extension, and their size, in a sentence."""
     files_by_suffix = Counter(map(suffix_of, size_by_file))
     kinds = [f"{count:,} {suffix}" for suffix, count in files_by_suffix.most_common()]
     files = format_count(len(size_by_file), "file")

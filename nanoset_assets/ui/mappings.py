@@ -1,4 +1,8 @@
-"""The page of `index_mappings` and `blend`: what a split reads, and its first samples."""
+"""The page of `index_mappings` and `blend`: what a split reads, and its first samples.
+
+A *member* is one of the datasets of a split, with a weight in the blend. It is a corpus, a view or
+packs. A member may contain several corpora, so there are tables of both.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +31,7 @@ from nanoset_core.untrusted import markdown_text, shell_word
 
 
 def split_page(run: AssetRun) -> dict[str, Any]:
-    """Make a split's index mappings, or its blend, and return their metadata."""
+    """Make the index mappings or the blend of a split, and return their metadata."""
     manifest = run.make()
     return split_metadata(run.project, manifest, run.key.subject, split_of(run.key))
 
@@ -43,24 +47,28 @@ def split_metadata(project: Project, manifest: Manifest, name: str, split: str) 
     """
     facts = manifest.facts
     length = project.nanoset(name).sequence_length
-    samples = samples_read(facts)
+    n_samples = samples_read(facts)
 
     metadata: dict[str, Any] = {"summary": markdown(_summary(split, manifest, length))}
-    if facts["members"]:
+    if facts["members"]:  # none if the split has no share of the data
         metadata |= _member_metadata(facts)
         metadata |= _corpus_metadata(facts)
         metadata |= _sample_metadata(project, manifest, name, split)
         metadata |= _epoch_metadata(facts)
-    metadata["samples"] = samples
+    metadata["samples"] = n_samples
     metadata["unused_samples"] = unused_samples(facts)
-    metadata["tokens"] = samples * length
-    metadata["dagster/partition_row_count"] = samples
+    metadata["tokens"] = n_samples * length
+    metadata["dagster/partition_row_count"] = n_samples
     metadata |= _cache_metadata(project, manifest)
     return metadata
 
 
 def _member_metadata(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a table of the datasets of a split, and one of its mixture if it has one."""
+    """Return a table of the members of a split, and one of the mixture that nanoset.yaml defines.
+
+    Args:
+        facts: The facts of the index mappings or the blend.
+    """
     metadata: dict[str, Any] = {}
     if MIXTURE in facts:
         metadata["mixture"] = table(mixture_rows(facts[MIXTURE]), len(facts[MIXTURE]))
@@ -70,7 +78,7 @@ def _member_metadata(facts: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _epoch_metadata(facts: Mapping[str, Any]) -> dict[str, float]:
-    """Return the least and largest number of epochs of a dataset, for plots over time."""
+    """Return the least and largest number of epochs of a member, for plots over time."""
     epochs = [member["epochs"] for member in facts["members"]]
     return {"epochs_least": round(min(epochs), 3), "epochs_most": round(max(epochs), 3)}
 
@@ -88,7 +96,13 @@ def _cache_metadata(project: Project, manifest: Manifest) -> dict[str, Any]:
 
 
 def _summary(split: str, manifest: Manifest, length: int) -> str:
-    """Return how many samples a split has and how often it repeats text, in a sentence."""
+    """Return how many samples a split has and how often it repeats text, in a sentence.
+
+    Args:
+        split: train, valid or test.
+        manifest: The manifest of the index mappings or the blend.
+        length: Tokens of a sample.
+    """
     facts = manifest.facts
     if LACKING in facts:
         return f"**{split}: {markdown_text(facts[LACKING])}.**"
@@ -101,6 +115,7 @@ def _summary(split: str, manifest: Manifest, length: int) -> str:
         unique = totals["unique_tokens"]
         repeated = totals["repeated_tokens"]
         notes.append(f"{unique:,} unique tokens, {repeated:,} repeated")
+    # For some trainers it is not known which tokens no sample contains.
     unused = sum(member["tokens_unseen"] or 0 for member in facts["members"])
     if unused:
         notes.append(f"{format_count(unused, 'token')} of the split are unused")
@@ -135,7 +150,7 @@ def _corpus_metadata(facts: Mapping[str, Any]) -> dict[str, Any]:
     if len(corpora) > 1:
         total_row = corpus_total_row(corpora)
         rows.append({heading: _total_cell(total_row.get(heading, "")) for heading in rows[0]})
-    totals = corpus_totals(corpora)
+    totals = corpus_totals(corpora)  # of all corpora, also of those that the table leaves out
     return {
         "by_corpus": table(rows, len(corpora)),
         "unique_tokens": totals["unique_tokens"],
@@ -151,11 +166,17 @@ def _total_cell(value: Any) -> Any:
 def _sample_metadata(project: Project, manifest: Manifest, name: str, split: str) -> dict[str, Any]:
     """Return the first samples of a split, and the command that shows others.
 
-    If the split is blended, they belong to the page of the blend, not to that of the index
-    mappings.
+    Args:
+        project: The project.
+        manifest: The manifest of the index mappings or the blend. If the split has a blend, only
+            the page of the blend shows samples: they cannot be read before it is made.
+        name: The nanoset.
+        split: train, valid or test.
     """
-    is_last_step = not manifest.facts["blended"] or manifest.name.endswith(f"/{BLEND}")
-    if not is_last_step or not manifest.facts["samples"]:
+    is_blended = manifest.facts["blended"]
+    is_blend = manifest.name.endswith(f"/{BLEND}")
+    can_be_read = is_blend or not is_blended
+    if not can_be_read or not manifest.facts["samples"]:
         return {}
     command = f"nanoset explain {name} {split} 0"
     file = project.config.file.name

@@ -23,7 +23,7 @@ from nanoset_core.untrusted import Multiline, markdown_text, visible
 ROWS_SHOWN = 100
 """How many rows of a table are shown."""
 INLINE_CHARACTERS = 1000
-"""Markdown of this length or more is only shown after a click."""
+"""Dagster shows Markdown of this length or more only after a click, in a separate window."""
 
 
 def result(
@@ -83,9 +83,12 @@ def failure(error: NanosetError, *, allow_retries: bool | None = None) -> dg.Fai
 
 
 def place(project: Project, location: str) -> dg.PathMetadataValue:
-    """Return a path relative to the project's folder, so that it is still right after a move.
+    """Return a path relative to the project's folder, which stays true if the folder is moved.
 
-    Locations outside of the folder, or in a bucket, stay absolute.
+    Args:
+        project: The project.
+        location: A path, or the URL of an object. If it is outside of the project's folder, or in a
+            bucket, it is returned unchanged.
     """
     folder = project.config.file.parent
     path = Path(location)
@@ -147,26 +150,30 @@ def markdown(*blocks: str) -> dg.MarkdownMetadataValue:
     # If the text were longer, Dagster would show a button in place of all of it.
     text = blocks[0] if blocks else ""
     for block in blocks[1:]:
-        if len(text) + 2 + len(block) >= INLINE_CHARACTERS:
+        longer_text = f"{text}\n\n{block}"
+        if len(longer_text) >= INLINE_CHARACTERS:
             break
-        text += f"\n\n{block}"
+        text = longer_text
     return dg.MetadataValue.md(visible(Multiline(text)))
 
 
 def folded(text: str) -> dg.MarkdownMetadataValue:
-    """Return Markdown that Dagster shows in a separate window, for texts with long lines.
+    """Return Markdown that Dagster shows in a separate window, where long lines have room.
 
-    The text is padded to the length from which on Dagster does so.
+    Dagster decides this by the length of the text, so a short text is padded with spaces.
     """
     return dg.MetadataValue.md(visible(Multiline(text.ljust(INLINE_CHARACTERS))))
 
 
 def code(text: str) -> str:
-    """Return text as a Markdown code span, without markup; runs of white space become one space."""
-    # A code span starts and ends with backticks, as many as do not occur in a row in its text.
+    """Return text as a Markdown code span; runs of white space become one space.
+
+    A code span starts and ends with the same number of backticks, which must not occur in a row in
+    its text: "a`b" becomes "``a`b``".
+    """
     line = visible(" ".join(text.split())) or " "
-    longest = max((len(run) for run in re.findall("`+", line)), default=0)
-    fence = "`" * (longest + 1)
+    longest_run = max((len(run) for run in re.findall("`+", line)), default=0)
+    fence = "`" * (longest_run + 1)
     # Spaces separate a backtick at an end from the fence; Markdown does not show them.
     if "`" in (line[0], line[-1]):
         line = f" {line} "
@@ -204,7 +211,7 @@ def rows_without_none(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]
 
 
 def per_second(count: int, seconds: float) -> float:
-    """Return a rate per second, rounded to one decimal."""
+    """Return a rate per second, rounded to one decimal; less than a millisecond counts as one."""
     return round(count / max(seconds, 1e-3), 1)
 
 
@@ -212,7 +219,7 @@ def snapshot_before(project: Project, folder: Path) -> Callable[[str], bool]:
     """List a folder before a run; return a function that says whether the run made an entry.
 
     Args:
-        project: The project. With `rebuild`, every entry counts as new.
+        project: The project. If it is opened to rebuild outputs, every entry counts as new.
         folder: The folder, which may not exist yet.
     """
     names_before = project.outputs.access.names(folder)

@@ -29,14 +29,14 @@ def packs_metadata(project: Project, manifest: Manifest) -> dict[str, Any]:
     length = format_count(facts["length"], "token")
     documents = format_count(facts["documents"], "document")
     dataset = facts["of"]
-    padding_share = facts["padding"] / max(n_tokens, 1)
+    padding_share = facts["padding"] / max(n_tokens, 1)  # there may be no tokens
     summary = (
         f"**{packs} of {length}** of {documents} of `{dataset}`; {padding_share:.4%} is padding."
     )
 
     # Compare the cuts of packing with those of concatenating all documents.
     packing = {
-        "": "best-fit packing",
+        "": "best-fit packing",  # a column without a heading
         **facts_of(manifest, "cut_documents", "cut_tokens", "dropped_tokens"),
     }
     concatenation = {"": "concatenation (expected)", **facts["concatenated"], "dropped_tokens": 0}

@@ -40,7 +40,9 @@ MAX_SHUFFLED = 1 << 20
 This takes half a second without torch. Ten times as many would take a gigabyte of memory.
 """
 STEP_SAMPLES = 8
-"""How many samples of a handoff's first step are shown; the size of a step without a schedule."""
+"""How many samples of a handoff's first step are shown. It is also the size of the step if the
+nanoset has no schedule of batch sizes.
+"""
 _PREVIEW_ERRORS = (NanosetError, OSError, ValueError)
 """Errors that a page shows in place of a preview."""
 
@@ -68,11 +70,20 @@ def first_samples(project: Project, name: str, split: str) -> dg.MarkdownMetadat
 def first_step(
     project: Project, handoff: Manifest
 ) -> dg.MarkdownMetadataValue | dg.TableMetadataValue:
-    """Return a table of the samples that the first training step reads, with documents and text."""
+    """Return a table of the samples that the first training step reads, with documents and text.
+
+    Args:
+        project: The project.
+        handoff: The handoff with which the training is started.
+
+    Returns:
+        The table; or a text that says why it cannot be shown.
+    """
     try:
         run = Run.begun(project.outputs, handoff, STEP_SAMPLES)
-        dealer = run.parts[0].dealer
-        if dealer.seed is not None and dealer.total > MAX_SHUFFLED:
+        dealer = run.parts[0].dealer  # deals the samples to the steps, as the trainer does
+        is_shuffled = dealer.seed is not None
+        if is_shuffled and dealer.total > MAX_SHUFFLED:
             # Reproducing the shuffle would take too long for a page.
             return markdown(
                 f"The trainer's sampler shuffles all {dealer.total:,} samples. "
@@ -95,7 +106,7 @@ def sample_row(sample: SampleOrigin) -> dict[str, object]:
 
 
 def _preview(texts: Callable[[], Iterator[str]]) -> dg.MarkdownMetadataValue:
-    """Return the first texts as Markdown, or the error that was raised meanwhile.
+    """Return the first texts as Markdown, or the error that was raised while they were made.
 
     Args:
         texts: Yields the texts; called here, so that its errors are caught.
@@ -120,12 +131,18 @@ def _inspection(project: Project) -> InspectionContext:
 
 
 def _document_texts(context: InspectionContext, manifest: Manifest) -> Iterator[str]:
-    """Yield the first documents of a dataset as Markdown."""
+    """Yield the first documents of a dataset as Markdown: place, id, length and text.
+
+    Args:
+        context: Reads outputs.
+        manifest: The manifest of the dataset.
+    """
     dataset = context.datasets.open(manifest)
     # Documents without tokens have no sequence, and are not shown.
     n_sequences = min(SHOWN, len(dataset.sequences))
     sequences = np.arange(n_sequences)
     starts = np.zeros_like(sequences)
+    # Read one token more than is decoded: by it, a longer document is recognised and gets an "…".
     stops = np.minimum(dataset.sequences.sequence_lengths[sequences], _TOKENS_DECODED + 1)
     # (n_sequences, 3): sequence, first token, and token after the last
     spans = np.stack([sequences, starts, stops], axis=1)
@@ -168,10 +185,10 @@ def _sample_texts(project: Project, name: str, split: str) -> Iterator[str]:
 
 
 def _pieces_text(sample: SampleOrigin, format_place: Callable[[str], str] = str) -> str:
-    """Return the first documents of a sample, and which of their tokens it contains.
+    """Return the first documents of a sample, and which of their tokens the sample contains.
 
     Args:
-        sample: The sample.
+        sample: The sample. A piece of it is the tokens of one document.
         format_place: Formats the file and line of a document, such as `code`.
     """
     texts: list[str] = []

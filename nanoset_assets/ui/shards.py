@@ -38,7 +38,8 @@ def shards_page(run: AssetRun) -> dict[str, Any]:
     """Tokenize a corpus, and return the metadata of its shards."""
     project = run.project
     log = run.context.log
-    if run.hosted.building is None:  # `nanoset build` has checked the disk for all its outputs
+    # Refuse a run that would fill the disk. `nanoset build` has checked that for all its outputs.
+    if run.hosted.building is None:
         check_disk(project, stale_outputs(project, run.key.subject), log.info)
     is_new = snapshot_before(project, project.outputs.folder / SHARDS / run.key.subject)
     manifest = run.make()
@@ -55,7 +56,12 @@ def shards_page(run: AssetRun) -> dict[str, Any]:
 
 
 def _log_rejects(run: AssetRun, manifest: Manifest) -> None:
-    """Log a warning if lines were rejected or files could not be read to the end."""
+    """Log a warning if lines were rejected or files could not be read to the end.
+
+    Args:
+        run: The run, for its log.
+        manifest: The tokenized corpus.
+    """
     facts = manifest.facts
     n_rejected = facts["rejected"]
     if n_rejected or facts["faults"]:
@@ -120,7 +126,7 @@ def shards_metadata(
 
 
 def _reject_metadata(manifest: Manifest, shards: Sequence[Manifest]) -> dict[str, Any]:
-    """Return how many lines were rejected for each reason, and the first of them."""
+    """Return how many lines were rejected for each reason, and the first rejected lines."""
     n_lines_by_reason = manifest.facts["reasons"]
     if not n_lines_by_reason:
         return {}
@@ -136,7 +142,17 @@ def _reject_metadata(manifest: Manifest, shards: Sequence[Manifest]) -> dict[str
 def _file_metadata(
     project: Project, manifest: Manifest, shards: Sequence[Manifest]
 ) -> dict[str, Any]:
-    """Return a table of what became of each file, or nothing if the inventory was replaced."""
+    """Return a table of what became of the lines of each file.
+
+    Args:
+        project: The project.
+        manifest: The tokenized corpus.
+        shards: Its shards, in document order.
+
+    Returns:
+        The table; empty if the corpus was not made from the current inventory, or if too many rows
+        would have to be read.
+    """
     inventory_manifest, inventory = current_inventory(project, manifest.name)
     if inventory_manifest.digest != manifest.recipe["parents"]["inventory"]:
         # The files changed during this run: the new inventory does not list those that were read.

@@ -1,4 +1,4 @@
-"""The default page: the `Summary` of an output, as its stage returns it, as Dagster metadata."""
+"""The page of stages that have none of their own: the `Summary` that the stage returns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""The pages of a webdataset: `shuffle_plan`, `tars` and `manifest`."""
+"""The pages of a webdataset: `shuffle_plan`, `tars` and `manifest`.
+
+A *context* is a sample of fixed length. The *plan* decides the order of the contexts and the tar
+that each is in, and a *group* is the tars that one run writes. A *source* is a corpus or view that
+the webdataset is made of.
+"""
 
 from __future__ import annotations
 
@@ -44,9 +49,10 @@ def plan_metadata(plan: ShufflePlan, quality: Mapping[str, Any]) -> dict[str, An
         plan: The plan.
         quality: The JSON values of its `ShuffleQuality`.
     """
-    tar_bytes, is_exact = output_bytes(plan)
-    # The memory that a worker needs at least: `mmap` is the engine that needs the least.
-    engine = choose_engine(plan, available_memory=0, engine="mmap")
+    tar_bytes, is_exact = output_bytes(plan)  # an estimate if the tars are compressed
+    tar_bytes_name = "tar_bytes" if is_exact else "tar_bytes_about"
+    # Of the ways to write tars, `mmap` needs the least memory.
+    smallest_engine = choose_engine(plan, available_memory=0, engine="mmap")
     is_even = quality["even"]
     n_tokens_read = plan.contexts * plan.sequence_length  # padding included
     metadata: dict[str, Any] = {
@@ -62,14 +68,14 @@ def plan_metadata(plan: ShufflePlan, quality: Mapping[str, Any]) -> dict[str, An
         "tokens_dropped": plan.tokens_dropped,
         "pad_tokens": plan.pad_tokens,
         "pad_share": round(plan.pad_tokens / n_tokens_read, 6),
+        tar_bytes_name: tar_bytes,
+        "memory_bytes_per_worker": smallest_engine.memory_bytes,
     }
-    metadata["tar_bytes" if is_exact else "tar_bytes_about"] = tar_bytes
-    metadata["memory_bytes_per_worker"] = engine.memory_bytes
     return metadata
 
 
 def _plan_summary(plan: ShufflePlan, *, is_even: bool) -> str:
-    """Return the size of a plan in a sentence, and a warning if its order is not even."""
+    """Return the size of a plan in a sentence, with a warning if the plan mixes sources badly."""
     contexts = format_count(plan.contexts, "context")
     tars = format_count(plan.shards, "tar")
     tokens = format_count(plan.tokens, "token")
@@ -85,14 +91,16 @@ def _plan_summary(plan: ShufflePlan, *, is_even: bool) -> str:
 def tars_page(run: AssetRun) -> dg.MaterializeResult[Any]:
     """Write one group of tars, and return its materialisation.
 
-    Tars have no manifest: the plan determines their bytes, so its digest is their data version.
+    Tars have no manifest: the plan determines their bytes, so the digest of the plan is their data
+    version.
     """
     project = run.project
     name = run.key.subject
     plan, _ = current_plan(project, name)
     # Tars that an interrupted run has completed are not written again.
     is_new = snapshot_before(project, project.outputs.place(webdataset_recipe(name, plan.digest)))
-    tars = write_group(project, name, int(run.key.part or 0))
+    group = int(run.key.part or 0)
+    tars = write_group(project, name, group)
     run.finish(plan)
     new_tars = [tar for tar in tars if is_new(f"{tar.stem}.tar")]
     return dg.MaterializeResult(
@@ -144,7 +152,7 @@ def tars_metadata(
 
 
 def webdataset_page(run: AssetRun) -> dict[str, Any]:
-    """Write the lists of a webdataset, and return its metadata."""
+    """Write the lists of a webdataset's tars, and return its metadata."""
     return webdataset_metadata(run.project, run.make())
 
 
@@ -190,7 +198,7 @@ def webdataset_metadata(project: Project, manifest: Manifest) -> dict[str, Any]:
 
 
 def _reader_texts(project: Project, manifest: Manifest) -> list[str]:
-    """Return how OpenLM and webdataset open the tars, as lines of Markdown."""
+    """Return how OpenLM and the library webdataset open the tars, as lines of Markdown."""
     # webdataset expands a range in braces, such as shard-{00000000..00000041}.tar.
     first_number = shard_stem(0).removeprefix("shard-")
     last_number = shard_stem(manifest.facts["shards"] - 1).removeprefix("shard-")
