@@ -16,7 +16,14 @@ from nanoset_core.project.project import Project
 from nanoset_core.stages.inventory.corpora import corpus_names
 from nanoset_core.stages.inventory.verify import verify_raw_folder
 from nanoset_core.stages.registry import stages
-from nanoset_core.stages.report import Parts, PartTask, Report, Run, look_at, run_here
+from nanoset_core.stages.report import (
+    DividedCheck,
+    PartTask,
+    Report,
+    Run,
+    check_part_task,
+    run_here,
+)
 from nanoset_core.stages.stage import (
     BoundToMachine,
     CorpusStage,
@@ -37,8 +44,13 @@ class Target:
     name: str
     """What it is called in `--select`: web, web/columns, pretrain/train, pretrain/handoff, …"""
     project: Project
+    """The project; on a worker, its copy."""
     outputs: tuple[tuple[int, Key], ...]
-    """(number of the stage in the registry, key) of each output."""
+    """(number of the stage in the registry, key) of each output.
+
+    It has numbers because stages are compared by identity, which they would lose if they were
+    pickled.
+    """
 
     @property
     def nodes(self) -> list[Node]:
@@ -47,15 +59,15 @@ class Target:
 
     @property
     def is_bound_to_machine(self) -> bool:
-        """Whether it can only be verified on this machine."""
+        """Whether it can only be verified on this machine, since it has paths of this machine."""
         return any(isinstance(node.stage, BoundToMachine) for node in self.nodes)
 
-    def verify(self, deep: bool, run: Run = run_here) -> Report:
+    def verify(self, *, deep: bool, run: Run = run_here) -> Report:
         """Verify the outputs, and return one report on all of them.
 
         Args:
             deep: Whether to read every byte.
-            run: Does deep work that can be done in parts, here or elsewhere.
+            run: Does checks that are divided into parts, in this process or on other machines.
         """
         reports: list[Report] = []
         for node in self.nodes:
@@ -72,16 +84,21 @@ class Target:
         return whole
 
     def _is_missing(self, node: Node) -> bool:
+        """Return whether an output has not been built."""
         return not current_version(self.project, node.stage, node.key).exists
 
     def matches(self, pattern: str) -> bool:
-        """Return whether a pattern selects it or what it belongs to.
+        """Return whether a pattern of `--select` selects these outputs.
 
-        Examples of patterns: `web`, `pretrain/train`, `pre*`, `web/packed`.
+        Args:
+            pattern: A pattern like those of a shell, such as `pre*`. It is compared with the name
+                of the target (`pretrain/train`), with that of its corpus or nanoset (`pretrain`),
+                and with this followed by the folder of the outputs (`web/packed`).
         """
         subject = self.name.partition("/")[0]
-        by_folder = f"{subject}/{self.nodes[-1].stage.layout.folder}"
-        return any(fnmatchcase(name, pattern) for name in (self.name, subject, by_folder))
+        name_by_folder = f"{subject}/{self.nodes[-1].stage.layout.folder}"
+        names = (self.name, subject, name_by_folder)
+        return any(fnmatchcase(name, pattern) for name in names)
 
 
 def _row_label(nodes: Sequence[Node]) -> str:
@@ -94,8 +111,10 @@ def _row_label(nodes: Sequence[Node]) -> str:
 
 
 def _target_name(node: Node) -> str:
-    """Return what a row of outputs is called in `--select`, such as web, web/columns or
-    pretrain/train.
+    """Return the name in `--select` of a row of outputs, such as web, web/columns, pretrain/train.
+
+    Args:
+        node: The last output of the row.
     """
     subject = node.name.partition("/")[0]
     if node.row.kind in _PLAIN_KINDS:
@@ -106,7 +125,14 @@ def _target_name(node: Node) -> str:
 
 
 def targets(project: Project, select: Sequence[str] = ()) -> list[Target]:
-    """List everything that nanoset.yaml requests, or what patterns select.
+    """List the outputs that nanoset.yaml requests, or those that patterns select.
+
+    Args:
+        project: The project.
+        select: Patterns of names; see `Target.matches`. Empty selects everything.
+
+    Returns:
+        A target for each row of `nanoset status`, in the order of the rows.
 
     Raises:
         ConfigError: A pattern selects nothing.
@@ -133,6 +159,7 @@ def targets(project: Project, select: Sequence[str] = ()) -> list[Target]:
 
 
 def _selects_nothing(pattern: str, all_targets: Sequence[Target]) -> ConfigError:
+    """Return the error for a pattern that selects nothing, which lists the existing names."""
     names = [target.name for target in all_targets]
     subjects = [name.partition("/")[0] for name in names]
     remedy = "name one of these, or a pattern that some of them match, such as pre*"
@@ -146,24 +173,36 @@ def _selects_nothing(pattern: str, all_targets: Sequence[Target]) -> ConfigError
 
 
 def verify_output(project: Project, name: str, deep: bool = False) -> Report:
-    """Verify the outputs that are called `name` in `--select`, such as web, web/columns or
-    pretrain/train.
+    """Verify the outputs of one row of `nanoset status`, given its name in `--select`.
+
+    Args:
+        project: The project.
+        name: The name, such as web, web/columns or pretrain/train.
+        deep: Whether to read every byte.
 
     Raises:
         ConfigError: nanoset.yaml requests no such outputs.
     """
     (target,) = [target for target in targets(project, [name]) if target.name == name]
-    return target.verify(deep)
+    return target.verify(deep=deep)
 
 
 def verify_project(
     project: Project, select: Sequence[str] = (), deep: bool = False
 ) -> Iterator[Report]:
-    """Verify the outputs of a project; yield a report on each row of `nanoset status`.
+    """Verify the outputs of a project, and yield a report on each row of `nanoset status`.
 
-    If the project has an executor, a deep verification runs there, and verifies outputs in
-    parallel. If everything is verified, the first report lists what the raw folder holds that is
-    not read; if there is nothing, this report is left out.
+    If everything is verified, the first report warns of files in the raw folder that are not read.
+    It is left out if there are none.
+
+    Args:
+        project: The project. If it has an executor, such as a Dask cluster, a deep verification
+            runs there, and verifies outputs in parallel.
+        select: Patterns of names; see `Target.matches`. Empty selects everything.
+        deep: Whether to read every byte.
+
+    Raises:
+        ConfigError: A pattern selects nothing.
     """
     if not select:
         unread = verify_raw_folder(project)
@@ -175,108 +214,136 @@ def verify_project(
     if deep and executor is not None:
         reports: Iterator[Report] = verify_by(executor, chosen)
     else:
-        reports = (target.verify(deep) for target in chosen)
+        reports = (target.verify(deep=deep) for target in chosen)
+
+    # Show addresses in a bucket instead of paths of local copies.
     access = project.outputs.access
     for report in reports:
         yield report.with_places(access.folder, access.url(access.folder))
 
 
 @dataclass(slots=True)
-class _DeferredWork:
-    """Deep work on one output, done by the executor in parts, and the outcomes so far."""
+class _DeferredCheck:
+    """A divided check of one output, which the executor does later, and its outcomes so far."""
 
     output: str
-    """What the report is about, such as datasets/web."""
-    parts: Parts
+    """Path of the output below the root, such as datasets/web."""
+    check: DividedCheck
+    """The check and its parts."""
     outcomes: dict[int, Any] = field(default_factory=dict)
     """Number of each part that is done → its outcome."""
 
     @property
     def is_complete(self) -> bool:
         """Whether all parts are done."""
-        return len(self.outcomes) == len(self.parts.parts)
+        return len(self.outcomes) == len(self.check.parts)
 
     def report(self) -> Report:
         """Return the report on all parts, and forget their outcomes, which may be large."""
-        outcomes = [self.outcomes.pop(number) for number in range(len(self.parts.parts))]
+        outcomes = [self.outcomes.pop(number) for number in range(len(self.check.parts))]
         report = Report(self.output)
-        self.parts.note(report, outcomes)
+        self.check.conclude(report, outcomes)
         return report
 
 
 class _PartialReport(NamedTuple):
-    """The report on a target, except for work that is done in parts; it pickles."""
+    """A report on a target that still lacks the outcomes of divided checks; it pickles."""
 
     report: Report
-    deferred: list[_DeferredWork]
+    """The findings so far."""
+    deferred_checks: list[_DeferredCheck]
+    """The divided checks."""
+
+
+class _PartOfCheck(NamedTuple):
+    """One part of a deferred check."""
+
+    deferred: _DeferredCheck
+    """The check, which gets the outcome."""
+    number: int
+    """Number of the part."""
 
 
 def verify_by(executor: Executor, chosen: Sequence[Target]) -> Iterator[Report]:
-    """Verify targets deeply by an executor; yield the reports in the order of the targets.
+    """Verify targets deeply by an executor, and yield their reports in the order of the targets.
 
-    The work has two rounds. In the first, a task verifies one target, and puts off whatever can be
-    done in parts. In the second, a task is one such part of any target, so that all workers are
-    busy even if one target is much larger than the others.
+    The work has two rounds. In the first, a task verifies one target, except for checks that are
+    divided into parts. In the second, a task is one such part of any target, so that all workers
+    are busy even if one target is much larger than the others.
+
+    Args:
+        executor: Runs tasks in other processes, such as workers of a cluster.
+        chosen: The targets.
     """
     partial_reports = _verify_without_parts(executor, chosen)
 
-    # One run for the parts of all targets. `owners` says for each task whose part it is.
-    all_deferred: list[_DeferredWork] = []
+    # One run for the parts of all targets. `parts` says for each task whose part it is.
+    all_deferred: list[_DeferredCheck] = []
     for partial in partial_reports:
-        all_deferred += partial.deferred
-    owners: list[tuple[_DeferredWork, int]] = []
-    for work in all_deferred:
-        owners += [(work, number) for number in range(len(work.parts.parts))]
-    results = executor.run(look_at, _part_tasks(all_deferred))
+        all_deferred += partial.deferred_checks
+    parts: list[_PartOfCheck] = []
+    for deferred in all_deferred:
+        n_parts = len(deferred.check.parts)
+        parts += [_PartOfCheck(deferred, number) for number in range(n_parts)]
+    results = executor.run(check_part_task, _part_tasks(all_deferred))
 
     # Parts end in any order: take results until the next target is complete.
     while partial_reports:
         partial = partial_reports.popleft()
-        for work in partial.deferred:
-            while not work.is_complete:
-                task, outcome = next(results)
-                owner, number = owners[task]
-                owner.outcomes[number] = outcome
-            partial.report.include(work.report())
+        for deferred in partial.deferred_checks:
+            while not deferred.is_complete:
+                task_number, outcome = next(results)
+                part = parts[task_number]
+                part.deferred.outcomes[part.number] = outcome
+            partial.report.include(deferred.report())
         yield partial.report
     next(results, None)  # all results were taken: this lets the executor end the run
 
 
 def _verify_without_parts(executor: Executor, chosen: Sequence[Target]) -> deque[_PartialReport]:
-    """Verify targets, except for what can be done in parts; return the reports in their order."""
-    by_number: dict[int, _PartialReport] = {}
+    """Verify targets, except for checks that are divided into parts.
+
+    Args:
+        executor: Runs tasks in other processes.
+        chosen: The targets.
+
+    Returns:
+        The reports, in the order of the targets.
+    """
+    reports_by_target: dict[int, _PartialReport] = {}
     numbers_for_workers: list[int] = []
     for number, target in enumerate(chosen):
         if target.is_bound_to_machine:
-            by_number[number] = _PartialReport(target.verify(True), [])
+            report = target.verify(deep=True)
+            reports_by_target[number] = _PartialReport(report, deferred_checks=[])
         else:
             numbers_for_workers.append(number)
 
     tasks = [chosen[number] for number in numbers_for_workers]
-    for task, partial in executor.run(_verify_target_without_parts, tasks):
-        by_number[numbers_for_workers[task]] = partial
-    return deque(by_number[number] for number in range(len(chosen)))
+    for task_number, partial in executor.run(_verify_target_without_parts, tasks):
+        reports_by_target[numbers_for_workers[task_number]] = partial
+    return deque(reports_by_target[number] for number in range(len(chosen)))
 
 
 def _verify_target_without_parts(target: Target) -> _PartialReport:
-    """Verify a target in a worker, and return the work that can be done in parts."""
-    deferred: list[_DeferredWork] = []
+    """Verify a target in a worker, and return the divided checks that remain to be done."""
+    deferred_checks: list[_DeferredCheck] = []
 
-    def defer(report: Report, parts: Parts) -> None:
+    def defer(report: Report, check: DividedCheck) -> None:
+        """Put a check off instead of doing it; this is the `run` of `Target.verify`."""
         # The worker's copy of the project ends with this task: other workers make their own.
-        if parts.project is not None:
-            parts = replace(parts, project=target.project)
-        deferred.append(_DeferredWork(report.output, parts))
+        if check.project is not None:
+            check = replace(check, project=target.project)
+        deferred_checks.append(_DeferredCheck(report.output, check))
 
     with target.project.in_task() as project:
-        report = replace(target, project=project).verify(True, defer)
-    return _PartialReport(report, deferred)
+        report = replace(target, project=project).verify(deep=True, run=defer)
+    return _PartialReport(report, deferred_checks)
 
 
-def _part_tasks(
-    all_deferred: Sequence[_DeferredWork],
-) -> Iterator[PartTask]:
-    """Yield a task for each part of deferred work, as `look_at` takes it."""
-    for work in all_deferred:
-        for part in work.parts.parts:
-            yield PartTask(work.parts.look, work.parts.project, part)
+def _part_tasks(all_deferred: Sequence[_DeferredCheck]) -> Iterator[PartTask]:
+    """Yield a task for each part of deferred checks, as `check_part_task` takes it."""
+    for deferred in all_deferred:
+        check = deferred.check
+        for part in check.parts:
+            yield PartTask(check.check_part, check.project, part)

@@ -1,8 +1,11 @@
-"""The report of a verification, and what all verifications share: checks of files, work in parts.
+"""The report of a verification, and checks that are divided into parts.
 
-A deep verification reads every byte. If an output is large, this work is divided into parts
-(`Parts`), which a function of the type `Run` has done: in this process (`run_here`), or by workers
-on other machines (`project/verify.py`).
+`nanoset verify` returns a `Report` on each output: a list of `Finding`s, which are errors or
+warnings, and figures that were measured.
+
+With `--deep`, every byte is read. If an output is large, this is a `DividedCheck`: a function that
+checks one part, and the list of parts. A function of the type `Run` has the parts checked: in this
+process (`run_here`), or by workers on other machines (`project/verify.py`).
 """
 
 from __future__ import annotations
@@ -10,23 +13,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from nanoset_core.errors import MissingError, NanosetError, StorageError
-from nanoset_core.outputs.manifest import FileFact, Manifest
-from nanoset_core.outputs.root import OutputRoot
+from nanoset_core.errors import NanosetError, StorageError
+from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.project.project import Project
-from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.store import in_parallel
 from nanoset_core.untrusted import visible
 
 BUILD = "run `nanoset build`"
-"""Remedy for an output that is missing or stale."""
-AGAIN = "run `nanoset build --force`"
-"""Remedy for an output that a build would take for complete."""
+"""Remedy for an output that is missing or stale, so that the next build makes it."""
+FORCE_BUILD = "run `nanoset build --force`"
+"""Remedy for a wrong output that looks complete, so that a build without `--force` keeps it."""
 PART_BYTES = 128 << 20
-"""About how many bytes one part of deep work reads."""
+"""About how many bytes one part of a divided check reads."""
 Severity = Literal["error", "warning"]
 Figure = int | float | str
 
@@ -41,19 +41,20 @@ class Finding:
     A warning if it is correct, but not what the present inputs and settings would give.
     """
     output: str
-    """Which output, such as datasets/web."""
+    """Path of the output below the root, such as datasets/web."""
     what: str
     """What is wrong, in a few words."""
     where: str | None = None
     """File, and position in it."""
     found: str | None = None
-    """What is there instead of `expected`."""
+    """The faulty value, or what is known about it."""
     expected: str | None = None
     """What should be there."""
     remedy: str | None = None
     """What the user should do."""
 
     def __str__(self) -> str:
+        """Return the finding as lines of text: what is wrong, then each known detail."""
         lines = [visible(f"{self.severity}: {self.output}: {self.what}")]
         for name in ("where", "found", "expected", "remedy"):
             value = getattr(self, name)
@@ -67,118 +68,175 @@ class Report:
     """The problems that were found in one output, and what was measured on the way."""
 
     output: str
-    """Which output, such as datasets/web."""
+    """Path of the output below the root, such as datasets/web."""
     findings: list[Finding] = field(default_factory=list)
-    """In the order in which they were found."""
+    """Errors and warnings, in the order in which they were found."""
     figures: dict[str, Figure] = field(default_factory=dict)
-    """Counts and shares; a share is a fraction from 0 to 1."""
+    """Counts and shares by name; a share is a fraction from 0 to 1."""
 
     @property
     def errors(self) -> list[Finding]:
+        """The findings that are errors."""
         return [finding for finding in self.findings if finding.severity == "error"]
 
     @property
     def warnings(self) -> list[Finding]:
+        """The findings that are warnings."""
         return [finding for finding in self.findings if finding.severity == "warning"]
 
     @property
     def passed(self) -> bool:
-        """Whether there is no error."""
+        """Whether the output has no error; warnings are allowed."""
         return not self.errors
-
-    def note(
-        self,
-        severity: Severity,
-        what: str,
-        where: object = None,
-        found: object = None,
-        expected: object = None,
-        remedy: object = None,
-    ) -> None:
-        """Add a finding.
-
-        Args:
-            severity: Whether it is an error or a warning.
-            what: What is wrong, in a few words.
-            where: File, and position in it.
-            found: What is there instead of `expected`.
-            expected: What should be there.
-            remedy: What the user should do.
-        """
-        details = [where, found, expected, remedy]
-        texts = [None if detail is None else str(detail) for detail in details]
-        self.findings.append(Finding(severity, self.output, what, *texts))
 
     def error(
         self,
         what: str,
+        *,
         where: object = None,
         found: object = None,
         expected: object = None,
-        remedy: object = None,
+        remedy: str | None = None,
     ) -> None:
-        """Add an error; see `note`."""
-        self.note("error", what, where, found, expected, remedy)
+        """Add an error: the data is wrong or unusable.
+
+        Args:
+            what: What is wrong, in a few words.
+            where: File, and position in it; converted by `str`.
+            found: The faulty value, or what is known about it; converted by `str`.
+            expected: What should be there; converted by `str`.
+            remedy: What the user should do.
+        """
+        self.add(what, severity="error", where=where, found=found, expected=expected, remedy=remedy)
 
     def warn(
         self,
         what: str,
+        *,
         where: object = None,
         found: object = None,
         expected: object = None,
-        remedy: object = None,
+        remedy: str | None = None,
     ) -> None:
-        """Add a warning; see `note`."""
-        self.note("warning", what, where, found, expected, remedy)
-
-    def compare(
-        self, what: str, where: object, found: object, expected: object, remedy: str
-    ) -> bool:
-        """Add an error if two values differ; return whether they are equal."""
-        if found == expected:
-            return True
-        self.error(what, where, _with_commas(found), _with_commas(expected), remedy)
-        return False
-
-    def note_error(
-        self, error: NanosetError, severity: Severity = "error", remedy: str | None = None
-    ) -> None:
-        """Add a NanosetError as a finding.
+        """Add a warning: the data is correct, but the user may want to change something.
 
         Args:
-            error: The error.
-            severity: Whether the finding is an error or a warning.
-            remedy: What the user should do if the error does not say it.
+            what: What is unusual, in a few words.
+            where: File, and position in it; converted by `str`.
+            found: The unusual value, or what is known about it; converted by `str`.
+            expected: What would be usual; converted by `str`.
+            remedy: What the user should do.
         """
-        self.note(
-            severity, error.what, error.where, error.found, error.expected, error.remedy or remedy
+        self.add(
+            what, severity="warning", where=where, found=found, expected=expected, remedy=remedy
+        )
+
+    def add(
+        self,
+        what: str,
+        *,
+        severity: Severity,
+        where: object = None,
+        found: object = None,
+        expected: object = None,
+        remedy: str | None = None,
+    ) -> None:
+        """Add a finding whose severity is decided at run time.
+
+        Args:
+            what: What is wrong, in a few words.
+            severity: Whether it is an error, so that the output does not pass, or a warning.
+            where: File, and position in it; converted by `str`.
+            found: The faulty value, or what is known about it; converted by `str`.
+            expected: What should be there; converted by `str`.
+            remedy: What the user should do.
+        """
+        finding = Finding(
+            severity=severity,
+            output=self.output,
+            what=what,
+            where=_text_or_none(where),
+            found=_text_or_none(found),
+            expected=_text_or_none(expected),
+            remedy=remedy,
+        )
+        self.findings.append(finding)
+
+    def compare(
+        self, what: str, *, where: object, found: object, expected: object, remedy: str
+    ) -> bool:
+        """Add an error if two values differ.
+
+        Args:
+            what: What is wrong if they differ, in a few words.
+            where: File, and position in it; converted by `str`.
+            found: The value in the output.
+            expected: The value that the output should have.
+            remedy: What the user should do.
+
+        Returns:
+            Whether the values are equal.
+        """
+        if found == expected:
+            return True
+        self.error(
+            what,
+            where=where,
+            found=_with_commas(found),
+            expected=_with_commas(expected),
+            remedy=remedy,
+        )
+        return False
+
+    def add_exception(
+        self, error: NanosetError, *, severity: Severity = "error", remedy: str | None = None
+    ) -> None:
+        """Add a finding with the texts of an exception.
+
+        Args:
+            error: The exception.
+            severity: Whether the finding is an error or a warning.
+            remedy: What the user should do if the exception does not say it.
+        """
+        self.add(
+            error.what,
+            severity=severity,
+            where=error.where,
+            found=error.found,
+            expected=error.expected,
+            remedy=error.remedy or remedy,
         )
 
     @contextmanager
-    def catching(self, remedy: str | None = None) -> Iterator[None]:
-        """Turn a NanosetError that leaves the block into a finding.
+    def catching(self, *, remedy: str | None = None) -> Iterator[None]:
+        """Add an error if a NanosetError leaves the `with` block, instead of raising it.
 
         Args:
-            remedy: What the user should do if the error does not say it.
+            remedy: What the user should do if the exception does not say it.
         """
         try:
             yield
         except NanosetError as error:
-            self.note_error(error, remedy=remedy)
+            self.add_exception(error, remedy=remedy)
+
+    def copy_facts(self, manifest: Manifest, names: Sequence[str]) -> None:
+        """Add facts of a manifest, such as its number of tokens, as figures of the same names."""
+        for name in names:
+            self.figures[name] = manifest.facts[name]
 
     def count(self, name: str, number: Figure) -> None:
-        """Add to a figure that is a count."""
+        """Increase a figure that is a count, which starts at 0."""
         self.figures[name] = int(self.figures.get(name, 0)) + int(number)
 
     def add_up(self, parts: Sequence[Report]) -> None:
-        """Add the findings of several reports on parts of the output, and add up their figures."""
+        """Add the findings of reports on parts of this output, and the sums of their figures."""
         for part in parts:
             self.findings.extend(part.findings)
             for name, figure in part.figures.items():
                 self.count(name, figure)
 
     def include(self, other: Report) -> None:
-        """Add the findings and figures of a report on a part of this output.
+        """Add the findings and figures of another report, such as one on the next output of a row.
 
         Findings that this report already has are not repeated. For example, lost text is reported
         for the shards of a corpus and again for its dataset.
@@ -190,14 +248,14 @@ class Report:
         self.figures.update(other.figures)
 
     def with_places(self, folder: object, url: object) -> Report:
-        """Replace a local folder in all findings by the address that it is a copy of.
+        """Replace the path of a local copy by the address of its original in all findings.
 
         Args:
-            folder: The folder on this machine.
-            url: Its address, such as s3://bucket/data.
+            folder: Folder of the copy on this machine.
+            url: Address of the original, such as s3://bucket/data.
 
         Returns:
-            This report.
+            This report, which has been changed.
         """
         for number, finding in enumerate(self.findings):
             replaced: dict[str, Any] = {}
@@ -209,225 +267,126 @@ class Report:
         return self
 
     def to_json(self) -> dict[str, Any]:
-        """Return the report as plain values."""
+        """Return the report as values that JSON can express, for `nanoset verify --json`."""
         return {"output": self.output, "passed": self.passed, **asdict(self)}
 
 
+def _text_or_none(value: object) -> str | None:
+    """Return a value as text, and None unchanged."""
+    return None if value is None else str(value)
+
+
 def _with_commas(value: object) -> object:
-    """Return an integer as text with commas, and any other value unchanged."""
+    """Return an integer as text such as 12,345, and any other value unchanged."""
     return f"{value:,}" if isinstance(value, int) else value
 
 
-# Checks of files.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DividedCheck:
+    """A check of something large, divided into parts that any process can check; it pickles."""
 
-
-def live_manifest(outputs: OutputRoot, stage: str, name: str) -> Manifest:
-    """Return the manifest of an output's current version, without checking its files.
-
-    Raises:
-        MissingError: The output has not been built.
-        FormatError: The manifest is damaged.
-    """
-    manifest = outputs.live(stage, name)
-    if manifest is None:
-        raise MissingError(
-            "this output has not been built",
-            where=outputs.access.url(outputs.folder / stage / name),
-            remedy=BUILD,
-        )
-    return manifest
-
-
-def check_files(report: Report, manifest: Manifest, *, deep: bool) -> None:
-    """Check that every file that a manifest lists exists, with the size that was written.
-
-    Args:
-        report: Report to add to.
-        manifest: Manifest of the output.
-        deep: Read the files, and compare their sha256. A file that a bucket joined has none in the
-            manifest: its pieces are compared as its tokens are read.
-    """
-    manifest = replace(manifest, stored=manifest.sizes())
-    for name in manifest.files:
-        check_file(report, manifest, name, deep)
-
-
-def check_file(
-    report: Report, manifest: Manifest, name: str, deep: bool, remedy: str = BUILD
-) -> bool:
-    """Check that one file of an output is as it was written; return whether it is.
-
-    Args:
-        report: Report to add to.
-        manifest: Manifest of the output.
-        name: Name of the file.
-        deep: Read the file, and compare its sha256.
-        remedy: What the user should do if the file is missing or has another size.
-    """
-    path, _ = manifest.place(name)
-    if manifest.stored is None:
-        size = manifest.access.size(path)
-    else:
-        size = manifest.stored.get(name)
-    # A build compares only sizes: it replaces other bytes only if the manifest is deleted.
-    remedy_for_bytes = f"delete {manifest.url()}, and {remedy}"
-    return check_written(
-        report,
-        manifest.access,
-        path,
-        size,
-        manifest.files[name],
-        (remedy, remedy_for_bytes),
-        deep=deep,
-    )
-
-
-def check_written(
-    report: Report,
-    access: FileAccess,
-    path: Path,
-    size: int | None,
-    fact: FileFact,
-    remedies: tuple[str, str],
-    *,
-    deep: bool,
-    kind: str = "a file",
-) -> bool:
-    """Check that a file is as it was written; return whether it is.
-
-    Args:
-        report: Report to add to.
-        access: Reaches the file.
-        path: Path of the file.
-        size: Its size now; None if it is missing.
-        fact: Size and sha256 that were recorded as it was written.
-        remedies: What the user should do if the file is missing or has another size; and if it has
-            other bytes, which a build does not notice.
-        deep: Read the file and compare its sha256, if one was recorded.
-        kind: What messages call the file.
-    """
-    remedy_for_size, remedy_for_bytes = remedies
-    url = access.url(path)
-    expected_size = f"{fact.size:,} bytes"
-    if size is None:
-        report.error(f"{kind} is missing", url, expected=expected_size, remedy=remedy_for_size)
-        return False
-    if size != fact.size or not deep or fact.sha256 is None:
-        what = f"{kind} has another size than when it was written"
-        return report.compare(what, url, f"{size:,} bytes", expected_size, remedy_for_size)
-
-    # The bytes may be a range of a file of another output.
-    if fact.within is None:
-        stored = access.stored(path)
-    else:
-        stored = access.stored(path, fact.begin, fact.size)
-    sha256 = access.store.sha256_of(stored)
-    what = f"{kind} has other bytes than when it was written"
-    return report.compare(what, url, f"sha256 {sha256}", f"sha256 {fact.sha256}", remedy_for_bytes)
-
-
-# Deep work in parts.
-
-
-@dataclass(frozen=True, slots=True)
-class Parts:
-    """Work on something large that is divided into parts; it pickles."""
-
-    look: Callable[..., Any]
+    parts: Sequence[Any]
+    """The parts, such as ranges of tokens or lists of tars."""
+    check_part: Callable[..., Any]
     """Checks one part, here or on a worker, and returns the outcome.
 
     It is called with the part, or with a project and the part if `project` is set.
     """
-    parts: Sequence[Any]
-    """The parts, such as ranges of tokens or lists of tars."""
-    conclude: Callable[[Report, list[Any]], None] = Report.add_up
-    """Adds to a report what follows from the outcomes, which are in the order of the parts."""
+    add_outcomes: Callable[[Report, list[Any]], None] = Report.add_up
+    """Adds what follows from the outcomes to a report.
+
+    The outcomes are in the order of the parts. The default is for outcomes that are reports.
+    """
     project: Project | None = None
-    """The project; each task gets a copy with its own connections."""
+    """The project that `check_part` needs; each task gets a copy with its own connections."""
     at_once: int = 1
     """Number of parts that one process checks at the same time."""
 
-    def note(self, report: Report, outcomes: Sequence[Any]) -> None:
-        """Add to a report what follows from the outcomes.
+    def conclude(self, report: Report, outcomes: Sequence[Any]) -> None:
+        """Add what follows from the outcomes of all parts to a report.
 
-        If parts could not be read, the first of their errors is added, too.
+        If parts could not be read, only the first exception is added: the others probably have
+        the same cause.
 
         Args:
-            report: Report to add to.
-            outcomes: What `look_at` returned for each part, in order.
+            report: The report.
+            outcomes: Result of `check_part_task` for each part, in the order of the parts.
         """
-        errors: list[NanosetError] = []
+        exceptions: list[NanosetError] = []
         results: list[Any] = []
         for outcome in outcomes:
             if isinstance(outcome, NanosetError):
-                errors.append(outcome)
+                exceptions.append(outcome)
             else:
                 results.append(outcome)
-        self.conclude(report, results)
-        if errors:
-            report.note_error(errors[0])
+        self.add_outcomes(report, results)
+        if exceptions:
+            report.add_exception(exceptions[0])
 
 
-Run = Callable[[Report, Parts], None]
-"""Has parts checked and adds the outcomes to a report, either at once or later."""
+Run = Callable[[Report, DividedCheck], None]
+"""Has the parts of a check done and adds the outcomes to a report, either at once or later."""
 
 
 class PartTask(NamedTuple):
     """The check of one part of an output, as a task for any process."""
 
-    look: Callable[..., Any]
-    """See `Parts.look`."""
+    check_part: Callable[..., Any]
+    """Checks the part; called with the part, or with the project and the part."""
     project: Project | None
+    """The project, or None if the function does not need it."""
     part: Any
+    """The part, such as a range of tokens."""
 
 
-def run_here(report: Report, parts: Parts) -> None:
-    """Check all parts in this process, and add the outcomes to a report.
+def run_here(report: Report, check: DividedCheck) -> None:
+    """Do all parts of a check in this process, and add the outcomes to a report.
 
     Raises:
-        StorageError: A store cannot be reached. Other errors of parts become findings.
+        StorageError: A store cannot be reached. Other exceptions become findings.
     """
 
-    def look(part: Any) -> Any:
-        outcome = look_at(PartTask(parts.look, parts.project, part))
+    def outcome_of(part: Any) -> Any:
+        """Check one part, and return the outcome or the exception, unless a store failed."""
+        outcome = check_part_task(PartTask(check.check_part, check.project, part))
         if isinstance(outcome, StorageError):
             raise outcome
         return outcome
 
-    parts.note(report, in_parallel(look, parts.parts, parts.at_once))
+    check.conclude(report, in_parallel(outcome_of, check.parts, check.at_once))
 
 
-def look_at(task: PartTask) -> Any:
+def check_part_task(task: PartTask) -> Any:
     """Check one part; return the outcome, or the NanosetError that the check raised."""
     try:
         if task.project is None:
-            return task.look(task.part)
+            return task.check_part(task.part)
         with task.project.in_task() as project:
-            return task.look(project, task.part)
+            return task.check_part(project, task.part)
     except NanosetError as error:
         return error
 
 
 def runs(sizes: Sequence[int], min_bytes: int = PART_BYTES) -> Iterator[range]:
-    """Divide things into runs of consecutive ones that have at least `min_bytes` together.
+    """Group consecutive items, such as files, until each group has at least `min_bytes`.
 
-    A run ends as soon as it reaches that size; the last one may be smaller. Sizes of 3, 4, 9 and 2
-    with `min_bytes=5` give the runs 0 to 1, 2, and 3.
+    A group ends as soon as it reaches that size; the last one may be smaller. Sizes of 3, 4, 9 and
+    2 with `min_bytes=5` give the groups 0 to 1, 2, and 3.
 
     Args:
-        sizes: Size of each thing.
-        min_bytes: Smallest size of a run.
+        sizes: Size of each item in bytes.
+        min_bytes: Smallest size of a group.
 
     Yields:
-        The numbers of the things in each run.
+        The numbers of the items in each group.
     """
     start = 0
-    run_bytes = 0
+    group_bytes = 0
     for number, size in enumerate(sizes):
-        run_bytes += size
-        if run_bytes >= min_bytes:
+        group_bytes += size
+        if group_bytes >= min_bytes:
             yield range(start, number + 1)
             start = number + 1
-            run_bytes = 0
+            group_bytes = 0
     if start < len(sizes):
         yield range(start, len(sizes))

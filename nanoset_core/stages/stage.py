@@ -166,6 +166,10 @@ class Stage(ABC):
     def make(self, project: Project, key: Key) -> Manifest:
         """Make an output from the current versions of its inputs, and make it current."""
 
+    def report_name(self, key: Key) -> str:
+        """Return what reports call an output: its path below the root, such as datasets/web."""
+        return f"{self.layout.folder}/{self.layout.name_of(key)}"
+
     def inputs(self, config: ProjectConfig, key: Key) -> Mapping[str, Node]:
         """Return the outputs that an output is made from, by their names in the recipe."""
         return {}
@@ -179,9 +183,12 @@ class Stage(ABC):
             project: The project.
             key: The output.
             deep: Read every byte; otherwise large files are sampled.
-            run: Does deep work that is divided into parts, in this process or on other machines.
+            run: Does checks that are divided into parts, in this process or on other machines.
+
+        Returns:
+            The errors and warnings, and what was measured.
         """
-        return Report(f"{self.layout.folder}/{self.layout.name_of(key)}")
+        return Report(self.report_name(key))
 
     def show(self, project: Project, manifest: Manifest) -> Summary:
         """Return the summary of a version."""

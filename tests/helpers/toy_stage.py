@@ -9,9 +9,9 @@ from pathlib import Path
 from nanoset_core.outputs.manifest import Manifest, Recipe, Written
 from nanoset_core.project.project import Project, holding
 from nanoset_core.project.settings import ProjectConfig
-from nanoset_core.stages.checking import check_current
+from nanoset_core.stages.checking import check_files, check_freshness, current_manifest
 from nanoset_core.stages.datasets import current_dataset, dataset_node
-from nanoset_core.stages.report import Report, Run, run_here
+from nanoset_core.stages.report import BUILD, Report, Run, run_here
 from nanoset_core.stages.stage import Key, Layout, Node, PerCorpus, Stage, Summary, counted
 
 
@@ -43,11 +43,15 @@ class Counts(PerCorpus):
         self, project: Project, key: Key, *, deep: bool = False, run: Run = run_here
     ) -> Report:
         """Check that the file exists, has its recorded size and sha256, and is up to date."""
-
-        def look(report: Report, manifest: Manifest, is_fresh: bool) -> None:
-            """Check nothing more: this stage has no checks of its own."""
-
-        return check_current(project, self, key, look, "documents", deep=deep)
+        report = Report(self.report_name(key))
+        # If the output has not been built, `current_manifest` raises an exception. `catching` adds
+        # it to the report.
+        with report.catching(remedy=BUILD):
+            manifest = current_manifest(project, self, key)
+            report.copy_facts(manifest, ["documents"])
+            check_files(report, manifest, deep=deep)
+            check_freshness(report, project, self, key, manifest)
+        return report
 
     def show(self, project: Project, manifest: Manifest) -> Summary:
         """Return the figures of a row of `nanoset status`: documents, tokens and bytes."""

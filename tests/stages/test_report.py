@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 
 import pytest
@@ -17,9 +18,9 @@ def test_runs_of_parts_are_cut_by_their_sizes():
 
 def test_an_error_fails_and_a_warning_does_not():
     report = Report("datasets/web")
-    report.warn("older than its files", None, None, None, "build")
+    report.warn("older than its files", remedy="build")
     assert report.passed
-    report.error("cut off", "a.bin", 3, 4, "build again")
+    report.error("cut off", where="a.bin", found=3, expected=4, remedy="build again")
     assert not report.passed
     assert [finding.what for finding in report.errors] == ["cut off"]
     assert str(report.errors[0]) == (
@@ -28,9 +29,17 @@ def test_an_error_fails_and_a_warning_does_not():
     )
 
 
+@pytest.mark.parametrize("method", ["error", "warn", "add", "compare"])
+def test_details_of_a_finding_are_named_in_the_call(method):
+    signature = inspect.signature(getattr(Report("x"), method))
+    what, *details = signature.parameters.values()
+    assert what.name == "what"
+    assert {detail.kind for detail in details} == {inspect.Parameter.KEYWORD_ONLY}
+
+
 def test_errors_of_ours_become_findings_and_others_do_not():
     report = Report("x")
-    with report.catching("do this"):
+    with report.catching(remedy="do this"):
         raise FormatError("bad magic", where="a.idx", found="b", expected="c")
     assert report.errors[0].remedy == "do this"
     with pytest.raises(ZeroDivisionError), report.catching():

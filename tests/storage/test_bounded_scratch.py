@@ -22,12 +22,12 @@ from helpers.building import (
     make_tars,
 )
 from helpers.dask_cluster import OWN_MOUNTS, can_hide
-from helpers.inspecting import read_dataset
+from helpers.inspecting import node_at, read_dataset
 from helpers.s3_server import objects
 from helpers.sample_project import jsonl, outputs_of, sentences
 from nanoset_core.errors import MissingError, StorageError
 from nanoset_core.project.project import Project
-from nanoset_core.stages.report import live_manifest
+from nanoset_core.stages.checking import current_manifest
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.location import StorageSpec
 from nanoset_core.storage.s3 import S3Store
@@ -191,6 +191,7 @@ def test_what_is_missing_from_the_start_is_told_once_it_is_known(remote_project,
     with pytest.raises(MissingError, match="has not been built") as caught:
         make_shards(project, "web")
     assert str(caught.value.where).startswith(place.url())
+    dataset = node_at("datasets/web")
     with pytest.raises(MissingError, match="has not been built") as caught:
-        live_manifest(project.outputs, "datasets", "web")
+        current_manifest(project, dataset.stage, dataset.key)
     assert caught.value.where == place.url("datasets/web")

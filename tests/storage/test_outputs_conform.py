@@ -16,7 +16,8 @@ from helpers import s3_server
 from nanoset_core.errors import FormatError, MissingError, StorageError
 from nanoset_core.outputs.manifest import Recipe, Written
 from nanoset_core.outputs.root import OutputRoot
-from nanoset_core.stages.report import Report, check_files
+from nanoset_core.stages.checking import check_files
+from nanoset_core.stages.report import Report
 from nanoset_core.storage import s3 as bucket_module
 from nanoset_core.storage import s3_requests as requests
 from nanoset_core.storage.access import FileAccess

@@ -97,7 +97,7 @@ def test_deep_verification_is_that_of_a_local_project(
     copied = {path for path in project.outputs.folder.rglob("*") if path.is_file()}
     assert not copied
     local, there = Project.open(built_here), list(verify_project(project, deep=True))
-    wanted = [target.verify(True) for target in targets(local)]
+    wanted = [target.verify(deep=True) for target in targets(local)]
     assert [report.output for report in there] == [report.output for report in wanted]
     assert not [finding for report in there for finding in report.findings]
     assert [report.figures for report in there] == [report.figures for report in wanted]

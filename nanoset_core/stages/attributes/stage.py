@@ -57,7 +57,7 @@ class AttributesStage(AlignedStage, Planned):
     ) -> Report:
         from nanoset_core.stages.attributes.verify import verify_attributes
 
-        return verify_attributes(project, key.subject, deep)
+        return verify_attributes(project, key.subject, deep=deep)
 
     def fault(self, project: Project, key: Key, manifest: Manifest) -> str | None:
         """Return what is wrong with a table, or which policy is violated, or None."""

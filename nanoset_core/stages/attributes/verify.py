@@ -11,11 +11,11 @@ from nanoset_core.stages.attributes.make import fill_by_id, read_attributes
 from nanoset_core.stages.attributes.policies import violations
 from nanoset_core.stages.attributes.settings import COUNTS, ROWS, STAGE, TABLES_FOLDER
 from nanoset_core.stages.attributes.stage import ATTRIBUTES
-from nanoset_core.stages.checking import check_freshness
+from nanoset_core.stages.checking import check_freshness, current_manifest
 from nanoset_core.stages.columns.column_table import TABLE, ColumnTable
 from nanoset_core.stages.columns.tables import SHARDS
 from nanoset_core.stages.columns.verify import verify_columns
-from nanoset_core.stages.report import BUILD, Report, live_manifest
+from nanoset_core.stages.report import BUILD, Report
 from nanoset_core.stages.shards.document_rows import DocumentRows
 from nanoset_core.stages.shards.make import DOCUMENTS
 from nanoset_core.stages.shards.shard_sets import current_shards
@@ -26,20 +26,28 @@ MAX_JOINED_AGAIN = 2_000_000
 """Up to this many documents and rows are joined again by every check, which takes some seconds."""
 
 
-def verify_attributes(project: Project, corpus: str, deep: bool = False) -> Report:
+def verify_attributes(project: Project, corpus: str, *, deep: bool = False) -> Report:
     """Check the attributes that were joined to the documents of a corpus.
 
-    The tables of the shards are checked as those of columns, and the counts as the policies say. A
-    small corpus, and with `deep` every corpus, is joined again: all values must be the same.
+    The tables of the shards, which are the parts of the tokenized corpus, are checked like those of
+    the stage `columns`. The counts are checked against the policies `on_missing` and
+    `on_duplicate`. Attributes of a small corpus, and with `deep` of every corpus, are joined again:
+    all values must be the same.
+
+    Args:
+        project: The project.
+        corpus: Name of the corpus.
+        deep: Read every value, and join attributes of a large corpus again, too.
     """
-    report = verify_columns(ATTRIBUTES, project, corpus, deep)
+    report = verify_columns(ATTRIBUTES, project, corpus, deep=deep)
     if not report.passed:
         return report
-    with report.catching(BUILD):
-        manifest = live_manifest(project.outputs, STAGE, corpus)
+    with report.catching(remedy=BUILD):
+        manifest = current_manifest(project, ATTRIBUTES, Key(corpus))
         _check_policies(report, project, manifest)
 
-        # `verify_columns` has already warned if the output is stale, so this report is discarded.
+        # The tables of a stale output are those of other documents or attributes than the present
+        # ones. `verify_columns` has already warned of that, so this warning is discarded.
         discarded = Report(report.output)
         is_fresh = check_freshness(discarded, project, ATTRIBUTES, Key(corpus), manifest)
         is_small = max(manifest.facts["documents"], manifest.facts[ROWS]) <= MAX_JOINED_AGAIN
@@ -49,18 +57,35 @@ def verify_attributes(project: Project, corpus: str, deep: bool = False) -> Repo
 
 
 def _check_policies(report: Report, project: Project, manifest: Manifest) -> None:
-    """Report the counts, the policies that they violate, and otherwise what is unusual in them."""
-    report.figures.update({fact: manifest.facts[fact] for fact in (*COUNTS, ROWS)})
-    where = f"{project.config.file}: {STAGE}.{manifest.name}"
+    """Report the counts of joined attributes, and the policies that they violate.
+
+    If no policy is violated, unusual counts are warnings.
+
+    Args:
+        report: Report on the attributes.
+        project: The project.
+        manifest: Manifest of the attributes.
+    """
+    report.copy_facts(manifest, [*COUNTS, ROWS])
     for violation in violations(project.config, manifest):
-        report.error(violation.what, where, None, None, violation.remedy)
+        report.error(
+            violation.what,
+            where=f"{project.config.file}: {STAGE}.{manifest.name}",
+            remedy=violation.remedy,
+        )
     if report.passed:
         for warning in ATTRIBUTES.show(project, manifest).warnings:
-            report.warn(warning, manifest.url())
+            report.warn(warning, where=manifest.url())
 
 
 def _join_again(report: Report, project: Project, manifest: Manifest) -> None:
-    """Join the attribute tables again, and compare the result with the stored tables."""
+    """Join the attribute tables again in a temporary folder, and compare the stored tables.
+
+    Args:
+        report: Gets an error for each table that differs.
+        project: The project.
+        manifest: Manifest of the attributes, which lists the stored tables.
+    """
     corpus = manifest.name
     outputs = project.outputs
     shards = current_shards(project, require(project, TOKENIZED, Key(corpus)))
@@ -82,15 +107,13 @@ def _join_again(report: Report, project: Project, manifest: Manifest) -> None:
                 report.error(
                     "a table of attributes does not have the values of the rows with its "
                     "documents' ids",
-                    stored.place(TABLE)[0],
-                    None,
-                    None,
-                    f"delete {stored.url()}, and {BUILD}",
+                    where=stored.place(TABLE).path,
+                    remedy=f"delete {stored.url()}, and {BUILD}",
                 )
 
 
 def _are_equal(stored_path: Path, expected_path: Path) -> bool:
-    """Return whether two tables with the same row groups have equal values."""
+    """Return whether two Parquet files with the same row groups have equal values."""
     import pyarrow.parquet as pq
 
     with pq.ParquetFile(stored_path) as stored, pq.ParquetFile(expected_path) as expected:

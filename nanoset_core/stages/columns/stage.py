@@ -85,7 +85,7 @@ class ColumnsStage(AlignedStage):
     ) -> Report:
         from nanoset_core.stages.columns.verify import verify_columns
 
-        return verify_columns(self, project, key.subject, deep)
+        return verify_columns(self, project, key.subject, deep=deep)
 
 
 COLUMNS = ColumnsStage()

@@ -6,25 +6,29 @@ from collections.abc import Sequence
 
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.project.project import Project
-from nanoset_core.stages.checking import check_current
+from nanoset_core.stages.checking import check_files, check_freshness, current_manifest
 from nanoset_core.stages.columns.column_table import TABLE
 from nanoset_core.stages.columns.stage import AlignedStage
 from nanoset_core.stages.columns.tables import SHARDS
-from nanoset_core.stages.report import BUILD, Report, check_files
+from nanoset_core.stages.report import BUILD, Report
 from nanoset_core.stages.shards.document_rows import DocumentRows
 from nanoset_core.stages.shards.make import DOCUMENTS
 from nanoset_core.stages.shards.shard_sets import current_shards
 from nanoset_core.stages.shards.stage import TOKENIZED
 from nanoset_core.stages.stage import Key, current_version
 
+_MAX_QUOTED_CHARACTERS = 500
+"""Longer texts are cut in messages: a table may have thousands of row groups."""
+
 
 def verify_columns(
-    stage: AlignedStage, project: Project, corpus: str, deep: bool = False
+    stage: AlignedStage, project: Project, corpus: str, *, deep: bool = False
 ) -> Report:
     """Check the tables that hold values of each document of a corpus.
 
-    The table of each shard must exist, have the size that was written, and the rows and row groups
-    of the shard's documents. If the corpus was tokenized again since, only the files are checked.
+    There is one table for each shard, which is a part of the tokenized corpus. A table must exist,
+    have the size that was written, and have the rows and row groups of its shard's documents. If
+    the corpus has been tokenized again since, only the files are checked.
 
     Args:
         stage: The stage of the output: `columns`, or another with a table for each shard.
@@ -32,40 +36,67 @@ def verify_columns(
         corpus: Name of the corpus.
         deep: Read every value.
     """
+    key = Key(corpus)
+    report = Report(stage.report_name(key))
+    with report.catching(remedy=BUILD):
+        manifest = current_manifest(project, stage, key)
+        report.copy_facts(manifest, ["documents"])
+        check_freshness(report, project, stage, key, manifest)
 
-    def check_tables(report: Report, manifest: Manifest, is_fresh: bool) -> None:
-        shards = _shards_of(project, corpus, manifest)
-        for number, digest in enumerate(manifest.facts[SHARDS]):
-            folder = project.outputs.folder / stage.tables_folder / corpus / digest
+        shards = _shards_of_tables(project, corpus, manifest)
+        for shard_number, table_digest in enumerate(manifest.facts[SHARDS]):
+            folder = project.outputs.folder / stage.tables_folder / corpus / table_digest
             table = project.outputs.manifest_at(folder)
             if table is None:
                 report.error(
-                    "the table of a shard was deleted", manifest.folder, None, digest, BUILD
+                    "the table of a shard was deleted",
+                    where=manifest.folder,
+                    expected=table_digest,
+                    remedy=BUILD,
                 )
                 continue
 
-            n_errors = len(report.errors)
+            n_errors_before = len(report.errors)
             check_files(report, table, deep=deep)
-            if shards is not None and len(report.errors) == n_errors:
-                _check_rows(report, table, shards[number], deep)
+            has_intact_files = len(report.errors) == n_errors_before
+            if shards is not None and has_intact_files:
+                _check_rows(report, table, shards[shard_number], deep=deep)
+    return report
 
-    return check_current(project, stage, Key(corpus), check_tables, "documents")
 
+def _shards_of_tables(
+    project: Project, corpus: str, manifest: Manifest
+) -> Sequence[Manifest] | None:
+    """Return the shards that tables belong to, if these are still the current shards.
 
-def _shards_of(project: Project, corpus: str, manifest: Manifest) -> Sequence[Manifest] | None:
-    """Return the shards that tables belong to, or None if they are not the current ones."""
+    Args:
+        project: The project.
+        corpus: Name of the corpus.
+        manifest: Manifest of the output that lists the tables.
+
+    Returns:
+        Manifests of the shards, in the order of the tables. None if the corpus has been tokenized
+        again since the tables were written.
+    """
     tokenized = current_version(project, TOKENIZED, Key(corpus)).manifest
     if tokenized is None or manifest.recipe["parents"]["tokenized"] != tokenized.digest:
         return None
     return current_shards(project, tokenized)
 
 
-def _check_rows(report: Report, table: Manifest, shard: Manifest, deep: bool) -> None:
-    """Check that a table has the row groups of its shard's documents, and that it can be read."""
+def _check_rows(report: Report, table: Manifest, shard: Manifest, *, deep: bool) -> None:
+    """Check that a table can be read and has the row groups of its shard's documents.
+
+    Args:
+        report: Report on the output that the table belongs to.
+        table: Manifest of the table.
+        shard: Manifest of the shard.
+        deep: Read every value.
+    """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    where = table.place(TABLE)[0]
+    where = table.place(TABLE).path
     remedy = f"delete {table.url()}, and {BUILD}"
     documents = DocumentRows(shard.path(DOCUMENTS), shard.facts["documents"])
     rows_of_documents = [stop - start for start, stop in documents.groups]
@@ -78,13 +109,19 @@ def _check_rows(report: Report, table: Manifest, shard: Manifest, deep: bool) ->
                 for group in groups:
                     file.read_row_group(group).validate(full=True)
     except (pa.ArrowException, OSError) as error:
-        report.error("a table of columns cannot be read", where, str(error)[:500], None, remedy)
+        report.error(
+            "a table of columns cannot be read",
+            where=where,
+            found=str(error)[:_MAX_QUOTED_CHARACTERS],
+            remedy=remedy,
+        )
         return
 
-    report.compare(
-        "a table of columns does not have the rows of its shard's documents",
-        where,
-        str(rows_of_table)[:500],
-        str(rows_of_documents)[:500],
-        remedy,
-    )
+    if rows_of_table != rows_of_documents:
+        report.error(
+            "a table of columns does not have the rows of its shard's documents",
+            where=where,
+            found=str(rows_of_table)[:_MAX_QUOTED_CHARACTERS],
+            expected=str(rows_of_documents)[:_MAX_QUOTED_CHARACTERS],
+            remedy=remedy,
+        )

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.project.project import Project
-from nanoset_core.stages.checking import check_current
+from nanoset_core.stages.checking import check_files, check_freshness, current_manifest
 from nanoset_core.stages.contamination.matches import MATCHES, MatchSummary, summary_of
 from nanoset_core.stages.contamination.scope import unclean_names
 from nanoset_core.stages.contamination.show import (
@@ -15,44 +13,48 @@ from nanoset_core.stages.contamination.show import (
     describe_match,
 )
 from nanoset_core.stages.contamination.stage import CONTAMINATION
-from nanoset_core.stages.report import Report
+from nanoset_core.stages.report import BUILD, Report
 from nanoset_core.stages.stage import Key
 
 
 def verify_contamination(project: Project, key: Key, *, deep: bool = False) -> Report:
-    """Check the current version of what a section found in a corpus.
+    """Check the result of searching a corpus for evaluation texts, and report what was found.
 
-    With `policy: block`, it is an error if training reads a document that holds evaluation texts.
-    """
-    return check_current(
-        project,
-        CONTAMINATION,
-        key,
-        partial(_check_policy, project, key),
-        "documents",
-        "contaminated",
-        "matches",
-        deep=deep,
-    )
-
-
-def _check_policy(
-    project: Project, key: Key, report: Report, manifest: Manifest, is_fresh: bool
-) -> None:
-    """Report contaminated documents: as an error if they block training, otherwise as a warning.
+    Documents with evaluation texts are reported even if the result is stale.
 
     Args:
         project: The project.
-        key: The section and the corpus.
-        report: The errors and warnings are added to it.
-        manifest: The result.
-        is_fresh: Not used: documents of a stale result are reported, too.
+        key: The section of `contamination` in nanoset.yaml, and the corpus.
+        deep: Compare the sha256 of the result's files; otherwise only their sizes.
+    """
+    report = Report(CONTAMINATION.report_name(key))
+    with report.catching(remedy=BUILD):
+        manifest = current_manifest(project, CONTAMINATION, key)
+        report.copy_facts(manifest, ["documents", "contaminated", "matches"])
+        check_files(report, manifest, deep=deep)
+        check_freshness(report, project, CONTAMINATION, key, manifest)
+        _report_matches(report, project, key, manifest)
+    return report
+
+
+def _report_matches(report: Report, project: Project, key: Key, manifest: Manifest) -> None:
+    """Report contaminated documents: as an error if they block training, otherwise as a warning.
+
+    They block training if the section sets `policy: block`, and training reads the corpus without
+    leaving these documents out.
+
+    Args:
+        report: Report on the result.
+        project: The project.
+        key: The section of `contamination` in nanoset.yaml, and the corpus.
+        manifest: Manifest of the result.
     """
     section = key.subject
     corpus = key.part or ""
     matches = summary_of(manifest)
-    report.figures["contaminated"] = matches.contaminated
+    report.figures["contaminated"] = matches.contaminated  # without boilerplate, unlike the fact
 
+    # Names by which training reads the documents: the corpus, or views of it.
     readers = unclean_names(project.config, section, corpus)
     has_blocking_policy = project.config.contamination[section].policy == "block"
     is_contaminated = manifest.facts["contaminated"] > 0
@@ -62,7 +64,7 @@ def _check_policy(
             report.warn(warning, where=manifest.url(MATCHES))
         return
 
-    # Show a match that is not boilerplate, if there is one.
+    # Quote a match that is not boilerplate, if possible.
     example = matches.first or matches.most_common or manifest.facts["first"][0]
     passage = describe_match(example)
     threshold = project.config.contamination[section].threshold
@@ -77,7 +79,12 @@ def _check_policy(
 
 
 def _blocking_text(section: str, matches: MatchSummary) -> str:
-    """Return the error: how many documents contain texts of a section, and how many boilerplate."""
+    """Return the text of the error: how many documents hold texts of a section, or boilerplate.
+
+    Args:
+        section: Name of the section of `contamination` in nanoset.yaml.
+        matches: What was found in the corpus.
+    """
     boilerplate = boilerplate_text(section, matches)
     if boilerplate and not matches.contaminated:
         return boilerplate

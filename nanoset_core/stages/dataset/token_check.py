@@ -418,19 +418,20 @@ class TokenCheck:
         if facts.altered:
             report.error(
                 "a file has other bytes than when it was written",
-                self.tokens.url,
-                facts.altered[0] + _and_more(len(facts.altered)),
-                "the digests of the pieces that it was joined from",
-                "delete the manifest.json next to it, and run `nanoset build`",
+                where=self.tokens.url,
+                found=facts.altered[0] + _and_more(len(facts.altered)),
+                expected="the digests of the pieces that it was joined from",
+                remedy="delete the manifest.json next to it, and run `nanoset build`",
             )
         if facts.foreign is not None:
             max_id = self.expected.max_id
             report.error(
                 "a token is not in the vocabulary",
-                f"{self.tokens.url}, byte {facts.foreign.byte} (sequence {facts.foreign.sequence})",
-                facts.foreign.found,
-                "0 or more" if max_id is None else f"0 to {max_id}",
-                f"build again with the tokenizer that made the data, or {REMEDY}",
+                where=f"{self.tokens.url}, byte {facts.foreign.byte} "
+                f"(sequence {facts.foreign.sequence})",
+                found=facts.foreign.found,
+                expected="0 or more" if max_id is None else f"0 to {max_id}",
+                remedy=f"build again with the tokenizer that made the data, or {REMEDY}",
             )
         if facts.unframed is not None:
             self._report_unframed(report, facts.unframed, facts.unframed_sequences)
@@ -443,16 +444,17 @@ class TokenCheck:
         report.figures["duplicate_documents"] = round(share, 6)
         text = repeats_text(share, self.expected.duplicates, self.expected.duplicates_key)
         if text:
-            report.warn(text, self.tokens.url, None, None, LOOK)
+            report.warn(text, where=self.tokens.url, remedy=LOOK)
 
     def _report_unframed(self, report: Report, first: TokenFault, count: int) -> None:
         """Report sequences with unexpected ends: the first of them, and their number."""
         report.error(
             "a sequence does not begin and end with the tokens that it should",
-            f"{self.tokens.url}, byte {first.byte} (sequence {first.sequence}{_and_more(count)})",
-            first.found,
-            self.expected.ends,
-            f"{REMEDY}, with the end-of-document token (append_eod)",
+            where=f"{self.tokens.url}, byte {first.byte} "
+            f"(sequence {first.sequence}{_and_more(count)})",
+            found=first.found,
+            expected=self.expected.ends,
+            remedy=f"{REMEDY}, with the end-of-document token (append_eod)",
         )
 
 

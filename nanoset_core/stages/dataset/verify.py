@@ -20,7 +20,7 @@ from nanoset_core.lineage.texts import NotReadError, file_state, read_texts
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.project.project import Project
-from nanoset_core.stages.checking import check_freshness
+from nanoset_core.stages.checking import check_files, check_freshness, current_manifest
 from nanoset_core.stages.dataset.origin import shards_of
 from nanoset_core.stages.dataset.stage import DATASET
 from nanoset_core.stages.dataset.token_check import Expected
@@ -29,16 +29,7 @@ from nanoset_core.stages.dataset.tokens import fetch_tokens, pieces_of_bin, read
 from nanoset_core.stages.dataset.verify_pair import verify_pair
 from nanoset_core.stages.datasets import dataset_of
 from nanoset_core.stages.inventory.make import fingerprint_memory, inventory_at
-from nanoset_core.stages.report import (
-    AGAIN,
-    BUILD,
-    Report,
-    Run,
-    Severity,
-    check_files,
-    live_manifest,
-    run_here,
-)
+from nanoset_core.stages.report import BUILD, FORCE_BUILD, Report, Run, Severity, run_here
 from nanoset_core.stages.shards.repeats import LIMIT_KEY
 from nanoset_core.stages.shards.stage import TOKENIZED
 from nanoset_core.stages.shards.verify import check_losses
@@ -52,21 +43,29 @@ SAMPLED_DOCUMENTS = 64
 MAX_DRIFT = 1.5
 """Factor by which the mean length of documents may change between versions without a warning."""
 _MAX_COMPARED_TOKENS = 1 << 20
-"""Length of the longest documents that are tokenized again."""
+"""Documents with more tokens are not tokenized again, since this would take too long."""
 _QUICK_SKIPPED_BYTES = 16 << 20
 """Most bytes of a compressed file that a quick check decompresses to reach a document."""
+_EXCERPT_TOKENS = 8
+"""Number of tokens that messages quote of a document."""
 _COUNTS = ("documents", "sequences", "tokens")
-"""Facts that a dataset and its shards have in common."""
+"""Counts that the manifests of a dataset and of its shards both have."""
 
 
 def verify_corpus_dataset(
-    project: Project, corpus: str, deep: bool = False, run: Run = run_here
+    project: Project, corpus: str, *, deep: bool = False, run: Run = run_here
 ) -> Report:
     """Check the current dataset of a corpus.
 
-    First, `verify_pair` checks its counts, .idx and tokens. Then the dataset is compared with the
-    present shards and settings, and some documents are tokenized again and compared. At last, lost
-    text is reported.
+    These checks follow each other:
+
+    1. `verify_pair` checks the .idx, the counts and the tokens.
+    2. The mean length of documents is compared with that in the previous version.
+    3. The dataset is compared with the present shards, which it was merged from, and settings.
+    4. Some documents are read from the raw text and tokenized again.
+    5. Text that was lost when the corpus was tokenized is reported.
+
+    Later checks need sound data, so 3 to 5 are left out if there are errors.
 
     Args:
         project: The project.
@@ -75,15 +74,17 @@ def verify_corpus_dataset(
             its shard.
         run: Has ranges of tokens checked, in this process or on other machines.
     """
-    report = Report(f"{DATASET.layout.folder}/{corpus}")
-    with report.catching(BUILD):
-        dataset = live_manifest(project.outputs, DATASET.layout.folder, corpus)
+    key = Key(corpus)
+    report = Report(DATASET.report_name(key))
+    with report.catching(remedy=BUILD):
+        dataset = current_manifest(project, DATASET, key)
         check_files(report, dataset, deep=deep)
         if not deep and dataset.facts["tokens"] <= QUICK_TOKENS:
+            # All tokens will be read: one download takes fewer requests than many ranges.
             fetch_tokens(dataset)
         verify_pair(
             readable_prefix(dataset),
-            expected=_expected(project, dataset),
+            expected=_expected_tokens(project, dataset),
             deep=deep,
             report=report,
             access=dataset.access,
@@ -103,8 +104,8 @@ def verify_corpus_dataset(
     return report
 
 
-def _expected(project: Project, dataset: Manifest) -> Expected:
-    """Return the properties that the tokens of a dataset must have."""
+def _expected_tokens(project: Project, dataset: Manifest) -> Expected:
+    """Return the properties that the tokens of a dataset must have, such as the greatest id."""
     options = dataset.recipe["options"]
 
     # The vocabulary is only known if the tokenizer is the one that made the tokens.
@@ -119,73 +120,82 @@ def _expected(project: Project, dataset: Manifest) -> Expected:
 
 
 def _check_drift(report: Report, outputs: OutputRoot, dataset: Manifest) -> None:
-    """Warn if documents are much longer or shorter than in the previous version."""
+    """Warn if documents are much longer or shorter than in the previous version of a dataset.
+
+    Such a change often means that the raw text was exported in another way by mistake.
+    """
     previous = outputs.previous(dataset)
     if previous is None or not previous.facts["documents"] or not dataset.facts["documents"]:
         return
-    length_before = previous.facts["tokens"] / previous.facts["documents"]
-    length = dataset.facts["tokens"] / dataset.facts["documents"]
-    report.figures["tokens_per_document"] = round(length, 1)
-    report.figures["tokens_per_document_before"] = round(length_before, 1)
-    if length_before and not 1 / MAX_DRIFT <= length / length_before <= MAX_DRIFT:
-        report.warn(
-            "documents have another length than in the previous version",
-            dataset.folder,
-            f"{length:,.1f} tokens a document, {length_before:,.1f} before ({previous.digest})",
-            f"a change by less than a factor of {MAX_DRIFT:g}",
-            f"look at the changes with `nanoset diff {dataset.name}`; if they are intended, ignore "
-            "this warning",
-        )
+    mean_length_before = previous.facts["tokens"] / previous.facts["documents"]
+    mean_length = dataset.facts["tokens"] / dataset.facts["documents"]
+    report.figures["tokens_per_document"] = round(mean_length, 1)
+    report.figures["tokens_per_document_before"] = round(mean_length_before, 1)
+    if not mean_length_before:
+        return
+    if 1 / MAX_DRIFT <= mean_length / mean_length_before <= MAX_DRIFT:
+        return
+    report.warn(
+        "documents have another length than in the previous version",
+        where=dataset.folder,
+        found=f"{mean_length:,.1f} tokens a document, {mean_length_before:,.1f} before "
+        f"({previous.digest})",
+        expected=f"a change by less than a factor of {MAX_DRIFT:g}",
+        remedy=f"look at the changes with `nanoset diff {dataset.name}`; if they are intended, "
+        "ignore this warning",
+    )
 
 
 def _check_shards(report: Report, project: Project, dataset: Manifest) -> None:
-    """Check that a dataset agrees with the present shards and settings."""
+    """Check that a dataset is fresh, and has the counts of the shards that it was merged from."""
     try:
         tokenized = project.outputs.require(TOKENIZED.layout.folder, dataset.name, remedy=BUILD)
     except NanosetError as error:
-        report.note_error(error, "warning")
+        # The dataset itself is usable. The check of the shards reports the problem as an error.
+        report.add_exception(error, severity="warning")
         return
+
+    # Shards that were made since then have other counts for a good reason.
     is_fresh = check_freshness(report, project, DATASET, Key(dataset.name), dataset)
     if not is_fresh or tokenized.recipe["parents"] != dataset.recipe["parents"]:
         return
     for name in _COUNTS:
-        what = f"the dataset has another number of {name} than the shards that it was merged from"
-        report.compare(what, dataset.folder, dataset.facts[name], tokenized.facts[name], AGAIN)
+        report.compare(
+            f"the dataset has another number of {name} than the shards that it was merged from",
+            where=dataset.folder,
+            found=dataset.facts[name],
+            expected=tokenized.facts[name],
+            remedy=FORCE_BUILD,
+        )
 
 
 def _check_document_lengths(report: Report, lineage: Lineage, dataset: MMapIndexedDataset) -> None:
     """Check the length of each document, which the tables of the shards also record.
 
-    Only the first difference is reported.
+    Args:
+        report: Report on the dataset; gets an error for the first document that differs.
+        lineage: Finds the rows of the dataset's documents in the tables of its shards.
+        dataset: The dataset.
     """
     for shard, table in lineage.tables(range(len(lineage.shards))):
         for first_row, expected_lengths in table.lengths():
             first_document = lineage.first_document(shard) + first_row
-            n_documents = len(expected_lengths)
-            first_sequences = dataset.document_indices[
-                first_document : first_document + n_documents + 1
-            ]
-            lengths = np.diff(token_starts(dataset, first_sequences))
+            stop_document = first_document + len(expected_lengths)
+
+            # (n_documents + 1,) the first sequence of each document, and of the next one
+            first_sequences = dataset.document_indices[first_document : stop_document + 1]
+            lengths = np.diff(token_starts(dataset, first_sequences))  # (n_documents,) in tokens
             is_wrong = lengths != expected_lengths
             if is_wrong.any():
                 row = int(np.argmax(is_wrong))
-                what = f"document {first_document + row} has another length than its shard says"
                 report.compare(
-                    what, dataset.prefix, int(lengths[row]), int(expected_lengths[row]), AGAIN
+                    f"document {first_document + row} has another length than its shard says",
+                    where=dataset.prefix,
+                    found=int(lengths[row]),
+                    expected=int(expected_lengths[row]),
+                    remedy=FORCE_BUILD,
                 )
                 return
-
-
-@dataclass(frozen=True, slots=True)
-class _TextDifference:
-    """A document whose text does not give its tokens; the fields are those of a finding."""
-
-    severity: Severity
-    what: str
-    where: str
-    found: str
-    expected: str | None
-    remedy: str
 
 
 def _check_round_trip(
@@ -195,6 +205,13 @@ def _check_round_trip(
 
     Other tokens are an error, or a warning if the file has been changed or deleted since. Very long
     documents are left out. So are documents far inside compressed files, unless the check is deep.
+
+    Args:
+        report: Report on the dataset.
+        project: The project.
+        lineage: Finds the source lines of the dataset's documents.
+        dataset: The dataset.
+        deep: Decompress files up to a document, however far inside it is.
     """
     options = lineage.dataset.recipe["options"]
     tokenizer_file = project.config.tokenizer_file
@@ -212,86 +229,97 @@ def _check_round_trip(
     n_documents = len(dataset.document_indices) - 1
     sampled = lineage.origins(spread_rows(n_documents, SAMPLED_DOCUMENTS).tolist())
     origins = [origin for origin in sampled if origin.tokens <= _MAX_COMPARED_TOKENS]
-    folder = project.config.corpus_folder(lineage.corpus)
-    max_skipped_bytes = None if deep else _QUICK_SKIPPED_BYTES
-    texts = read_texts(folder, origins, options["text_key"], most_skipped_bytes=max_skipped_bytes)
-    stored_tokens = _tokens_of_documents(
-        dataset, np.array([origin.document for origin in origins], np.int64)
+    texts = read_texts(
+        project.config.corpus_folder(lineage.corpus),
+        origins,
+        options["text_key"],
+        most_skipped_bytes=None if deep else _QUICK_SKIPPED_BYTES,
     )
+    documents = np.array([origin.document for origin in origins], np.int64)
+    stored_tokens = _tokens_of_documents(dataset, documents)
 
     n_compared = 0
-    differences: list[_TextDifference] = []
-    file_states = _FileStates(project, lineage)
+    mismatches: list[_TextMismatch] = []
+    classifier = _MismatchClassifier(project, lineage)
     for origin, text, tokens in zip(origins, texts, stored_tokens, strict=True):
         if isinstance(text, NotReadError):
-            continue
+            continue  # too far inside a compressed file
         n_compared += 1
-        mismatch = _compare_text(tokenizer, text, tokens)
-        if mismatch is not None:
-            difference = file_states.difference(
-                origin, mismatch.what, mismatch.found, mismatch.expected
-            )
-            differences.append(difference)
+        difference = _compare_text(tokenizer, text, tokens)
+        if difference is not None:
+            mismatches.append(classifier.classify(origin, difference))
 
     report.figures["documents_sampled"] = len(sampled)
     report.figures["documents_compared"] = n_compared
-    _report_differences(report, differences, len(sampled))
+    _report_mismatches(report, mismatches, n_sampled=len(sampled))
 
 
-class _TextMismatch(NamedTuple):
-    """How the text of a document differs from its tokens; the fields are those of a finding."""
+class _TextDifference(NamedTuple):
+    """How the present text of a document differs from its tokens in the dataset."""
 
     what: str
+    """What is wrong, in a few words."""
     found: str
+    """An excerpt of the tokens, or why there is no text to compare them with."""
     expected: str | None
+    """An excerpt of the tokens of the text, if there is a text."""
 
 
 def _compare_text(
     tokenizer: Retokenizer, text: str | NanosetError, tokens: Tokens
-) -> _TextMismatch | None:
+) -> _TextDifference | None:
     """Tokenize the text of a document again, and compare the tokens.
 
     Args:
         tokenizer: The tokenizer that made the tokens.
-        text: The text, or the error that was raised as it was read.
+        text: The text, or the exception that was raised as it was read.
         tokens: Tokens of the document in the dataset, shape (n_tokens,).
 
     Returns:
-        The mismatch, or None if the tokens are equal.
+        The difference, or None if the tokens are equal.
     """
     if isinstance(text, NanosetError):
-        return _TextMismatch(text.what, text.found or "nothing", None)
+        return _TextDifference(text.what, text.found or "nothing", None)
     try:
         expected_tokens = tokenizer.locate(text).ids
     except EncodingError as error:
-        return _TextMismatch(error.what, error.found or "", None)
+        return _TextDifference(error.what, error.found or "", None)
     if np.array_equal(expected_tokens, tokens):
         return None
-    return _TextMismatch(
-        "a document's source line gives other tokens", _excerpt(tokens), _excerpt(expected_tokens)
+    return _TextDifference(
+        what="a document's source line gives other tokens",
+        found=_excerpt(tokens),
+        expected=_excerpt(expected_tokens),
     )
 
 
-def _report_differences(
-    report: Report, differences: Sequence[_TextDifference], n_sampled: int
-) -> None:
-    """Report the first error and the first warning, each with the number of similar documents."""
-    severities: tuple[Severity, ...] = ("error", "warning")
-    for severity in severities:
-        alike = [difference for difference in differences if difference.severity == severity]
-        if not alike:
-            continue
-        first = alike[0]
-        what = first.what
-        if len(alike) > 1:
-            what += f" ({len(alike):,} of {n_sampled:,} sampled documents)"
-        report.note(severity, what, first.where, first.found, first.expected, first.remedy)
+@dataclass(frozen=True, slots=True)
+class _TextMismatch:
+    """A document whose present text does not give its tokens, as a finding to report."""
+
+    severity: Severity
+    """A warning if the raw file was changed or deleted, otherwise an error."""
+    what: str
+    """What is wrong, in a few words."""
+    where: str
+    """File and line, and the number of the document."""
+    found: str
+    """An excerpt of the tokens, or what happened to the file."""
+    expected: str | None
+    """An excerpt of the tokens of the present text, if there is a text."""
+    remedy: str
+    """What the user should do."""
 
 
-class _FileStates:
-    """Finds out whether a document differs because its file has changed.
+class _MismatchClassifier:
+    """Decides whether a document differs from its tokens because its raw file has changed.
 
-    The inventory and the stored digests are read only if a document differs.
+    The inventory, which has the sha256 of pieces of the raw files, and the remembered sha256 of
+    present files are read only if a document differs.
+
+    Args:
+        project: The project.
+        lineage: The dataset and its shards.
     """
 
     def __init__(self, project: Project, lineage: Lineage) -> None:
@@ -301,44 +329,100 @@ class _FileStates:
 
     @cached_property
     def _inventory(self) -> Inventory | None:
+        """The inventory that the dataset was made from; None if it was deleted."""
         digest = self._dataset.recipe["parents"]["inventory"]
         return inventory_at(self._project.outputs, self._dataset.name, digest)
 
     @cached_property
     def _memory(self) -> FingerprintMemory:
+        """The sha256 of files in the raw folder that have been hashed before."""
         return fingerprint_memory(self._project, self._folder)
 
-    def difference(
-        self, origin: DocumentOrigin, what: str, found: str, expected: str | None
-    ) -> _TextDifference:
-        """Describe a document whose text does not give its tokens."""
+    def classify(self, origin: DocumentOrigin, difference: _TextDifference) -> _TextMismatch:
+        """Describe a document that differs, as an error if its raw file is unchanged.
+
+        Args:
+            origin: File and line of the document.
+            difference: How its text differs from its tokens.
+        """
         where = f"{self._folder}/{origin.file}:{origin.line} (document {origin.document})"
-        byte = max(origin.byte_offset, 0)  # -1 for a row of a table
+        byte = max(origin.byte_offset, 0)  # -1 for a row of a table, which is a single piece
         state = file_state(self._inventory, self._memory, self._folder, origin.file, byte)
         if state == "unchanged":
-            return _TextDifference("error", what, where, found, expected, AGAIN)
+            return _TextMismatch(
+                severity="error",
+                what=difference.what,
+                where=where,
+                found=difference.found,
+                expected=difference.expected,
+                remedy=FORCE_BUILD,
+            )
+
+        found = difference.found
         if state == "changed":
             found = "the file was changed since"
         elif state == "gone":
             found = "the file was deleted"
-        return _TextDifference(
-            "warning", what, where, found, expected, f"{BUILD}: it reads the files again"
+        return _TextMismatch(
+            severity="warning",
+            what=difference.what,
+            where=where,
+            found=found,
+            expected=difference.expected,
+            remedy=f"{BUILD}: it reads the files again",
+        )
+
+
+def _report_mismatches(
+    report: Report, mismatches: Sequence[_TextMismatch], *, n_sampled: int
+) -> None:
+    """Report the first error and the first warning, each with the number of similar documents.
+
+    Args:
+        report: Report on the dataset.
+        mismatches: The documents that differ, in their order.
+        n_sampled: Number of documents in the sample.
+    """
+    severities: tuple[Severity, ...] = ("error", "warning")
+    for severity in severities:
+        similar = [mismatch for mismatch in mismatches if mismatch.severity == severity]
+        if not similar:
+            continue
+        first = similar[0]
+        what = first.what
+        if len(similar) > 1:
+            what += f" ({len(similar):,} of {n_sampled:,} sampled documents)"
+        report.add(
+            what,
+            severity=severity,
+            where=first.where,
+            found=first.found,
+            expected=first.expected,
+            remedy=first.remedy,
         )
 
 
 def _tokens_of_documents(
     dataset: MMapIndexedDataset, documents: NDArray[np.int64]
 ) -> Iterator[Tokens]:
-    """Yield the tokens of each document; they may be freed when the next are requested."""
+    """Yield the tokens of each document; they may be freed when the next are requested.
+
+    Args:
+        dataset: The dataset.
+        documents: Numbers of the documents, shape (n_documents,).
+    """
     itemsize = dataset.dtype.itemsize
+    # (n_documents,) each; positions in tokens
     starts = token_starts(dataset, dataset.document_indices[documents])
     stops = token_starts(dataset, dataset.document_indices[documents + 1])
     for step in dataset.spans(len(documents), 1):
+        # An array of all tokens. Only those of the step's documents are downloaded.
         tokens = dataset.tokens_for(starts[step] * itemsize, stops[step] * itemsize)
         for start, stop in zip(starts[step].tolist(), stops[step].tolist(), strict=True):
             yield tokens[start:stop]
 
 
 def _excerpt(tokens: NDArray[Any]) -> str:
-    """Return the first tokens of a document, and their number."""
-    return f"{', '.join(map(str, tokens[:8].tolist()))} …: {len(tokens):,} tokens"
+    """Return the first tokens of a document and their total number, for messages."""
+    first_tokens = ", ".join(map(str, tokens[:_EXCERPT_TOKENS].tolist()))
+    return f"{first_tokens} …: {len(tokens):,} tokens"

@@ -19,8 +19,13 @@ from nanoset_core.formats.indexed.layout import (
 from nanoset_core.formats.indexed.stream import fills_bin
 from nanoset_core.outputs.recorded import read_record
 from nanoset_core.stages.dataset.token_check import AT_ONCE, REMEDY, Expected, TokenCheck
-from nanoset_core.stages.dataset.token_ranges import QUICK_TOKENS, spread_ranges, token_ranges
-from nanoset_core.stages.report import Parts, Report, Run, run_here
+from nanoset_core.stages.dataset.token_ranges import (
+    QUICK_TOKENS,
+    TokenRange,
+    spread_ranges,
+    token_ranges,
+)
+from nanoset_core.stages.report import DividedCheck, Report, Run, run_here
 from nanoset_core.stages.shards.preprocess_options import RECORD_ENDING
 from nanoset_core.stages.shards.repeats import MAX_DUPLICATE_FRACTION
 from nanoset_core.storage.access import FileAccess
@@ -29,6 +34,9 @@ from nanoset_core.storage.store import PieceDigest
 from nanoset_core.storage.working_copies import room_beside
 from nanoset_core.tokenizers.files import TokenizerPath, tokenizer_path
 from nanoset_core.tokenizers.tokenizer import token_id, tokenizer_facts
+
+_WRITE_AGAIN = "write the pair again"
+"""What the user should do about a wrong pair that no build made."""
 
 
 def verify_pair(
@@ -41,7 +49,7 @@ def verify_pair(
     pieces: Sequence[PieceDigest] = (),
     run: Run = run_here,
 ) -> Report:
-    """Check a .bin/.idx pair.
+    """Check a .bin/.idx pair: the index, and the tokens of all or of some sequences.
 
     All of the .idx is read. All of the .bin is read, in ranges, if it has at most 16 Mi tokens or
     the check is deep. Otherwise 256 evenly spread chunks are read, and the ends of 256 sequences
@@ -49,20 +57,23 @@ def verify_pair(
     whatever their size, and 64 MiB to count duplicates.
 
     Args:
-        prefix: Prefix of the pair.
+        prefix: Prefix of the pair: path of the .bin without its ending.
         expected: The properties that its tokens must have.
         deep: Read all of the .bin where it is stored, and compare it with `pieces`.
         report: Report to add to; None for a new one.
-        access: Reaches the files if they are below an output root.
-        pieces: Digests of the pieces that the .bin was joined from, if it was.
+        access: Reads the files if they are below an output root.
+        pieces: Digests of the pieces that a bucket joined to the .bin, if it did.
         run: Has ranges checked, in this process or on other machines.
+
+    Returns:
+        The report.
     """
     if report is None:
         report = Report(os.fspath(prefix))
     if expected is None:
         expected = Expected()
     dataset: MMapIndexedDataset | None = None
-    with report.catching(REMEDY):
+    with report.catching(remedy=REMEDY):
         dataset = MMapIndexedDataset.below(access, os.fspath(prefix), validate=True)
     if dataset is None or not _check_index(report, dataset, expected):
         return report
@@ -70,43 +81,49 @@ def verify_pair(
     if pieces:
         is_whole = report.compare(
             "the pieces of a file are not all of it",
-            bin_path(prefix),
-            sum(piece.size for piece in pieces),
-            dataset.bin_bytes,
-            REMEDY,
+            where=bin_path(prefix),
+            found=sum(piece.size for piece in pieces),
+            expected=dataset.bin_bytes,
+            remedy=REMEDY,
         )
         if not is_whole:
             pieces = ()
 
-    with report.catching(REMEDY):
+    with report.catching(remedy=REMEDY):
         check = TokenCheck.of(dataset, expected, deep=deep)
         if deep or dataset.token_count <= QUICK_TOKENS:
             ranges = token_ranges(dataset, pieces if deep else ())
-            run(report, Parts(check.look, ranges, check.conclude, at_once=AT_ONCE))
+            run(report, _divided(check, ranges))
         elif len(dataset):
-            ranges = list(spread_ranges(dataset))
-            run_here(report, Parts(check.look, ranges, check.conclude, at_once=AT_ONCE))
+            run_here(report, _divided(check, list(spread_ranges(dataset))))
             if report.passed:
                 check.check_ends(report, dataset)
     return report
 
 
+def _divided(check: TokenCheck, ranges: Sequence[TokenRange]) -> DividedCheck:
+    """Return a check of tokens whose parts are ranges of the .bin."""
+    return DividedCheck(
+        parts=ranges, check_part=check.look, add_outcomes=check.conclude, at_once=AT_ONCE
+    )
+
+
 def _check_index(report: Report, dataset: MMapIndexedDataset, expected: Expected) -> bool:
     """Check the .idx, and that the .bin fits it.
+
+    Args:
+        report: Report on the pair.
+        dataset: The pair. Its .idx has been validated on its own.
+        expected: The counts and the type of token that it must have.
 
     Returns:
         Whether the tokens of each sequence can be read.
     """
     index_path = idx_path(dataset.prefix)
-    dtype = dataset.dtype
-    n_tokens = 0
-    for start in range(0, len(dataset), CHUNK_SEQUENCES):
-        # In chunks, since numpy copies what it adds up: an .idx is not aligned.
-        n_tokens += int(
-            dataset.sequence_lengths[start : start + CHUNK_SEQUENCES].sum(dtype=np.int64)
-        )
-    if n_tokens * dtype.itemsize == dataset.bin_bytes and not fills_bin(dataset):
-        report.note_error(not_back_to_back(index_path))
+    n_tokens = _count_tokens(dataset)
+    expected_bytes = n_tokens * dataset.dtype.itemsize
+    if expected_bytes == dataset.bin_bytes and not fills_bin(dataset):
+        report.add_exception(not_back_to_back(index_path))
         return False
 
     counts = {
@@ -123,33 +140,52 @@ def _check_index(report: Report, dataset: MMapIndexedDataset, expected: Expected
     for name, count in counts.items():
         expected_count = expected_counts[name]
         if expected_count is not None:
-            what = f"the .idx has another number of {name} than its manifest"
-            report.compare(what, index_path, count, expected_count, REMEDY)
+            report.compare(
+                f"the .idx has another number of {name} than its manifest",
+                where=index_path,
+                found=count,
+                expected=expected_count,
+                remedy=REMEDY,
+            )
 
     report.compare(
         "the tokens have another type than the tokenizer requires",
-        f"{index_path}, byte 17",
-        dtype.name,
-        expected.dtype or dtype.name,
-        REMEDY,
+        where=f"{index_path}, byte 17",
+        found=dataset.dtype.name,
+        expected=expected.dtype or dataset.dtype.name,
+        remedy=REMEDY,
     )
     # Sequences do not overlap, which was checked when the dataset was opened. So if they are as
     # long as the .bin, there are no gaps either.
     is_filled = report.compare(
         "the .bin is not as long as its sequences",
-        bin_path(dataset.prefix),
-        f"{dataset.bin_bytes:,} bytes",
-        f"{n_tokens * dtype.itemsize:,} bytes",
-        REMEDY,
+        where=bin_path(dataset.prefix),
+        found=f"{dataset.bin_bytes:,} bytes",
+        expected=f"{expected_bytes:,} bytes",
+        remedy=REMEDY,
     )
     if not is_filled:
         return False
-    if dtype.kind not in "iu":
+    if dataset.dtype.kind not in "iu":
         report.error(
-            "the tokens are not integers", index_path, dtype.name, "an integer type", REMEDY
+            "the tokens are not integers",
+            where=index_path,
+            found=dataset.dtype.name,
+            expected="an integer type",
+            remedy=REMEDY,
         )
         return False
     return True
+
+
+def _count_tokens(dataset: MMapIndexedDataset) -> int:
+    """Return the sum of the lengths of all sequences."""
+    # In chunks, since numpy copies what it adds up: the arrays of an .idx are not aligned.
+    n_tokens = 0
+    for start in range(0, len(dataset), CHUNK_SEQUENCES):
+        lengths = dataset.sequence_lengths[start : start + CHUNK_SEQUENCES]
+        n_tokens += int(lengths.sum(dtype=np.int64))
+    return n_tokens
 
 
 def verify_prefix(
@@ -161,16 +197,15 @@ def verify_prefix(
 ) -> Report:
     """Check a pair that is not an output of a project.
 
-    If `nanoset tokenize` made the pair, it is also compared with `<prefix>.manifest.json`. Of a
-    pair in a bucket, the .idx is downloaded, and the tokens that are read.
+    If `nanoset tokenize` made the pair, it is also compared with `<prefix>.manifest.json`. If the
+    pair is in a bucket, the .idx is downloaded, and the tokens that are read.
 
     Args:
-        prefix: Prefix of the pair.
+        prefix: Prefix of the pair: path or address of the .bin without its ending.
         tokenizer: Tokenizer whose vocabulary must contain all ids.
         eod: Token of this tokenizer that must end every sequence.
         deep: Read all tokens, and compare checksums.
     """
-    remedy = "write the pair again"
     report = Report(str(prefix))
     record = _tokenize_record(prefix)
     facts = record.get("facts", {})
@@ -183,24 +218,37 @@ def verify_prefix(
         if eod is not None:
             expected = replace(expected, after=(token_id(file, eod, "--eod"),))
 
-    with report.catching(remedy), room_beside(prefix) as (local_prefix, access):
+    with report.catching(remedy=_WRITE_AGAIN), room_beside(prefix) as (local_prefix, access):
         verify_pair(local_prefix, expected=expected, deep=deep, report=report, access=access)
         report.with_places(local_prefix, prefix)
 
     if deep:
-        for name, fact in record.get("files", {}).items():
-            sha256 = store_of(prefix.parent).sha256(name)
-            if sha256 is not None:
-                report.compare(
-                    "a file has other bytes than when it was written",
-                    prefix.with_name(name),
-                    f"sha256 {sha256}",
-                    f"sha256 {fact['sha256']}",
-                    remedy,
-                )
+        _check_recorded_files(report, prefix, record)
     if facts and facts["lines"] != facts["documents"] + facts["skipped"] + facts["rejected"]:
-        report.error("lines are not accounted for", where=f"{prefix}{RECORD_ENDING}", remedy=remedy)
+        report.error(
+            "lines are not accounted for", where=f"{prefix}{RECORD_ENDING}", remedy=_WRITE_AGAIN
+        )
     return report
+
+
+def _check_recorded_files(report: Report, prefix: Location, record: Mapping[str, Any]) -> None:
+    """Check that files have the sha256 that `nanoset tokenize` recorded; missing ones are skipped.
+
+    Args:
+        report: Report on the pair.
+        prefix: Prefix of the pair.
+        record: The record next to the pair; it may be empty.
+    """
+    for name, fact in record.get("files", {}).items():
+        sha256 = store_of(prefix.parent).sha256(name)
+        if sha256 is not None:
+            report.compare(
+                "a file has other bytes than when it was written",
+                where=prefix.with_name(name),
+                found=f"sha256 {sha256}",
+                expected=f"sha256 {fact['sha256']}",
+                remedy=_WRITE_AGAIN,
+            )
 
 
 def _tokenize_record(prefix: Location) -> Mapping[str, Any]:

@@ -13,7 +13,7 @@ from nanoset_core.formats.indexed.dataset import MMapIndexedDataset
 from nanoset_core.formats.indexed.stream import stream_of
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.project.project import Project
-from nanoset_core.stages.checking import check_current
+from nanoset_core.stages.checking import check_files, check_freshness, current_manifest
 from nanoset_core.stages.dataset.token_check import StoredArray
 from nanoset_core.stages.exports.formats import FORMATS, LinkedFormat
 from nanoset_core.stages.exports.make import sample_files, traits_of
@@ -46,24 +46,28 @@ def verify_export(project: Project, stage: Stage, key: Key, *, deep: bool = Fals
         key: The export.
         deep: Whether to read all tokens.
     """
-
-    def look(report: Report, manifest: Manifest, is_fresh: bool) -> None:
+    report = Report(stage.report_name(key))
+    with report.catching(remedy=BUILD):
+        manifest = current_manifest(project, stage, key)
+        report.copy_facts(manifest, ["documents", "tokens", "left_out"])
+        check_files(report, manifest, deep=deep)
+        check_freshness(report, project, stage, key, manifest)
         if not report.passed:
-            return
+            return report
         source = made_from(report, project, manifest, is_sampled=not deep)
         if source is None:
-            return
+            return report
+
         export_format = FORMATS[manifest.facts["format"]]
         if isinstance(export_format, SampledFormat):
-            _check_samples(report, project, manifest, export_format, source, deep)
+            _check_samples(report, project, manifest, export_format, source, deep=deep)
         else:
-            _check_linked(report, project, manifest, export_format, source.dataset, deep)
-
-    return check_current(project, stage, key, look, "documents", "tokens", "left_out", deep=deep)
+            _check_linked(report, project, manifest, export_format, source.dataset, deep=deep)
+    return report
 
 
 def _remedy(manifest: Manifest) -> str:
-    """Return what to do about a wrong export, for messages."""
+    """Return the remedy for a wrong export, which a build keeps unless its version is deleted."""
     return f"delete {manifest.url()}, and {BUILD}"
 
 
@@ -73,12 +77,21 @@ def _check_linked(
     manifest: Manifest,
     export_format: LinkedFormat,
     dataset: MMapIndexedDataset,
+    *,
     deep: bool,
 ) -> None:
-    """Check an export that shares its tokens.
+    """Check an export whose file of tokens is the dataset's .bin, or a copy of it.
 
-    The small files are written again to a temporary folder, and compared with those of the export.
-    With `deep`, the tokens are compared, too.
+    The small files, such as the ends of documents, are written again to a temporary folder, and
+    compared with those of the export.
+
+    Args:
+        report: Report on the export.
+        project: The project.
+        manifest: Manifest of the export.
+        export_format: Format of the export.
+        dataset: The dataset that it was made from.
+        deep: Whether to compare the tokens, too.
     """
     traits = traits_of(project, manifest.name, dataset.dtype, manifest.facts["tokens"])
     tokens_file, *small_files = export_format.files(manifest.name)
@@ -89,10 +102,10 @@ def _check_linked(
         for name in small_files:
             report.compare(
                 "documents end elsewhere than in the dataset",
-                manifest.path(name),
-                f"sha256 {sha256_file(manifest.path(name))}",
-                f"sha256 {sha256_file(Path(scratch, name))}",
-                _remedy(manifest),
+                where=manifest.path(name),
+                found=f"sha256 {sha256_file(manifest.path(name))}",
+                expected=f"sha256 {sha256_file(Path(scratch, name))}",
+                remedy=_remedy(manifest),
             )
     if deep:
         _check_tokens(report, project, manifest, tokens_file, dataset)
@@ -104,12 +117,21 @@ def _check_samples(
     manifest: Manifest,
     export_format: SampledFormat,
     source: Source,
+    *,
     deep: bool,
 ) -> None:
-    """Check an export that consists of samples.
+    """Check an export that consists of samples: token sequences of one length, in many files.
 
-    The sizes of the files, and index.json, are compared with what the dataset gives. With `deep`,
-    all bytes are compared.
+    The names and sizes of the files, and index.json, are compared with those that the dataset
+    gives.
+
+    Args:
+        report: Report on the export.
+        project: The project.
+        manifest: Manifest of the export.
+        export_format: Format of the export.
+        source: The dataset that it was made from.
+        deep: Whether to compare all bytes, too.
     """
     n_tokens = int(source.dataset.sequence_lengths.sum(dtype=np.int64))
     traits = traits_of(project, manifest.name, source.dataset.dtype, n_tokens)
@@ -118,42 +140,51 @@ def _check_samples(
 
     # Compare the names and sizes of the files.
     names = [export_format.file(number) for number in range(samples.cut.files)]
-    expected = {name: export_format.size(samples.cut, number) for number, name in enumerate(names)}
-    stored = {name: fact.size for name, fact in manifest.files.items() if name != INDEX}
-    if stored != expected:
+    expected_sizes: dict[str, int] = {}
+    for number, name in enumerate(names):
+        expected_sizes[name] = export_format.size(samples.cut, number)
+    stored_sizes = {name: fact.size for name, fact in manifest.files.items() if name != INDEX}
+    if stored_sizes != expected_sizes:
         report.error(
             "these are not the files of its dataset",
-            manifest.url(),
-            f"{len(stored):,} files, {sum(stored.values()):,} bytes",
-            f"{len(expected):,} files, {sum(expected.values()):,} bytes",
-            _remedy(manifest),
+            where=manifest.url(),
+            found=f"{len(stored_sizes):,} files, {sum(stored_sizes.values()):,} bytes",
+            expected=f"{len(expected_sizes):,} files, {sum(expected_sizes.values()):,} bytes",
+            remedy=_remedy(manifest),
         )
         return
 
     index = samples.index([manifest.files[name] for name in names])
     report.compare(
         "index.json is not that of its dataset",
-        manifest.url(INDEX),
-        f"sha256 {sha256_file(manifest.path(INDEX))}",
-        f"sha256 {hashlib.sha256(index).hexdigest()}",
-        _remedy(manifest),
+        where=manifest.url(INDEX),
+        found=f"sha256 {sha256_file(manifest.path(INDEX))}",
+        expected=f"sha256 {hashlib.sha256(index).hexdigest()}",
+        remedy=_remedy(manifest),
     )
     if not deep:
         return
     for task in samples.tasks(stream_of(source.dataset)):
-        if not _check_file(report, samples, task, _remedy(manifest)):
+        if not _check_sample_file(report, samples, task, remedy=_remedy(manifest)):
             return
-        _, report.figures["tokens_read"] = samples.cut.span(task.number)
+        # Files are in the order of the tokens, so this is also the number of tokens read so far.
+        _, stop_token = samples.cut.span(task.number)
+        report.figures["tokens_read"] = stop_token
 
 
-def _check_file(report: Report, samples: SampleFiles, task: FileTask, remedy: str) -> bool:
-    """Compare a file with the bytes that the dataset gives, and return whether they are equal.
+def _check_sample_file(
+    report: Report, samples: SampleFiles, task: FileTask, *, remedy: str
+) -> bool:
+    """Compare a file of samples with the bytes that the dataset gives.
 
     Args:
         report: Gets an error if they differ.
         samples: The files of the export.
         task: The file, and where its tokens are in the dataset.
-        remedy: What to do about it.
+        remedy: What the user should do if they differ.
+
+    Returns:
+        Whether they are equal.
     """
     name = samples.format.file(task.number)
     start = 0
@@ -163,10 +194,8 @@ def _check_file(report: Report, samples: SampleFiles, task: FileTask, remedy: st
             differs = np.frombuffer(stored, np.uint8) != np.frombuffer(expected, np.uint8)
             report.error(
                 "a token is not that of the dataset",
-                f"{samples.target.url(name)}, byte {start + int(differs.argmax())}",
-                None,
-                None,
-                remedy,
+                where=f"{samples.target.url(name)}, byte {start + int(differs.argmax())}",
+                remedy=remedy,
             )
             return False
         start += len(expected)
@@ -180,36 +209,44 @@ def _check_tokens(
     tokens_file: str,
     dataset: MMapIndexedDataset,
 ) -> None:
-    """Compare all tokens with those of the dataset, and warn of end tokens inside documents."""
-    end = framing(project).after[-1]
+    """Compare all tokens with those of the dataset, and warn of end tokens inside documents.
+
+    Args:
+        report: Report on the export.
+        project: The project.
+        manifest: Manifest of the export.
+        tokens_file: Name of the export's file of tokens.
+        dataset: The dataset that it was made from.
+    """
+    end_token = framing(project).after[-1]
     store, name = manifest.access.stored_at(manifest.folder / tokens_file)
     dataset_store, prefix = dataset.stored()
-    written = StoredArray(store, name, dataset.dtype)
+    exported = StoredArray(store, name, dataset.dtype)
     comparison = TokenComparison(
-        copy=written,
+        copy=exported,
         dataset=StoredArray(dataset_store, f"{prefix}.bin", dataset.dtype),
         remedy=_remedy(manifest),
         stream=stream_of(dataset),
     )
 
     n_tokens = int(manifest.facts["tokens"])
-    n_ends = 0
+    n_end_tokens = 0
     for start in range(0, n_tokens, _READ_TOKENS):
         stop = min(start + _READ_TOKENS, n_tokens)
-        compared = comparison.look((start, stop))
-        if compared.wrong is not None:
-            comparison.conclude(report, [compared])
+        outcome = comparison.look((start, stop))
+        if outcome.wrong is not None:
+            comparison.conclude(report, [outcome])
             return
-        n_ends += int(np.count_nonzero(written.read(start, stop) == end))
+        n_end_tokens += int(np.count_nonzero(exported.read(start, stop) == end_token))
     report.figures["tokens_read"] = n_tokens
 
-    n_inside = n_ends - manifest.facts["documents"]
+    # Each document ends with one end token. Any other is part of the text of a document.
+    n_inside = n_end_tokens - manifest.facts["documents"]
     if n_inside > 0:
         report.warn(
             f"{n_inside:,} end tokens are inside documents: "
             "a reader that looks for end tokens splits these documents",
-            manifest.url(tokens_file),
-            None,
-            "one after each document",
-            "let the reader take the ends of documents from the file next to the tokens",
+            where=manifest.url(tokens_file),
+            expected="one after each document",
+            remedy="let the reader take the ends of documents from the file next to the tokens",
         )

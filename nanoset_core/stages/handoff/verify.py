@@ -3,27 +3,28 @@
 from __future__ import annotations
 
 from nanoset_core.project.project import Project
-from nanoset_core.stages.checking import check_freshness
+from nanoset_core.stages.checking import check_file, check_freshness, current_manifest
 from nanoset_core.stages.handoff.stage import TRAINER_FILES
-from nanoset_core.stages.report import BUILD, Report, check_file, live_manifest
+from nanoset_core.stages.report import BUILD, Report
 from nanoset_core.stages.stage import Key
 
 _REMEDY = f"{BUILD}; add your own options to the command after these arguments, not in the files"
+"""What the user should do if a file was edited, which the next build would undo."""
 
 
 def verify_handoff(project: Project, name: str) -> Report:
-    """Check every byte of a nanoset's current handoff, since its files are small.
+    """Check every byte of a nanoset's current handoff: the files that start its trainer.
+
+    A handoff is small, so there is no quicker check that samples it.
 
     Args:
         project: The project.
         name: Name of the nanoset.
     """
     key = Key(name)
-    folder = TRAINER_FILES.layout.folder
-    output = TRAINER_FILES.layout.name_of(key)
-    report = Report(f"{folder}/{output}")
-    with report.catching(BUILD):
-        manifest = live_manifest(project.outputs, folder, output)
+    report = Report(TRAINER_FILES.report_name(key))
+    with report.catching(remedy=BUILD):
+        manifest = current_manifest(project, TRAINER_FILES, key)
         check_freshness(report, project, TRAINER_FILES, key, manifest)
         for file in manifest.files:
             check_file(report, manifest, file, deep=True, remedy=_REMEDY)

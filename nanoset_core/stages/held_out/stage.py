@@ -66,7 +66,7 @@ class HeldOutStage(Stage):
     ) -> Report:
         from nanoset_core.stages.held_out.verify import verify_held_out
 
-        return verify_held_out(project, key.subject, deep)
+        return verify_held_out(project, key.subject, deep=deep)
 
     def show(self, project: Project, manifest: Manifest) -> Summary:
         return held_out_summary(manifest)

@@ -2,38 +2,47 @@
 
 from __future__ import annotations
 
-from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.project.project import Project
-from nanoset_core.stages.checking import check_current
+from nanoset_core.stages.checking import check_files, check_freshness, current_manifest
 from nanoset_core.stages.held_out.settings import SHARED
 from nanoset_core.stages.held_out.show import held_out_finding
 from nanoset_core.stages.held_out.stage import HELD_OUT
-from nanoset_core.stages.report import Report, Severity
+from nanoset_core.stages.report import BUILD, Report, Severity
 from nanoset_core.stages.stage import Key
 
 
-def verify_held_out(project: Project, nanoset: str, deep: bool = False) -> Report:
-    """Check the comparison of a nanoset's splits: its files, and what it found.
+def verify_held_out(project: Project, nanoset: str, *, deep: bool = False) -> Report:
+    """Check the comparison of a nanoset's splits, and report documents that leaked into train.
 
-    Held-out documents that train reads are an error with `held_out: block`, otherwise a warning.
+    Documents of valid and test that train reads, too, make a validation loss meaningless. They are
+    an error if the nanoset sets `held_out: block`, and otherwise a warning.
+
+    Args:
+        project: The project.
+        nanoset: Name of the nanoset.
+        deep: Compare the sha256 of the comparison's files; otherwise only their sizes.
     """
+    key = Key(nanoset)
+    report = Report(HELD_OUT.report_name(key))
+    with report.catching(remedy=BUILD):
+        manifest = current_manifest(project, HELD_OUT, key)
+        report.copy_facts(manifest, ["held_out", "shared", "copies"])
+        check_files(report, manifest, deep=deep)
+        check_freshness(report, project, HELD_OUT, key, manifest)
 
-    def report_finding(report: Report, manifest: Manifest, is_fresh: bool) -> None:
         finding = held_out_finding(manifest.facts)
         if finding is None:
-            return
+            return report
         severity: Severity = "warning"
         if project.nanoset(nanoset).held_out == "block":
             severity = "error"
-        report.note(
-            severity,
+        report.add(
             finding.what,
-            finding.where,
-            finding.found,
-            "none of them",
-            "leave these out of what train reads, by `exclude` or `split` of a view; "
+            severity=severity,
+            where=finding.where,
+            found=finding.found,
+            expected="none of them",
+            remedy="leave these out of what train reads, by `exclude` or `split` of a view; "
             f"{manifest.url(SHARED)} lists them",
         )
-
-    figures = ("held_out", "shared", "copies")
-    return check_current(project, HELD_OUT, Key(nanoset), report_finding, *figures, deep=deep)
+    return report

@@ -14,14 +14,19 @@ def verify_inventory(project: Project, corpus: str) -> Report:
     """Return a report with a warning for each problem with the files of a corpus.
 
     Problems are files that are not read, are empty, or are smaller than in the last build or
-    missing.
+    missing. Files that nanoset.yaml leaves out, and files of kinds that usually accompany text, are
+    no problems.
+
+    Args:
+        project: The project.
+        corpus: Name of the corpus.
     """
     report = Report(f"{STAGE}/{corpus}")
     try:
         folder = project.config.corpus_folder(corpus)
         notices = corpus_notices(project, corpus)
     except NanosetError as error:
-        report.note_error(error, "warning")
+        report.add_exception(error, severity="warning")
         return report
     for notice in notices:
         if not notice.is_expected:
@@ -30,7 +35,7 @@ def verify_inventory(project: Project, corpus: str) -> Report:
 
 
 def verify_raw_folder(project: Project) -> Report:
-    """Warn of files and folders in the raw folder that belong to no corpus and are not read."""
+    """Warn of files and folders in the raw folder that belong to no corpus, so are not read."""
     report = Report("raw")
     for name, reason in scan_corpora(project, names_only=True).aside.items():
         report.warn(

@@ -99,7 +99,7 @@ class MappingsStage(_SplitStage, Planned):
     ) -> Report:
         from nanoset_core.stages.mappings.verify import verify_mappings
 
-        return verify_mappings(project, key.subject, split_of(key), deep)
+        return verify_mappings(project, key.subject, split_of(key), deep=deep)
 
     def show(self, project: Project, manifest: Manifest) -> Summary:
         return mappings_summary(manifest)
@@ -173,7 +173,7 @@ class BlendStage(_SplitStage):
     ) -> Report:
         from nanoset_core.stages.mappings.verify import verify_blend
 
-        return verify_blend(project, key.subject, split_of(key), deep)
+        return verify_blend(project, key.subject, split_of(key), deep=deep)
 
 
 INDEX_MAPPINGS = MappingsStage()

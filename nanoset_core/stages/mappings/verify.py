@@ -19,12 +19,12 @@ from nanoset_core.sampling.indices import BlendIndices
 from nanoset_core.sampling.planned import MemberPlan, SplitPlan
 from nanoset_core.sampling.presets import get_preset
 from nanoset_core.sampling.splits import SplitName
-from nanoset_core.stages.checking import check_freshness
+from nanoset_core.stages.checking import check_freshness, check_written, current_manifest
 from nanoset_core.stages.dataset.token_ranges import spread_rows
 from nanoset_core.stages.mappings.facts import CACHE_FILES
 from nanoset_core.stages.mappings.lookup import cache_folder
-from nanoset_core.stages.mappings.stage import INDEX_MAPPINGS
-from nanoset_core.stages.report import AGAIN, BUILD, Report, check_written, live_manifest
+from nanoset_core.stages.mappings.stage import BLENDED, INDEX_MAPPINGS
+from nanoset_core.stages.report import BUILD, FORCE_BUILD, Report
 from nanoset_core.stages.stage import Key
 from nanoset_core.storage.atomic import sha256_file
 from nanoset_core.storage.regular_files import read_regular
@@ -32,6 +32,7 @@ from nanoset_core.storage.regular_files import read_regular
 MAX_REBUILT_ENTRIES = 100_000_000
 """Index files with more entries are not built again in memory: their sha256 is enough."""
 _DELETE = f"delete it, and {BUILD}"
+"""Remedy for a file with wrong content, which a build keeps because its size is right."""
 _SAMPLED_SAMPLES = 256
 """Samples of each dataset that every check reads."""
 _SAMPLES_AT_ONCE = 16
@@ -40,7 +41,7 @@ _SAMPLED_ENTRIES = 1 << 16
 """Entries of a blend that every check looks at."""
 
 
-def verify_mappings(project: Project, name: str, split: SplitName, deep: bool = False) -> Report:
+def verify_mappings(project: Project, name: str, split: SplitName, *, deep: bool = False) -> Report:
     """Check the index files of every dataset of one split.
 
     They must have the names that the trainer looks for and the sizes that were written, and belong
@@ -56,59 +57,67 @@ def verify_mappings(project: Project, name: str, split: SplitName, deep: bool = 
             entries.
     """
     key = Key(name, split)
-    output = INDEX_MAPPINGS.layout.name_of(key)
     report = Report(f"{STAGE}/{name}/{split}")
-    with report.catching(BUILD):
-        manifest = live_manifest(project.outputs, STAGE, output)
-        report.figures["samples"] = manifest.facts["samples"]
+    with report.catching(remedy=BUILD):
+        manifest = current_manifest(project, INDEX_MAPPINGS, key)
+        report.copy_facts(manifest, ["samples"])
         check_freshness(report, project, INDEX_MAPPINGS, key, manifest)
         plan, config = manifest.load(
             PLAN_FILE, lambda value: read_split(value, project.outputs.folder)
         )
         for warning in INDEX_MAPPINGS.show(project, manifest).warnings:
-            report.warn(warning, manifest.folder)
-        if plan is None:
+            report.warn(warning, where=manifest.folder)
+        if plan is None:  # the split has no data
             return report
 
-        # The files, and the datasets that they were made from.
+        # Check the files, and the datasets that they were made from.
         cache = cache_folder(project, name)
         file_sets = [member_set(member, config, cache) for member in plan.members]
-        _check_files(report, manifest, file_sets, deep)
+        _check_files(report, manifest, file_sets, deep=deep)
         for member in plan.members:
             _check_dataset(report, project, name, member)
 
-        # What the files contain, if they are the right ones.
+        # Check what the files contain, if they are the right ones.
         if report.passed:
             for files, member in zip(file_sets, plan.members, strict=True):
-                with report.catching(BUILD):
-                    _check_contents(report, project, manifest, config, member, files, deep)
+                with report.catching(remedy=BUILD):
+                    _check_contents(report, project, manifest, config, member, files, deep=deep)
     return report
 
 
-def verify_blend(project: Project, name: str, split: SplitName, deep: bool = False) -> Report:
+def verify_blend(project: Project, name: str, split: SplitName, *, deep: bool = False) -> Report:
     """Check the index files of the blend of one split.
 
-    They are checked like those of `verify_mappings`, and must belong to the current index mappings.
+    A blend says which dataset each sample is read from. Its files are checked like those of
+    `verify_mappings`, and it must have been made from the current index mappings.
+
+    Args:
+        project: The project.
+        name: Name of the nanoset.
+        split: One of its splits.
+        deep: Also compare sha256, and compare the index files with some that are built again in
+            memory.
     """
+    key = Key(name, split)
     report = Report(f"{STAGE}/{name}/{split}/{BLEND}")
-    with report.catching(BUILD):
-        manifest = live_manifest(project.outputs, STAGE, f"{name}/{split}/{BLEND}")
-        mappings = live_manifest(project.outputs, STAGE, f"{name}/{split}/{MAPPINGS}")
-        belongs = report.compare(
+    with report.catching(remedy=BUILD):
+        manifest = current_manifest(project, BLENDED, key)
+        mappings = current_manifest(project, INDEX_MAPPINGS, key)
+        is_of_current_mappings = report.compare(
             "the blend belongs to other index mappings than the live ones",
             where=manifest.folder,
             found=manifest.recipe["parents"][MAPPINGS],
             expected=mappings.digest,
             remedy=BUILD,
         )
-        if not belongs:
+        if not is_of_current_mappings:
             return report
         plan, _ = manifest.load(PLAN_FILE, lambda value: read_split(value, project.outputs.folder))
         if plan is None or plan.blend is None:
             return report
 
         files = blend_set(plan, plan.blend, cache_folder(project, name))
-        if _check_files(report, manifest, [files], deep):
+        if _check_files(report, manifest, [files], deep=deep):
             indices = open_blend(plan, files.folder, manifest.access)
             _check_entries(report, plan, files, indices)
             if deep:
@@ -119,14 +128,21 @@ def verify_blend(project: Project, name: str, split: SplitName, deep: bool = Fal
 
 
 def _check_files(
-    report: Report, manifest: Manifest, file_sets: Sequence[FileSet], deep: bool
+    report: Report, manifest: Manifest, file_sets: Sequence[FileSet], *, deep: bool
 ) -> bool:
     """Check that the files that the trainer will look for are as they were written.
 
+    Args:
+        report: Report on the index mappings or the blend.
+        manifest: Manifest of the index mappings or the blend, which records the written files.
+        file_sets: The files that the plan requires: a set for each dataset, or for the blend. All
+            are in one folder.
+        deep: Compare sha256, too.
+
     Returns:
-        Whether all are.
+        Whether all files are as they were written.
     """
-    notes = manifest.facts[CACHE_FILES]
+    recorded = manifest.facts[CACHE_FILES]  # name → size and sha256
     access = manifest.access
     folder = file_sets[0].folder
 
@@ -136,26 +152,33 @@ def _check_files(
         planned.extend(files.files.values())
         sidecars.append(files.sidecar)
     # One listing of the folder answers for all files.
-    size_by_name = access.sizes(folder, [*planned, *notes, *sidecars])
+    size_by_name = access.sizes(folder, [*planned, *recorded, *sidecars])
 
-    is_whole = True
-    for name in dict.fromkeys([*planned, *notes]):
+    are_whole = True
+    for name in dict.fromkeys([*planned, *recorded]):
         path = folder / name
-        if name not in notes:
+        if name not in recorded:
             report.error(
                 "the trainer looks for a file that the build does not list",
                 where=path,
-                remedy=AGAIN,
+                remedy=FORCE_BUILD,
             )
-            is_whole = False
+            are_whole = False
             continue
-        fact = FileFact(notes[name]["bytes"], notes[name]["sha256"])
-        size = size_by_name.get(name)
-        is_whole &= check_written(
-            report, access, path, size, fact, (BUILD, _DELETE), deep=deep, kind="an index file"
+        is_whole = check_written(
+            report,
+            access,
+            path,
+            size=size_by_name.get(name),
+            expected=FileFact(recorded[name]["bytes"], recorded[name]["sha256"]),
+            deep=deep,
+            remedy_for_size=BUILD,
+            remedy_for_bytes=_DELETE,
+            kind="an index file",
         )
+        are_whole = are_whole and is_whole
 
-    # The notes next to the files, which say what these were made from.
+    # Check the sidecars: files next to the others that say what these were made from.
     for files in file_sets:
         if files.sidecar not in size_by_name:
             report.error(
@@ -164,18 +187,24 @@ def _check_files(
                 where=files.folder / files.sidecar,
                 remedy=BUILD,
             )
-            is_whole = False
-        elif is_whole:
+            are_whole = False
+        elif are_whole:
             _check_sidecar(report, manifest, files)
-    return is_whole
+    return are_whole
 
 
 def _check_sidecar(report: Report, manifest: Manifest, files: FileSet) -> None:
-    """Check that the note next to a set of index files says what was planned and written."""
+    """Check that the sidecar of a set of index files describes what was planned and written.
+
+    Args:
+        report: Report on the index mappings or the blend.
+        manifest: Manifest of the index mappings or the blend, which records the written files.
+        files: The files that the plan requires. Their sidecar exists.
+    """
     path = files.folder / files.sidecar
     sidecar = read_regular(manifest.access.fetch(path))
-    notes = manifest.facts[CACHE_FILES]
-    expected = {name: notes[name] for name in files.files.values()}
+    recorded = manifest.facts[CACHE_FILES]
+    expected = {name: recorded[name] for name in files.files.values()}
     if files.notes_in(sidecar) != expected:
         report.error(
             "the note of what index files were made from does not say what was planned and written",
@@ -186,7 +215,14 @@ def _check_sidecar(report: Report, manifest: Manifest, files: FileSet) -> None:
 
 
 def _check_dataset(report: Report, project: Project, name: str, member: MemberPlan) -> None:
-    """Check that the .idx of a dataset is the one that the index files were made from."""
+    """Check that the .idx of a dataset is the one that the index files were made from.
+
+    Args:
+        report: Report on the index mappings.
+        project: The project.
+        name: Name of the nanoset.
+        member: The plan of the dataset, which has the sha256 of the .idx.
+    """
     path = project.outputs.access.fetch(idx_path(member.prefix))
     if not path.is_file():
         report.error("a dataset of the nanoset is missing", where=path, remedy=BUILD)
@@ -207,12 +243,22 @@ def _check_contents(
     config: NanosetConfig,
     member: MemberPlan,
     files: FileSet,
+    *,
     deep: bool,
 ) -> None:
     """Check what the index files of one dataset contain, by reading samples through them.
 
     The dataset is opened alone: the blend may not be built yet, and it is closed again before the
     next one is opened, since open files take room for working copies.
+
+    Args:
+        report: Report on the index mappings.
+        project: The project.
+        manifest: Manifest of the index mappings.
+        config: The settings of the nanoset that decide its samples.
+        member: The plan of the dataset.
+        files: Its index files.
+        deep: Build the index files again in memory and compare them, too.
     """
     access = replace(manifest.access, is_sampled=True)
     nanoset = open_nanoset(member, config, files.folder, access)
@@ -222,17 +268,23 @@ def _check_contents(
 
 
 def _check_rebuilt(report: Report, files: FileSet, indices: Nanoset | BlendIndices) -> None:
-    """Build index files again in memory and compare each entry, unless they are too large."""
-    parts = [part for part in files.files if part != "description"]
-    n_entries = max(len(getattr(indices, part)) for part in parts)
+    """Build index arrays again in memory and compare each entry, unless they are too large.
+
+    Args:
+        report: Gets an error for the first wrong entry of each array.
+        files: The index files; each but the description has one array.
+        indices: The stored arrays, as attributes with the names of `files.files`.
+    """
+    arrays = [name for name in files.files if name != "description"]
+    n_entries = max(len(getattr(indices, array)) for array in arrays)
     if n_entries > MAX_REBUILT_ENTRIES:
         report.count("entries_not_rebuilt", n_entries)
         return
 
     rebuilt = files.build()
-    for part in parts:
-        stored = getattr(indices, part)
-        expected = getattr(rebuilt, part)
+    for array in arrays:
+        stored = getattr(indices, array)
+        expected = getattr(rebuilt, array)
         if np.array_equal(stored, expected):
             continue
         # An entry is a number, or a row of two numbers.
@@ -240,8 +292,8 @@ def _check_rebuilt(report: Report, files: FileSet, indices: Nanoset | BlendIndic
         is_wrong = differs.any(axis=1)  # (n_entries,)
         entry = int(np.argmax(is_wrong))
         report.error(
-            f"entry {entry} of {part} is not what the plan gives",
-            where=files.folder / files.files[part],
+            f"entry {entry} of {array} is not what the plan gives",
+            where=files.folder / files.files[array],
             found=stored[entry].tolist(),
             expected=expected[entry].tolist(),
             remedy=_DELETE,
@@ -249,17 +301,26 @@ def _check_rebuilt(report: Report, files: FileSet, indices: Nanoset | BlendIndic
 
 
 def _check_entries(report: Report, plan: SplitPlan, files: FileSet, indices: BlendIndices) -> None:
-    """Check that evenly spread entries of a blend name a dataset and a sample that exist."""
+    """Check that evenly spread entries of a blend name a dataset and a sample that exist.
+
+    Args:
+        report: Gets an error for the first wrong entry.
+        plan: The plan of the split.
+        files: The index files of the blend.
+        indices: The stored arrays: for each sample of the blend, its dataset and its number there.
+    """
     rows = spread_rows(plan.samples, _SAMPLED_ENTRIES)  # (n_rows,)
     datasets = indices.dataset_index[rows]
     samples = indices.dataset_sample_index[rows]
-    is_wrong = (datasets < 0) | (datasets >= len(plan.members)) | (samples < 0)
+    is_wrong = (datasets < 0) | (datasets >= len(plan.members)) | (samples < 0)  # (n_rows,)
 
-    # Some trainers start a dataset again when its samples are used up, so that every number is
-    # right.
+    # Some trainers start a dataset again when its samples are used up: for them, no number is too
+    # large.
     if get_preset(plan.preset).wraps != "read":
         n_samples = np.array([member.samples_given for member in plan.members])  # (n_datasets,)
-        is_wrong |= samples >= n_samples[np.where(is_wrong, 0, datasets)]
+        # A wrong dataset would be no valid index, and its entry is wrong anyway: use dataset 0.
+        valid_datasets = np.where(is_wrong, 0, datasets)
+        is_wrong |= samples >= n_samples[valid_datasets]
     if not is_wrong.any():
         return
     first = int(np.argmax(is_wrong))
@@ -273,7 +334,13 @@ def _check_entries(report: Report, plan: SplitPlan, files: FileSet, indices: Ble
 
 
 def _check_samples(report: Report, project: Project, nanoset: Nanoset) -> None:
-    """Check that the tokens of evenly spread samples of a dataset are in the vocabulary."""
+    """Check that the tokens of evenly spread samples of a dataset are in the vocabulary.
+
+    Args:
+        report: Gets an error for the first wrong token.
+        project: The project.
+        nanoset: The samples of the dataset.
+    """
     samples = spread_rows(len(nanoset), _SAMPLED_SAMPLES)  # (n_samples,)
     report.count("samples_read", len(samples))
     max_id = project.tokenizer.max_id

@@ -18,12 +18,12 @@ from nanoset_core.formats.pbin.pickle_codec import encode_index
 from nanoset_core.formats.pbin.writing import entries_in_sequence
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.project.project import Project
-from nanoset_core.stages.checking import check_current
+from nanoset_core.stages.checking import check_files, check_freshness, current_manifest
 from nanoset_core.stages.dataset.token_check import AT_ONCE, StoredArray
 from nanoset_core.stages.dataset.token_ranges import QUICK_TOKENS, spread_chunks
 from nanoset_core.stages.dataset.tokens import open_dataset
 from nanoset_core.stages.datasets import dataset_node
-from nanoset_core.stages.report import BUILD, PART_BYTES, Parts, Report, Run, check_files, run_here
+from nanoset_core.stages.report import BUILD, PART_BYTES, DividedCheck, Report, Run, run_here
 from nanoset_core.stages.stage import Key, Stage
 
 _READ_TOKENS = 1 << 20
@@ -49,24 +49,31 @@ def verify_pbin(
         deep: Whether to read all tokens.
         run: Runs the parts of a deep check, here or on other machines.
     """
-
-    def look(report: Report, manifest: Manifest, is_fresh: bool) -> None:
+    report = Report(stage.report_name(key))
+    with report.catching(remedy=BUILD):
+        manifest = current_manifest(project, stage, key)
+        report.copy_facts(manifest, ["documents", "tokens", "left_out"])
+        # Only the size of the file is checked here. Its bytes are compared with the dataset below.
+        check_files(report, manifest, deep=False)
+        check_freshness(report, project, stage, key, manifest)
         if not report.passed:
-            return
+            return report
         try:
-            _check_content(report, project, manifest, deep, run)
+            _check_content(report, project, manifest, deep=deep, run=run)
         except FormatError as error:
+            # The file itself is damaged, so that a build without `delete` would keep it.
             error.remedy = _remedy(manifest)
-            report.note_error(error)
-
-    return check_current(project, stage, key, look, "documents", "tokens", "left_out", deep=False)
+            report.add_exception(error)
+    return report
 
 
 class Source(NamedTuple):
     """The dataset that an output was made from."""
 
     manifest: Manifest
+    """Manifest of the dataset."""
     dataset: MMapIndexedDataset
+    """The dataset, opened."""
 
 
 def made_from(
@@ -83,32 +90,39 @@ def made_from(
     Returns:
         The dataset, or None if it is missing or damaged.
     """
+    # An export records the name of its dataset; a .pbin has the same name as its dataset.
     name = manifest.facts.get("of", manifest.name)
-    folder = dataset_node(project.config, name).stage.layout.folder
-    place = project.outputs.folder / folder / name / manifest.recipe["parents"]["dataset"]
+    stage_folder = dataset_node(project.config, name).stage.layout.folder
+    digest = manifest.recipe["parents"]["dataset"]
+    folder = project.outputs.folder / stage_folder / name / digest
     with contextlib.suppress(NanosetError):  # verifying the dataset reports it
-        dataset = project.outputs.manifest_at(place)
+        dataset = project.outputs.manifest_at(folder)
         if dataset is not None:
             return Source(dataset, open_dataset(dataset, is_sampled=is_sampled))
     report.warn(
         "the dataset is missing or damaged: tokens were not compared with it",
-        place,
-        None,
-        None,
-        BUILD,
+        where=folder,
+        remedy=BUILD,
     )
     return None
 
 
 def _remedy(manifest: Manifest) -> str:
-    """Return what to do about a wrong file, for messages."""
+    """Return the remedy for a wrong file, which a build keeps unless its version is deleted."""
     return f"delete {manifest.url()}, and {BUILD}"
 
 
 def _check_content(
-    report: Report, project: Project, manifest: Manifest, deep: bool, run: Run
+    report: Report, project: Project, manifest: Manifest, *, deep: bool, run: Run
 ) -> None:
     """Check the index of a file that has the right size, and compare the file with its dataset.
+
+    Args:
+        report: Report on the file.
+        project: The project.
+        manifest: Manifest of the file.
+        deep: Whether to read all tokens.
+        run: Runs the parts of a deep check, here or on other machines.
 
     Raises:
         FormatError: The file is damaged.
@@ -144,20 +158,34 @@ def _check_content(
         stream=stream,
     )
     if deep or index.tokens <= QUICK_TOKENS:
-        parts = _ranges(index.tokens, PART_BYTES // file.token_bytes)
+        ranges = _ranges(index.tokens, step=PART_BYTES // file.token_bytes)
     else:
-        parts = list(spread_chunks(index.tokens))
-    parts_run = run if deep else run_here
-    parts_run(report, Parts(check.look, parts, check.conclude, at_once=AT_ONCE))
+        ranges = list(spread_chunks(index.tokens))
+    divided_check = DividedCheck(
+        parts=ranges, check_part=check.look, add_outcomes=check.conclude, at_once=AT_ONCE
+    )
+    # A quick check is not worth the start of workers.
+    run_check = run if deep else run_here
+    run_check(report, divided_check)
 
 
-def _ranges(count: int, step: int) -> list[tuple[int, int]]:
-    """Divide `count` tokens into consecutive ranges [start, stop) of at most `step` tokens."""
-    return [(start, min(start + step, count)) for start in range(0, count, step)]
+def _ranges(n_tokens: int, *, step: int) -> list[tuple[int, int]]:
+    """Divide tokens into consecutive ranges (start, stop) of at most `step` tokens."""
+    return [(start, min(start + step, n_tokens)) for start in range(0, n_tokens, step)]
 
 
 def _check_index(report: Report, manifest: Manifest, file: PbinFile, index: IndexFacts) -> bool:
-    """Check that layout, counts and index are as they were written, and return whether they are."""
+    """Check that layout, counts and index are as they were written.
+
+    Args:
+        report: Report on the file.
+        manifest: Manifest of the file.
+        file: The file, opened.
+        index: What a scan of its index has found.
+
+    Returns:
+        Whether they are.
+    """
     facts = manifest.facts
     found = {
         "layout": file.layout.name,
@@ -180,10 +208,10 @@ def _check_index(report: Report, manifest: Manifest, file: PbinFile, index: Inde
     differing = [name for name in found if found[name] != expected[name]]
     return report.compare(
         "the index does not cover the tokens as it did when it was written",
-        f"{file.path}, byte {file.index_begin}",
-        ", ".join(f"{name}: {found[name]}" for name in differing),
-        ", ".join(f"{name}: {expected[name]}" for name in differing),
-        _remedy(manifest),
+        where=f"{file.path}, byte {file.index_begin}",
+        found=", ".join(f"{name}: {found[name]}" for name in differing),
+        expected=", ".join(f"{name}: {expected[name]}" for name in differing),
+        remedy=_remedy(manifest),
     )
 
 
@@ -194,9 +222,19 @@ def _check_documents(
     dataset: MMapIndexedDataset,
     stream: Stream | None,
 ) -> bool:
-    """Check that the index has the documents of the dataset, and return whether it has.
+    """Check that the index has the documents of the dataset.
 
     The index is encoded again from the dataset, and its bytes are compared.
+
+    Args:
+        report: Report on the file.
+        manifest: Manifest of the file.
+        file: The file, opened.
+        dataset: The dataset that it was made from.
+        stream: Order of the dataset's tokens, if they are not in order in the .bin.
+
+    Returns:
+        Whether the index has these documents.
     """
     spans = document_spans(dataset, stream)
     entries = entries_in_sequence(lengths * file.token_bytes for _, lengths in spans)
@@ -205,10 +243,9 @@ def _check_documents(
         if bytes(file.view[start : start + len(piece)]) != piece:
             report.error(
                 "documents begin elsewhere than in the dataset",
-                f"{file.path}, byte {start} or later",
-                None,
-                f"those of {dataset.prefix}.idx",
-                _remedy(manifest),
+                where=f"{file.path}, byte {start} or later",
+                expected=f"those of {dataset.prefix}.idx",
+                remedy=_remedy(manifest),
             )
             return False
         start += len(piece)
@@ -237,7 +274,7 @@ class Compared(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TokenComparison:
-    """Compares the tokens of a file with those of its dataset. It can be pickled."""
+    """Compares the tokens of a file with those of the dataset that it was made from; it pickles."""
 
     copy: StoredArray
     """The tokens of the file."""
@@ -249,7 +286,12 @@ class TokenComparison:
     """Order of the dataset's tokens, if they are not in order in the .bin."""
 
     def look(self, part: tuple[int, int]) -> Compared:
-        """Compare the tokens [start, stop) up to the first one that differs."""
+        """Compare a range of tokens, up to the first one that differs.
+
+        Args:
+            part: Numbers of the first token and of the token after the range, in the order of the
+                dataset.
+        """
         part_start, part_stop = part
         for start in range(part_start, part_stop, _READ_TOKENS):
             stop = min(start + _READ_TOKENS, part_stop)
@@ -258,26 +300,33 @@ class TokenComparison:
             differs = tokens != expected
             if differs.any():
                 row = int(np.argmax(differs))
-                wrong = WrongToken(start + row, int(tokens[row]), int(expected[row]))
-                return Compared(stop - part_start, wrong)
-        return Compared(part_stop - part_start, None)
+                wrong = WrongToken(
+                    number=start + row, token=int(tokens[row]), expected=int(expected[row])
+                )
+                return Compared(n_tokens=stop - part_start, wrong=wrong)
+        return Compared(n_tokens=part_stop - part_start, wrong=None)
 
     def conclude(self, report: Report, outcomes: Sequence[Compared]) -> None:
-        """Report how many tokens were compared, and the first one that differs."""
+        """Report how many tokens were compared, and the first one that differs.
+
+        Args:
+            report: Report on the file.
+            outcomes: Result of each range, in order.
+        """
         report.figures["tokens_read"] = sum(outcome.n_tokens for outcome in outcomes)
         for outcome in outcomes:
             if outcome.wrong is not None:
                 report.error(
                     "a token is not that of the dataset",
-                    f"{self.copy.url}, byte {self.copy.byte(outcome.wrong.number)}",
-                    f"id {outcome.wrong.token}",
-                    f"id {outcome.wrong.expected}",
-                    self.remedy,
+                    where=f"{self.copy.url}, byte {self.copy.byte(outcome.wrong.number)}",
+                    found=f"id {outcome.wrong.token}",
+                    expected=f"id {outcome.wrong.expected}",
+                    remedy=self.remedy,
                 )
                 return
 
     def _expected(self, start: int, stop: int) -> NDArray[np.integer[Any]]:
-        """Return the tokens [start, stop) of the dataset."""
+        """Return the tokens from `start` to `stop` in the order of the dataset."""
         if self.stream is None:
             return self.dataset.read(start, stop)
         range_starts, range_lengths = self.stream.ranges(

@@ -7,10 +7,10 @@ from functools import partial
 
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.project.project import Project
-from nanoset_core.stages.checking import check_freshness
+from nanoset_core.stages.checking import check_files, check_freshness
 from nanoset_core.stages.dataset.token_ranges import QUICK_TOKENS
 from nanoset_core.stages.inventory.make import current_inventory
-from nanoset_core.stages.report import AGAIN, BUILD, Parts, Report, Run, check_files, run_here, runs
+from nanoset_core.stages.report import BUILD, FORCE_BUILD, DividedCheck, Report, Run, run_here, runs
 from nanoset_core.stages.shards.document_rows import DocumentRows
 from nanoset_core.stages.shards.facts import ShardFacts
 from nanoset_core.stages.shards.make import DOCUMENTS, SHARDS
@@ -27,24 +27,27 @@ from nanoset_core.stages.shards.stage import TOKENIZED
 from nanoset_core.stages.stage import Key
 
 _COUNTS = ("lines", "documents", "skipped", "sequences", "tokens", "rejected", "faults", "purged")
+"""Counts of a corpus that must be the sums of those of its shards."""
 
 
-def verify_shards(project: Project, corpus: str, deep: bool = False, run: Run = run_here) -> Report:
-    """Check the current shards of a corpus against its inventory.
+def verify_shards(
+    project: Project, corpus: str, *, deep: bool = False, run: Run = run_here
+) -> Report:
+    """Check the current shards of a corpus, which are the parts that it was tokenized in.
 
     Every line must be accounted for, in each shard and in all together: it is a document, or was
-    skipped, rejected or purged. No more may be lost than is allowed; what is lost within that is a
-    warning.
+    skipped, rejected or purged. No more text may be lost than the settings allow; less lost text is
+    a warning.
 
     Args:
         project: The project.
         corpus: Name of the corpus.
         deep: Compare the sha256 of all files; otherwise only sizes, and the ends of the tables of
             documents.
-        run: Has the deep work done, here or elsewhere.
+        run: Runs the parts of a deep check, here or on other machines.
     """
     report = Report(f"{STAGE}/{corpus}")
-    with report.catching(BUILD):
+    with report.catching(remedy=BUILD):
         tokenized = project.outputs.require(STAGE, corpus, remedy=BUILD)
         shards = current_shards(project, tokenized)
         _check_lines(report, tokenized, shards)
@@ -54,16 +57,13 @@ def verify_shards(project: Project, corpus: str, deep: bool = False, run: Run = 
         is_counted_in_dataset = deep or tokenized.facts["tokens"] <= QUICK_TOKENS
         repeats = repeats_warning(project, tokenized)
         if repeats and not is_counted_in_dataset:
-            report.warn(repeats, project.config.corpus_folder(corpus), None, None, LOOK)
+            report.warn(repeats, where=project.config.corpus_folder(corpus), remedy=LOOK)
 
         if check_freshness(report, project, TOKENIZED, Key(corpus), tokenized):
             current_inventory(project, corpus)  # raises if it is damaged
 
         if deep:
-            sizes = [sum(fact.size for fact in shard.files.values()) for shard in shards]
-            digests = tokenized.facts[SHARDS]
-            parts = [digests[numbers.start : numbers.stop] for numbers in runs(sizes)]
-            run(report, Parts(partial(_check_shard_files, corpus=corpus), parts, project=project))
+            run(report, _check_of_shard_files(project, corpus, tokenized, shards))
         else:
             look = partial(_check_document_table, report.output)
             report.add_up(project.outputs.access.each_copy(look, shards))
@@ -71,13 +71,19 @@ def verify_shards(project: Project, corpus: str, deep: bool = False, run: Run = 
 
 
 def check_losses(report: Report, project: Project, tokenized: Manifest) -> None:
-    """Check that a corpus lost no more than is allowed, and warn of what it lost within that."""
+    """Check that a corpus lost no more text than is allowed, and warn of text that it lost.
+
+    Args:
+        report: Report on the shards, or on the dataset.
+        project: The project.
+        tokenized: Manifest of the set of shards.
+    """
     lost = recorded_losses(project.outputs, tokenized)
     if lost.facts.faults:
         report.figures["unreadable_fraction"] = round(lost.unreadable_share, 6)
     refused = refusal(project, tokenized.name, lost)
     if refused is not None:
-        report.note_error(refused)
+        report.add_exception(refused)
         return
 
     folder = project.config.corpus_folder(tokenized.name)
@@ -85,57 +91,66 @@ def check_losses(report: Report, project: Project, tokenized: Manifest) -> None:
     if unreadable:
         report.warn(
             "text was not read to its end",
-            folder,
-            unreadable,
-            "whole files",
-            "fetch or write these files again; documents.max_unreadable_fraction allows them "
-            "as they are",
+            where=folder,
+            found=unreadable,
+            expected="whole files",
+            remedy="fetch or write these files again; documents.max_unreadable_fraction allows "
+            "them as they are",
         )
     damaged = lost.damaged_text()
     if damaged:
         report.warn(
             "lines were rejected that may be damaged",
-            folder,
-            damaged,
-            None,
-            "look at them in the shards' rejects.jsonl; if files were damaged, fetch or write "
-            "these again",
+            where=folder,
+            found=damaged,
+            remedy="look at them in the shards' rejects.jsonl; if files were damaged, fetch or "
+            "write these again",
         )
     zeroed = lost.zeroed_text()
     if zeroed:
         report.warn(
             "text holds runs of zero bytes",
-            folder,
-            zeroed,
-            None,
-            "look at these files; if their text was overwritten, fetch or write them again",
+            where=folder,
+            found=zeroed,
+            remedy="look at these files; if their text was overwritten, fetch or write them again",
         )
     padded = lost.padded_text()
     if padded:
         report.warn(
             "gzip files end with zero bytes",
-            folder,
-            padded,
-            None,
-            "compare their checksums with those at their source; if a download was cut short, "
-            "fetch them again",
+            where=folder,
+            found=padded,
+            remedy="compare their checksums with those at their source; if a download was cut "
+            "short, fetch them again",
         )
 
 
 def _check_lines(report: Report, tokenized: Manifest, shards: Sequence[Manifest]) -> None:
-    """Check that every line is accounted for, and that the set has the sums of its shards."""
+    """Check that every line is accounted for, and that the set has the sums of its shards.
+
+    Args:
+        report: Report on the shards.
+        tokenized: Manifest of the set of shards, which has the counts of the whole corpus.
+        shards: Manifests of the shards.
+    """
     total = ShardFacts.of(tokenized.facts)
-    added_up = ShardFacts()
+    sums = ShardFacts()
     for shard in shards:
         facts = ShardFacts.of(shard.facts)
         _check_balance(report, shard, facts)
-        added_up = added_up + facts
+        sums = sums + facts
     _check_balance(report, tokenized, total)
     for name in _COUNTS:
-        what = f"the shards together have another number of {name} than their corpus"
-        report.compare(what, tokenized.folder, getattr(added_up, name), getattr(total, name), AGAIN)
+        report.compare(
+            f"the shards together have another number of {name} than their corpus",
+            where=tokenized.folder,
+            found=getattr(sums, name),
+            expected=getattr(total, name),
+            remedy=FORCE_BUILD,
+        )
 
     for name in _COUNTS:
+        # Most corpora have no purged lines: a figure that is always 0 would only distract.
         if name != "purged" or total.purged:
             report.figures[name] = getattr(total, name)
     n_lost = total.rejected + total.faults
@@ -143,8 +158,15 @@ def _check_lines(report: Report, tokenized: Manifest, shards: Sequence[Manifest]
 
 
 def _check_balance(report: Report, output: Manifest, facts: ShardFacts) -> None:
-    """Check that each line of a shard, or of a set, became a document or is counted as lost."""
-    if facts.lines == facts.documents + facts.skipped + facts.rejected + facts.purged:
+    """Check that each line became a document, or is counted as skipped, rejected or purged.
+
+    Args:
+        report: Report on the shards.
+        output: Manifest of a shard, or of the set of shards.
+        facts: The counts in this manifest.
+    """
+    n_accounted = facts.documents + facts.skipped + facts.rejected + facts.purged
+    if facts.lines == n_accounted:
         return
     expected = (
         f"{facts.documents:,} documents + {facts.skipped:,} skipped + {facts.rejected:,} rejected"
@@ -152,12 +174,36 @@ def _check_balance(report: Report, output: Manifest, facts: ShardFacts) -> None:
     if facts.purged:
         expected += f" + {facts.purged:,} purged"
     report.error(
-        "lines are not accounted for", output.folder, f"{facts.lines:,} lines read", expected, AGAIN
+        "lines are not accounted for",
+        where=output.folder,
+        found=f"{facts.lines:,} lines read",
+        expected=expected,
+        remedy=FORCE_BUILD,
+    )
+
+
+def _check_of_shard_files(
+    project: Project, corpus: str, tokenized: Manifest, shards: Sequence[Manifest]
+) -> DividedCheck:
+    """Return the check of all bytes of a corpus's shards, in parts of several shards.
+
+    Args:
+        project: The project.
+        corpus: Name of the corpus.
+        tokenized: Manifest of the set of shards.
+        shards: Manifests of the shards.
+    """
+    shard_bytes = [sum(fact.size for fact in shard.files.values()) for shard in shards]
+    digests = tokenized.facts[SHARDS]
+    return DividedCheck(
+        parts=[digests[numbers.start : numbers.stop] for numbers in runs(shard_bytes)],
+        check_part=partial(_check_shard_files, corpus=corpus),
+        project=project,
     )
 
 
 def _check_shard_files(project: Project, digests: Sequence[str], corpus: str) -> Report:
-    """Compare the files of some shards with their sha256."""
+    """Compare the files of some shards, given by their digests, with their recorded sha256."""
     report = Report(f"{STAGE}/{corpus}")
     for shard in some_shards(project, corpus, digests):
         check_files(report, shard, deep=True)
@@ -165,8 +211,13 @@ def _check_shard_files(project: Project, digests: Sequence[str], corpus: str) ->
 
 
 def _check_document_table(output: str, shard: Manifest) -> Report:
-    """Check that a shard's table of documents can be opened, and has a row for each document."""
+    """Check that a shard's table of documents can be opened, and has a row for each document.
+
+    Args:
+        output: What the report calls the shards.
+        shard: Manifest of the shard.
+    """
     report = Report(output)
-    with report.catching(f"delete {shard.folder} and {BUILD}"):
+    with report.catching(remedy=f"delete {shard.folder} and {BUILD}"):
         DocumentRows(shard.path(DOCUMENTS), shard.facts["documents"])
     return report

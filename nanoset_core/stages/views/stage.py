@@ -258,7 +258,7 @@ class ViewStage(DerivedStage, Planned, Advising):
         # Imported here, since the checks import this module.
         from nanoset_core.stages.views.verify import verify_view
 
-        return verify_view(project, key.subject, key.part or "", deep)
+        return verify_view(project, key.subject, key.part or "", deep=deep)
 
     def refusal(
         self, project: Project, key: Key, wanted: Recipe, reading: ReadingBudget

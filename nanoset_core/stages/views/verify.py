@@ -11,7 +11,7 @@ from nanoset_core.formats.indexed.layout import CHUNK_SEQUENCES, Index, idx_path
 from nanoset_core.formats.indexed.stream import places_upto
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.project.project import Project
-from nanoset_core.stages.checking import check_current
+from nanoset_core.stages.checking import check_files, check_freshness, current_manifest
 from nanoset_core.stages.datasets import dataset_of
 from nanoset_core.stages.report import BUILD, Report
 from nanoset_core.stages.stage import Key
@@ -24,8 +24,8 @@ MAX_QUICK_DOCUMENTS = 4_000_000
 """Documents of a corpus up to which every check chooses its views again: this takes seconds."""
 
 
-def verify_view(project: Project, corpus: str, name: str, deep: bool = False) -> Report:
-    """Check the current version of a view.
+def verify_view(project: Project, corpus: str, name: str, *, deep: bool = False) -> Report:
+    """Check the current version of a view: an .idx of some documents of a corpus's dataset.
 
     Its files must be whole, and each of its sequences must be one of the dataset that it was chosen
     from. The view is also chosen again by its rules, and must be the same byte for byte: this
@@ -35,26 +35,36 @@ def verify_view(project: Project, corpus: str, name: str, deep: bool = False) ->
         project: The project.
         corpus: The corpus of the view.
         name: The view.
-        deep: Choose again even if the corpus is large.
+        deep: Compare checksums, and choose again even if the corpus is large.
     """
-
-    def look(report: Report, view: Manifest, is_fresh: bool) -> None:
+    key = Key(corpus, name)
+    report = Report(VIEW.report_name(key))
+    with report.catching(remedy=BUILD):
+        view = current_manifest(project, VIEW, key)
+        report.copy_facts(view, ["documents", "sequences", "tokens"])
+        check_files(report, view, deep=deep)
+        is_fresh = check_freshness(report, project, VIEW, key, view)
         # If files are damaged, further checks would only fail in other words.
         if not report.passed:
-            return
+            return report
+
         base = dataset_of(project.outputs, view).corpus.manifest
         _check_sequences(report, base, view)
         # A stale view was chosen by other rules or from other documents than the present ones.
-        if is_fresh and (deep or base.facts["documents"] <= MAX_QUICK_DOCUMENTS):
+        is_small = base.facts["documents"] <= MAX_QUICK_DOCUMENTS
+        if is_fresh and (deep or is_small):
             _check_choice(report, project, base, view)
-
-    return check_current(
-        project, VIEW, Key(corpus, name), look, "documents", "sequences", "tokens", deep=deep
-    )
+    return report
 
 
 def _check_sequences(report: Report, base: Manifest, view: Manifest) -> None:
-    """Check that every sequence of a view has the position and length of one of its dataset."""
+    """Check that every sequence of a view has the position and length of one of its dataset.
+
+    Args:
+        report: Gets an error for the first sequence that has not.
+        base: Manifest of the dataset that the view was chosen from.
+        view: Manifest of the view.
+    """
     base_index = _index_of(base)
     view_index = _index_of(view)
     for start in range(0, len(view_index.sequence_lengths), CHUNK_SEQUENCES):
@@ -67,6 +77,7 @@ def _check_sequences(report: Report, base: Manifest, view: Manifest) -> None:
         lengths = lengths[has_tokens]
         pointers = pointers[has_tokens]
 
+        # For each sequence of the view, the last one of the dataset that does not begin after it.
         base_sequences = places_upto(base_index.sequence_pointers, pointers)
         is_same_start = base_index.sequence_pointers[base_sequences] == pointers
         is_same_length = base_index.sequence_lengths[base_sequences] == lengths
@@ -86,12 +97,19 @@ def _check_sequences(report: Report, base: Manifest, view: Manifest) -> None:
 
 
 def _index_of(dataset: Manifest) -> Index:
-    """Return the content of a dataset's .idx."""
+    """Read the .idx of the dataset of a corpus or view."""
     return read_idx(dataset.path(f"{dataset.facts['prefix']}.idx"))
 
 
 def _check_choice(report: Report, project: Project, base: Manifest, view: Manifest) -> None:
-    """Choose a view again, and check that its index is the same."""
+    """Choose the documents of a view again by its rules, and check that its .idx is the same.
+
+    Args:
+        report: Gets an error if it is not.
+        project: The project.
+        base: Manifest of the dataset that the view was chosen from.
+        view: Manifest of the view.
+    """
     with tempfile.TemporaryDirectory(prefix="nanoset-view-") as scratch:
         folder = Path(scratch)
         [chosen] = choose(project, base.name, [view.name], folder)

@@ -220,7 +220,7 @@ class WebdatasetStage(Resumable):
     ) -> Report:
         from nanoset_core.stages.webdataset.verify import verify_webdataset
 
-        return verify_webdataset(project, key.subject, deep, run)
+        return verify_webdataset(project, key.subject, deep=deep, run=run)
 
     def show(self, project: Project, manifest: Manifest) -> Summary:
         return webdataset_summary(manifest)

@@ -17,17 +17,16 @@ from nanoset_core.formats.tars.samples import iterate_token_members
 from nanoset_core.formats.tars.tar import map_archive
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.project.project import Project
-from nanoset_core.stages.checking import check_current
+from nanoset_core.stages.checking import check_file, check_freshness, current_manifest
 from nanoset_core.stages.dataset.token_ranges import spread_rows
 from nanoset_core.stages.datasets import current_dataset, dataset_of
 from nanoset_core.stages.report import (
-    AGAIN,
     BUILD,
+    FORCE_BUILD,
     PART_BYTES,
-    Parts,
+    DividedCheck,
     Report,
     Run,
-    check_file,
     run_here,
     runs,
 )
@@ -40,22 +39,21 @@ from nanoset_core.stages.webdataset.stage import SHUFFLE_PLAN, WEBDATASET
 from nanoset_core.stages.webdataset.tars import shard_stem
 
 _REMOVE = f"delete the tar, and {BUILD}"
-"""What to do about a wrong tar, for messages."""
+"""Remedy for a tar with wrong content, which a build keeps because its size is right."""
 _TARS_OPENED = 8
 """Number of tars that the quick check opens."""
 _TILE = 256
 """Number of contexts that are compared at once."""
+_QUOTED_TOKENS = 8
+"""Number of tokens that messages quote of a context."""
 _MAX_PARTS = 64
 """At most this many parts of a deep check, since each part reads the plan, which may be large."""
 
 
 def verify_webdataset(
-    project: Project,
-    name: str,
-    deep: bool = False,
-    run: Run = run_here,
+    project: Project, name: str, *, deep: bool = False, run: Run = run_here
 ) -> Report:
-    """Check the current version of a webdataset.
+    """Check the current version of a webdataset: tars of contexts, which are shuffled by a plan.
 
     All tars must exist with their recorded size, and the lists with their recorded sha256. Eight
     tars, spread evenly, are opened: their members are counted, and the first and the last one are
@@ -70,68 +68,92 @@ def verify_webdataset(
         deep: Whether to read every byte.
         run: Runs the parts of a deep check, here or on other machines.
     """
+    key = Key(name)
+    report = Report(WEBDATASET.report_name(key))
+    with report.catching(remedy=BUILD):
+        manifest = current_manifest(project, WEBDATASET, key)
+        report.copy_facts(
+            manifest, ["shards", "sequences", "tokens", "pad_tokens", "tokens_dropped"]
+        )
+        check_freshness(report, project, WEBDATASET, key, manifest)
 
-    def check(report: Report, manifest: Manifest, is_fresh: bool) -> None:
         plan, _ = current_plan(project, name)
-        # If the plan has changed, the webdataset is reported as stale already.
+        # If the plan has changed, the webdataset has been reported as stale.
         if plan.digest == manifest.recipe["parents"]["plan"]:
             _check_evenness(report, plan)
+
+        # One listing of the folder answers for all files.
         manifest = replace(manifest, stored=manifest.sizes())
-        intact = _intact_files(report, manifest)
+        intact_files = _intact_files(report, manifest)
         if deep:
-            parts = _deep_parts(manifest, intact)
-        elif len(intact) == len(manifest.files):
+            parts = _deep_parts(manifest, intact_files)
+        elif len(intact_files) == len(manifest.files):
             n_tars = len(manifest.facts["shards_written"])
             parts = [spread_rows(n_tars, _TARS_OPENED).tolist()]
         else:
             parts = []
-        check_part = partial(_check_part, name=name, digest=manifest.digest, deep=deep)
-        run_parts = run if deep else run_here
-        run_parts(report, Parts(check_part, parts, project=project))
-
-    figures = ("shards", "sequences", "tokens", "pad_tokens", "tokens_dropped")
-    return check_current(project, WEBDATASET, Key(name), check, *figures)
+        divided_check = DividedCheck(
+            parts=parts,
+            check_part=partial(_check_tars, name=name, digest=manifest.digest, deep=deep),
+            project=project,
+        )
+        # A quick check is not worth the start of workers.
+        run_check = run if deep else run_here
+        run_check(report, divided_check)
+    return report
 
 
 def _intact_files(report: Report, manifest: Manifest) -> set[str]:
-    """Return the names of intact files, and report all others.
+    """Check all files of a webdataset, and return the names of the intact ones.
 
     A tar is intact if it has the recorded size. A list must also have the recorded sha256.
+
+    Args:
+        report: Gets an error for each of the other files.
+        manifest: Manifest of the webdataset.
     """
     tars = {_tar_name(row) for row in manifest.facts["shards_written"]}
-    intact: set[str] = set()
+    intact_files: set[str] = set()
     for name in manifest.files:
-        if check_file(report, manifest, name, name not in tars, AGAIN):
-            intact.add(name)
-    return intact
+        is_list = name not in tars
+        if check_file(report, manifest, name, deep=is_list, remedy=FORCE_BUILD):
+            intact_files.add(name)
+    return intact_files
 
 
-def _deep_parts(manifest: Manifest, intact: set[str]) -> list[list[int]]:
-    """Divide the intact tars into parts of similar size.
+def _deep_parts(manifest: Manifest, intact_files: set[str]) -> list[list[int]]:
+    """Divide the intact tars of a webdataset into parts of similar size.
 
     Args:
         manifest: Manifest of the webdataset.
-        intact: Names of the intact files.
+        intact_files: Names of the intact files.
 
     Returns:
         Numbers of the tars of each part.
     """
     rows = manifest.facts["shards_written"]
-    numbers = [number for number, row in enumerate(rows) if _tar_name(row) in intact]
+    numbers = [number for number, row in enumerate(rows) if _tar_name(row) in intact_files]
     sizes = [rows[number]["size_bytes"] for number in numbers]
     part_bytes = max(PART_BYTES, sum(sizes) // _MAX_PARTS)
     return [numbers[part.start : part.stop] for part in runs(sizes, part_bytes)]
 
 
 def verify_plan(project: Project, name: str) -> Report:
-    """Check that the current plan of a webdataset is as it was written, and shuffles evenly."""
+    """Check that the current plan of a webdataset is as it was written, and shuffles evenly.
 
-    def check(report: Report, manifest: Manifest, is_fresh: bool) -> None:
+    Args:
+        project: The project.
+        name: Name of the webdataset.
+    """
+    key = Key(name)
+    report = Report(SHUFFLE_PLAN.report_name(key))
+    with report.catching(remedy=BUILD):
+        manifest = current_manifest(project, SHUFFLE_PLAN, key)
+        check_freshness(report, project, SHUFFLE_PLAN, key, manifest)
         for file in manifest.files:
-            check_file(report, manifest, file, True, AGAIN)
+            check_file(report, manifest, file, deep=True, remedy=FORCE_BUILD)
         _check_evenness(report, manifest)
-
-    return check_current(project, SHUFFLE_PLAN, Key(name), check)
+    return report
 
 
 def verify_group(project: Project, name: str, group: str) -> Report:
@@ -139,19 +161,22 @@ def verify_group(project: Project, name: str, group: str) -> Report:
 
     All tars of the group must exist with their recorded size. The first one is opened, as in
     `verify_webdataset`.
+
+    Args:
+        project: The project.
+        name: Name of the webdataset.
+        group: Number of the group, as text.
     """
     report = Report(f"{STAGE}/{name}/tars {group}")
-    with report.catching(BUILD):
+    with report.catching(remedy=BUILD):
         access = project.outputs.access
         facts_by_tar = group_facts(project, name, int(group))
         for tar, facts in facts_by_tar.items():
             if facts is None:
                 report.error(
                     "a tar is missing, or has another size than when it was written",
-                    access.url(tar),
-                    None,
-                    None,
-                    BUILD,
+                    where=access.url(tar),
+                    remedy=BUILD,
                 )
         report.figures["shards"] = len(facts_by_tar)
         report.count("contexts_read", 0)
@@ -162,26 +187,24 @@ def verify_group(project: Project, name: str, group: str) -> Report:
         if first_tar is not None:
             facts = facts_by_tar[first_tar]
             if facts is not None:
-                with report.catching(_REMOVE):
+                with report.catching(remedy=_REMOVE):
                     path = access.fetch(first_tar)
-                    expected = _expected_contexts(project, plan, plan.digest, deep=False)
+                    expected = _expected_contexts(
+                        project, plan, plan_digest=plan.digest, deep=False
+                    )
                     _check_tar(report, path, asdict(facts), expected, deep=False)
                 access.drop([first_tar])
     return report
 
 
-def _check_part(
-    project: Project,
-    part: Sequence[int],
-    name: str,
-    digest: str,
-    deep: bool,
+def _check_tars(
+    project: Project, tar_numbers: Sequence[int], *, name: str, digest: str, deep: bool
 ) -> Report:
     """Check some tars of a webdataset, in any process.
 
     Args:
         project: The project.
-        part: Numbers of the tars.
+        tar_numbers: Numbers of the tars.
         name: Name of the webdataset.
         digest: Digest of its version.
         deep: Whether to read every byte.
@@ -190,19 +213,22 @@ def _check_part(
     manifest = project.outputs.version(
         STAGE, name, digest, "the webdataset was removed meanwhile", "verify again"
     )
-    expected = _expected_contexts(project, manifest, manifest.recipe["parents"]["plan"], deep)
+    plan_digest = manifest.recipe["parents"]["plan"]
+    expected = _expected_contexts(project, manifest, plan_digest=plan_digest, deep=deep)
     report.count("contexts_read", 0)
-    for number in part:
+    for number in tar_numbers:
         row = manifest.facts["shards_written"][number]
         tar = manifest.folder / _tar_name(row)
-        with report.catching(_REMOVE):
+        with report.catching(remedy=_REMOVE):
             # A tar that is downloaded from a bucket is compared with its sha256 while it arrives.
             is_here = not manifest.access.has_copies or tar.is_file()
             is_intact = True
             if deep and is_here:
-                is_intact = check_file(report, manifest, tar.name, deep, AGAIN)
+                is_intact = check_file(report, manifest, tar.name, deep=True, remedy=FORCE_BUILD)
             if is_intact:
-                _check_tar(report, manifest.path(tar.name), row, expected, deep)
+                _check_tar(report, manifest.path(tar.name), row, expected, deep=deep)
+
+        # Free the space of the downloaded tar and tokens before the next tar needs it.
         manifest.access.drop([tar])
         for source in expected.sources:
             source.evict()
@@ -210,7 +236,12 @@ def _check_part(
 
 
 def _check_evenness(report: Report, plan: Manifest) -> None:
-    """Warn if a plan does not shuffle evenly, by the measures that were recorded with it."""
+    """Warn if a plan does not shuffle evenly, by the measures that were recorded with it.
+
+    Args:
+        report: Report on the plan, or on a webdataset that was made from it.
+        plan: Manifest of the plan.
+    """
     quality = plan.facts["quality"]
     report.figures["rank_correlation"] = round(quality["rank_correlation"], 6)
     if quality["even"]:
@@ -223,10 +254,11 @@ def _check_evenness(report: Report, plan: Manifest) -> None:
     )
     report.warn(
         "the contexts are not shuffled as evenly as chance would have it",
-        plan.folder,
-        measures,
-        "measures within four standard errors of chance, as all but one seed in thousands gives",
-        f"set another webdatasets.{plan.name}.seed",
+        where=plan.folder,
+        found=measures,
+        expected="measures within four standard errors of chance, as all but one seed in "
+        "thousands gives",
+        remedy=f"set another webdatasets.{plan.name}.seed",
     )
 
 
@@ -244,16 +276,16 @@ class _ExpectedContexts:
     greatest_id: int
     """Greatest id that a token may have."""
     plan: ShufflePlan | None = None
-    """The plan, or None if it is not current any more or its datasets were deleted."""
+    """The plan, which says which tokens each context has.
+
+    None if it is not current any more or its datasets were deleted.
+    """
     sources: tuple[TokenSource, ...] = ()
-    """The sources of the plan."""
+    """The tokens of the plan's datasets, in the order of the plan."""
 
 
 def _expected_contexts(
-    project: Project,
-    manifest: Manifest,
-    plan_digest: str,
-    deep: bool,
+    project: Project, manifest: Manifest, *, plan_digest: str, deep: bool
 ) -> _ExpectedContexts:
     """Return what the contexts of tars are compared with.
 
@@ -263,7 +295,9 @@ def _expected_contexts(
         plan_digest: Digest of the plan that the tars were made from.
         deep: Whether all tokens will be read.
     """
-    expected = _ExpectedContexts(manifest.facts["sequence_length"], project.tokenizer.max_id)
+    expected = _ExpectedContexts(
+        length=manifest.facts["sequence_length"], greatest_id=project.tokenizer.max_id
+    )
     try:
         current, plan = current_plan(project, manifest.name)
         if current.digest != plan_digest:
@@ -271,7 +305,7 @@ def _expected_contexts(
         # The preset tokshuf pads with an id that may be outside the vocabulary.
         greatest_id = max(expected.greatest_id, plan.settings.pad_id or 0)
         expected = replace(expected, greatest_id=greatest_id)
-        sources = [_source(project, source.name, deep) for source in plan.table.sources]
+        sources = [_open_source(project, source.name, deep=deep) for source in plan.table.sources]
         plan.check_sources(sources)
     except NanosetError:  # without the datasets, length and ids can still be checked
         return expected
@@ -279,91 +313,108 @@ def _expected_contexts(
 
 
 def _check_tar(
-    report: Report,
-    path: Path,
-    row: Mapping[str, Any],
-    expected: _ExpectedContexts,
-    deep: bool,
+    report: Report, path: Path, row: Mapping[str, Any], expected: _ExpectedContexts, *, deep: bool
 ) -> None:
     """Check one tar up to its first wrong context, and count the contexts that were read.
 
     Args:
         report: Gets an error for a wrong context or a wrong number of members.
         path: Path of the tar.
-        row: Facts of the tar in the manifest.
+        row: Facts of the tar in the manifest: number of the shard, number of contexts.
         expected: What its contexts are compared with.
         deep: Whether to check all contexts, rather than only the first and the last one.
     """
     archive = map_archive(path)
     members = list(iterate_token_members(archive, path))
-    what = "a tar has another number of members than it should"
-    if not report.compare(what, path, len(members), row["sequences"], _REMOVE):
+    has_all_members = report.compare(
+        "a tar has another number of members than it should",
+        where=path,
+        found=len(members),
+        expected=row["sequences"],
+        remedy=_REMOVE,
+    )
+    if not has_all_members:
         return
 
     # A wrong order, or contexts that were cut elsewhere, show at both ends of a tar, too.
     numbers = list(range(len(members)))
     if not deep:
         numbers = sorted({0, len(members) - 1})
-    for begin in range(0, len(numbers), _TILE):
-        tile = numbers[begin : begin + _TILE]
+    for start in range(0, len(numbers), _TILE):
+        tile = numbers[start : start + _TILE]
         planned = _planned_contexts(expected, row["shard"], tile)
         for number in tile:
             context = read_member(archive, members[number], path)
-            difference = _difference(context, expected, planned.get(number))
+            difference = _compare_context(context, expected, planned.get(number))
             if difference is not None:
-                what = f"context {number} of a tar is not what it must be"
-                report.error(what, path, difference.found, difference.expected, _REMOVE)
+                report.error(
+                    f"context {number} of a tar is not what it must be",
+                    where=path,
+                    found=difference.found,
+                    expected=difference.expected,
+                    remedy=_REMOVE,
+                )
                 return
         report.count("contexts_read", len(tile))
 
 
 @dataclass(frozen=True, slots=True)
 class _ContextDifference:
-    """How a context differs from what it should be."""
+    """How a context differs from what it should be, for messages."""
 
     found: str
+    """Its length, its ids or its first tokens, whichever is wrong."""
     expected: str
+    """The value that this should have."""
 
 
-def _difference(
+def _compare_context(
     context: NDArray[np.integer[Any]],
     expected: _ExpectedContexts,
     planned: NDArray[np.integer[Any]] | None,
 ) -> _ContextDifference | None:
-    """Return how a context differs from what it should be, or None if it does not.
+    """Compare the tokens of a context with their expected length, greatest id and values.
 
     Args:
-        context: Its tokens.
+        context: Tokens of the context, shape (n_tokens,).
         expected: Length and greatest id.
-        planned: The tokens that it should have, or None if they are not known.
+        planned: The tokens that it should have, shape (expected.length,); None if not known.
+
+    Returns:
+        The first difference, or None if there is none.
     """
     if len(context) != expected.length:
-        return _ContextDifference(f"{len(context):,} tokens", f"{expected.length:,} tokens")
+        return _ContextDifference(
+            found=f"{len(context):,} tokens", expected=f"{expected.length:,} tokens"
+        )
     least = context.min()
     greatest = context.max()
     if least < 0 or greatest > expected.greatest_id:
-        return _ContextDifference(f"ids {least} to {greatest}", f"ids 0 to {expected.greatest_id}")
+        return _ContextDifference(
+            found=f"ids {least} to {greatest}", expected=f"ids 0 to {expected.greatest_id}"
+        )
     if planned is not None and not np.array_equal(context, planned):
-        first_tokens = context[:8].tolist()
-        planned_tokens = planned[:8].tolist()
-        return _ContextDifference(f"{first_tokens} …", f"{planned_tokens} …, by the plan")
+        first_tokens = context[:_QUOTED_TOKENS].tolist()
+        first_planned = planned[:_QUOTED_TOKENS].tolist()
+        return _ContextDifference(
+            found=f"{first_tokens} …", expected=f"{first_planned} …, by the plan"
+        )
     return None
 
 
 def _planned_contexts(
-    expected: _ExpectedContexts,
-    shard: int,
-    numbers: Sequence[int],
+    expected: _ExpectedContexts, shard: int, numbers: Sequence[int]
 ) -> dict[int, NDArray[np.integer[Any]]]:
-    """Return the tokens that contexts of a shard should have, as far as they are known.
+    """Return the tokens that contexts of a shard should have by the plan.
 
     Args:
         expected: The plan and its sources.
-        shard: Number of the shard.
+        shard: Number of the shard: a tar, in the order of the plan.
         numbers: Numbers of the contexts within the shard.
 
     Returns:
-        Number of the context → its tokens.
+        Number of the context → its tokens. Empty if the plan is not known; without most contexts if
+        the datasets are in a bucket.
     """
     if expected.plan is None:
         return {}
@@ -378,8 +429,8 @@ def _planned_contexts(
     return dict(zip(numbers, tokens, strict=True))
 
 
-def _source(project: Project, corpus: str, deep: bool) -> TokenSource:
-    """Open the tokens of a corpus, which may stay in a bucket.
+def _open_source(project: Project, corpus: str, *, deep: bool) -> TokenSource:
+    """Open the tokens of a corpus, either a local copy or where they are stored in a bucket.
 
     Args:
         project: The project.

@@ -8,7 +8,7 @@ import pytest
 from helpers.built_project import first_file, overwrite
 from nanoset_core.errors import NanosetError
 from nanoset_core.project.verify import Target, targets, verify_by
-from nanoset_core.stages.report import Parts, Report, runs
+from nanoset_core.stages.report import DividedCheck, Report, runs
 from nanoset_core.storage.working_copies import WorkerFolder, working_at
 
 
@@ -40,8 +40,8 @@ def said(reports):
 
 def test_the_reports_are_those_of_one_process(project, tmp_path, small_parts):
     chosen, elsewhere = targets(project), Elsewhere(tmp_path)
-    assert said(verify_by(elsewhere, chosen)) == said(target.verify(True) for target in chosen)
-    assert elsewhere.done.count("look_at") > 50
+    assert said(verify_by(elsewhere, chosen)) == said(target.verify(deep=True) for target in chosen)
+    assert elsewhere.done.count("check_part_task") > 50
 
 
 def test_so_are_findings(copy, tmp_path, small_parts):
@@ -51,7 +51,7 @@ def test_so_are_findings(copy, tmp_path, small_parts):
     overwrite(sorted(project.outputs.folder.glob("shards/web/*/tokens.bin"))[1], 10, b"\xff\xff")
     overwrite(sorted(project.outputs.folder.glob("webdatasets/*/*/*.tar"))[-1], 5000, b"\xff")
     chosen = targets(project)
-    here = [target.verify(True) for target in chosen]
+    here = [target.verify(deep=True) for target in chosen]
     assert sum(not report.passed for report in here) >= 3
     for found, wanted in zip(verify_by(Elsewhere(tmp_path), chosen), here, strict=True):
         assert (found.output, found.passed) == (wanted.output, wanted.passed)
@@ -65,7 +65,7 @@ def test_what_cannot_be_read_is_a_finding(copy, tmp_path, small_parts):
 
     class Thief(Elsewhere):
         def run(self, work, tasks):
-            if work.__name__ == "look_at":
+            if work.__name__ == "check_part_task":
                 shutil.rmtree(sorted(project.outputs.folder.glob("shards/web/*"))[2])
             yield from super().run(work, tasks)
 
@@ -87,7 +87,7 @@ def same(part):
 
 def verify_numbers(target, deep, run):
     report = Report("numbers", figures={"sum": 0})
-    run(report, Parts(same, target.outputs))
+    run(report, DividedCheck(parts=target.outputs, check_part=same))
     return report
 
 

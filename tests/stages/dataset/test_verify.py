@@ -22,7 +22,7 @@ from nanoset_core.stages.dataset import verify_pair as pair_module
 from nanoset_core.stages.dataset.token_check import Expected, TokenCheck, hash_limit
 from nanoset_core.stages.dataset.token_ranges import spread_chunks, spread_rows, token_ranges
 from nanoset_core.stages.dataset.verify_pair import verify_pair
-from nanoset_core.stages.report import Parts, Report, run_here, runs
+from nanoset_core.stages.report import DividedCheck, Report, run_here, runs
 from nanoset_core.storage.local import LocalStore
 from nanoset_core.storage.store import PieceDigest
 
@@ -224,7 +224,8 @@ def verified(dataset, expected=FRAMED, pieces=()):
 
 def looked_at(check, ranges):
     report = Report("it")
-    run_here(report, Parts(check.look, ranges, check.conclude))
+    check_of_ranges = DividedCheck(parts=ranges, check_part=check.look, add_outcomes=check.conclude)
+    run_here(report, check_of_ranges)
     return report
 
 

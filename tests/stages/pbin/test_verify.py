@@ -83,12 +83,12 @@ def test_borders_between_documents_moved(copy, monkeypatch, deep):
     write_pbin(path, moved, token_bytes=token_bytes)
     assert path.stat().st_size == size
     if deep:  # as if nothing had a checksum
-        monkeypatch.setattr("nanoset_core.stages.checking.check_files", lambda *_, **__: None)
+        monkeypatch.setattr("nanoset_core.stages.pbin.verify.check_files", lambda *_, **__: None)
     (finding,) = verify_at(project, "packed/web", deep=deep).errors
     assert finding.what == "documents begin elsewhere than in the dataset"
     assert finding.where.startswith(f"{path}, byte ") or "web.pbin, byte " in finding.where
     write_pbin(path, documents[1:], token_bytes=token_bytes)
-    monkeypatch.setattr("nanoset_core.stages.checking.check_files", lambda *_, **__: None)
+    monkeypatch.setattr("nanoset_core.stages.pbin.verify.check_files", lambda *_, **__: None)
     (finding,) = verify_at(project, "packed/web", deep=deep).errors
     assert finding.what == "the index does not cover the tokens as it did when it was written"
     assert f"documents: {len(documents)}" in finding.expected

@@ -22,10 +22,11 @@ def test_pads_outside_of_the_vocabulary_where_the_datasets_are_gone(make_project
     padded = SimpleNamespace(settings=SimpleNamespace(pad_id=pad), table=plan.table)
     monkeypatch.setattr(webdataset, "current_plan", lambda *_: (manifest, padded))
     monkeypatch.setattr(
-        webdataset, "_source", Mock(side_effect=MissingError("the dataset is gone"))
+        webdataset, "_open_source", Mock(side_effect=MissingError("the dataset is gone"))
     )
     tars = current_output(project, "webdatasets/shuffled")
 
-    found = webdataset._expected_contexts(project, tars, tars.recipe["parents"]["plan"], deep=True)
+    plan_digest = tars.recipe["parents"]["plan"]
+    found = webdataset._expected_contexts(project, tars, plan_digest=plan_digest, deep=True)
 
     assert (found.greatest_id, found.plan) == (pad, None)
