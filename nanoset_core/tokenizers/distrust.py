@@ -7,29 +7,27 @@ becomes stale, and is rebuilt with another engine.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
-import orjson
-
-from nanoset_core.outputs.manifest import digest_of
-from nanoset_core.outputs.root import SEEN_SECONDS, OutputRoot
-from nanoset_core.untrusted import safe_logger
+from nanoset_core.outputs.notebook import Note, Notebook
+from nanoset_core.outputs.root import OutputRoot
+from nanoset_core.records.json_records import JsonForm
 
 FOLDER = "distrusted_engines"
 """Folder of the records, below the root."""
 OPTION = "distrusted_engines"
 """Name of the option of recipes: `name version` of each distrusted engine, sorted."""
 
-logger = safe_logger(__name__)
-
 
 @dataclass(frozen=True, slots=True)
-class Distrust:
+class Distrust(Note):
     """Why an engine is no longer trusted with a tokenizer."""
+
+    json_form: ClassVar = JsonForm(
+        "this is not a record of a distrusted engine", indent=2, is_ascii=False
+    )
 
     engine: str
     version: str
@@ -45,6 +43,10 @@ class Distrust:
         """The engine with its version."""
         return f"{self.engine} {self.version}"
 
+    def identity(self) -> Any:
+        """Return what is the same in all records of an engine: one document is reason enough."""
+        return [self.engine, self.version, self.tokenizer]
+
     def __str__(self) -> str:
         return f"{self.name} gave wrong tokens for {self.where}: {self.what}"
 
@@ -57,22 +59,8 @@ class DistrustError(Exception):
         self.record = record
 
 
-def save_record(outputs: OutputRoot, record: Distrust) -> None:
-    """Store a record below a root."""
-    digest = digest_of([record.engine, record.version, record.tokenizer])
-    path = outputs.folder / FOLDER / f"{digest}.json"
-    outputs.access.write(path, orjson.dumps(asdict(record), option=orjson.OPT_INDENT_2))
-    _remembered.pop(outputs.folder, None)
-
-
-class _Remembered(NamedTuple):
-    read_at: float
-    """When the records were read, by the monotonic clock."""
-    records: list[Distrust]
-
-
-_remembered: dict[Path, _Remembered] = {}
-"""Folder of a root → its records. They are remembered because a bucket takes time to list."""
+NOTEBOOK = Notebook(FOLDER, Distrust, skips_damaged=True)
+"""All records. A damaged one is skipped: if the engine is used again, it is found out again."""
 
 
 def load_records(
@@ -88,44 +76,10 @@ def load_records(
         tokenizer: Fingerprint of the tokenizer whose records are returned; None for all.
         refresh: Whether to read the records even if they were read a few seconds ago.
     """
-    records = None
-    if not refresh:
-        records = _recent_records(outputs)
-    if records is None:
-        records = _read_records(outputs)
-        _remembered[outputs.folder] = _Remembered(time.monotonic(), records)
-
+    records = NOTEBOOK.read(outputs, refresh=refresh)
     if tokenizer is None:
-        return list(records)
+        return records
     return [record for record in records if record.tokenizer == tokenizer]
-
-
-def _recent_records(outputs: OutputRoot) -> list[Distrust] | None:
-    """Return the records of a bucket that were read a few seconds ago, or None."""
-    remembered = _remembered.get(outputs.folder)
-    if remembered is None or not outputs.access.has_copies:
-        return None
-    age = time.monotonic() - remembered.read_at
-    return remembered.records if age <= SEEN_SECONDS else None
-
-
-def _read_records(outputs: OutputRoot) -> list[Distrust]:
-    """Read all records below a root, sorted by file name."""
-    folder = outputs.folder / FOLDER
-    records = []
-    for name in sorted(outputs.access.names(folder)):
-        if not name.endswith(".json"):
-            continue
-        try:
-            content = outputs.access.read_current(folder / name)
-            records.append(Distrust(**orjson.loads(content)))
-        except FileNotFoundError:
-            continue  # it was deleted meanwhile
-        except (ValueError, TypeError) as error:
-            logger.warning(
-                "%s: not a record of a distrusted engine, skipped: %s", folder / name, error
-            )
-    return records
 
 
 def recipe_options(records: Iterable[Distrust]) -> dict[str, Any]:

@@ -66,7 +66,7 @@ def poison(config):
     )
     encoder = encoder_of(shard)
     tokenizer = shard.recipe["options"]["tokenizer"]
-    distrust.save_record(
+    distrust.NOTEBOOK.add(
         outputs,
         distrust.Distrust(encoder.engine, encoder.version, tokenizer, "web: a.jsonl:7", "so"),
     )

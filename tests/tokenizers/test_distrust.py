@@ -179,7 +179,7 @@ def test_what_another_process_notes_meanwhile_is_not_used(make_project):
         outputs = open_project(config).outputs
         has_shard = progress.stage == "tokenized_shards" and any(outputs.versions("shards", "web"))
         if has_shard and not distrust.load_records(outputs):
-            distrust.save_record(outputs, numpy_record(outputs))
+            distrust.NOTEBOOK.add(outputs, numpy_record(outputs))
 
     project = open_project(config, note)
     tokenize_web(project)
@@ -194,7 +194,7 @@ def test_a_set_names_the_engines_that_its_shards_were_made_without(make_project,
     sum_losses = tokenizing.sum_losses
 
     def note_late(*given):
-        distrust.save_record(project.outputs, numpy_record(project.outputs))
+        distrust.NOTEBOOK.add(project.outputs, numpy_record(project.outputs))
         return sum_losses(*given)
 
     monkeypatch.setattr(tokenizing, "sum_losses", note_late)
@@ -233,11 +233,24 @@ def test_records_cross_processes_and_become_recipe_options():
     assert recipe_options(records) == {"distrusted_engines": ["gigatoken 1.0", "numpy 1.0"]}
 
 
+def test_a_record_is_written_and_read_as_before(tmp_path):
+    root = output_root(tmp_path)
+    distrust.NOTEBOOK.add(root, RECORD)
+
+    content = (tmp_path / "distrusted_engines/6d1dc405419bf42e320a.json").read_text("utf-8")
+    assert content == (
+        '{\n  "engine": "numpy",\n  "version": "1.0",\n'
+        f'  "tokenizer": "{"a" * 64}",\n  "where": "web: a.jsonl:7",\n'
+        '  "what": "from token 3 on: 1, … instead of 2, …"\n}'
+    )
+    assert distrust.load_records(root) == [RECORD]
+
+
 def test_records_are_of_a_tokenizer_and_unreadable_ones_are_skipped(tmp_path, caplog):
     root = output_root(tmp_path / "data")
     assert distrust.load_records(root) == []
-    distrust.save_record(root, RECORD)
-    distrust.save_record(root, replace(RECORD, tokenizer="b" * 64))
+    distrust.NOTEBOOK.add(root, RECORD)
+    distrust.NOTEBOOK.add(root, replace(RECORD, tokenizer="b" * 64))
     (root.folder / distrust.FOLDER / "x.json").write_bytes(b'{"engine": ')
     assert len(distrust.load_records(root)) == 2
     assert distrust.load_records(root, "a" * 64) == [RECORD]

@@ -88,7 +88,7 @@ class TokenizeJob:
                 records.append(error.record)
                 # The worker stored the record as well, but a network file system may show it to
                 # this machine only later.
-                distrust.save_record(self.root, error.record)
+                distrust.NOTEBOOK.add(self.root, error.record)
             finally:
                 # Workers of a cancelled run were ended wherever they were.
                 sweep_abandoned(self.root.folder / SHARDS / self.corpus)

@@ -240,7 +240,7 @@ class _ShardInProgress:
                 f"{task.recipe.name}: {_document_place(task, batch, error.document)}",
                 str(error),
             )
-            distrust.save_record(task.root, record)
+            distrust.NOTEBOOK.add(task.root, record)
             raise distrust.DistrustError(record) from error
         if len(encoded.ids) and (encoded.ids.min() < 0 or encoded.ids.max() > settings.max_id):
             raise ConfigError(

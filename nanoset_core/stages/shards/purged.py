@@ -12,22 +12,19 @@ of their own ids. The text itself is not changed. Once a corpus has a record,
 from __future__ import annotations
 
 import hashlib
-import time
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
-import orjson
-
-from nanoset_core.errors import FormatError
 from nanoset_core.outputs.manifest import digest_of
-from nanoset_core.outputs.root import SEEN_SECONDS, OutputRoot
-from nanoset_core.records.json_records import canonical_json
+from nanoset_core.outputs.notebook import Note, Notebook
+from nanoset_core.outputs.root import OutputRoot
+from nanoset_core.records.json_records import JsonForm
 from nanoset_core.text.document_batch import DocumentBatch
 from nanoset_core.text.pieces import Piece, SourceRange
 
 FOLDER = "purged"
+"""Folder of the records, below the root."""
 OPTION = "purged"
 """Name of the option of recipes: a digest of all places of a corpus."""
 
@@ -62,6 +59,30 @@ class ErasedPlace(NamedTuple):
     def piece(self) -> PieceKey:
         """The piece that contains the document."""
         return PieceKey(self.path, self.start, self.stop, self.digest)
+
+
+@dataclass(frozen=True, slots=True)
+class ErasureRecord(Note):
+    """The documents of a corpus that one purge erased, or that one build found again."""
+
+    json_form: ClassVar = JsonForm(
+        "this is not a record of erased documents",
+        remedy="restore it from a copy; without it these documents would come back",
+        sorts_keys=True,
+        is_compact=True,
+        ends_with_newline=True,
+    )
+
+    ids: tuple[str, ...]
+    """Digests of their ids, as `id_digest` computes them; ascending."""
+    places: tuple[ErasedPlace, ...]
+    """Where they are in the raw text; ascending."""
+
+
+_NOTEBOOK = Notebook(FOLDER, ErasureRecord, skips_damaged=False)
+"""All records, with a section for each corpus. A damaged one is an error: if it were skipped, its
+documents would come back.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,30 +141,12 @@ def add_record(
         places: Where they are.
         ids: Digests of their ids, as `id_digest` computes them.
     """
-    new_ids = sorted(set(ids))
-    new_places = sorted(set(places))
+    record = ErasureRecord(tuple(sorted(set(ids))), tuple(sorted(set(places))))
     known = read_erased(outputs, corpus, again=True)
-    if known.ids.issuperset(new_ids) and all(known.contains(place) for place in new_places):
+    are_ids_known = known.ids.issuperset(record.ids)
+    if are_ids_known and all(known.contains(place) for place in record.places):
         return
-
-    value = {"ids": new_ids, "places": new_places}
-    record_path = outputs.folder / FOLDER / corpus / f"{digest_of(value)}.json"
-    outputs.access.write(record_path, canonical_json(value) + b"\n")
-    _remembered.pop(outputs.folder, None)
-
-
-@dataclass(slots=True)
-class _RememberedRecords:
-    """The records of a root in a bucket, as they were listed a few seconds ago."""
-
-    listed_at: float
-    """By the monotonic clock."""
-    by_corpus: dict[str, ErasedDocuments | None]
-    """Corpora with records; None for those whose records were not read yet."""
-
-
-_remembered: dict[Path, _RememberedRecords] = {}
-"""Folder of a root → its records."""
+    _NOTEBOOK.add(outputs, record, corpus)
 
 
 def read_erased(outputs: OutputRoot, corpus: str, *, again: bool = False) -> ErasedDocuments:
@@ -157,48 +160,12 @@ def read_erased(outputs: OutputRoot, corpus: str, *, again: bool = False) -> Era
     Raises:
         FormatError: A record cannot be read.
     """
-    if not outputs.access.has_copies:
-        return _read_records(outputs, corpus)
-
-    records = _remembered.get(outputs.folder)
-    if again or records is None or time.monotonic() - records.listed_at > SEEN_SECONDS:
-        corpora = outputs.access.names(outputs.folder / FOLDER)
-        records = _RememberedRecords(time.monotonic(), dict.fromkeys(corpora))
-        _remembered[outputs.folder] = records
-    if corpus not in records.by_corpus:
-        return ErasedDocuments()
-
-    erased = records.by_corpus[corpus]
-    if erased is None:
-        erased = _read_records(outputs, corpus)
-        records.by_corpus[corpus] = erased
-    return erased
-
-
-def _read_records(outputs: OutputRoot, corpus: str) -> ErasedDocuments:
-    """Read all records of a corpus.
-
-    Raises:
-        FormatError: A record cannot be read.
-    """
     ids: set[str] = set()
     positions_by_piece: dict[PieceKey, set[int]] = {}
-    folder = outputs.folder / FOLDER / corpus
-    names = [name for name in outputs.access.names(folder) if name.endswith(".json")]
-    for name in sorted(names):
-        try:
-            value = orjson.loads(outputs.access.read_current(folder / name))
-            ids.update(map(str, value["ids"]))
-            for fields in value["places"]:
-                place = ErasedPlace(*fields)
-                positions_by_piece.setdefault(place.piece, set()).add(int(place.position))
-        except (ValueError, TypeError, KeyError) as error:
-            raise FormatError(
-                "this is not a record of erased documents",
-                where=outputs.access.url(folder / name),
-                found=repr(error)[:500],
-                remedy="restore it from a copy; without it these documents would come back",
-            ) from error
+    for record in _NOTEBOOK.read(outputs, corpus, refresh=again):
+        ids.update(record.ids)
+        for place in record.places:
+            positions_by_piece.setdefault(place.piece, set()).add(place.position)
     places = {piece: frozenset(positions) for piece, positions in positions_by_piece.items()}
     return ErasedDocuments(frozenset(ids), places)
 

@@ -1,0 +1,156 @@
+"""Notebooks: small records that processes add below a root, and that every process reads.
+
+A notebook is a folder below the root, in which each record, a note, is a JSON file of its own. If
+its notes are about different subjects, such as corpora, it has a section for each, a subfolder:
+
+    <root>/distrusted_engines/1f0c….json          a notebook without sections
+    <root>/purged/web/77ab….json                  a notebook with a section for the corpus `web`
+
+Notes are only added: none is ever changed, and nanoset removes none. The name of a file is a digest
+of what the note says, and a file appears whole or not at all. So processes on several machines can
+add notes at the same time, and adding a note that exists already changes nothing.
+
+What the notes of a notebook contain is declared by a class derived from `Note`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from nanoset_core.errors import FormatError
+from nanoset_core.outputs.manifest import digest_of
+from nanoset_core.outputs.root import SEEN_SECONDS, OutputRoot
+from nanoset_core.records.json_records import Record, dump, load, to_plain
+from nanoset_core.untrusted import safe_logger
+
+logger = safe_logger(__name__)
+
+
+class Note(Record):
+    """Base of the dataclasses that are the records of a notebook."""
+
+    __slots__ = ()
+
+    def identity(self) -> Any:
+        """Return a value of JSON that two notes have in common only if one of them is enough.
+
+        The file of a note is named by the digest of this value.
+        """
+        return to_plain(self)
+
+
+NoteType = TypeVar("NoteType", bound=Note)
+
+
+@dataclass(slots=True)
+class _SeenNotes(Generic[NoteType]):
+    """What was read of a notebook below one root."""
+
+    listed_at: float
+    """When the folder was listed, by the monotonic clock."""
+    names: Collection[str]
+    """Names in the folder: of the files of notes, and of sections."""
+    by_section: dict[str, list[NoteType]] = field(default_factory=dict)
+    """Section → its notes, for the sections that were read."""
+
+
+class Notebook(Generic[NoteType]):
+    """The notes of one kind, below any root.
+
+    Looking for notes in a bucket takes a request, and most corpora have none. So a process
+    remembers for a few seconds what it has read there.
+    """
+
+    def __init__(self, folder: str, kind: type[NoteType], *, skips_damaged: bool) -> None:
+        """Declare a notebook.
+
+        Args:
+            folder: Name of its folder below a root.
+            kind: Class of its notes.
+            skips_damaged: Whether a note that cannot be read is skipped with a warning; otherwise
+                it is an error.
+        """
+        self._folder = folder
+        self._kind = kind
+        self._skips_damaged = skips_damaged
+        self._seen: dict[Path, _SeenNotes[NoteType]] = {}
+        """Folder of a root → what was read below it."""
+
+    def add(self, outputs: OutputRoot, note: NoteType, section: str = "") -> None:
+        """Write a note below a root, unless it is there.
+
+        Args:
+            outputs: The root.
+            note: The note.
+            section: The section that the note belongs to; "" in a notebook without sections.
+        """
+        name = f"{digest_of(note.identity())}.json"
+        outputs.access.write(outputs.folder / self._folder / section / name, dump(note))
+        self._seen.pop(outputs.folder, None)
+
+    def read(
+        self, outputs: OutputRoot, section: str = "", *, refresh: bool = False
+    ) -> list[NoteType]:
+        """Return the notes below a root, ordered by the names of their files.
+
+        Args:
+            outputs: The root.
+            section: The section that is read; "" in a notebook without sections.
+            refresh: Whether to look for notes even if those of a bucket were read a moment ago.
+
+        Raises:
+            FormatError: A note cannot be read, and damaged ones are not skipped.
+        """
+        access = outputs.access
+        seen = self._seen.get(outputs.folder)
+        is_recent = (
+            seen is not None
+            and access.has_copies
+            and time.monotonic() - seen.listed_at <= SEEN_SECONDS
+        )
+        if seen is None or refresh or not is_recent:
+            seen = _SeenNotes(time.monotonic(), access.names(outputs.folder / self._folder))
+            self._seen[outputs.folder] = seen
+        if section not in seen.by_section:
+            seen.by_section[section] = self._read_section(outputs, section, seen.names)
+        return list(seen.by_section[section])
+
+    def _read_section(
+        self, outputs: OutputRoot, section: str, names: Collection[str]
+    ) -> list[NoteType]:
+        """Read all notes of a section.
+
+        Args:
+            outputs: The root.
+            section: The section; "" in a notebook without sections.
+            names: Names in the folder of the notebook.
+
+        Raises:
+            FormatError: A note cannot be read, and damaged ones are not skipped.
+        """
+        access = outputs.access
+        folder = outputs.folder / self._folder
+        if section:
+            if section not in names:
+                return []  # without a request
+            folder /= section
+            names = access.names(folder)
+
+        notes = []
+        for name in sorted(names):
+            if not name.endswith(".json"):
+                continue
+            url = access.url(folder / name)
+            try:
+                notes.append(load(self._kind, access.read_current(folder / name), where=url))
+            except FileNotFoundError:
+                continue  # a user deleted it a moment ago
+            except FormatError as error:
+                if not self._skips_damaged:
+                    raise
+                logger.warning("%s is skipped: %s", url, error)
+        return notes
