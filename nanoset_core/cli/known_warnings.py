@@ -68,17 +68,8 @@ def print_warnings(
             echo(f"new {line}", fg="yellow", bold=True, err=err)
         else:
             echo(line, fg="yellow", bold=False, err=err)
-
-    # Count what was not printed.
-    n_unprinted = len(new_warnings) - len(printed)
-    if not show_known and n_unprinted:
-        echo(
-            f"{format_count(n_unprinted, 'more new warning')}: `{SHOW}` prints them",
-            fg="yellow",
-            err=err,
-        )
-    if not show_known and n_known:
-        echo(f"{format_count(n_known, 'known warning')}: `{SHOW}` prints them in full", err=err)
+    if not show_known:
+        _print_counts(n_new=len(new_warnings) - len(printed), n_known=n_known, err=err)
 
     # Remember what a person has seen. In a log, print how to make warnings known instead.
     is_seen = show_known or (sys.stderr if err else sys.stdout).isatty()
@@ -86,6 +77,22 @@ def print_warnings(
         _remember(project.outputs, known_hashes, printed)
     elif printed and at_most is None:
         echo(f"after `{SHOW}`, commands only count these warnings", err=err)
+
+
+def _print_counts(*, n_new: int, n_known: int, err: bool) -> None:
+    """Print how many warnings were not printed in full, and which command prints them.
+
+    Args:
+        n_new: Warnings that this user has not seen yet.
+        n_known: Warnings that this user has seen.
+        err: Whether to print to standard error.
+    """
+    if n_new:
+        new_warnings = format_count(n_new, "more new warning")
+        echo(f"{new_warnings}: `{SHOW}` prints them", fg="yellow", err=err)
+    if n_known:
+        known_warnings = format_count(n_known, "known warning")
+        echo(f"{known_warnings}: `{SHOW}` prints them in full", err=err)
 
 
 def read_known(outputs: OutputRoot) -> list[str]:

@@ -36,6 +36,7 @@ TOKENIZER_TYPES = {
 }
 """Megatron-LM's --tokenizer-type → the kinds of files that it takes."""
 _VOCAB_FILE_KINDS = ("vocab.json",)
+"""The kinds of files that --vocab-file takes."""
 _TOKENIZER_HELP = (
     "A tokenizer.json, SentencePiece .model, tekken.json, .tiktoken, vocab.json or Megatron-LM's "
     "tiktoken JSON, or the folder that holds one"
@@ -53,6 +54,31 @@ def tokenizer_options(
         use: What the command needs the tokenizer for; printed at the end of the help.
         own_vocab_size: Whether the command itself defines an option --vocab-size. The value of that
             option also describes the tokenizer, if the tokenizer's file does not state the size.
+    """
+    add_options = _flag_options(use, own_vocab_size=own_vocab_size)
+
+    def decorate(command: Decorated) -> Decorated:
+        @wraps(command)
+        def with_tokenizer(**parameters: Any) -> Any:
+            # Replace the parameters of all these options by the one parameter `tokenizer`.
+            values = {field.name: parameters.pop(field.name) for field in fields(_TokenizerFlags)}
+            flags = _TokenizerFlags(**values)
+            if own_vocab_size:  # the command needs the value of its own option, too
+                parameters["vocab_size"] = flags.vocab_size
+            tokenizer = _tokenizer_of(flags, own_vocab_size=own_vocab_size)
+            return command(tokenizer=tokenizer, **parameters)
+
+        return add_options(with_tokenizer)  # type: ignore[return-value]
+
+    return decorate
+
+
+def _flag_options(use: str, *, own_vocab_size: bool) -> Callable[[Decorated], Decorated]:
+    """Return the options whose values are the fields of `_TokenizerFlags`.
+
+    Args:
+        use: What the command needs the tokenizer for, or an empty text.
+        own_vocab_size: Whether to leave out --vocab-size, because the command defines it.
     """
     # Imported here, since most commands need none of the engines behind it.
     from nanoset_core.stages.shards.settings import TokenizerSpec
@@ -86,21 +112,7 @@ def tokenizer_options(
     if not own_vocab_size:
         options.append(option_for(TokenizerSpec, "vocab_size"))
     options.append(option_for(TokenizerSpec, "legacy", "--tokenizer-sentencepiece-legacy"))
-
-    def decorate(command: Decorated) -> Decorated:
-        @wraps(command)
-        def with_tokenizer(**parameters: Any) -> Any:
-            # Replace the parameters of all these options by the one parameter `tokenizer`.
-            values = {field.name: parameters.pop(field.name) for field in fields(_TokenizerFlags)}
-            flags = _TokenizerFlags(**values)
-            if own_vocab_size:
-                parameters["vocab_size"] = flags.vocab_size
-            tokenizer = _tokenizer_of(flags, own_vocab_size=own_vocab_size)
-            return command(tokenizer=tokenizer, **parameters)
-
-        return combined(*options)(with_tokenizer)  # type: ignore[return-value]
-
-    return decorate
+    return combined(*options)
 
 
 def text_options(
@@ -112,9 +124,9 @@ def text_options(
     text, the folder for temporary files, and --overwrite.
 
     Args:
-        use: As for `tokenizer_options`.
+        use: What the command needs the tokenizer for; printed at the end of the help.
         scratch: Other names of the option --scratch.
-        own_vocab_size: As for `tokenizer_options`.
+        own_vocab_size: Whether the command itself defines an option --vocab-size.
     """
     from nanoset_core.stages.shards.settings import DocumentsSpec
 
@@ -138,22 +150,37 @@ def text_options(
 
 @dataclass(frozen=True, slots=True)
 class _TokenizerFlags:
-    """The values of the options that name and describe a tokenizer."""
+    """The values of the options that name and describe a tokenizer, by the command's parameters.
+
+    A value is None, empty or False if the option was not given.
+    """
 
     tokenizer: Location | None
+    """The tokenizer's file or folder."""
     tokenizer_type: str | None
+    """A key of TOKENIZER_TYPES, which the file must fit."""
     vocab_file: Location | None
     """A vocab.json, in place of `tokenizer`."""
     merges: Location | None
+    """The merges of the vocab.json."""
     pattern: str | None
+    """How the text is split before the merges of a tiktoken vocabulary."""
     special_tokens_of_tokenizer: tuple[str, ...]
+    """Special tokens that the file does not contain."""
     num_special_tokens: int | None
+    """How many ids Megatron-LM's tiktoken JSON reserves for special tokens."""
     vocab_size: int | None
+    """How many ids Megatron-LM's tiktoken JSON has in all."""
     legacy: bool
+    """Whether text is split at special tokens before a SentencePiece model tokenizes it."""
 
 
 def _tokenizer_of(flags: _TokenizerFlags, *, own_vocab_size: bool) -> TokenizerPath | None:
-    """Return the tokenizer that options name.
+    """Return the tokenizer that options name, and print notices about it.
+
+    Args:
+        flags: The values of the options.
+        own_vocab_size: Whether --vocab-size is an option of the command itself.
 
     Returns:
         Its path if no other option describes it; else a `TokenizerFile`, which is the path together
@@ -164,22 +191,13 @@ def _tokenizer_of(flags: _TokenizerFlags, *, own_vocab_size: bool) -> TokenizerP
         UsageError: Options describe a tokenizer, but none is named.
     """
     from nanoset_core.cli.terminal import print_notices
-    from nanoset_core.tokenizers.files import TokenizerFile, define, tokenizer_path
+    from nanoset_core.tokenizers.files import TokenizerFile, define
     from nanoset_core.tokenizers.files.kinds import kind_of
 
-    if flags.tokenizer is not None and flags.vocab_file is not None:
-        raise ConfigError(
-            "two tokenizers are named",
-            where="--tokenizer, --vocab-file",
-            found=f"{flags.tokenizer} and {flags.vocab_file}",
-            remedy="leave one of them out",
-        )
-    named_path = _local_copy(flags.vocab_file or flags.tokenizer)
-    merges = _local_copy(flags.merges)
-    path = None if named_path is None else tokenizer_path(named_path)
+    path = _named_path(flags)
     source = TokenizerFile(
         path or Path(),
-        merges,
+        _local_copy(flags.merges),
         pattern=flags.pattern,
         special_tokens=flags.special_tokens_of_tokenizer or None,
         num_special_tokens=flags.num_special_tokens,
@@ -200,15 +218,35 @@ def _tokenizer_of(flags: _TokenizerFlags, *, own_vocab_size: bool) -> TokenizerP
     if flags.vocab_file is not None:
         _check_kind(source, kind, "--vocab-file", _VOCAB_FILE_KINDS)
 
-    # The command's own --vocab-size describes the tokenizer only if the file leaves the size open.
+    # Megatron-LM's tiktoken JSON is the only kind of file that does not state the vocabulary's
+    # size. For others, the command's own --vocab-size does not describe the tokenizer.
     if own_vocab_size and kind == "tiktoken JSON":
         source = replace(source, vocab_size=flags.vocab_size)
     print_notices(define(source).notices)
     return source if source.settings else path
 
 
+def _named_path(flags: _TokenizerFlags) -> Path | None:
+    """Return the local path of the tokenizer's file that options name, or None.
+
+    Raises:
+        ConfigError: Two tokenizers are named.
+    """
+    from nanoset_core.tokenizers.files import tokenizer_path
+
+    if flags.tokenizer is not None and flags.vocab_file is not None:
+        raise ConfigError(
+            "two tokenizers are named",
+            where="--tokenizer, --vocab-file",
+            found=f"{flags.tokenizer} and {flags.vocab_file}",
+            remedy="leave one of them out",
+        )
+    local_path = _local_copy(flags.vocab_file or flags.tokenizer)
+    return None if local_path is None else tokenizer_path(local_path)
+
+
 def _local_copy(location: Location | None) -> Path | None:
-    """Return a tokenizer's local path, after copying it if it is in a bucket."""
+    """Return the local path of a file or folder; one in a bucket is downloaded first."""
     from nanoset_core.tokenizers.files.source import tokenizer_here
 
     if location is None or isinstance(location, Path):
@@ -220,6 +258,12 @@ def _check_kind(
     source: TokenizerFile, kind: str, flag_name: str, expected_kinds: tuple[str, ...]
 ) -> None:
     """Check that a tokenizer's file is of a kind that an option allows.
+
+    Args:
+        source: The tokenizer's file.
+        kind: The kind of the file, such as `vocab.json`.
+        flag_name: The option, for the error.
+        expected_kinds: The kinds that the option allows.
 
     Raises:
         ConfigError: The file is of another kind.

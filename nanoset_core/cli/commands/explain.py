@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -21,6 +21,9 @@ from nanoset_core.cli.origin_lines import (
 )
 from nanoset_core.cli.terminal import print_json
 from nanoset_core.untrusted import Multiline
+
+if TYPE_CHECKING:
+    from nanoset_core.project.project import Project
 
 
 class StepsType(click.ParamType):  # type: ignore[type-arg]
@@ -152,7 +155,11 @@ def command(
 
 
 def _names_document(document: Mapping[str, Any]) -> bool:
-    """Return whether options name a document; --line and --corpus alone name none."""
+    """Return whether options name a document; --line and --corpus alone name none.
+
+    Args:
+        document: The values of the options that name a document, by parameter.
+    """
     return any(document[option] is not None for option in ("identity", "file", "number"))
 
 
@@ -184,22 +191,15 @@ def _explain_dataset(
     from nanoset_core.lineage.find import find_document
     from nanoset_core.lineage.webdataset import explain_context
     from nanoset_core.project.project import Project
-    from nanoset_core.sampling.splits import SPLITS
 
     project = Project.open(config)
-    if name in project.config.webdatasets:
-        is_webdataset = True
-    elif name in project.config.nanosets:
-        is_webdataset = False
-    else:
-        # nanoset.yaml no longer has the name, but its outputs may exist. Only nanosets have splits.
-        is_webdataset = split not in SPLITS
+    is_webdataset = _names_webdataset(project, name, split)
     if split is None and not is_webdataset:
         raise click.UsageError("Missing argument 'SPLIT': train, valid or test")
 
-    has_sample = sample is not None
-    if is_webdataset:  # a sample can be given by its key alone, in place of the split
-        has_sample = split is not None
+    # A sample of a webdataset can be given by its key alone, in place of the split.
+    sample_argument = split if is_webdataset else sample
+    has_sample = sample_argument is not None
     has_document_option = any(value is not None for value in document.values())
     if has_sample and has_document_option:
         raise click.UsageError("give a SAMPLE, or a document to look for, not both")
@@ -224,6 +224,23 @@ def _explain_dataset(
             values = asdict(sample_origin)
             lines = sample_lines(sample_origin)
     _print(values, lines, as_json=as_json)
+
+
+def _names_webdataset(project: Project, name: str, split: str | None) -> bool:
+    """Return whether a name is that of a webdataset, and not of a nanoset.
+
+    Args:
+        project: The project.
+        name: The name. nanoset.yaml may not have it any more, although its outputs exist.
+        split: The second argument of the command, which is a split if the name is of a nanoset.
+    """
+    from nanoset_core.sampling.splits import SPLITS
+
+    if name in project.config.webdatasets:
+        return True
+    if name in project.config.nanosets:
+        return False
+    return split not in SPLITS
 
 
 def _explain_steps(
@@ -276,7 +293,12 @@ def _find_steps(
 
 
 def _complete_run(run: Path, log: Path) -> None:
-    """Print a run.yaml, completed from a log; warn if the log contradicts it."""
+    """Print a run.yaml, completed from a log; warn if the log contradicts it.
+
+    Args:
+        run: The run.yaml, which is not changed.
+        log: A log of Megatron-LM.
+    """
     from nanoset_core.stages.handoff.train_log import completed
 
     text, differences = completed(run, log)

@@ -45,6 +45,7 @@ _WRITTEN = {
 }
 """Layout → which version of Modalities writes it."""
 _REPAIR = "`nanoset pbin repair` rewrites it so that Modalities can"
+"""What a user can do about a file that Modalities cannot read; follows a sentence that says so."""
 _OUTPUT = option("--output -o", "The file to write.", type=ANY_FILE, required=True)
 _FILES = click.argument("files", nargs=-1, required=True, type=ANY_FILE)
 
@@ -291,7 +292,13 @@ def describe(files: tuple[Location, ...]) -> None:
 
 
 def _print_description(path: Location, file: PbinFile, index: PbinIndex) -> None:
-    """Print what a .pbin holds, and what is wrong with it."""
+    """Print what a .pbin contains, and what is wrong with it.
+
+    Args:
+        path: Where the file is, for the output.
+        file: The opened file.
+        index: Its index, in which faults are corrected.
+    """
     facts = index.facts
     token_size = format_count(file.token_bytes, "byte")
     echo(f"{path}: {facts.documents:,} documents, {len(file.tokens):,} tokens of {token_size}")
@@ -312,7 +319,7 @@ def _print_description(path: Location, file: PbinFile, index: PbinIndex) -> None
 
 
 def _fault(index: IndexFacts) -> str:
-    """Return what is wrong with an index, or an empty text."""
+    """Return what is wrong with the index of a .pbin, or an empty text."""
     if index.merge_faults:
         places = format_count(index.merge_faults, "place")
         return (
@@ -350,7 +357,7 @@ def _make_pbin(
     work: Work,
     overwrite: bool,
 ) -> None:
-    """Make a .pbin unless it exists already, and print its counts; arguments as `_make_once`."""
+    """Make a .pbin unless it exists already, and print its counts; arguments as in `_make_once`."""
     counts, is_new = _make_once(operation, output, files, settings, work, overwrite)
     _print_counts(output, counts, is_new=is_new)
 
@@ -374,7 +381,7 @@ def _make_once(
         overwrite: Whether to replace an output that was made from other sources or settings.
 
     Returns:
-        (facts about the output, whether it was made now).
+        Facts about the output, and whether it was made now.
     """
     from nanoset_core.outputs.recorded import make_once
     from nanoset_core.storage.working_copies import downloaded
@@ -390,7 +397,15 @@ def _make_once(
 def _print_counts(
     path: Location, counts: Facts, rejected: str = "", lost: str = "", *, is_new: bool = True
 ) -> None:
-    """Print the values of `PbinCounts`, and what was rejected or lost on the way."""
+    """Print what a .pbin contains, and what could not be taken over.
+
+    Args:
+        path: The file.
+        counts: The fields of `PbinCounts`.
+        rejected: A clause on rejected lines, or an empty text.
+        lost: A clause on lost text, or an empty text.
+        is_new: Whether this command made the file; if not, it existed already.
+    """
     size = format_count(counts["token_bytes"], "byte")
     text = f"{path}: {counts['documents']:,} documents, {counts['tokens']:,} tokens of {size}"
     if counts.get("left_out"):

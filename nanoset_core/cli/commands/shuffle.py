@@ -1,7 +1,13 @@
-"""`nanoset shuffle`: text, pairs or tars into shuffled tars, with tokshuf-rust's flags."""
+"""`nanoset shuffle`: write text, .bin/.idx pairs or tars as shuffled tars.
+
+The command has the flags of tokshuf-rust, DCLM's tool for this. A *context* is a sample of fixed
+length, as in that tool.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -113,14 +119,11 @@ def command(
 
     The bytes of the tars are the same on every machine and with every engine.
     """
-    from nanoset_core.outputs.recorded import check_apart
-    from nanoset_core.stages.webdataset.lists import complete_exp_data
     from nanoset_core.stages.webdataset.standalone.inputs import find_inputs
     from nanoset_core.stages.webdataset.standalone.options import ShuffleOptions
     from nanoset_core.stages.webdataset.standalone.preview import preview
     from nanoset_core.stages.webdataset.standalone.sampling import load_sampling
     from nanoset_core.stages.webdataset.standalone.shuffle import shuffle
-    from nanoset_core.storage.paths import check_utf_8
     from nanoset_core.tokenizers.end_token import end_token
     from nanoset_core.tokenizers.files import tokenizer_files
 
@@ -131,11 +134,9 @@ def command(
         sampling=None if sampling is None else load_sampling(sampling),
         output=output,
     )
-    # These names decide the order, and are written into lists in UTF-8.
-    check_utf_8(output.name)
-    for source in shuffle_inputs.sources:
-        check_utf_8(source.name)
-
+    _check_names(shuffle_inputs, output)
+    # Only text that is tokenized here gets end-of-document tokens. Other presets than `default`
+    # decide them by themselves.
     if tokenizer is not None and shuffle_inputs.kind == "text" and options["preset"] == "default":
         eod = end_token(tokenizer, eod)
     settings = ShuffleOptions(
@@ -153,12 +154,12 @@ def command(
         _print_preview(preview(shuffle_inputs, settings), shuffle_inputs)
         return
 
-    # Before the work, check that the JSON file can be written after it.
+    exp_data: _ExpData | None = None
     if output_json is not None:
+        exp_data = _ExpData(output, input_json, output_json, overwrite)
         files_read = [*shuffle_inputs.files, *tokenizer_files(tokenizer)]
         files_read += [path for path in (sampling, input_json) if path is not None]
-        check_apart([output_json], files_read)
-        complete_exp_data(output, input_json, output_json, overwrite=overwrite, only_check=True)
+        exp_data.check(files_read)  # before the work, which may take hours
     with progress_bars() as (listener, _):
         result = shuffle(
             shuffle_inputs,
@@ -168,13 +169,73 @@ def command(
             listener=listener,
             overwrite=overwrite,
         )
-    if output_json is not None:
-        complete_exp_data(output, input_json, output_json, overwrite=overwrite)
+    if exp_data is not None:
+        exp_data.write()
     _print_result(result)
 
 
+def _check_names(inputs: ShuffleInputs, output: Location) -> None:
+    """Check that the names of output and sources are valid UTF-8.
+
+    The names decide the order of the contexts, and are written into lists in UTF-8.
+
+    Raises:
+        ConfigError: A name is not valid UTF-8.
+    """
+    from nanoset_core.storage.paths import check_utf_8
+
+    check_utf_8(output.name)
+    for source in inputs.sources:
+        check_utf_8(source.name)
+
+
+@dataclass(frozen=True, slots=True)
+class _ExpData:
+    """DCLM's exp_data JSON file, which describes the tars to DCLM's training scripts."""
+
+    folder: Location
+    """The folder of the tars."""
+    input: Path | None
+    """The file that is completed; None to write a new one."""
+    output: Path
+    """The file that is written."""
+    overwrite: bool
+    """Whether an existing file may be replaced."""
+
+    def check(self, files_read: Sequence[Path | Location]) -> None:
+        """Check that the file can be written after the tars.
+
+        Args:
+            files_read: The files that the command reads, none of which may be overwritten.
+
+        Raises:
+            ConfigError: The file would replace a file that the command reads, or another one that
+                exists already.
+            MissingError: The input does not exist.
+            FormatError: The input is not a JSON object.
+        """
+        from nanoset_core.outputs.recorded import check_apart
+        from nanoset_core.stages.webdataset.lists import complete_exp_data
+
+        check_apart([self.output], files_read)
+        complete_exp_data(
+            self.folder, self.input, self.output, overwrite=self.overwrite, only_check=True
+        )
+
+    def write(self) -> None:
+        """Write the file."""
+        from nanoset_core.stages.webdataset.lists import complete_exp_data
+
+        complete_exp_data(self.folder, self.input, self.output, overwrite=self.overwrite)
+
+
 def _print_preview(preview: Preview, inputs: ShuffleInputs) -> None:
-    """Print what would be written and what it needs, how even the shuffle is, and the sources."""
+    """Print what would be written and what it needs, how even the shuffle is, and the sources.
+
+    Args:
+        preview: The plan of the shuffle.
+        inputs: The inputs.
+    """
     from nanoset_core.stages.webdataset.quality import shuffle_quality
 
     rows = [{"plan": name, "": text} for name, text in _plan_lines(preview, inputs).items()]
@@ -192,7 +253,15 @@ def _print_preview(preview: Preview, inputs: ShuffleInputs) -> None:
 
 
 def _plan_lines(preview: Preview, inputs: ShuffleInputs) -> dict[str, str]:
-    """Return what a shuffle would write, and the memory and disk that it needs, as text by name."""
+    """Return what a shuffle would write, and the memory and disk that it needs.
+
+    Args:
+        preview: The plan of the shuffle. Without tokenizing, its counts of text are estimates.
+        inputs: The inputs.
+
+    Returns:
+        Name of each line → its text.
+    """
     plan = preview.plan
     about = "about " if preview.estimated else ""
     source_tokens = sum(source.tokens for source in plan.table.sources)
@@ -230,7 +299,7 @@ def _plan_lines(preview: Preview, inputs: ShuffleInputs) -> dict[str, str]:
 
 
 def _print_result(result: Shuffled) -> None:
-    """Print what was written, and what was lost on the way."""
+    """Print what was written, and which text could not be taken over."""
     if result.passed_over:
         print_notices([result.passed_over])
     plan = result.manifest.facts["plan"]

@@ -95,6 +95,7 @@ def command(
 
     if tokenizer is None:
         raise click.UsageError("Missing option '--tokenizer' (or '--vocab-file', of a vocab.json).")
+
     # Find out by which tokens documents begin and end.
     options["special_tokens"] = _special_tokens(options["special_tokens"], hf_special)
     end: EndToken | None = None
@@ -103,11 +104,14 @@ def command(
     options["eod"] = None if end is None else end.text
     settings = PreprocessOptions(tokenizer=tokenizer, **options)
 
-    # Leave out lists of rejected lines that an earlier call wrote into a folder of the input.
+    # Each job makes the pairs of one prefix. Leave out lists of rejected lines that an earlier call
+    # wrote into a folder of the input.
     input_files = resolve_inputs(
         inputs, leave_out=lambda path: is_rejects_of_call(path, output_prefix)
     )
-    jobs = by_file(input_files, output_prefix) if per_file else [(input_files, output_prefix)]
+    jobs = [(input_files, output_prefix)]
+    if per_file:
+        jobs = by_file(input_files, output_prefix)
 
     # Choose the engine now, and print which one and why, before there are progress bars.
     with progress_reported_to(lambda progress: echo(progress.name, err=True)):
@@ -115,9 +119,10 @@ def command(
     if end is not None:
         echo(f"documents end with {end}", err=True)
 
-    # Start no more workers than there are ranges to tokenize.
+    # The input is divided into ranges of at least MIN_RANGE_BYTES: start no more workers than that.
     input_bytes = sum(file.size for file in input_files.files)
-    workers = min(settings.workers or available_processors(), 1 + input_bytes // MIN_RANGE_BYTES)
+    max_ranges = 1 + input_bytes // MIN_RANGE_BYTES
+    workers = min(settings.workers or available_processors(), max_ranges)
     results: list[Preprocessed] = []
     with forked_workers(workers) as executor, progress_bars() as (listener, _):
         for files, prefix in jobs:
@@ -163,7 +168,12 @@ def _special_tokens(chosen: SpecialTokens | None, hf_special: bool | None) -> Sp
 
 
 def _tokenizer_notices(settings: PreprocessOptions, end: EndToken | None) -> Iterator[str]:
-    """Yield what is unusual about the tokens that begin and end documents."""
+    """Yield what is unusual about the tokens that begin and end documents.
+
+    Args:
+        settings: How the text is tokenized.
+        end: The token that ends documents, and where it is named; None if they have none.
+    """
     from nanoset_core.stages.shards.framing import special_tokens_notices
     from nanoset_core.tokenizers.end_token import chat_notice
 
@@ -181,7 +191,7 @@ def _tokenizer_notices(settings: PreprocessOptions, end: EndToken | None) -> Ite
 
 
 def _print_results(results: Sequence[Preprocessed]) -> None:
-    """Print which engines tokenized, and for each pair what it holds and what was rejected."""
+    """Print which tokenizer engines were used, and what each pair contains."""
     from nanoset_core.tokenizers.encoders import describe_encoders
 
     encoders: list[Encoder] = []
