@@ -47,7 +47,7 @@ def _current_inventory(project: Project, corpus: str) -> Inventory | None:
     """
     try:
         manifest = project.outputs.current(INVENTORY.layout.folder, corpus)
-        return None if manifest is None else manifest.load(INVENTORY_FILE, Inventory.from_json)
+        return None if manifest is None else manifest.load(INVENTORY_FILE, Inventory)
     except FormatError:
         return None
 

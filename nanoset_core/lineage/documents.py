@@ -94,7 +94,7 @@ class InspectionContext:
         )
         if manifest is None:
             return None
-        return manifest.load(INVENTORY_FILE, Inventory.from_json)
+        return manifest.load(INVENTORY_FILE, Inventory)
 
 
 @dataclass(frozen=True, slots=True)

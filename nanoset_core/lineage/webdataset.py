@@ -31,7 +31,7 @@ from nanoset_core.project.project import Project
 from nanoset_core.stages.dataset.dataset import Dataset
 from nanoset_core.stages.webdataset import make as shuffling
 from nanoset_core.stages.webdataset.order import ranks, ranks_of
-from nanoset_core.stages.webdataset.plan import ShufflePlan
+from nanoset_core.stages.webdataset.plan import ShufflePlan, StoredShufflePlan
 from nanoset_core.stages.webdataset.tars import shard_stem
 
 _BUILD = "run `nanoset build`"
@@ -141,7 +141,7 @@ class Tars:
         manifest = outputs.version(
             shuffling.PLANS, name, current.recipe["parents"]["plan"], missing, _BUILD
         )
-        plan = manifest.load(shuffling.PLAN_FILE, ShufflePlan.from_json)
+        plan = manifest.load(shuffling.PLAN_FILE, StoredShufflePlan).plan()
         digest_by_source = manifest.recipe["parents"]
         datasets: list[Dataset] = []
         for source in plan.table.sources:

@@ -9,7 +9,7 @@ from pathlib import Path
 from nanoset_core.errors import MissingError, StaleError, one_of, remedy_for_name
 from nanoset_core.loading.blended_nanoset import BlendedNanoset, open_split
 from nanoset_core.loading.nanoset import Nanoset
-from nanoset_core.loading.plan_file import PLAN_FILE, read_split
+from nanoset_core.loading.plan_file import read_split
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.outputs.root import OutputRoot, open_root
 from nanoset_core.sampling.config import NanosetConfig
@@ -95,7 +95,7 @@ def open_version(
         ConfigError, MissingError, FormatError, StaleError: As `load_nanoset`.
     """
     name, split, _ = manifest.name.split("/")
-    plan, config = manifest.load(PLAN_FILE, lambda value: read_split(value, outputs.folder))
+    plan, config = read_split(manifest, outputs.folder)
     if plan is None:
         raise _no_samples(name, split, manifest, config)
     if masks is not None:

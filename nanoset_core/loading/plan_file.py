@@ -6,12 +6,13 @@ prefixes of datasets relative to the root.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, NamedTuple
 
-from nanoset_core.records.parsing import parse
+from nanoset_core.outputs.manifest import Manifest
+from nanoset_core.records.json_records import JsonForm, Record
 from nanoset_core.sampling.config import NanosetConfig
 from nanoset_core.sampling.indices import BlendIndices, MemberIndices
 from nanoset_core.sampling.planned import BlendPlan, MemberPlan, SplitPlan
@@ -20,66 +21,99 @@ from nanoset_core.storage.paths import is_inside
 PLAN_FILE = "plan.json"
 
 
-def split_bytes(root: Path, plan: SplitPlan | None, config: NanosetConfig) -> bytes:
-    """Return the content of a split's plan file.
+@dataclass(frozen=True, slots=True)
+class StoredSplit(Record):
+    """The content of plan.json. All prefixes of datasets in it are relative to the root."""
+
+    json_form: ClassVar[JsonForm] = JsonForm(
+        "this is not the plan of a split", indent=1, ends_with_newline=True
+    )
+    ignores_unknown_keys: ClassVar[bool] = True
+
+    plan: SplitPlan | None
+    """None for a split without samples."""
+    config: NanosetConfig
+    """Settings of the nanoset."""
+
+    @classmethod
+    def of(cls, root: Path, plan: SplitPlan | None, config: NanosetConfig) -> StoredSplit:
+        """Return what is stored of a plan and settings.
+
+        Args:
+            root: The output root, which contains all datasets.
+            plan: The plan, or None for a split without samples.
+            config: Settings of the nanoset.
+        """
+
+        def relative(prefix: str) -> str:
+            return Path(prefix).relative_to(root).as_posix()
+
+        stored_config = _with_prefixes_of_config(config, relative)
+        stored_config = replace(stored_config, path_to_cache=None)
+        return cls(_with_prefixes_of_plan(plan, relative), stored_config)
+
+    def check(self, value: dict[str, Any]) -> None:
+        """Check that all paths stay below the root, and that all index files are named.
+
+        Raises:
+            ValueError: A prefix leads out of the root, or the plan is not valid.
+        """
+
+        def check_prefix(prefix: str) -> str:
+            if not is_inside(prefix):
+                raise ValueError(f"the prefix {prefix!r} is not below the output root")
+            return prefix
+
+        _with_prefixes_of_plan(self.plan, check_prefix)
+        _with_prefixes_of_config(self.config, check_prefix)
+        if self.plan is not None:
+            _check_plan(self.plan)
+
+    def below(self, root: Path) -> BuiltPlan:
+        """Return the plan and the settings with absolute prefixes.
+
+        Args:
+            root: The output root, wherever it is now.
+        """
+
+        def absolute(prefix: str) -> str:
+            return str(root / prefix)
+
+        plan = _with_prefixes_of_plan(self.plan, absolute)
+        return BuiltPlan(plan, _with_prefixes_of_config(self.config, absolute))
+
+
+class BuiltPlan(NamedTuple):
+    """The plan of a split and the settings that it was made with, with absolute prefixes."""
+
+    plan: SplitPlan | None
+    """None for a split without samples."""
+    config: NanosetConfig
+
+
+def read_split(manifest: Manifest, root: Path) -> BuiltPlan:
+    """Return the plan and the settings of a split's output.
 
     Args:
+        manifest: Manifest of the output.
         root: The output root.
-        plan: The plan, or None for a split without samples.
-        config: Settings of the nanoset.
-    """
-
-    def relative(prefix: str) -> str:
-        return Path(prefix).relative_to(root).as_posix()
-
-    plan_values = None if plan is None else _with_prefixes_of_plan(plan.to_json(), relative)
-    config_values = _with_prefixes_of_config(config.to_json(), relative)
-    config_values["path_to_cache"] = None
-    values = {"plan": plan_values, "config": config_values}
-    return json.dumps(values, indent=1).encode() + b"\n"
-
-
-def read_split(value: Mapping[str, Any], root: Path) -> tuple[SplitPlan | None, NanosetConfig]:
-    """Return the plan and the settings of a plan file.
-
-    Args:
-        value: The parsed JSON of the file.
-        root: The output root, wherever it is now.
-
-    Returns:
-        (plan, or None for a split without samples; settings), with absolute prefixes.
 
     Raises:
-        ValueError, KeyError, TypeError, AttributeError: The file is not as `split_bytes` writes it,
-            or contains a path that leads out of the root.
+        MissingError: The output has no plan file.
+        FormatError: The plan file is not as it was written, or a path leads out of the root.
     """
-
-    def absolute(prefix: str) -> str:
-        if not is_inside(prefix):
-            raise ValueError(f"the prefix {prefix!r} is not below the output root")
-        return str(root / prefix)
-
-    plan_values = value["plan"]
-    plan: SplitPlan | None = None
-    if plan_values is not None:
-        _check_plan(parse(SplitPlan, plan_values, "plan", PLAN_FILE))
-        plan_values = _with_prefixes_of_plan(plan_values, absolute)
-    config = NanosetConfig.from_json(_with_prefixes_of_config(value["config"], absolute))
-    if plan_values is not None:
-        plan = SplitPlan.from_json(plan_values)
-    return plan, config
+    return manifest.load(PLAN_FILE, StoredSplit).below(root)
 
 
 def _check_plan(plan: SplitPlan) -> None:
     """Check the values of a plan whose fields have the right types.
 
     Raises:
-        ValueError: The plan has no dataset, a dataset has no range of rows, or an index file is
-            not named or is outside of its folder.
+        ValueError: The plan has no dataset, or an index file is not named or is outside of its
+            folder.
     """
-    has_ranges = all(len(member.rows) == 2 for member in plan.members)
-    if not plan.members or not has_ranges:
-        raise ValueError("no datasets, or rows of a split that are no (begin, end)")
+    if not plan.members:
+        raise ValueError("no datasets")
     for member in plan.members:
         _check_files(member, MemberIndices)
     if plan.blend is not None:
@@ -101,30 +135,29 @@ def _check_files(
 
 
 def _with_prefixes_of_plan(
-    plan: Mapping[str, Any], convert: Callable[[str], str]
-) -> dict[str, Any]:
-    """Return the values of a plan with the prefix of each dataset converted."""
-    members: list[dict[str, Any]] = []
-    for member in plan["members"]:
-        members.append(member | {"prefix": convert(member["prefix"])})
-    return dict(plan) | {"members": members}
+    plan: SplitPlan | None, convert: Callable[[str], str]
+) -> SplitPlan | None:
+    """Return a plan with the prefix of each dataset converted."""
+    if plan is None:
+        return None
+    members: list[MemberPlan] = []
+    for member in plan.members:
+        members.append(replace(member, prefix=convert(member.prefix)))
+    return replace(plan, members=tuple(members))
 
 
-def _with_prefixes_of_config(
-    config: Mapping[str, Any], convert: Callable[[str], str]
-) -> dict[str, Any]:
-    """Return the values of a configuration with the prefix of each dataset converted."""
-    converted = dict(config)
-    if config["blend_per_split"] is None:
-        converted["data_path"] = _with_prefixes_of_blend(config["data_path"], convert)
-    else:
-        blends = [_with_prefixes_of_blend(blend, convert) for blend in config["blend_per_split"]]
-        converted["blend_per_split"] = blends
-
-    converted["trainer_paths"] = _with_prefixes_as_keys(config["trainer_paths"], convert)
-    if "orders" in config:  # left out if there are none
-        converted["orders"] = _with_prefixes_as_keys(config["orders"], convert)
-    return converted
+def _with_prefixes_of_config(config: NanosetConfig, convert: Callable[[str], str]) -> NanosetConfig:
+    """Return a configuration with the prefix of each dataset converted."""
+    blends = config.blend_per_split
+    if blends is not None:
+        blends = [_with_prefixes_of_blend(blend, convert) for blend in blends]
+    return replace(
+        config,
+        data_path=_with_prefixes_of_blend(config.data_path, convert),
+        blend_per_split=blends,
+        trainer_paths=_with_prefixes_as_keys(config.trainer_paths, convert),
+        orders=_with_prefixes_as_keys(config.orders, convert),
+    )
 
 
 def _with_prefixes_as_keys(

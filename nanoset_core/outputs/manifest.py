@@ -11,14 +11,21 @@ import hashlib
 import json
 import re
 import zlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, TypeVar, overload
+from typing import Any, ClassVar, NamedTuple, overload
 
-from nanoset_core.errors import FormatError, MissingError, NanosetError
+from nanoset_core.errors import FormatError, MissingError
 from nanoset_core.records.codecs import stored
-from nanoset_core.records.json_records import JsonForm, Record, canonical_json, load, to_plain
+from nanoset_core.records.json_records import (
+    JsonForm,
+    Record,
+    RecordType,
+    canonical_json,
+    load,
+    to_plain,
+)
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.paths import is_inside
 from nanoset_core.storage.regular_files import read_regular
@@ -27,16 +34,6 @@ MANIFEST = "manifest.json"
 DIGEST_HEX_DIGITS = 20
 """Length of a digest: 80 bits of a sha256, which keep the paths of outputs short."""
 _DIGEST = re.compile(rf"[0-9a-f]{{{DIGEST_HEX_DIGITS}}}")
-_PARSE_ERRORS = (
-    ValueError,
-    LookupError,
-    TypeError,
-    AttributeError,
-    ArithmeticError,
-    RecursionError,
-)
-"""What code that reads parsed JSON raises if the JSON has another form than it expects."""
-Parsed = TypeVar("Parsed")
 
 
 def digest_of(value: object) -> str:
@@ -194,46 +191,52 @@ class Manifest:
         """Return where a file, or the whole output, is stored, for messages."""
         return self.access.url(self.folder / name)
 
-    def load(self, name: str, make: Callable[[Any], Parsed]) -> Parsed:
-        """Read one of the JSON files.
+    def load(self, name: str, kind: type[RecordType]) -> RecordType:
+        """Read one of the files that contain a record.
 
         Args:
             name: The file.
-            make: Converts the parsed JSON to the result.
+            kind: Class of the record.
 
         Raises:
             MissingError: The file does not exist.
-            FormatError: Its bytes are not those that were written, or `make` failed.
+            FormatError: Its bytes are not those that were written, or are no such record.
         """
         path = self.path(name)
         try:
             data = read_regular(path)
-            self._check_bytes(name, data)
-            return make(json.loads(data))
         except FileNotFoundError as error:
             raise MissingError(
                 "a file of an output was deleted",
                 where=self.url(name),
                 remedy="run `nanoset build`",
             ) from error
-        except _PARSE_ERRORS as error:
-            found = error.what if isinstance(error, NanosetError) else repr(error)[:500]
-            raise FormatError(
-                "this file is not as it was written",
-                where=path,
-                found=found,
-                remedy=f"delete {self.folder}; the next build makes it again",
-            ) from error
 
-    def _check_bytes(self, name: str, data: bytes) -> None:
-        """Raise ValueError if a file's bytes have another size or sha256 than in the manifest."""
+        if not self._has_bytes(name, data):
+            raise self._not_as_written(path, "its size or sha256 is not that in the manifest")
+        try:
+            return load(kind, data, path)
+        except FormatError as error:
+            found = f"{error.what}: {error.found}"
+            raise self._not_as_written(path, found, error.expected) from error
+
+    def _not_as_written(self, path: Path, found: str, expected: str | None = None) -> FormatError:
+        """Return the error for a file whose content is not what nanoset wrote."""
+        return FormatError(
+            "this file is not as it was written",
+            where=path,
+            found=found,
+            expected=expected,
+            remedy=f"delete {self.folder}; the next build makes it again",
+        )
+
+    def _has_bytes(self, name: str, data: bytes) -> bool:
+        """Return whether a file's bytes have the size and sha256 that the manifest states."""
         fact = self.files.get(name)
         if fact is None:
-            return
-        has_size = len(data) == fact.size
+            return True
         has_sha256 = fact.sha256 is None or fact.sha256 == hashlib.sha256(data).hexdigest()
-        if not (has_size and has_sha256):
-            raise ValueError("its size or sha256 is not that in the manifest")
+        return len(data) == fact.size and has_sha256
 
     def damage(self) -> str | None:
         """Return a description of the first file that is missing or has the wrong size.

@@ -33,6 +33,7 @@ _MAX_SHOWN_CHARACTERS = 200
 _JSON_KEY = "json_key"
 _OMIT_DEFAULT = "omit_default"
 _ONLY_WITH = "only_with"
+_HINT = "hint"
 _PLAIN_TYPES: Mapping[Any, frozenset[type]] = {
     str: frozenset([str]),
     int: frozenset([int]),
@@ -44,7 +45,11 @@ _PLAIN_TYPES: Mapping[Any, frozenset[type]] = {
 
 
 def stored(
-    key: str | None = None, *, omit_default: bool = False, only_with: str | None = None
+    key: str | None = None,
+    *,
+    omit_default: bool = False,
+    only_with: str | None = None,
+    hint: Any = None,
 ) -> dict[str, Any]:
     """Return the metadata of a field that is not stored as fields usually are.
 
@@ -53,8 +58,14 @@ def stored(
         omit_default: Whether the key is left out if the field has its default. Fields that earlier
             versions of nanoset did not have are left out, so that old digests stay the same.
         only_with: Name of another field. The key is left out unless that field has a value.
+        hint: Type of the stored value, if the field's annotation allows types that JSON lacks.
     """
-    return {_JSON_KEY: key, _OMIT_DEFAULT: omit_default, _ONLY_WITH: only_with}
+    return {
+        _JSON_KEY: key,
+        _OMIT_DEFAULT: omit_default,
+        _ONLY_WITH: only_with,
+        _HINT: hint,
+    }
 
 
 class MismatchError(ValueError):
@@ -165,7 +176,7 @@ def _codec_of_dataclass(kind: Any) -> ValueCodec:
         default = field.default
         if field.default_factory is not MISSING:
             default = field.default_factory()
-        codec = codec_of(hint)
+        codec = codec_of(field.metadata.get(_HINT) or hint)
         plain_types: frozenset[type] = frozenset()
         if isinstance(codec, _PlainCodec):
             plain_types = codec.allowed
@@ -268,10 +279,13 @@ class _UnionCodec:
         raise inner_error or MismatchError(_shown(value), self._expected)
 
     def encode(self, value: Any) -> Any:
+        # Which of the types a value has is seen from the value.
         if dataclasses.is_dataclass(value):
             return codec_of(type(value)).encode(value)
         if isinstance(value, tuple):
-            return list(value)
+            return [self.encode(item) for item in value]
+        if isinstance(value, Mapping):
+            return {key: self.encode(item) for key, item in value.items()}
         return value
 
 

@@ -102,17 +102,13 @@ RecordType = TypeVar("RecordType", bound=Record)
 Kind = TypeVar("Kind")
 
 
-def load(
-    kind: type[RecordType], data: bytes, where: object, *, remedy: str | None = None
-) -> RecordType:
+def load(kind: type[RecordType], data: bytes, where: object) -> RecordType:
     """Return the record that a file contains.
 
     Args:
         kind: Class of the record.
         data: Content of the file.
         where: The file, for messages.
-        remedy: What a user can do about a file that is not such a record, if it is not what the
-            `json_form` of the class says.
 
     Raises:
         FormatError: The file is damaged, or is something else. The error says which key is wrong,
@@ -123,7 +119,7 @@ def load(
         record: RecordType = codec_of(kind).decode(value)
         record.check(value)
     except (ValueError, RecursionError) as error:
-        raise _not_a_record(kind.json_form, where, error, remedy) from error
+        raise _not_a_record(kind.json_form, where, error) from error
     return record
 
 
@@ -169,16 +165,13 @@ def canonical_json(value: object) -> bytes:
     return CANONICAL.write(value)
 
 
-def _not_a_record(
-    form: JsonForm, where: object, error: Exception, remedy: str | None
-) -> FormatError:
+def _not_a_record(form: JsonForm, where: object, error: Exception) -> FormatError:
     """Return the error for a file that is not a record.
 
     Args:
         form: What the file should be.
         where: The file.
         error: What was raised when the file was read.
-        remedy: What the user can do, if it is not what the form says.
     """
     expected = None
     if isinstance(error, MismatchError):
@@ -194,5 +187,5 @@ def _not_a_record(
         where=where,
         found=found,
         expected=expected,
-        remedy=remedy or form.remedy,
+        remedy=form.remedy,
     )

@@ -13,7 +13,7 @@ import io
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from nanoset_core.errors import MissingError, StaleError
 from nanoset_core.formats.indexed.dataset import index_here
 from nanoset_core.formats.indexed.layout import idx_path, map_file, read_idx
 from nanoset_core.outputs.current import setting_differences
+from nanoset_core.records.json_records import to_plain
 from nanoset_core.sampling.config import NanosetConfig
 from nanoset_core.sampling.indices import (
     BlendIndices,
@@ -86,9 +87,7 @@ def member_set(
         "description": member.hash,
     }
     if member.order is not None:
-        order = asdict(member.order)
-        order["rows"] = list(member.order.rows)
-        made_from["order"] = order
+        made_from["order"] = to_plain(member.order)
         made_from["begin"] = member.begin
         # For people who compare the files with those that the trainer builds.
         made_from["note"] = (

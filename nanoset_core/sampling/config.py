@@ -9,12 +9,14 @@ import math
 import operator
 import os
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import KW_ONLY, asdict, dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from numbers import Real
 from typing import Any
 
 from nanoset_core.errors import ConfigError
+from nanoset_core.records.codecs import stored
 from nanoset_core.records.frozen import FrozenDict, freeze
+from nanoset_core.records.json_records import from_plain, to_plain
 from nanoset_core.sampling.presets import Preset, get_preset
 from nanoset_core.sampling.splits import SPLITS, Rows, SplitName, parse_split, sample_count
 
@@ -23,6 +25,10 @@ Blend = str | os.PathLike[str] | Mapping[str, float] | Sequence[str]
 
 A dataset is named by its prefix, the path without .bin and .idx.
 """
+PlainBlend = str | FrozenDict[str, float] | tuple[str, ...]
+"""A `Blend` of plain types that cannot change."""
+_STORED_BLEND = str | Mapping[str, float] | tuple[str, ...] | None
+"""A `PlainBlend` as it is stored as JSON; None for a split without data."""
 DEFAULT_SEED = 1234
 """Default seed of every shuffle; that of Megatron-LM's --seed."""
 DEFAULT_SPLIT = "969,30,1"
@@ -67,14 +73,16 @@ class NanosetConfig:
         ConfigError: A value is impossible, or the trainer does not have an option.
     """
 
-    data_path: Blend | None = None
+    data_path: Blend | None = field(default=None, metadata=stored(hint=_STORED_BLEND))
     """Prefix of one dataset, or {prefix: weight}, or [prefix, …]; None with `blend_per_split`."""
     _: KW_ONLY
     sequence_length: int
     """Tokens of a sample, without the extra one."""
     random_seed: int = DEFAULT_SEED
     """Seed of every shuffle, 0 to 2**32 - 1."""
-    blend_per_split: Sequence[Blend | None] | None = None
+    blend_per_split: Sequence[Blend | None] | None = field(
+        default=None, metadata=stored(hint=tuple[_STORED_BLEND, ...] | None)
+    )
     """Data of train, valid and test, each like `data_path` or None; replaces `data_path` and
     `split`.
     """
@@ -110,15 +118,15 @@ class NanosetConfig:
     """
     shuffle_documents: bool = True
     """Whether documents are shuffled; only preset nemo can keep their order."""
-    compensated_sums: bool = False
+    compensated_sums: bool = field(default=False, metadata=stored(omit_default=True))
     """Whether the trainer's Python is 3.12 or newer, whose `sum` corrects rounding errors. It
     decides the last bits of the shares (preset nemo).
     """
-    orders: Mapping[str, Order] = field(default_factory=dict)
+    orders: Mapping[str, Order] = field(default_factory=dict, metadata=stored(omit_default=True))
     """Prefix → order in which earlier phases of the run read this dataset of train. Empty in the
     first phase.
     """
-    consumed_samples: int = 0
+    consumed_samples: int = field(default=0, metadata=stored(omit_default=True))
     """Position in train at which this phase starts, if the trainer counts the samples of the whole
     run. The positions before it are not read.
     """
@@ -142,7 +150,7 @@ class NanosetConfig:
     """Whether samples contain their attention mask, bool, shape (1, sequence_length,
     sequence_length).
     """
-    inter_document_masking: bool = False
+    inter_document_masking: bool = field(default=False, metadata=stored(omit_default=True))
     """Whether samples contain the borders of their documents (cu_seqlens, max_seqlen), and
     positions that restart in each document.
     """
@@ -291,19 +299,17 @@ class NanosetConfig:
         return self.trainer_paths.get(prefix, prefix)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the configuration as plain types, which `from_json` reads."""
-        values = asdict(self)
-        # Options that earlier versions of nanoset did not have: without them, the digests of
-        # nanosets that do not use them stay the same.
-        for name in ("compensated_sums", "orders", "consumed_samples", DOCUMENTS):
-            if not values[name]:
-                del values[name]
-        return values
+        """Return the configuration as plain values, which `from_json` reads."""
+        return to_plain(self)
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> NanosetConfig:
-        """Return a configuration from the values that `to_json` returned."""
-        return cls(**values)
+        """Return a configuration from the values that `to_json` returned.
+
+        Raises:
+            ValueError: An option is unknown or missing, or has an impossible value.
+        """
+        return from_plain(cls, values)
 
     def _check_numbers(self) -> None:
         """Check the numbers, and convert them to plain integers.
@@ -361,8 +367,7 @@ class NanosetConfig:
             os.fspath(prefix): str(path) for prefix, path in self.trainer_paths.items()
         }
         object.__setattr__(self, "trainer_paths", FrozenDict(trainer_paths))
-        orders = {prefix: _order(order) for prefix, order in self.orders.items()}
-        object.__setattr__(self, "orders", FrozenDict(orders))
+        object.__setattr__(self, "orders", FrozenDict(self.orders))
         object.__setattr__(self, "tokenizer_identifiers", freeze(dict(self.tokenizer_identifiers)))
 
 
@@ -378,25 +383,6 @@ def check_masks(masks: Collection[str]) -> None:
             where="reset_attention_mask",
             remedy="set create_attention_mask too",
         )
-
-
-def order_from_json(values: Mapping[str, Any]) -> Order:
-    """Return an order from the fields of `dataclasses.asdict`, after they were stored as JSON."""
-    return Order(
-        taken=values["taken"],
-        rows=tuple(values["rows"]),
-        epochs=values["epochs"],
-        separate_last_epoch=values["separate_last_epoch"],
-    )
-
-
-def _order(order: Order | Mapping[str, Any]) -> Order:
-    """Return an order, which may be given by its fields."""
-    return order if isinstance(order, Order) else order_from_json(order)
-
-
-PlainBlend = str | FrozenDict[str, float] | tuple[str, ...]
-"""A `Blend` of plain types that cannot change."""
 
 
 def _plain_blends(blend_per_split: Sequence[Blend | None]) -> tuple[PlainBlend | None, ...]:

@@ -1,19 +1,17 @@
-"""The plan of a split as plain values: what is built for it, and the names of its files."""
+"""The plan of a split as plain values: what is built for it, and the names of its files.
+
+Fields that earlier versions of nanoset did not have are stored only if they have another value than
+their default, so that the digests of old plans do not change.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any, Self
+from dataclasses import dataclass, field
 
-from nanoset_core.sampling.config import Order, order_from_json
+from nanoset_core.records.codecs import stored
+from nanoset_core.sampling.config import Order
 from nanoset_core.sampling.splits import Rows, SplitName
-
-_OPTIONAL_FIELDS = {"seed": None, "order": None, "begin": 0}
-"""Name → default of the fields that earlier versions of nanoset did not have.
-
-JSON leaves a field out if it has its default, so that the digests of old plans do not change.
-"""
 
 
 class _PlannedFiles:
@@ -72,11 +70,11 @@ class MemberPlan(_PlannedFiles):
     """
     sidecar: str
     """Name of the file, next to them, in which nanoset records what they were made from."""
-    order: Order | None = None
+    order: Order | None = field(default=None, metadata=stored(omit_default=True))
     """In a later phase of a run, how earlier phases read the dataset; `epochs` then counts the
     epochs of all phases.
     """
-    begin: int = 0
+    begin: int = field(default=0, metadata=stored(omit_default=True))
     """In a later phase of a run, the position in the shuffle index at which the run continues."""
 
     @property
@@ -103,7 +101,7 @@ class BlendPlan(_PlannedFiles):
     """Part → file name: dataset_index, dataset_sample_index, description."""
     sidecar: str
     """Name of the file, next to them, in which nanoset records what they were made from."""
-    seed: int | None = None
+    seed: int | None = field(default=None, metadata=stored(omit_default=True))
     """Seed of the shuffled blend of one epoch; None if the trainer does not shuffle blends."""
 
 
@@ -124,39 +122,3 @@ class SplitPlan:
         if self.blend is None:
             return self.members[0].samples_given
         return self.blend.size
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the plan as plain types, which `from_json` reads."""
-        values = asdict(self)
-        parts = list(values["members"])
-        if self.blend is not None:
-            parts.append(values["blend"])
-        for part in parts:
-            for name, default in _OPTIONAL_FIELDS.items():
-                if name in part and part[name] == default:
-                    del part[name]
-        return values
-
-    @classmethod
-    def from_json(cls, values: Mapping[str, Any]) -> Self:
-        """Return a plan from the values that `to_json` returned."""
-        members = tuple(_member_from_json(member) for member in values["members"])
-        blend = None
-        if values["blend"] is not None:
-            blend = _blend_from_json(values["blend"])
-        return cls(values["split"], values["preset"], members, blend)
-
-
-def _member_from_json(values: Mapping[str, Any]) -> MemberPlan:
-    # JSON has lists in place of tuples, and mappings in place of records.
-    fields = dict(values)
-    fields["rows"] = tuple(values["rows"])
-    if values.get("order") is not None:
-        fields["order"] = order_from_json(values["order"])
-    return MemberPlan(**fields)
-
-
-def _blend_from_json(values: Mapping[str, Any]) -> BlendPlan:
-    fields = dict(values)
-    fields["weights"] = tuple(values["weights"])
-    return BlendPlan(**fields)

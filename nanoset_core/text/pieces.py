@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
 from nanoset_core.outputs.manifest import digest_of
 from nanoset_core.outputs.names import check_corpus_name
+from nanoset_core.records.json_records import JsonForm, Record, to_plain
+from nanoset_core.records.settings import NOT_A_KEY
 from nanoset_core.storage.paths import is_inside
 from nanoset_core.text.listing import FileStat
 
@@ -90,7 +92,7 @@ class _PieceSequence:
     @property
     def digest(self) -> str:
         """A digest of the names, cuts and content of the files, but not of times or folders."""
-        return digest_of([asdict(piece) for piece in self.pieces])
+        return digest_of([to_plain(piece) for piece in self.pieces])
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +112,7 @@ class SourceRange(_PieceSequence):
     @property
     def digest(self) -> str:
         """A digest of the names, cuts and content of the files, and of the skipped documents."""
-        pieces = [asdict(piece) for piece in self.pieces]
+        pieces = [to_plain(piece) for piece in self.pieces]
         # Ranges without skipped documents keep the digest that they had before there were any.
         if not self.without:
             return digest_of(pieces)
@@ -118,32 +120,34 @@ class SourceRange(_PieceSequence):
 
 
 @dataclass(frozen=True, slots=True)
-class Inventory(_PieceSequence):
+class Inventory(_PieceSequence, Record):
     """A snapshot of a corpus."""
+
+    json_form: ClassVar[JsonForm] = JsonForm(
+        "this is not an inventory", indent=1, ends_with_newline=True
+    )
+    ignores_unknown_keys: ClassVar[bool] = True
 
     corpus: str
     pieces: tuple[Piece, ...]
     """In document order: files in natural order, pieces by offset."""
-    ignored: tuple[str, ...] = ()
+    ignored: tuple[str, ...] = field(default=(), metadata=NOT_A_KEY)
     """Files of the snapshot that are not read because of their names; relative paths."""
-    awaited: tuple[str, ...] = ()
+    awaited: tuple[str, ...] = field(default=(), metadata=NOT_A_KEY)
     """Files that were being written. They are not in the snapshot, or as they were in the previous
     one; relative paths.
     """
 
-    def to_json(self) -> dict[str, Any]:
-        """Return plain values for `from_json`, without the ignored and awaited files."""
-        return {"corpus": self.corpus, "pieces": [asdict(piece) for piece in self.pieces]}
-
-    @staticmethod
-    def from_json(value: dict[str, Any]) -> Inventory:
-        """Return the inventory that `to_json` wrote.
+    def check(self, value: dict[str, Any]) -> None:
+        """Check the name of the corpus and all pieces, which come from a file.
 
         Raises:
-            TypeError, ValueError: The value has another form.
+            ValueError: The corpus cannot have this name, or a piece is none of a file below its
+                folder.
         """
-        pieces = tuple(checked_piece(Piece(**piece)) for piece in value["pieces"])
-        return Inventory(check_corpus_name(value["corpus"], "corpus"), pieces)
+        check_corpus_name(self.corpus, "corpus")
+        for piece in self.pieces:
+            checked_piece(piece)
 
 
 def etag_digest(mark: int) -> str:

@@ -16,6 +16,7 @@ import numpy as np
 from faults.formats import Format
 
 from helpers.building import build_all
+from helpers.records import plain
 from helpers.sample_project import CONFIG, EOD, sentences, write_raw
 from nanoset_core.errors import FormatError
 from nanoset_core.formats.indexed.layout import idx_path, read_idx
@@ -31,6 +32,7 @@ from nanoset_core.stages.shards.document_counts import counts_by_file
 from nanoset_core.stages.shards.document_rows import DocumentRows
 from nanoset_core.stages.webdataset import make as shuffling
 from nanoset_core.stages.webdataset.markers import read_markers
+from nanoset_core.stages.webdataset.plan import StoredShufflePlan
 from nanoset_core.stages.webdataset.standalone.sampling import load_sampling
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.text.fingerprint_memory import FingerprintMemory
@@ -336,12 +338,12 @@ def _forged(victim: str) -> Callable[[Path, Any], bool]:
 
 def _read_inventory(folder: Path) -> Any:
     _, inventory = current_inventory(Project.open(folder / "nanoset.yaml"), "web")
-    return inventory.to_json()
+    return plain(inventory)
 
 
 def _read_plan(folder: Path) -> Any:
     _, plan = shuffling.current_plan(Project.open(folder / "nanoset.yaml"), "shuffled")
-    return plan.to_json()
+    return plain(StoredShufflePlan.of(plan))
 
 
 def _recall(folder: Path) -> Any:

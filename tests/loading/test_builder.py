@@ -13,12 +13,13 @@ import numpy as np
 import pytest
 
 from helpers.building import output_root
+from helpers.records import plain
 from nanoset_core import MMapIndexedDatasetBuilder, NanosetConfig
 from nanoset_core.errors import ConfigError, FormatError, MissingError, StaleError
 from nanoset_core.loading.blended_nanoset import open_split
 from nanoset_core.loading.builder import NanosetBuilder
 from nanoset_core.loading.nanoset import Nanoset
-from nanoset_core.loading.plan_file import PLAN_FILE, read_split, split_bytes
+from nanoset_core.loading.plan_file import PLAN_FILE, StoredSplit, read_split
 from nanoset_core.outputs.manifest import Recipe, Written
 from nanoset_core.sampling.plan import plan_split
 
@@ -253,21 +254,21 @@ def test_numbers_that_lead_nowhere(tmp_path, part, change):
         assert str(tmp_path) in str(caught.value)
 
 
-def told(folder):
+def stored_split(folder):
     config = configured(folder)
     plan = plan_split(config, "train")
-    return json.loads(split_bytes(folder, plan, config))
+    return StoredSplit.of(folder, plan, config)
 
 
 def test_a_plan_is_read_back(tmp_path):
-    plan, config = read_split(told(tmp_path), tmp_path)
+    plan, config = stored_split(tmp_path).below(tmp_path)
     assert [Path(member.prefix).parent for member in plan.members] == [tmp_path / "datasets"] * 2
     assert list(config.data_path) == [member.prefix for member in plan.members]
 
 
 def test_plans_stay_below_the_root(tmp_path):
     (tmp_path / "root").mkdir()
-    value = told(tmp_path / "root")
+    value = plain(stored_split(tmp_path / "root"))
     outputs = output_root(tmp_path / "root")
     hostile = {
         "up": ("prefix", "../datasets/a"),
@@ -289,5 +290,5 @@ def test_plans_stay_below_the_root(tmp_path):
 
         manifest = outputs.commit(Recipe("nanosets", name, 1), write)
         with pytest.raises(FormatError, match="not as it was written") as caught:
-            manifest.load(PLAN_FILE, lambda value: read_split(value, outputs.folder))
+            read_split(manifest, outputs.folder)
         assert caught.value.where == str(manifest.path(PLAN_FILE))

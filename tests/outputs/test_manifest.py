@@ -10,6 +10,8 @@ import json
 import os
 import shutil
 import tracemalloc
+from dataclasses import dataclass
+from typing import ClassVar
 
 import pytest
 
@@ -29,7 +31,14 @@ from nanoset_core.outputs.manifest import (
     unpack,
 )
 from nanoset_core.outputs.root import CURRENT, OutputRoot
-from nanoset_core.records.json_records import canonical_json, dump, from_plain, to_plain
+from nanoset_core.records.json_records import (
+    JsonForm,
+    Record,
+    canonical_json,
+    dump,
+    from_plain,
+    to_plain,
+)
 from nanoset_core.storage.access import FileAccess
 
 RECIPE = Recipe(
@@ -317,22 +326,44 @@ def test_a_manifest_counts_in_its_own_place_only(root):
         root.current("shards", "web")
 
 
-def test_loading_a_file_of_an_output(root):
-    def write_json(folder):
-        (folder / "a.json").write_text('{"a": [1]}')
+@dataclass(frozen=True, slots=True)
+class Numbers(Record):
+    json_form: ClassVar[JsonForm] = JsonForm("these are not numbers")
+
+    a: tuple[int, ...]
+
+
+@pytest.fixture
+def with_numbers(root):
+    def write_numbers(folder):
+        (folder / "a.json").write_bytes(dump(Numbers((1,))))
+        (folder / "b.json").write_bytes(b'{"b": 1}')
         return Written({})
 
-    manifest = root.commit(RECIPE, write_json)
-    assert manifest.load("a.json", lambda value: value["a"]) == [1]
-    with pytest.raises(FormatError, match="KeyError") as caught:
-        manifest.load("a.json", lambda value: value["b"])
-    assert caught.value.where == str(manifest.path("a.json"))
-    manifest.path("a.json").write_text('{"a": [2]}')
+    return root.commit(RECIPE, write_numbers)
+
+
+def test_a_record_of_an_output_is_read(with_numbers):
+    assert with_numbers.load("a.json", Numbers) == Numbers((1,))
+
+
+def test_a_file_with_something_else_than_the_record_is_refused(with_numbers):
+    with pytest.raises(FormatError, match="not as it was written") as caught:
+        with_numbers.load("b.json", Numbers)
+    assert caught.value.where == str(with_numbers.path("b.json"))
+    assert caught.value.found == "these are not numbers: an unknown key as b"
+
+
+def test_a_record_that_was_altered_is_refused(with_numbers):
+    with_numbers.path("a.json").write_text('{"a": [2]}')
     with pytest.raises(FormatError, match="sha256"):
-        manifest.load("a.json", lambda value: value["a"])
-    manifest.path("a.json").unlink()
+        with_numbers.load("a.json", Numbers)
+
+
+def test_a_record_that_was_deleted_is_missing(with_numbers):
+    with_numbers.path("a.json").unlink()
     with pytest.raises(MissingError, match=r"a\.json"):
-        manifest.load("a.json", lambda value: value["a"])
+        with_numbers.load("a.json", Numbers)
 
 
 def shard(access: FileAccess, number: int, **options) -> Manifest:

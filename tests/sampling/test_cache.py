@@ -4,6 +4,7 @@ import hashlib
 import io
 import json
 import os
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -198,10 +199,10 @@ def test_opening_checks_shapes(config, tmp_path):
 
 def test_a_blend_that_takes_too_much(config):
     plan = plan_split(config, "train")
-    values = plan.to_json()
-    values["members"][1]["samples_given"] = 29
+    first, second = plan.members
+    short_plan = replace(plan, members=(first, replace(second, samples_given=29)))
     with pytest.raises(SampleIndexError, match="raise surplus") as caught:
-        build_blend_indices(type(plan).from_json(values))
+        build_blend_indices(short_plan)
     assert caught.value.found == "more than 29"
 
 

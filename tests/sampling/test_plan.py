@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from helpers.records import through_json
 from helpers.sample_pairs import write_pair as write
 from nanoset_core.errors import ConfigError, FormatError, MissingError, SampleIndexError
 from nanoset_core.formats.indexed.layout import write_idx
@@ -18,7 +19,6 @@ from nanoset_core.loading.builder import NanosetBuilder
 from nanoset_core.sampling.config import NanosetConfig
 from nanoset_core.sampling.indices import build_blend_indices, build_member_indices
 from nanoset_core.sampling.plan import largest_epoch_size, plan_split
-from nanoset_core.sampling.planned import SplitPlan
 from nanoset_core.sampling.presets import PRESETS
 from nanoset_core.sampling.splits import SPLITS
 
@@ -100,10 +100,10 @@ def test_plan_survives_json(data, preset):
         split="8,1,1",
     )
     plan = plan_split(config, "train")
-    again = SplitPlan.from_json(json.loads(json.dumps(plan.to_json())))
+    again = through_json(plan)
     assert again == plan
     assert again.samples == plan.samples == len(build_blend_indices(again).dataset_index)
-    assert NanosetConfig.from_json(json.loads(json.dumps(config.to_json()))) == config
+    assert through_json(config) == config
 
 
 def test_plan_of_a_blend(data):

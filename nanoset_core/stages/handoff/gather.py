@@ -8,7 +8,7 @@ from pathlib import Path
 
 from nanoset_core.formats.indexed.layout import idx_path, read_idx
 from nanoset_core.loading.opening import CACHE, HANDOFF, STAGE
-from nanoset_core.loading.plan_file import PLAN_FILE, read_split
+from nanoset_core.loading.plan_file import read_split
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.sampling.config import Blend, NanosetConfig
 from nanoset_core.sampling.planned import BlendPlan, MemberPlan, SplitPlan
@@ -39,7 +39,7 @@ class BuiltSplit:
     @staticmethod
     def read(manifest: Manifest, root: Path) -> BuiltSplit:
         """Read the plan of a split's output below an output root."""
-        plan, config = manifest.load(PLAN_FILE, lambda value: read_split(value, root))
+        plan, config = read_split(manifest, root)
         return BuiltSplit(manifest, plan, config)
 
 

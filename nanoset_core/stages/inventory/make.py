@@ -7,7 +7,6 @@ changed.
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -19,6 +18,7 @@ from nanoset_core.execution.progress import Meter
 from nanoset_core.outputs.manifest import Manifest, Recipe, Written
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.project.project import Project, despite_lost_copies
+from nanoset_core.records.json_records import dump
 from nanoset_core.stages.inventory.corpora import list_contents
 from nanoset_core.storage.leases import leased
 from nanoset_core.storage.location import RawFolder
@@ -212,8 +212,7 @@ def publish_inventory(project: Project, inventory: Inventory) -> Manifest:
 
     def write(folder: Path) -> Written:
         """Write the files of the output into a new folder."""
-        text = json.dumps(inventory.to_json(), indent=1)
-        (folder / INVENTORY_FILE).write_text(text + "\n", encoding="utf-8")
+        (folder / INVENTORY_FILE).write_bytes(dump(inventory))
         return Written({"files": len(inventory.files), "stored_bytes": inventory.size})
 
     def publish() -> Manifest:
@@ -258,7 +257,7 @@ def load_inventory(manifest: Manifest) -> Inventory:
     Raises:
         FormatError: Its file is damaged.
     """
-    return manifest.load(INVENTORY_FILE, Inventory.from_json)
+    return manifest.load(INVENTORY_FILE, Inventory)
 
 
 def pieces_by_file(manifest: Manifest | None) -> dict[str, list[Piece]]:

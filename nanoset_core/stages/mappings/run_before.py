@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from nanoset_core.errors import ConfigError, one_of
 from nanoset_core.loading.opening import BLEND, HANDOFF, MAPPINGS, STAGE
-from nanoset_core.loading.plan_file import PLAN_FILE, read_split
+from nanoset_core.loading.plan_file import read_split
 from nanoset_core.outputs.erasures import missing_version
 from nanoset_core.outputs.manifest import Manifest, is_digest
 from nanoset_core.outputs.root import OutputRoot
@@ -118,9 +118,7 @@ def read_before(outputs: OutputRoot, continue_from: ContinueSpec) -> Read:
     nanoset, digest = handoff_named(continue_from)
     versions = handoff_and_splits(outputs, nanoset, digest)
     handoff = versions[HANDOFF]
-    plan, config = versions["train"].load(
-        PLAN_FILE, lambda value: read_split(value, outputs.folder)
-    )
+    plan, config = read_split(versions["train"], outputs.folder)
     if plan is None:
         raise ConfigError(
             "the run has no train split to continue from",

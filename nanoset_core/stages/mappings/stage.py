@@ -11,11 +11,12 @@ from nanoset_core.errors import ConfigError, NanosetError, one_line, raised
 from nanoset_core.execution.progress import Progress
 from nanoset_core.formats.indexed.layout import idx_path
 from nanoset_core.loading.opening import BLEND, CACHE, MAPPINGS, STAGE
-from nanoset_core.loading.plan_file import PLAN_FILE, split_bytes
+from nanoset_core.loading.plan_file import PLAN_FILE, StoredSplit
 from nanoset_core.outputs.manifest import Manifest, Recipe, Written, first_fault
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.project.project import Project, holding
 from nanoset_core.project.settings import ProjectConfig
+from nanoset_core.records.json_records import dump
 from nanoset_core.sampling.splits import SPLITS, SplitName
 from nanoset_core.stages.contamination.stage import gates
 from nanoset_core.stages.datasets import current_dataset, dataset_node
@@ -286,7 +287,8 @@ def _commit(
     outputs = nanoset.project.outputs
 
     def write(folder: Path) -> Written:
-        (folder / PLAN_FILE).write_bytes(split_bytes(outputs.folder, planned.plan, planned.config))
+        stored_split = StoredSplit.of(outputs.folder, planned.plan, planned.config)
+        (folder / PLAN_FILE).write_bytes(dump(stored_split))
         facts = split_facts(nanoset, planned, samples_given)
         return Written({**facts, CACHE_FILES: notes})
 

@@ -10,7 +10,7 @@ import numpy as np
 from nanoset_core.formats.indexed.layout import idx_path
 from nanoset_core.loading.nanoset import Nanoset, open_nanoset
 from nanoset_core.loading.opening import BLEND, MAPPINGS, STAGE
-from nanoset_core.loading.plan_file import PLAN_FILE, read_split
+from nanoset_core.loading.plan_file import read_split
 from nanoset_core.outputs.manifest import FileFact, Manifest
 from nanoset_core.project.project import Project
 from nanoset_core.sampling.cache import FileSet, blend_set, member_set, open_blend
@@ -62,9 +62,7 @@ def verify_mappings(project: Project, name: str, split: SplitName, *, deep: bool
         manifest = current_manifest(project, INDEX_MAPPINGS, key)
         report.copy_facts(manifest, ["samples"])
         check_freshness(report, project, INDEX_MAPPINGS, key, manifest)
-        plan, config = manifest.load(
-            PLAN_FILE, lambda value: read_split(value, project.outputs.folder)
-        )
+        plan, config = read_split(manifest, project.outputs.folder)
         for warning in INDEX_MAPPINGS.show(project, manifest).warnings:
             report.warn(warning, where=manifest.folder)
         if plan is None:  # the split has no data
@@ -112,7 +110,7 @@ def verify_blend(project: Project, name: str, split: SplitName, *, deep: bool = 
         )
         if not is_of_current_mappings:
             return report
-        plan, _ = manifest.load(PLAN_FILE, lambda value: read_split(value, project.outputs.folder))
+        plan, _ = read_split(manifest, project.outputs.folder)
         if plan is None or plan.blend is None:
             return report
 

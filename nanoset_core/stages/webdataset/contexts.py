@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -66,13 +66,6 @@ class SourceContexts:
     def chosen(self) -> int:
         """How many of the rows occur once more than that."""
         return sampled_contexts(self.rows, self.frequency).n_chosen
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the counts as JSON values."""
-        values = {name: getattr(self, name) for name in SourceContexts.__slots__}
-        if self.streams is not None:
-            values["streams"] = list(self.streams)
-        return values
 
 
 class ContextPlaces(NamedTuple):

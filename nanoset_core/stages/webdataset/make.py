@@ -7,9 +7,8 @@ written from one plan, by any number of processes.
 from __future__ import annotations
 
 import contextlib
-import json
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +18,7 @@ from nanoset_core.errors import FormatError, MissingError
 from nanoset_core.formats.tars.members import compressor_identity
 from nanoset_core.outputs.manifest import Manifest, Recipe, Written
 from nanoset_core.project.project import Project, holding
-from nanoset_core.records.json_records import from_plain
+from nanoset_core.records.json_records import dump, from_plain, to_plain
 from nanoset_core.stages.dataset.tokens import has_room_for_tokens
 from nanoset_core.stages.datasets import current_dataset, dataset_node, dataset_of
 from nanoset_core.stages.inventory.shared_files import check_webdataset_files
@@ -27,7 +26,7 @@ from nanoset_core.stages.stage import check_recipe
 from nanoset_core.stages.webdataset.lists import write_lists
 from nanoset_core.stages.webdataset.markers import clear_markers, read_markers, write_markers
 from nanoset_core.stages.webdataset.pack_padding import PackPadding
-from nanoset_core.stages.webdataset.plan import ShufflePlan, plan_shuffle
+from nanoset_core.stages.webdataset.plan import ShufflePlan, StoredShufflePlan, plan_shuffle
 from nanoset_core.stages.webdataset.plan_settings import shared_settings
 from nanoset_core.stages.webdataset.planning import settings_of, sources_of
 from nanoset_core.stages.webdataset.quality import shuffle_quality
@@ -96,9 +95,9 @@ def make_plan(project: Project, name: str) -> Manifest:
         # A plan needs only the number of tokens, so the tokens can stay in their bucket.
         sources = sources_of(project, datasets, is_stored=project.outputs.access.has_copies)
         plan = plan_shuffle(sources, settings)
-        text = json.dumps(plan.to_json(), indent=1)
-        (folder / PLAN_FILE).write_text(text + "\n", encoding="utf-8")
-        return Written(plan.to_json() | {"quality": shuffle_quality(plan)})
+        stored_plan = StoredShufflePlan.of(plan)
+        (folder / PLAN_FILE).write_bytes(dump(stored_plan))
+        return Written(to_plain(stored_plan) | {"quality": shuffle_quality(plan)})
 
     recipe = plan_recipe(project, name, _digests(datasets))
     return project.outputs.make_current(project.outputs.commit(recipe, write))
@@ -120,7 +119,7 @@ def current_plan(project: Project, name: str) -> tuple[Manifest, ShufflePlan]:
         MissingError: No plan has been made.
     """
     manifest = project.outputs.require(PLANS, name, remedy="run `nanoset build` first")
-    return manifest, manifest.load(PLAN_FILE, ShufflePlan.from_json)
+    return manifest, manifest.load(PLAN_FILE, StoredShufflePlan).plan()
 
 
 def group_shards(plan: ShufflePlan, groups: int, group: int) -> range:
@@ -349,8 +348,8 @@ def _complete(
         "shards": plan.shards,
         "tokens": sum(tar.tokens for tar in tars),
         "pad_tokens": sum(tar.pad_tokens for tar in tars),
-        "sources": [source.to_json() for source in sources],
-        "shards_written": [asdict(tar) for tar in tars],
+        "sources": [to_plain(source) for source in sources],
+        "shards_written": [to_plain(tar) for tar in tars],
     }
     tokenizer = project.config.tokenizer_file.name
     files = write_lists(

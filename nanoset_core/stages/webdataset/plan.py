@@ -6,18 +6,20 @@ context is computed from its counts and its seed, so that any process can write 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nanoset_core.errors import ConfigError, FormatError, InputError, SampleIndexError, StaleError
-from nanoset_core.formats.tars.members import compressor_identity
+from nanoset_core.errors import ConfigError, InputError, SampleIndexError, StaleError
+from nanoset_core.formats.tars.members import MemberKind, compressor_identity
+from nanoset_core.records.json_records import JsonForm, Record
 from nanoset_core.stages.webdataset.contexts import ContextTable, SourceContexts
 from nanoset_core.stages.webdataset.order import frequencies_of_weights, ranks
-from nanoset_core.stages.webdataset.plan_settings import PlanSettings
+from nanoset_core.stages.webdataset.plan_settings import PlanSettings, PlanTail
+from nanoset_core.stages.webdataset.settings import ShufflePreset
 from nanoset_core.stages.webdataset.sources import TOKEN_DTYPES, TokenSource, common_dtype
 
 _VERSION = 2
@@ -179,53 +181,83 @@ class ShufflePlan:
                 remedy="install the planned version, plan the shuffle again, or use member 'npy'",
             )
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the plan as JSON values: its settings, sources and counts."""
-        return {
-            "version": _VERSION,
-            **{name: getattr(self.settings, name) for name in _SETTINGS},
-            **{name: getattr(self, name) for name in _FACTS},
-            "sources": [source.to_json() for source in self.table.sources],
-        }
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredShufflePlan(Record):
+    """The content of plan.json: settings, sources, and the counts that follow from them."""
+
+    json_form: ClassVar[JsonForm] = JsonForm(
+        "this is not a shuffle plan",
+        remedy="plan the shuffle again",
+        indent=1,
+        ends_with_newline=True,
+    )
+
+    version: int
+    """Version of this format."""
+    sequence_length: int
+    preset: ShufflePreset
+    tail: PlanTail
+    pad_id: int | None
+    bos_id: int | None
+    eod: int | None
+    samples_per_shard: int
+    even: bool
+    seed: int
+    member: MemberKind
+    dtype: str
+    compressor: str | None
+    contexts: int
+    contexts_left_out: int
+    shards: int
+    tokens: int
+    tokens_dropped: int
+    tokens_left_out: int
+    pad_tokens: int
+    left_out_pad_tokens: int
+    sources: tuple[SourceContexts, ...]
 
     @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> ShufflePlan:
-        """Return the plan that JSON values of `to_json` describe.
+    def of(cls, plan: ShufflePlan) -> StoredShufflePlan:
+        """Return what is stored of a plan."""
+        settings = {name: getattr(plan.settings, name) for name in _SETTINGS}
+        counts = {name: getattr(plan, name) for name in _FACTS}
+        sources = tuple(plan.table.sources)
+        return cls(version=_VERSION, sources=sources, **settings, **counts)
+
+    def check(self, value: dict[str, Any]) -> None:
+        """Check that the counts follow from the settings and sources.
 
         Raises:
-            FormatError: The values are not a plan, or their counts do not follow from the settings.
+            ValueError: They do not, or the settings are impossible.
         """
         try:
-            plan = cls._from_json(value)
-            if plan.to_json() != value:
-                raise ValueError("its counts do not follow from its settings")
-        except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError) as error:
-            raise FormatError(
-                "not a shuffle plan",
-                found=repr(error),
-                expected=f"what ShufflePlan.to_json gives, version {_VERSION}",
-                remedy="plan the shuffle again",
-            ) from error
-        return plan
+            is_consistent = StoredShufflePlan.of(self.plan()) == self
+        except (LookupError, TypeError, ArithmeticError) as error:
+            raise ValueError(repr(error)) from error
+        if not is_consistent:
+            raise ValueError(f"other counts or settings than those of a plan, version {_VERSION}")
 
-    @classmethod
-    def _from_json(cls, value: Mapping[str, Any]) -> ShufflePlan:
-        """Return the plan with the settings and sources in these values, and compute its counts."""
-        sources = [SourceContexts(**source) for source in value["sources"]]
+    def plan(self) -> ShufflePlan:
+        """Return the plan with these settings and sources; its counts are computed from them.
+
+        Raises:
+            ValueError: The settings are impossible.
+        """
         streams: dict[str, Sequence[int]] = {}
         frequencies: dict[str, float] = {}
-        for source in sources:
+        for source in self.sources:
             frequencies[source.name] = source.frequency
             if source.streams is not None:
                 streams[source.name] = source.streams
-        stored_settings = {name: value[name] for name in _SETTINGS}
+        stored_settings = {name: getattr(self, name) for name in _SETTINGS}
         settings = PlanSettings(**stored_settings, streams=streams, frequencies=frequencies)
-        dtype = value["dtype"]
-        compressor = value["compressor"]
-        if dtype not in TOKEN_DTYPES or (compressor is None) != (settings.member == "npy"):
+
+        if self.dtype not in TOKEN_DTYPES or (self.compressor is None) != (self.member == "npy"):
             raise ValueError("dtype, member and compressor do not go together")
-        table = ContextTable([(source.name, source.tokens) for source in sources], settings)
-        return cls(settings, table, dtype, compressor, value["left_out_pad_tokens"])
+        lengths = [(source.name, source.tokens) for source in self.sources]
+        table = ContextTable(lengths, settings)
+        return ShufflePlan(settings, table, self.dtype, self.compressor, self.left_out_pad_tokens)
 
 
 def plan_shuffle(sources: Sequence[TokenSource], settings: PlanSettings) -> ShufflePlan:

@@ -1,13 +1,14 @@
-import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from helpers.records import plain
 from nanoset_core.errors import ConfigError, FormatError, InputError, SampleIndexError, StaleError
-from nanoset_core.records.json_records import canonical_json
+from nanoset_core.records.json_records import canonical_json, dump, load
 from nanoset_core.stages.webdataset.order import global_order
-from nanoset_core.stages.webdataset.plan import ShufflePlan, plan_shuffle
+from nanoset_core.stages.webdataset.plan import StoredShufflePlan, plan_shuffle
 from nanoset_core.stages.webdataset.plan_settings import PlanSettings
 from nanoset_core.stages.webdataset.sources import TokenSource
 
@@ -97,8 +98,10 @@ def test_frequencies_and_weights():
 @pytest.mark.parametrize("member", ["npy", "json.gz"])
 def test_a_plan_survives_json(changes, member):
     plan = small_plan(member=member, **changes)
-    found = ShufflePlan.from_json(json.loads(canonical_json(plan.to_json())))
-    assert found.to_json() == plan.to_json()
+    stored_plan = StoredShufflePlan.of(plan)
+    read_plan = load(StoredShufflePlan, dump(stored_plan), "plan.json")
+    assert read_plan == stored_plan
+    found = read_plan.plan()
     everything = np.arange(plan.table.contexts)
     assert np.array_equal(found.table.locate(everything), plan.table.locate(everything))
 
@@ -124,12 +127,11 @@ def test_a_plan_survives_json(changes, member):
     ],
 )
 def test_a_changed_plan_is_refused(change):
-    for wrong in (
-        small_plan().to_json() | change,
-        {k: v for k, v in small_plan().to_json().items() if k not in change},
-    ):
+    values = plain(StoredShufflePlan.of(small_plan()))
+    missing = {key: value for key, value in values.items() if key not in change}
+    for wrong in (values | change, missing):
         with pytest.raises(FormatError, match="not a shuffle plan"):
-            ShufflePlan.from_json(wrong)
+            load(StoredShufflePlan, canonical_json(wrong), "plan.json")
 
 
 @pytest.mark.parametrize("sources", [[], [("web", 9)], [("web", 9), ("code", 0)]])
@@ -166,9 +168,8 @@ def test_other_sources_than_planned():
 
 
 def test_another_compressor_than_planned():
-    plan = ShufflePlan.from_json(
-        small_plan(member="json.gz").to_json() | {"compressor": "isal 0.0.1"}
-    )
+    stored_plan = StoredShufflePlan.of(small_plan(member="json.gz"))
+    plan = replace(stored_plan, compressor="isal 0.0.1").plan()
     with pytest.raises(StaleError, match=r"isal 0\.0\.1"):
         plan.check_compressor()
     small_plan(member="npy").check_compressor()

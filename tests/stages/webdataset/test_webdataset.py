@@ -7,13 +7,14 @@ import warnings
 import numpy as np
 import pytest
 
+from helpers.records import through_json
 from helpers.token_sources import plan_of as small_plan
 from helpers.token_sources import read_tar, source_in_file, write_tars, write_webdataset
 from nanoset_core.formats.tars.members import read_member
 from nanoset_core.formats.tars.tar import TarMember
 from nanoset_core.loading.shard_files import iterate_shards
 from nanoset_core.stages.webdataset import tars
-from nanoset_core.stages.webdataset.plan import ShufflePlan
+from nanoset_core.stages.webdataset.plan import StoredShufflePlan
 
 LENGTH = 33
 
@@ -119,7 +120,8 @@ def test_bytes_do_not_depend_on_order_of_writing_or_tiles(tmp_path, sources, mem
     order = list(range(plan.shards))
     random.Random(1).shuffle(order)
     for number, tile_bytes in enumerate([1, 3 * LENGTH * 2, 7 * LENGTH * 2, 1 << 20]):
-        folder, again = tmp_path / f"b{number}", ShufflePlan.from_json(plan.to_json())
+        folder = tmp_path / f"b{number}"
+        again = through_json(StoredShufflePlan.of(plan)).plan()
         monkeypatch.setattr(tars, "TILE_BYTES", tile_bytes)
         for shard in order:
             write_tars(again, sources, folder, [shard])

@@ -30,7 +30,7 @@ from nanoset_core.outputs.recorded import OutputPlace, check_outside
 from nanoset_core.records.json_records import dump, to_plain
 from nanoset_core.stages.webdataset.lists import write_lists
 from nanoset_core.stages.webdataset.markers import clear_markers
-from nanoset_core.stages.webdataset.plan import ShufflePlan, plan_shuffle
+from nanoset_core.stages.webdataset.plan import ShufflePlan, StoredShufflePlan, plan_shuffle
 from nanoset_core.stages.webdataset.standalone.inputs import ShuffleInputs
 from nanoset_core.stages.webdataset.standalone.options import (
     NON_RECIPE_OPTIONS,
@@ -296,7 +296,7 @@ def _write_draft(
         files[REJECTS] = FileFact(len(data), hashlib.sha256(data).hexdigest())
 
     # The manifest is written last: a folder that has one counts as complete.
-    facts = {"plan": plan.to_json()} | _facts(prepared, options)
+    facts = {"plan": to_plain(StoredShufflePlan.of(plan))} | _facts(prepared, options)
     write_atomic(folder / MANIFEST, dump(StoredManifest.of(recipe, facts, files)))
     access = FileAccess(folder)
     clear_markers(folder, access)
