@@ -49,11 +49,15 @@ class TokenizerFacts:
 
 
 def tokenizer_facts(file: TokenizerPath) -> TokenizerFacts:
-    """Return the facts of a tokenizer.
+    """Return what datasets depend on: a tokenizer's fingerprint, vocabulary size and template.
+
+    Args:
+        file: The tokenizer's file.
 
     Raises:
-        MissingError, FormatError: See load_tokenizer.
-        ConfigError: Its ids do not fit the dtype that trainers infer from its vocabulary size.
+        MissingError: The file does not exist.
+        FormatError: The file is no tokenizer.
+        ConfigError: The ids do not fit the dtype that trainers infer from the vocabulary size.
     """
     definition = define(file)
     converted = definition.converted
@@ -90,7 +94,7 @@ def tokenizer_facts(file: TokenizerPath) -> TokenizerFacts:
 
 
 def token_id(file: TokenizerPath, token: str, key: str) -> int:
-    """Return the id of a token.
+    """Return the id of a token, given its text.
 
     Args:
         file: The tokenizer's file.
@@ -98,7 +102,8 @@ def token_id(file: TokenizerPath, token: str, key: str) -> int:
         key: The setting or option that names the token, for errors.
 
     Raises:
-        MissingError, FormatError: See load_tokenizer.
+        MissingError: The file does not exist.
+        FormatError: The file is no tokenizer.
         ConfigError: The tokenizer has no such token.
     """
     # Most tokens that settings name are special. These are known without loading the tokenizer.
@@ -121,9 +126,12 @@ def token_id(file: TokenizerPath, token: str, key: str) -> int:
 
 
 def naming_special_tokens(file: TokenizerPath) -> str:
-    """Return how to name the special tokens of a file that has none, to be appended to a remedy.
+    """Return a text for a remedy: how to name the special tokens of a file of tiktoken ranks.
 
-    Returns an empty text for all other kinds of files.
+    Such a file contains no special tokens.
+
+    Returns:
+        The text, which starts with a semicolon; empty for all other kinds of files.
     """
     if define(file).kind != "tiktoken":
         return ""
@@ -148,10 +156,16 @@ def special_ids(file: TokenizerPath) -> Mapping[str, int]:
 
 
 def added_tokens(file: TokenizerPath) -> tuple[Ids, Ids]:
-    """Return the ids that a tokenizer's own `encode` puts (before, after) the tokens of a text.
+    """Return the special tokens that a tokenizer's own `encode` adds to every text.
+
+    Args:
+        file: The tokenizer's file.
+
+    Returns:
+        (ids before the tokens of the text, ids after them).
 
     Raises:
-        ConfigError: They depend on the text.
+        ConfigError: The added tokens depend on the text.
     """
     frame = _library_facts(file, stat_signature(file))["frame"]
     if frame is None:
@@ -173,9 +187,16 @@ def _ordinary_id(file: TokenizerPath, _signature: object, token: str) -> int | N
 
 @lru_cache(maxsize=16)
 def _library_facts(file: TokenizerPath, _signature: object) -> dict[str, Any]:
-    """Return what the tokenizers library reports about a tokenizer, in JSON's types.
+    """Return the facts that only the tokenizers library can tell about a tokenizer.
 
-    The facts are cached on disk, because the library takes seconds to load a large vocabulary.
+    They are cached on disk, because the library takes seconds to load a large vocabulary.
+
+    Args:
+        file: The tokenizer's file.
+        _signature: Sizes and times of the tokenizer's files: a changed file is read again.
+
+    Returns:
+        The result of `_ask_library`.
     """
     cached = CacheEntry("tokenizer", define(file).fingerprint, cache_folder())
     arrays = cached.load()
@@ -187,7 +208,14 @@ def _library_facts(file: TokenizerPath, _signature: object) -> dict[str, Any]:
 
 
 def _ask_library(tokenizer: Tokenizer, file: TokenizerPath) -> dict[str, Any]:
-    """Collect facts about a tokenizer.
+    """Collect facts about a tokenizer from the tokenizers library.
+
+    Args:
+        tokenizer: The tokenizer, loaded by the library.
+        file: The tokenizer's file, for errors.
+
+    Returns:
+        The facts by name, in types that JSON has.
 
     Raises:
         EncodingError: The library fails on the simplest text.
@@ -223,12 +251,20 @@ def _ask_library(tokenizer: Tokenizer, file: TokenizerPath) -> dict[str, Any]:
 def _frame(
     tokenizer: Tokenizer, text: str, file: TokenizerPath
 ) -> tuple[list[int], list[int]] | None:
-    """Return the ids that `encode` puts (before, after) the tokens of a text.
+    """Return the ids that a tokenizer's own `encode` adds to a text.
 
-    Returns None if it also changes the tokens between these.
+    Args:
+        tokenizer: The tokenizer.
+        text: The text.
+        file: The tokenizer's file, for errors.
+
+    Returns:
+        (ids before the tokens of the text, ids after them); None if it also changes the tokens of
+        the text.
     """
     plain = encode_text(tokenizer, text, file).ids
     framed = encode_text(tokenizer, text, file, add_special_tokens=True).ids
+    # Find the tokens of the text among all.
     for start in range(len(framed) - len(plain) + 1):
         stop = start + len(plain)
         if framed[start:stop] == plain:

@@ -35,7 +35,10 @@ class VanishingCharacters:
         return sum(self._count_in_text(text) for text in texts)
 
     def _count_in_text(self, text: str) -> int:
-        """Count the characters of one text that vanish."""
+        """Count the characters of one text for which the tokenizer has no token.
+
+        They vanish: the text is encoded without them.
+        """
         # Added tokens are found before a text is split into characters: theirs do not vanish.
         if self._added_token is None:
             segments = [text]

@@ -225,9 +225,10 @@ def _join_last_spaces(
     *,
     any_space: bool,
 ) -> None:
-    """Start a piece at the last white space before a word, and join it with the word if possible.
+    """Start a piece at the last white space before a word, and join the two if the pattern does.
 
-    The patterns have `\\s+(?!\\S)`, which leaves the last white space of several to what follows.
+    The patterns have `\\s+(?!\\S)`: it matches several characters of white space except the last
+    one, which is left for the word.
 
     Args:
         is_start: bool, shape (n_bytes + 1,). Changed in place.

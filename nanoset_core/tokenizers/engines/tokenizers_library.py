@@ -42,12 +42,17 @@ def panics_as_errors() -> Iterator[None]:
 
 
 def load_tokenizer(tokenizer_json: str | os.PathLike[str]) -> Tokenizer:
-    """Load a tokenizer from files of any kind, without truncation and padding.
+    """Load a tokenizer from files of any kind, with settings that encode all of a text.
+
+    Truncation, padding and random segmentation, which a file may ask for, are turned off.
+
+    Args:
+        tokenizer_json: The tokenizer's file, or the folder that contains it.
 
     Raises:
         MissingError: The file does not exist.
-        FormatError: It is no tokenizer.
-        ConfigError: See define.
+        FormatError: The file is no tokenizer that the library can load.
+        ConfigError: A setting of the tokenizer is missing, or does not apply to its kind of file.
     """
     from tokenizers import Tokenizer
 
@@ -58,7 +63,7 @@ def load_tokenizer(tokenizer_json: str | os.PathLike[str]) -> Tokenizer:
     definition = define(tokenizer_json)
     content = definition.json()
     try:
-        if _SUBWORD_PREFIX.search(content) is not None:
+        if _SUBWORD_PREFIX.search(content) is not None:  # few tokenizers have one
             _check_merges(orjson.loads(content)["model"])
         with panics_as_errors():
             tokenizer = Tokenizer.from_buffer(content)
@@ -77,14 +82,20 @@ def load_tokenizer(tokenizer_json: str | os.PathLike[str]) -> Tokenizer:
     tokenizer.no_truncation()
     tokenizer.no_padding()
     if getattr(tokenizer.model, "alpha", None) is not None:
-        tokenizer.model.alpha = None  # unigram models: random segmentations
+        tokenizer.model.alpha = None  # for unigram models, turns off random segmentation
     return tokenizer
 
 
 def _check_merges(model: Mapping[str, Any]) -> None:
-    """Raise ValueError for a merge that does not have the prefix of continuing subwords.
+    """Check that the second token of every merge has the prefix of continuing subwords.
 
-    The library may abort the process when it loads such a model.
+    The library may abort the process when it loads a model with another merge.
+
+    Args:
+        model: The model of a parsed `tokenizer.json`, which has such a prefix.
+
+    Raises:
+        ValueError: The second token of a merge lacks the prefix.
     """
     prefix = model["continuing_subword_prefix"]
     for merge in model.get("merges") or ():  # a WordPiece model has none
@@ -126,9 +137,10 @@ def encoding_error(
 
     Args:
         file: The tokenizer's file.
-        error: What the library raised.
-        where: Where the text is; by default, the tokenizer's file is named instead.
-        library: The library's name.
+        error: The exception of the library.
+        where: Place of the text, such as a line of a file. By default, the tokenizer's file is
+            named instead.
+        library: Name of the library.
     """
     return EncodingError(
         f"the {library} library failed to encode a text",

@@ -107,9 +107,10 @@ class FallbackText:
         """Prepare the search.
 
         Args:
-            added_tokens: In UTF-8.
-            forbidden_bytes: Zero, and the bytes without a token.
-            context_spans: Text that array operations cannot split.
+            added_tokens: The added tokens in UTF-8.
+            forbidden_bytes: Bytes that the numpy engine cannot encode: zero, and the bytes that
+                have no token.
+            context_spans: Recognizes text that array operations cannot split.
         """
         self._added_tokens = AddedTokens(added_tokens)
         self._forbidden = [bytes([byte]) for byte in forbidden_bytes]
@@ -134,12 +135,13 @@ class FallbackText:
 def any_of(strings: Collection[bytes], depth: int = _MAX_DEPTH) -> bytes:
     """Return a regular expression that a text matches if it contains one of some strings.
 
-    It is a trie: prefixes that strings share occur once, so that a mismatch takes a few steps and
-    not one for each string. "<pad>", "<eos>" and "[x]" give `<(?:eos>(?:)|pad>(?:))|\\[x\\](?:)`.
+    The expression is a trie: a prefix that several strings share occurs once. So a mismatch takes a
+    few steps, and not one for each string. The strings "<pad>", "<eos>" and "[x]" give
+    `<(?:eos>(?:)|pad>(?:))|\\[x\\](?:)`.
 
     Args:
-        strings: If there are none, the expression matches nothing.
-        depth: Levels of the trie; strings below these are listed in full.
+        strings: The strings. If there are none, the expression matches nothing.
+        depth: Levels of the trie. What follows the last level is listed without sharing prefixes.
     """
     if not strings:
         return b"(?!)"
@@ -185,13 +187,14 @@ def _rarest_byte(prefix: bytes) -> int:
 
 
 def cut(text: bytes, size: int) -> Iterator[bytes]:
-    """Yield consecutive pieces of a text, of about `size` bytes each.
+    """Cut a text into pieces of about `size` bytes, and yield these in order.
 
-    A piece is longer if the text cannot be cut safely there.
+    The text is only cut where encoding the pieces gives the same tokens as encoding the text. So a
+    piece may be longer.
 
     Args:
-        text: UTF-8.
-        size: Bytes of each piece but the last one, at least.
+        text: The text in UTF-8.
+        size: Least number of bytes of a piece, except the last one.
     """
     start = 0
     while len(text) - start > size:
@@ -204,12 +207,19 @@ def cut(text: bytes, size: int) -> Iterator[bytes]:
 
 
 def partition_units(text: bytes, fallback_text: FallbackText) -> Iterator[tuple[bytes, bool]]:
-    """Yield (piece, whether it is for the reference) of a text that contains something for it.
+    """Divide a text into pieces for the numpy engine and pieces for the reference.
 
-    Small stretches of the text are examined one by one; neighbours of the same kind are joined, up
-    to UNIT_BYTES.
+    The text is cut into small pieces, each of which is searched for something that only the
+    reference can encode. Neighbours of the same kind are joined, up to UNIT_BYTES.
+
+    Args:
+        text: The text in UTF-8.
+        fallback_text: Recognizes text that the reference has to encode.
+
+    Yields:
+        (piece, whether the piece is for the reference).
     """
-    unit: list[bytes] = []
+    unit: list[bytes] = []  # neighbours that will be joined
     unit_size = 0
     is_unit_fallback = False
     for piece in cut(text, _FALLBACK_BYTES):

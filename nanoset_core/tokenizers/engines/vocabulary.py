@@ -62,18 +62,23 @@ def read_vocabulary(vocabulary: dict[str, int], merges: list[Any]) -> Vocabulary
         merges: `merges` of the model.
 
     Raises:
-        NotRecognisedError: They are no vocabulary of a byte-level BPE model, or larger than the
-            engine can hold.
+        NotRecognisedError: The vocabulary is not that of a byte-level BPE model, or is larger than
+            the engine can hold.
     """
     split_merges = _split_merges(merges)
     _check_ids(vocabulary, len(split_merges.left))
+    # A byte-level vocabulary writes each byte of a token as one character.
     words = [(token_bytes(token), token_id) for token, token_id in vocabulary.items()]
     byte_tokens = [vocabulary.get(character, -1) for character in byte_characters()]
-    return _build(vocabulary, split_merges, words, byte_tokens, [], [])
+    return _build(
+        vocabulary, split_merges, words, byte_tokens=byte_tokens, characters=[], boundary_pairs=[]
+    )
 
 
 def read_character_vocabulary(vocabulary: dict[str, int], merges: list[Any]) -> Vocabulary:
-    """Return the words and merges of a model over characters, with a space for each ▁.
+    """Return the words and merges of a model whose merges join characters, as in SentencePiece.
+
+    Spaces, which such a model writes as ▁, are spaces again in the words.
 
     Args:
         vocabulary: `vocab` of the model: token → id.
@@ -89,7 +94,7 @@ def read_character_vocabulary(vocabulary: dict[str, int], merges: list[Any]) -> 
     byte_names = [f"<0x{byte:02X}>" for byte in range(256)]
     _check_merging_tokens(vocabulary, split_merges, byte_names)
 
-    # The space stands for ▁ from here on, so tokens with spaces cannot be found in any text.
+    # Tokens with a space are left out: every space of a text becomes ▁ first, so they never occur.
     words = []
     characters = []
     for token, token_id in vocabulary.items():
@@ -99,15 +104,20 @@ def read_character_vocabulary(vocabulary: dict[str, int], merges: list[Any]) -> 
         if len(token) == 1:
             characters.append((_code_point(token), token_id))
 
+    # The characters on both sides of each place where a merge joins two tokens.
     boundary_pairs = set()
     for left, right in zip(split_merges.left, split_merges.right, strict=True):
         boundary_pairs.add((_code_point(left[-1]), _code_point(right[0])))
     if not no_merge_crosses_cuts(boundary_pairs):
         raise NotRecognisedError("tokens across places where text is cut")
 
-    byte_tokens = [vocabulary[name] for name in byte_names]
     return _build(
-        vocabulary, split_merges, words, byte_tokens, sorted(characters), sorted(boundary_pairs)
+        vocabulary,
+        split_merges,
+        words,
+        byte_tokens=[vocabulary[name] for name in byte_names],
+        characters=sorted(characters),
+        boundary_pairs=sorted(boundary_pairs),
     )
 
 
@@ -157,11 +167,25 @@ def _build(
     vocabulary: dict[str, int],
     merges: _Merges,
     words: Iterable[tuple[bytes | None, int]],
+    *,
     byte_tokens: list[int],
     characters: list[tuple[int, int]],
     boundary_pairs: list[tuple[int, int]],
 ) -> Vocabulary:
-    """Return a vocabulary as arrays, without words that are None, empty or have a zero byte."""
+    """Convert a vocabulary to arrays.
+
+    Args:
+        vocabulary: Token → id.
+        merges: The merges, in order of rank.
+        words: Bytes and id of each token. Tokens that are None or empty, or have a zero byte, are
+            left out.
+        byte_tokens: Id of the token of each byte, or -1.
+        characters: Code point and id of each token of one character.
+        boundary_pairs: Code points of two characters that a merge joins.
+
+    Raises:
+        NotRecognisedError: A pair of tokens has several merges.
+    """
     words_in_text = []
     ids = []
     for word, token_id in words:
@@ -181,14 +205,21 @@ def _build(
 
 
 def _merge_table(vocabulary: dict[str, int], merges: _Merges) -> Ids:
-    """Return the ids of the left, right and merged token: int32, shape (n_merges, 3)."""
+    """Return the merges as a table of token ids.
+
+    Returns:
+        int32, shape (n_merges, 3): the left token, the right token, and the token that they become.
+
+    Raises:
+        NotRecognisedError: A pair of tokens has several merges.
+    """
     merged = [left + right for left, right in zip(merges.left, merges.right, strict=True)]
     columns = []
     for tokens in (merges.left, merges.right, merged):
         ids = [vocabulary[token] for token in tokens]
         columns.append(np.array(ids, np.int32))
 
-    # Each pair must have one rank.
+    # Each pair must have one rank. A pair is one number here, so that pairs are easy to compare.
     pairs = columns[0].astype(np.int64) * MOST_IDS + columns[1]
     if len(np.unique(pairs)) != len(pairs):
         raise NotRecognisedError("merges that come twice")

@@ -67,9 +67,12 @@ class WordTable:
     def find(self, keys: Keys, skip: Ints | None = None) -> Codes:
         """Return the codes of keys.
 
+        A key is looked for along a path of slots, which starts at the slot of its hash, until the
+        key or a free slot is found.
+
         Args:
             keys: uint64, shape (width, n_keys).
-            skip: Indices of keys whose result does not matter; they are not looked for.
+            skip: Indices of keys that are not looked for.
 
         Returns:
             int32, shape (n_keys,): ABSENT for keys that are not in the table, 0 for those to skip.
@@ -81,6 +84,7 @@ class WordTable:
             differs[skip] = False
             codes[skip] = 0
 
+        # Follow the paths of all keys together. Most keys are found in the first slot.
         step = 0
         pending = differs.nonzero()[0]  # index of the keys whose slot holds another key, or none
         while len(pending):
@@ -114,13 +118,18 @@ class WordTable:
             self._place(keys[:, start:stop], codes[start:stop])
 
     def _place(self, keys: Keys, codes: Codes) -> None:
-        """Write keys and codes into free slots."""
+        """Write keys and codes into free slots, each into the first one along its path.
+
+        Args:
+            keys: uint64, shape (width, n_keys).
+            codes: int32, shape (n_keys,).
+        """
         pending = np.arange(len(codes))  # index of the keys without a slot
         slots = self._slots(keys)  # the slot that each pending key tries
         step = 0
         while len(pending):
-            # Several keys may try the same free slot. Each writes its number there; the first key
-            # wins, because it is written last.
+            # Several keys may try the same free slot. All write their numbers there, in reverse
+            # order: so the first of them is written last, and wins.
             tries_free = (self.codes.take(slots) == ABSENT).nonzero()[0]
             free_slots = slots.take(tries_free)
             numbers = tries_free.astype(np.int32)
@@ -157,7 +166,10 @@ class WordTable:
         return hashes.view(np.int64)
 
     def _grow(self, count: int) -> None:
-        """Make room for `count` keys."""
+        """Enlarge the table, so that it has room for `count` keys.
+
+        All keys are inserted into a larger table, because their slots depend on its size.
+        """
         n_slots = len(self.codes)
         while count > FILL_LIMIT * n_slots:
             n_slots *= 2
@@ -171,7 +183,7 @@ class WordTable:
 
 
 def hash_keys(keys: Keys) -> Words:
-    """Return a hash of each key whose upper bits depend on all of it.
+    """Return a hash of each key, whose upper bits depend on all bits of the key.
 
     Args:
         keys: uint64, shape (width, n_keys).
@@ -188,7 +200,7 @@ def hash_keys(keys: Keys) -> Words:
 
 
 def unique_keys(keys: Keys) -> tuple[Ints, Ints]:
-    """Return the distinct keys, as indices, and which of them each key is.
+    """Find the distinct keys among many, and number all keys by them.
 
     The keys "b a b" give the indices 0 and 1 of the first "b" and the first "a", and the numbers
     0 1 0.

@@ -97,7 +97,7 @@ class Definition:
         return self.converted.eod if self.converted else None
 
     def json(self) -> bytes:
-        """Return the tokenizer as a tokenizer.json, with all changes made."""
+        """Return the tokenizer in the format of a tokenizer.json, with all changes."""
         if self.converted is None:
             content = read_regular(self.source.path)
         else:
@@ -113,10 +113,11 @@ class Definition:
 
 
 def define(tokenizer: str | os.PathLike[str]) -> Definition:
-    """Read a tokenizer's files.
+    """Read a tokenizer's files, and return what they define.
 
     Args:
-        tokenizer: Its file, the folder that contains it, or a `TokenizerFile` with settings.
+        tokenizer: The tokenizer's file, the folder that contains this file, or a `TokenizerFile`
+            with settings.
 
     Raises:
         MissingError: A file does not exist.
@@ -137,7 +138,12 @@ def _define(source: TokenizerFile, _signature: object) -> Definition:
 
 
 def _define_tokenizer_json(source: TokenizerFile) -> Definition:
-    """Read a tokenizer.json, whose fingerprint is its sha256 if it is used unchanged."""
+    """Return the definition of a tokenizer.json.
+
+    Its fingerprint is the sha256 of the file if it is used unchanged. Sometimes it is used with
+    changes, such as tokens that only a file next to it names. The fingerprint then depends on these
+    changes, too.
+    """
     digest = sha256_file(source.path)
     examination = _examined(source, digest, None)
 
@@ -160,16 +166,21 @@ def _define_tokenizer_json(source: TokenizerFile) -> Definition:
 
 
 def _define_converted(source: TokenizerFile, kind: Kind) -> Definition:
-    """Read another kind of file than a tokenizer.json."""
+    """Return the definition of another kind of file, after converting it to a tokenizer.json.
+
+    Args:
+        source: The file.
+        kind: The kind of the file.
+    """
     digests: list[str] = [kind, sha256_file(source.path)]
     if kind == "vocab.json" and source.merges_file.is_file():
         digests.append(sha256_file(source.merges_file))
     converted = _convert(source, kind, digests)
     fingerprint = _fingerprint(digests, converted.meaning)
 
-    # Only the notices are of interest here: the converted tokenizer needs no changes.
-    # A merges.txt that was cut off at the end of a line looks whole, but has a token that no merge
-    # makes. So a single such token of a vocab.json is reported.
+    # Examine the tokenizer for notices only: after the conversion, it needs no changes.
+    # A merges.txt that was cut off at the end of a line looks complete. But then the vocab.json has
+    # a token that no merge makes, so even one such token is reported.
     min_unmerged_share = 0.0 if kind == "vocab.json" else MIN_UNMERGED_SHARE
     examination = _examined(source, fingerprint, converted, min_unmerged_share)
     notices = list(examination.notices)
@@ -209,14 +220,16 @@ _READERS: Mapping[Kind, Callable[[TokenizerFile], ConvertedTokenizer]] = {
 
 
 def _convert(source: TokenizerFile, kind: Kind, digests: Sequence[str]) -> ConvertedTokenizer:
-    """Convert a file to a tokenizer.json, or return what the cache has of an earlier conversion.
+    """Convert a file to a tokenizer.json.
 
-    Converting a large file takes seconds.
+    Converting a large file takes seconds, so the result is cached, and returned from the cache the
+    next time.
 
     Args:
         source: The file.
-        kind: Its kind.
-        digests: The kind, and the sha256 of each of its files.
+        kind: The kind of the file.
+        digests: The kind, and the sha256 of each file that is read. They identify the result in the
+            cache.
     """
     settings = sorted(source.settings.items())
     identity = orjson.dumps([*digests, settings], default=str).decode()
@@ -239,15 +252,16 @@ def _examined(
     converted: ConvertedTokenizer | None,
     min_unmerged_share: float = MIN_UNMERGED_SHARE,
 ) -> Examination:
-    """Examine a tokenizer, or return what the cache has of an earlier examination.
+    """Examine a tokenizer, together with the files next to it.
 
-    Examining a large tokenizer takes a second.
+    Examining a large tokenizer takes a second, so the result is cached.
 
     Args:
-        source: Its file.
+        source: The tokenizer's file.
         identity: A digest of the tokenizer, without the files next to it.
-        converted: What the file was converted to; None for a tokenizer.json.
-        min_unmerged_share: See `examine`.
+        converted: The result of the conversion of another kind of file; None for a tokenizer.json.
+        min_unmerged_share: Missing merges are reported if a larger share of the vocabulary is made
+            by no merge.
     """
     companions = files_beside(source.path)
     companion_digests = [f"{path.name} {sha256_file(path)}" for path in companions]
@@ -256,7 +270,10 @@ def _examined(
     if arrays is not None:
         return Examination(**from_array(arrays["examination"]))
 
-    content = read_regular(source.path) if converted is None else converted.json
+    if converted is None:
+        content = read_regular(source.path)
+    else:
+        content = converted.json
     try:
         tokenizer = orjson.loads(content)
     except orjson.JSONDecodeError:
@@ -264,6 +281,7 @@ def _examined(
     if not isinstance(tokenizer, dict):
         return Examination()
 
+    # Examine the tokenizer as it is used: with the tokens that are added to it.
     addition = _addition(tokenizer, content, companions, converted)
     if addition.added_tokens:
         tokenizer["added_tokens"] = list(addition.added_tokens)

@@ -45,20 +45,21 @@ class Addition:
 
 
 def resolve(named: NamedTokens, tokenizer: Mapping[str, Any], content: bytes) -> Addition:
-    """Return the added tokens that `AutoTokenizer` gives a tokenizer.
+    """Return the added tokens that a tokenizer has when transformers' `AutoTokenizer` loads it.
 
-    If that is not certain, a notice names the tokens instead. If the tokenizer.json has all tokens,
-    it is used as it is, so that data made with it stays current.
+    `AutoTokenizer` adds tokens that only files next to the tokenizer.json name. If it is not
+    certain how, no token is added here, and a notice names them instead. If the tokenizer.json has
+    all named tokens, nothing is added, so that its fingerprint, and data that was made with it,
+    stay valid.
 
     Args:
-        named: Tokens that the files next to it name.
+        named: The tokens that the files next to the tokenizer.json name.
         tokenizer: The parsed tokenizer.json.
-        content: The same as bytes.
+        content: The bytes of the tokenizer.json.
     """
-    notices = [
-        f"has a {name} next to it that is no JSON object, and is not read"
-        for name in named.unreadable
-    ]
+    notices = []
+    for name in named.unreadable:
+        notices.append(f"has a {name} next to it that is no JSON object, and is not read")
     if named.splits_special_tokens:
         notices.append(
             "gives one id to a special token in a text, and transformers splits it, "
@@ -69,8 +70,8 @@ def resolve(named: NamedTokens, tokenizer: Mapping[str, Any], content: bytes) ->
         notices += _notices_of_known_tokens(named, differences)
         return Addition(notices=notices)
 
-    # The id of a token depends on all tokens that are added before it: a single doubt is a doubt
-    # about all.
+    # The id of a token depends on all tokens that are added before it. So if one token is doubtful,
+    # none is added.
     doubts = _doubts(named, differences)
     added_tokens: Sequence[Mapping[str, Any]] = ()
     if not doubts:
@@ -78,7 +79,9 @@ def resolve(named: NamedTokens, tokenizer: Mapping[str, Any], content: bytes) ->
     if added_tokens:
         return Addition(added_tokens, differences.missing, notices)
 
-    reason = f" ({'; '.join(doubts[:_N_SHOWN])})" if doubts else ""
+    reason = ""
+    if doubts:
+        reason = f" ({'; '.join(doubts[:_N_SHOWN])})"
     notices.append(
         f"lacks {_listed(differences.missing)}, which {' and '.join(named.sources)} next to it "
         "names. Texts that hold them are split into pieces here, and may get one id each in a "
@@ -94,8 +97,11 @@ def lacking_notices(
 
     Args:
         named: Tokens that the files name.
-        tokenizer: The tokenizer.json that the tokenizer was converted to.
-        special_tokens: The tokenizer's special tokens.
+        tokenizer: The parsed tokenizer.json that the tokenizer was converted to.
+        special_tokens: Names of the special tokens that the tokenizer has.
+
+    Returns:
+        A list with the notice, or an empty list.
     """
     vocabulary = _vocabulary(tokenizer)
     without_entry = [name for name in named.names if name not in vocabulary]
@@ -130,11 +136,17 @@ class _Differences:
 
 
 def _compare(named: NamedTokens, tokenizer: Mapping[str, Any]) -> _Differences:
-    """Compare the tokens that files name with those of the tokenizer.json next to them."""
+    """Compare the tokens that files name with those of the tokenizer.json next to them.
+
+    Args:
+        named: The tokens that the files name.
+        tokenizer: The parsed tokenizer.json.
+    """
     added = {token["content"]: token for token in parsed_added_tokens(tokenizer)}
     named_texts = named.names
     not_added = [name for name in named_texts if name not in added]
 
+    # Tokens that the class of the tokenizer has by itself, although no file names them.
     class_tokens = []
     for name in dict.fromkeys(named.class_tokens):
         if name not in added and name not in named_texts:
@@ -179,20 +191,30 @@ def _with_other_flags(
     Args:
         tokens: The tokens.
         added: Text → added token of the tokenizer.json.
-        flags: The flags to compare. One that a token does not have is not compared.
+        flags: Names of the flags to compare, such as lstrip. A flag that a token does not have is
+            not compared.
     """
     names = []
     for token in tokens:
-        added_token = added.get(token["content"])
-        if added_token is None:
+        name = token["content"]
+        if name not in added:
             continue
-        if any(token[flag] != added_token.get(flag) for flag in flags if flag in token):
-            names.append(token["content"])
+        flags_of_token = [flag for flag in flags if flag in token]
+        if any(token[flag] != added[name].get(flag) for flag in flags_of_token):
+            names.append(name)
     return list(dict.fromkeys(names))
 
 
 def _doubts(named: NamedTokens, differences: _Differences) -> list[str]:
-    """Return why it is not certain which tokens transformers adds, and how, a clause each."""
+    """Return the reasons why it is not certain which tokens transformers adds to a tokenizer.
+
+    Args:
+        named: The tokens that files next to the tokenizer.json name.
+        differences: How these tokens differ from those of the tokenizer.json.
+
+    Returns:
+        Clauses for a message, such as "tokenizer_config.json sets split_special_tokens".
+    """
     doubts = []
     for name, reason in named.doubts.items():
         if name in differences.not_added:
@@ -210,7 +232,12 @@ def _doubts(named: NamedTokens, differences: _Differences) -> list[str]:
 
 
 def _notices_of_known_tokens(named: NamedTokens, differences: _Differences) -> list[str]:
-    """Return notices on tokens of the tokenizer.json that transformers treats differently."""
+    """Return notices on tokens of the tokenizer.json that transformers treats differently.
+
+    Args:
+        named: The tokens that files next to the tokenizer.json name.
+        differences: How these tokens differ from those of the tokenizer.json.
+    """
     sources = " and ".join(named.sources)
     notices = []
     if differences.not_added:
@@ -241,14 +268,18 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _add_tokens(named: NamedTokens, content: bytes) -> Sequence[Mapping[str, Any]]:
-    """Return all added tokens after adding the named ones as transformers does.
+    """Add the named tokens to a tokenizer as transformers does, and return all added tokens.
 
-    The library itself chooses the ids: a token of the vocabulary keeps its id, and the others get
-    the next free ones. Returns nothing if the library cannot load the tokenizer.
+    The tokenizers library chooses the ids: a token of the vocabulary keeps its id, and the others
+    get the next free ones.
 
     Args:
         named: The tokens to add.
-        content: The tokenizer.json.
+        content: The bytes of the tokenizer.json.
+
+    Returns:
+        Entries for `added_tokens` of a tokenizer.json, sorted by id; empty if the library cannot
+        load the tokenizer.
     """
     from tokenizers import Tokenizer
 
@@ -285,9 +316,12 @@ def _add_tokens(named: NamedTokens, content: bytes) -> Sequence[Mapping[str, Any
 
 
 def _as_library_token(token: Token, special_names: Collection[str]) -> AddedToken:
-    """Return a token as transformers makes it for the tokenizers library.
+    """Convert a token to the class of the tokenizers library, as transformers does.
 
-    A special token is not normalized, unless its flags say so.
+    Args:
+        token: Text and flags of the token. By default, a special token is found before the text is
+            normalized, and any other token afterwards.
+        special_names: Texts of tokens that are special, whatever their flags.
     """
     from tokenizers import AddedToken
 

@@ -111,10 +111,13 @@ def _is_vocabulary(value: Any) -> bool:
 
 
 def _check_not_empty(model: Mapping[str, Any], where: object) -> None:
-    """Check that a model has tokens; else the library would silently encode any text as nothing.
+    """Check that a model has tokens.
+
+    With an empty vocabulary, the tokenizers library would encode every text as nothing, without an
+    error.
 
     Raises:
-        FormatError: It has none.
+        FormatError: The vocabulary is empty.
     """
     if not model["vocab"]:
         raise FormatError(
@@ -134,6 +137,11 @@ def _check_normal_forms(
     The library looks for some added tokens in the normalized text. If two of them have the same
     normal form, it finds both in the same place, and picks the first in a hash map, whose order
     changes each time the file is loaded.
+
+    Args:
+        tokenizer: The parsed tokenizer.json.
+        added_tokens: Its added tokens.
+        where: Path of the file, for errors.
 
     Returns:
         Added tokens whose normal form is empty.
@@ -165,9 +173,14 @@ def _check_normal_forms(
 
 
 def _normalize(tokenizer: Mapping[str, Any], texts: Sequence[str]) -> list[str]:
-    """Return texts as the tokenizer's normalizer changes them.
+    """Normalize texts with the normalizer of a tokenizer.
 
-    Returns them unchanged if the library cannot load the normalizer.
+    Args:
+        tokenizer: The parsed tokenizer.json, which has a normalizer.
+        texts: The texts.
+
+    Returns:
+        The normalized texts; the same texts if the library cannot load the normalizer.
     """
     from tokenizers import Tokenizer
 
@@ -203,7 +216,14 @@ def _sampling_notices(model: Mapping[str, Any]) -> list[str]:
 
 
 def _repeated_id_notices(model: Mapping[str, Any]) -> list[str]:
-    """Return a notice if tokens share an id, which is decoded to one of them at random."""
+    """Return a notice if several tokens share an id, so that decoding the id gives any of them.
+
+    Args:
+        model: The model of a parsed tokenizer.json.
+
+    Returns:
+        A list with the notice, which names the first two such tokens; or an empty list.
+    """
     vocabulary = model["vocab"]
     if not isinstance(vocabulary, dict):
         return []
@@ -221,7 +241,16 @@ def _repeated_id_notices(model: Mapping[str, Any]) -> list[str]:
 def _missing_merge_notices(
     model: Mapping[str, Any], added_tokens: Iterable[Mapping[str, Any]], min_share: float
 ) -> list[str]:
-    """Return a notice if no merge makes more than a share of a BPE's vocabulary."""
+    """Return a notice if many tokens of a BPE are made by no merge, so that merges seem to lack.
+
+    Args:
+        model: The model of a parsed tokenizer.json.
+        added_tokens: The added tokens, which need no merges.
+        min_share: Largest share of the vocabulary that merges need not make.
+
+    Returns:
+        A list with the notice, or an empty list.
+    """
     vocabulary = model["vocab"]
     merges = model.get("merges")
     if not isinstance(vocabulary, dict) or not isinstance(merges, list):
@@ -303,9 +332,9 @@ def _unmerged_tokens(
 
 
 def _has_parts(token: str, vocabulary: Mapping[str, int], affixes: _Affixes) -> bool:
-    """Return whether two tokens of the vocabulary make up a token.
+    """Return whether two tokens of the vocabulary make up a token, so that a merge could make it.
 
-    Other tokens were added by hand, such as RoBERTa's madeupword0000.
+    A token without such parts was added by hand, such as RoBERTa's madeupword0000.
     """
     for cut in range(1, len(token)):
         left = token[:cut]
@@ -316,7 +345,15 @@ def _has_parts(token: str, vocabulary: Mapping[str, int], affixes: _Affixes) -> 
 
 
 def _dropped_character_notices(tokenizer: Mapping[str, Any], model: Mapping[str, Any]) -> list[str]:
-    """Return a notice if a BPE drops characters, or bytes, that it has no token for."""
+    """Return a notice if a BPE drops characters, or bytes, that it has no token for.
+
+    Args:
+        tokenizer: The parsed tokenizer.json.
+        model: Its model.
+
+    Returns:
+        A list with the notice, or an empty list.
+    """
     vocabulary = model["vocab"]
     if not isinstance(vocabulary, dict) or model.get("unk_token") is not None:
         return []
@@ -330,7 +367,7 @@ def _dropped_character_notices(tokenizer: Mapping[str, Any], model: Mapping[str,
     )
     normalizer_types = component_types(tokenizer.get("normalizer"))
     pre_tokenizer_types = component_types(tokenizer.get("pre_tokenizer"))
-    if "ByteLevel" in normalizer_types | pre_tokenizer_types:
+    if "ByteLevel" in normalizer_types | pre_tokenizer_types:  # tokens are made of bytes
         missing = missing_bytes(vocabulary)
         if not missing:
             return []

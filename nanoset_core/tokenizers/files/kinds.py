@@ -70,11 +70,15 @@ def kind_of(source: TokenizerFile) -> Kind:
 
 
 def _recognise(head: bytes, name: str) -> Kind:
-    """Return which kind of tokenizer a file is.
+    """Recognize the kind of a tokenizer's file by its first bytes, and by its name.
 
     Args:
         head: The first bytes of the file.
-        name: The file's name.
+        name: The name of the file.
+
+    Returns:
+        The kind. A file that is not recognized counts as a tokenizer.json: loading it as such
+        reports what is wrong.
     """
     text = head.lstrip()
     if text.startswith(b"[") and b'"token_bytes"' in head:
@@ -97,7 +101,11 @@ def _recognise(head: bytes, name: str) -> Kind:
 
 
 def _check_settings(source: TokenizerFile, kind: Kind) -> None:
-    """Raise ConfigError if a setting does not apply to a kind of file."""
+    """Check that all settings of a tokenizer apply to the kind of its file.
+
+    Raises:
+        ConfigError: A setting is one for other kinds of files.
+    """
     for key in source.settings:
         if key in _SETTINGS[kind]:
             continue

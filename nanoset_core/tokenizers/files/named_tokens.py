@@ -115,9 +115,10 @@ def read_named_tokens(files: Sequence[Path], added_ids: Collection[int]) -> Name
     """Read the special tokens that the files next to a tokenizer name.
 
     Args:
-        files: The files of `FILES` that exist.
+        files: Those of the files `FILES` that exist.
         added_ids: Ids of the added tokens in the tokenizer.json itself.
     """
+    # File name → content, which is None if the file cannot be read.
     objects = {path.name: _read_object(path) for path in files}
     contents = {name: value for name, value in objects.items() if value is not None}
     config = contents.get(CONFIG, {})
@@ -131,11 +132,12 @@ def read_named_tokens(files: Sequence[Path], added_ids: Collection[int]) -> Name
         special_names = _special_names({**config, **special_map})
         listed = _added_tokens(contents.get(ADDED_TOKENS, {}), special_names, added_ids)
 
+    # Tokens of keys such as eos_token, and of lists such as additional_special_tokens.
     purpose_tokens = _purpose_tokens(config, special_map)
     further_tokens = _further_tokens(config, special_map)
     special = [*purpose_tokens.tokens, *further_tokens.tokens]
 
-    # A token that is certain by one key is certain, whatever other keys name it.
+    # If one key names a token without doubt, the doubts about other keys do not matter.
     certain_names = {"", *texts_of([*listed, *special])}
     all_doubts = {**_other_doubts(config), **further_tokens.doubts, **purpose_tokens.doubts}
     doubts = {name: reason for name, reason in all_doubts.items() if name not in certain_names}
@@ -181,12 +183,13 @@ def _decoder_tokens(decoder: Any) -> list[Token]:
 def _added_tokens(
     ids: Mapping[str, Any], special_names: Collection[str], added_ids: Collection[int]
 ) -> list[Token]:
-    """Return the tokens of an added_tokens.json, which maps tokens to ids, sorted by id.
+    """Return the tokens of an added_tokens.json, sorted by id.
 
-    A token with the id of an added token in the tokenizer.json is left out: that token replaces it.
+    A token is left out if an added token in the tokenizer.json has the same id, since that one
+    takes precedence.
 
     Args:
-        ids: The content of the file.
+        ids: The content of the file: token → id.
         special_names: Tokens that other keys name.
         added_ids: Ids of the added tokens in the tokenizer.json.
     """
@@ -223,12 +226,20 @@ class _SpecialTokens(NamedTuple):
 
 
 def _purpose_tokens(config: Mapping[str, Any], special_map: Mapping[str, Any]) -> _SpecialTokens:
-    """Return the tokens of keys such as eos_token; special_tokens_map.json overrides the config."""
+    """Return the tokens of keys that name one token for a purpose, such as eos_token.
+
+    Args:
+        config: The content of tokenizer_config.json.
+        special_map: The content of special_tokens_map.json, which takes precedence.
+    """
     tokens: list[Token] = []
     doubts = {}
     for key in _PURPOSES:
         is_in_map = key in special_map
-        value = special_map[key] if is_in_map else config.get(key)
+        if is_in_map:
+            value = special_map[key]
+        else:
+            value = config.get(key)
         if not is_in_map and _is_untyped(value):
             # Transformers refuses an object without its type in a tokenizer_config.json.
             doubts[_text_of(value)] = f"{key} of {CONFIG} is an object without __type"
@@ -238,7 +249,12 @@ def _purpose_tokens(config: Mapping[str, Any], special_map: Mapping[str, Any]) -
 
 
 def _further_tokens(config: Mapping[str, Any], special_map: Mapping[str, Any]) -> _SpecialTokens:
-    """Return the tokens of lists such as additional_special_tokens."""
+    """Return the tokens of keys that list several tokens, such as additional_special_tokens.
+
+    Args:
+        config: The content of tokenizer_config.json.
+        special_map: The content of special_tokens_map.json.
+    """
     tokens: list[Token] = []
     doubts = {}
     for token in _members_of_lists(config):
@@ -249,8 +265,8 @@ def _further_tokens(config: Mapping[str, Any], special_map: Mapping[str, Any]) -
 
     config_has_list = any(key in config for key in _LISTS)
     for token in _members_of_lists(special_map):
-        # Of two lists, transformers 4 adds both, and transformers 5 only that of the config.
-        # Transformers 5 also ignores objects in the list of special_tokens_map.json.
+        # If both files have a list, transformers 4 adds the tokens of both, and transformers 5 only
+        # those of the config. Transformers 5 also ignores objects in a list of the map.
         if config_has_list:
             doubts[_text_of(token)] = f"both {CONFIG} and {SPECIAL_TOKENS_MAP} list further tokens"
         elif isinstance(token, dict):
@@ -285,11 +301,12 @@ def _members_of_lists(config: Mapping[str, Any]) -> list[Any]:
 
 
 def _class_tokens(class_name: str, keys: Collection[str]) -> list[str]:
-    """Return the tokens that a class has for purposes for which the files name none.
+    """Return the default tokens of a tokenizer's class, which it has without any file.
 
     Args:
-        class_name: The tokenizer's class.
-        keys: All keys of the files; a key without a token counts, too.
+        class_name: Name of the class.
+        keys: All keys of the files. If there is a key for a purpose, such as eos_token, the default
+            token for that purpose is not used, even if the key names no token.
     """
     tokens = []
     for purpose, token in _CLASS_TOKENS.get(class_name, {}).items():

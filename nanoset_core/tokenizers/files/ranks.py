@@ -81,10 +81,11 @@ def convert_ranks(ranked: RankedVocabulary, source: TokenizerFile) -> ConvertedT
     for word, token_id in ranked.ids.items():
         # Latin-1 maps each byte to the character with its number.
         vocabulary[word.decode("latin-1").translate(_CHARACTER_BY_BYTE)] = token_id
-    # Special tokens are added after the merges are listed: no merge may make or use one.
+    # List the merges before the special tokens are added: no merge may make or use one of these.
     merges = _list_merges(vocabulary)
     _add_special_tokens(vocabulary, ranked, source)
 
+    # The token that ends documents: the one that the format names, or else one with a common name.
     end_tokens = [name for name in _END_TOKENS if name in ranked.special_tokens]
     eod = ranked.eod
     if eod is None and end_tokens:
@@ -117,7 +118,16 @@ def _list_merges(vocabulary: Mapping[str, int]) -> list[tuple[str, str]]:
 def _add_special_tokens(
     vocabulary: dict[str, int], ranked: RankedVocabulary, source: TokenizerFile
 ) -> None:
-    """Add the special tokens to a vocabulary, in place."""
+    """Add the special tokens to a vocabulary.
+
+    Args:
+        vocabulary: Token → id. The special tokens are added here.
+        ranked: The vocabulary of ranks, with its special tokens.
+        source: The file that it was read from, for errors.
+
+    Raises:
+        FormatError: A special token has the text of an ordinary one.
+    """
     for name, token_id in ranked.special_tokens.items():
         if not ranked.has_special_tokens_in_text:
             # The token must exist, to be decoded, but under a name that no text can produce.
@@ -137,6 +147,13 @@ def _add_special_tokens(
 def _tokenizer_json(
     vocabulary: Mapping[str, int], merges: list[tuple[str, str]], ranked: RankedVocabulary
 ) -> bytes:
+    """Return a tokenizer.json that encodes text as tiktoken does.
+
+    Args:
+        vocabulary: Token → id, with the special tokens.
+        merges: Pairs of tokens, in order of rank.
+        ranked: The vocabulary of ranks, with its split pattern and special tokens.
+    """
     form = ranked.pattern.form
     normalizer = None
     if form is not None:
@@ -171,6 +188,10 @@ def _tokenizer_json(
 
 def check_regex(regex: str, source: TokenizerFile) -> None:
     """Check that the tokenizers library reads a split pattern as tiktoken's library does.
+
+    Args:
+        regex: The split pattern, a regular expression.
+        source: The tokenizer's file, for errors.
 
     Raises:
         ConfigError: The library cannot read it, or reads it differently.
@@ -209,7 +230,7 @@ def read_json(source: TokenizerFile) -> Any:
     """Read and parse a JSON file.
 
     Raises:
-        FormatError: It is not JSON, for example because it was cut off.
+        FormatError: The file is not JSON, for example because it was cut off.
     """
     content = read_regular(source.path)
     try:

@@ -91,6 +91,7 @@ def read_megatron(source: TokenizerFile) -> ConvertedTokenizer:
             remedy=f"name one of these; Megatron-LM's default is {_MEGATRON_PATTERN}",
         )
 
+    # Settings that the user did not make have the defaults of Megatron-LM.
     vocab_size = source.vocab_size or _MEGATRON_VOCAB_SIZE
     n_special = source.num_special_tokens
     if n_special is None:
@@ -115,10 +116,16 @@ def read_megatron(source: TokenizerFile) -> ConvertedTokenizer:
 def _check_megatron_tokens(
     source: TokenizerFile, names: Sequence[str], n_special: int, vocab_size: int
 ) -> None:
-    """Check special tokens as Megatron-LM's TikTokenizer does.
+    """Check that Megatron-LM's TikTokenizer accepts the special tokens.
+
+    Args:
+        source: The tokenizer's file, for the error.
+        names: Names of the special tokens.
+        n_special: How many ids are reserved for special tokens.
+        vocab_size: Size of the vocabulary, with the special tokens.
 
     Raises:
-        ConfigError: One is repeated or missing, or there is no room for all.
+        ConfigError: A special token is repeated or missing, or there are not enough ids.
     """
     has_room = len(names) <= n_special < vocab_size
     is_unique = len(set(names)) == len(names)
@@ -153,8 +160,11 @@ class _Tekken:
 def read_tekken(source: TokenizerFile) -> ConvertedTokenizer:
     """Read Mistral's tekken.json.
 
-    In contrast to Megatron-LM's file, the name of a special token in a text is encoded like other
-    text.
+    If the name of a special token occurs in a text, it is encoded like other text, in contrast to
+    Megatron-LM's format.
+
+    Args:
+        source: The file.
 
     Raises:
         FormatError: The file is damaged.
@@ -186,7 +196,13 @@ def read_tekken(source: TokenizerFile) -> ConvertedTokenizer:
 
 
 def _parse_tekken(value: Any) -> _Tekken:
-    """Return the fields of a tekken.json; raise KeyError, TypeError or ValueError for another."""
+    """Return the fields of a parsed tekken.json that matter here.
+
+    Raises:
+        KeyError: A field is missing.
+        TypeError: A field has another type.
+        ValueError: The special tokens are repeated, or there are not enough ids for them.
+    """
     config = value["config"]
     entries = value["vocab"]
     pattern = config["pattern"]
@@ -199,14 +215,26 @@ def _parse_tekken(value: Any) -> _Tekken:
     if not isinstance(vocab_size, int) or not isinstance(n_special, int):
         raise TypeError("the vocabulary size, or the number of special tokens, is no integer")
     has_room = 0 <= n_special < vocab_size and len(names) <= n_special
-    if not has_room or len(set(names)) != len(names):
+    has_repeated_name = len(set(names)) < len(names)
+    if not has_room or has_repeated_name:
         n_names = len(names)
         raise ValueError(f"{n_names:,} special tokens for {n_special:,} of {vocab_size:,} ids")
     return _Tekken(pattern, vocab_size, n_special, names, entries)
 
 
 def _tekken_names(value: Mapping[str, Any], config: Mapping[str, Any]) -> Sequence[str]:
-    """Return the names of the special tokens, in the order of their ids."""
+    """Return the names of the special tokens of a tekken.json, in the order of their ids.
+
+    Files of early versions do not list them: these versions all have the same special tokens.
+
+    Args:
+        value: The parsed file.
+        config: The settings in the file.
+
+    Raises:
+        ValueError: The file does not list them, although it is of a later version; or an entry of
+            the list has no name or another rank than its position.
+    """
     entries = value.get("special_tokens")
     if entries is None:
         version = re.fullmatch(r"v(\d+)m?\d*", str(config.get("version")))
@@ -235,12 +263,19 @@ class _EntryList:
     """What the file should look like, for errors."""
 
     def read(self, source: TokenizerFile) -> dict[bytes, int]:
-        """Return the bytes of each token → id, of the tokens that fit into the vocabulary.
+        """Return the ids of the tokens that belong to the vocabulary.
 
-        The entries after these are checked, too.
+        A file may have more entries than the vocabulary: only the first ones are tokens, but all
+        entries are checked.
+
+        Args:
+            source: The file, for errors.
+
+        Returns:
+            Bytes of each token → id.
 
         Raises:
-            FormatError: An entry is malformed, a token is repeated, or there are too few.
+            FormatError: An entry is malformed, a token is repeated, or there are too few entries.
         """
         ids: dict[bytes, int] = {}
         n_tokens = self.vocab_size - self.n_special

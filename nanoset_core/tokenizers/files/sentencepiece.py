@@ -96,10 +96,13 @@ class _Model:
 
 
 def read_sentencepiece_model(source: TokenizerFile) -> ConvertedTokenizer:
-    """Read a SentencePiece model.
+    """Read a SentencePiece model, and convert it to a tokenizer.json.
+
+    Args:
+        source: The file of the model.
 
     Raises:
-        FormatError: The file is damaged, or is no such model.
+        FormatError: The file is damaged, or is no SentencePiece model.
         ConfigError: Special tokens are configured, which only Megatron-LM's legacy wrapper takes.
     """
     if source.special_tokens and not source.legacy:
@@ -134,7 +137,14 @@ def read_sentencepiece_model(source: TokenizerFile) -> ConvertedTokenizer:
 
 
 def _piece_ids(model: _Model, source: TokenizerFile) -> dict[str, int]:
-    """Return text → id of all pieces; raise FormatError if there are none, or two are alike."""
+    """Return the ids of the pieces, which are their positions in the model.
+
+    Returns:
+        Text of the piece → id.
+
+    Raises:
+        FormatError: The model has no pieces, or two with the same text.
+    """
     ids = {piece.text: token_id for token_id, piece in enumerate(model.pieces)}
     if not ids or len(ids) != len(model.pieces):
         raise FormatError(
@@ -186,12 +196,22 @@ def _tokenizer_json(
     special_texts: list[str],
     legacy_tokens: Mapping[str, int],
 ) -> bytes:
-    """Return a model as a tokenizer.json, with the legacy wrapper's tokens as added ones."""
+    """Convert a model to a tokenizer.json.
+
+    Args:
+        model: The model.
+        ids: Text of each piece → id.
+        special_texts: Texts of the pieces that are special tokens.
+        legacy_tokens: Name → id of the special tokens that Megatron-LM's legacy wrapper adds.
+    """
+    # Tokens of the wrapper that are not pieces: the vocabulary needs an entry for each.
     new_tokens = {}
     for name, token_id in legacy_tokens.items():
         if token_id >= len(ids):
-            # A name that is a piece has another id as such, and must be written differently.
-            entry = name + NEVER_IN_TEXT if name in ids else name
+            entry = name
+            if name in ids:
+                # A piece has the same text and another id, so the entry needs a different text.
+                entry = name + NEVER_IN_TEXT
             new_tokens[entry] = token_id
     vocabulary = {**ids, **new_tokens}
 
@@ -212,6 +232,12 @@ def _tokenizer_json(
 
 
 def _normalizer(model: _Model) -> dict[str, Any]:
+    """Return the component `normalizer`, which changes a text before it is encoded.
+
+    As sentencepiece does, its steps replace characters by those of the model's table, remove
+    superfluous spaces, put a space before the text, and write spaces as ▁. The model decides which
+    of these steps there are.
+    """
     steps: list[dict[str, Any]] = []
     if model.charsmap:
         charsmap = base64.b64encode(model.charsmap).decode()
@@ -240,9 +266,14 @@ def _decoder(model: _Model) -> dict[str, Any]:
 
 
 def _model_component(model: _Model, vocabulary: Mapping[str, int]) -> dict[str, Any]:
-    """Return the component `model`: a BPE if merges can express the model, else a unigram model.
+    """Return the component `model` of a tokenizer.json.
 
-    The unigram model of a BPE gives other tokens. It serves to decode, which needs only the ids.
+    It is a BPE if the model can be expressed by merges. Otherwise it is a unigram model, which is
+    only used to decode: it has the same ids, but may encode a text as other tokens.
+
+    Args:
+        model: The model.
+        vocabulary: Token → id: the pieces first, then tokens that are not pieces.
     """
     unknown_texts = model.texts_of(_PieceType.UNKNOWN)
     unknown = unknown_texts[0] if unknown_texts else None
@@ -257,7 +288,8 @@ def _model_component(model: _Model, vocabulary: Mapping[str, int]) -> dict[str, 
         )
 
     entries = [[piece.text, piece.score] for piece in model.pieces]
-    for text in list(vocabulary)[len(entries) :]:
+    further_tokens = list(vocabulary)[len(entries) :]
+    for text in further_tokens:
         entries.append([text, 0.0])
     unknown_id = None if unknown is None else vocabulary[unknown]
     return {
@@ -269,9 +301,13 @@ def _model_component(model: _Model, vocabulary: Mapping[str, int]) -> dict[str, 
 
 
 def _merges(model: _Model) -> list[tuple[str, str]] | None:
-    """Return every pair of pieces that makes a third, the third with the best score first.
+    """Return the merges of a model: every pair of pieces that makes a third piece.
 
-    Returns None if merges cannot express the model.
+    Sentencepiece always merges the pair that makes the piece with the best score. A tokenizer.json
+    merges the pair that is listed first. So the merges are sorted by the score of the third piece.
+
+    Returns:
+        The pairs in order; None if merges cannot express the model.
     """
     has_unused_pieces = bool(model.texts_of(_PieceType.UNUSED))
     is_plain = model.escape_whitespaces and not model.has_space_suffix and not has_unused_pieces
@@ -290,6 +326,7 @@ def _merges(model: _Model) -> list[tuple[str, str]] | None:
     if len(set(word_scores)) != len(word_scores):
         return None
 
+    # List the pairs that make each piece.
     mergeable_ids = {}
     for token_id, piece in enumerate(model.pieces):
         if piece.type in (_PieceType.NORMAL, _PieceType.USER_DEFINED):
@@ -308,10 +345,14 @@ _NORMALIZER_FIELD = 3
 
 
 def _parse(content: bytes, source: TokenizerFile) -> _Model:
-    """Parse a `ModelProto`.
+    """Parse a SentencePiece model, which is a protobuf message of the type `ModelProto`.
+
+    Args:
+        content: The bytes of the file.
+        source: The file, for errors.
 
     Raises:
-        FormatError: It is damaged, or something else.
+        FormatError: The message is damaged, or is something else.
     """
     pieces: list[_ModelPiece] = []
     settings: dict[int, dict[int, Any]] = {_TRAINER_FIELD: {}, _NORMALIZER_FIELD: {}}
@@ -377,18 +418,28 @@ _VARINT = 0
 _LENGTH_DELIMITED = 2
 _FIXED_SIZES = {1: 8, 5: 4}
 """Wire type → bytes of the value."""
+_MAX_VARINT_BYTES = 10
+"""Bytes of a number of 64 bits, with seven of these bits in each byte."""
 
 
 def _fields(message: bytes) -> Iterator[tuple[int, Any]]:
-    """Yield (number, value) of the fields of a protobuf message; a value is an int or bytes.
+    """Yield the fields of a protobuf message.
 
-    Each field is a key, which contains the field's number and its wire type, and the value.
+    Each field is a key, which contains the number of the field and its wire type, and a value. The
+    wire type says how the value is stored.
+
+    Args:
+        message: The bytes of the message.
+
+    Yields:
+        (number of the field, value); a value is an int or bytes.
 
     Raises:
-        ValueError, IndexError: It is no protobuf message.
+        ValueError, IndexError: The bytes are no protobuf message.
     """
     position = 0
     while position < len(message):
+        # The lowest three bits of the key are the wire type.
         key, position = _read_varint(message, position)
         number = key >> 3
         wire_type = key & 7
@@ -412,13 +463,24 @@ def _fields(message: bytes) -> Iterator[tuple[int, Any]]:
 
 
 def _read_varint(message: bytes, position: int) -> tuple[int, int]:
-    """Return (a number of variable length, the position after it).
+    """Read a number of variable length from a protobuf message.
 
     Each byte has seven bits of the number, the lowest first. The eighth bit is set in all bytes but
     the last.
+
+    Args:
+        message: The bytes of the message.
+        position: Position of the first byte of the number.
+
+    Returns:
+        (the number, the position after it).
+
+    Raises:
+        ValueError: The number has more than ten bytes.
+        IndexError: The message ends within the number.
     """
     value = 0
-    for count in range(10):
+    for count in range(_MAX_VARINT_BYTES):
         byte = message[position + count]
         value |= (byte & 0x7F) << (7 * count)
         if byte < 0x80:

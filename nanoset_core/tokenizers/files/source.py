@@ -114,10 +114,10 @@ FLAGS = {
 
 
 def as_source(tokenizer: str | os.PathLike[str]) -> TokenizerFile:
-    """Return a tokenizer's file with its settings.
+    """Return a tokenizer's file as a `TokenizerFile`, which has settings.
 
     Args:
-        tokenizer: The file, or a folder that contains it.
+        tokenizer: The file, or a folder that contains it. A plain path has no settings.
     """
     if isinstance(tokenizer, TokenizerFile):
         source = tokenizer
@@ -141,6 +141,9 @@ def tokenizer_files(tokenizer: TokenizerPath | None) -> list[Path]:
     """Return all files that a tokenizer is read from.
 
     These include the files next to it that name special tokens.
+
+    Args:
+        tokenizer: The tokenizer's file; None for no tokenizer.
     """
     if tokenizer is None:
         return []
@@ -180,14 +183,19 @@ def local_tokenizer(tokenizer: TokenizerPath) -> TokenizerPath:
 
 
 def tokenizer_path(tokenizer: AnyPath) -> AnyPath:
-    """Return a tokenizer's file, given its own path or the folder that contains it.
+    """Return a tokenizer's file, after checking that it exists.
+
+    Args:
+        tokenizer: The file, or the folder that contains it.
 
     Raises:
-        MissingError: There is no such file, or the folder contains none.
+        MissingError: The file does not exist, or the folder contains no tokenizer.
     """
     if isinstance(tokenizer, TokenizerFile):
         return replace(tokenizer, path=tokenizer_path(tokenizer.path))
-    file = file_in(tokenizer) if tokenizer.is_dir() else tokenizer
+    file = tokenizer
+    if tokenizer.is_dir():
+        file = file_in(tokenizer)
     if not file.is_file():
         raise missing_tokenizer(tokenizer)
     return file
@@ -216,9 +224,9 @@ def missing_tokenizer(path: Path, *, name: str | None = None, where: object = No
     """Return the error for a tokenizer that does not exist.
 
     Args:
-        path: Where it should be.
-        name: What the user wrote; default: the path.
-        where: The setting or option that names it; default: the path.
+        path: Path of the missing file or folder.
+        name: The name that the user wrote; by default, the path.
+        where: The setting or option with this name; by default, the path.
     """
     name = name or str(path)
     remedy = "correct the path; tokenizer.json is what save_pretrained and tokenizer.save write"
@@ -260,13 +268,17 @@ def _possible_tokenizers(folder: Path) -> list[str]:
 
 
 def tokenizer_here(location: RemoteFolder, mirror: Path | None = None) -> Path:
-    """Copy a tokenizer from a bucket, as it is there now; return the path of the local copy.
+    """Copy a tokenizer from a bucket to this machine.
 
-    The files that are read next to the tokenizer are copied, too.
+    The files next to the tokenizer that are read together with it are copied, too. Copies of an
+    earlier call are updated.
 
     Args:
         location: The tokenizer's file, or its folder.
-        mirror: Folder for working copies; default: the one in the user's cache folder.
+        mirror: Folder for working copies; None for the one in the user's cache folder.
+
+    Returns:
+        Path of the local copy, which is a file or a folder as `location` is.
 
     Raises:
         MissingError: There is neither such a file nor such a folder.
@@ -275,6 +287,7 @@ def tokenizer_here(location: RemoteFolder, mirror: Path | None = None) -> Path:
     from nanoset_core.storage.access import FileAccess
     from nanoset_core.storage.location import copies_folder
 
+    # List the files to copy. Those that may not exist are named as well.
     is_file = location.is_file()
     if is_file:
         folder = location.parent
@@ -301,4 +314,6 @@ def tokenizer_here(location: RemoteFolder, mirror: Path | None = None) -> Path:
     for name in dict.fromkeys(names):
         # This also removes copies of files that were deleted from the bucket.
         access.revalidate(access.folder / name)
-    return access.folder / location.name if is_file else access.folder
+    if is_file:
+        return access.folder / location.name
+    return access.folder

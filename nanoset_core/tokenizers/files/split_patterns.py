@@ -54,6 +54,7 @@ def _number_from(first_id: int, names: list[str]) -> dict[str, int]:
 
 
 def _llama3_tokens() -> dict[str, int]:
+    """Return the special tokens of Llama 3: name → id."""
     reserved = [f"<|reserved_special_token_{number}|>" for number in range(251)]
     names = [
         "<|begin_of_text|>",
@@ -74,6 +75,7 @@ def _qwen_tokens() -> dict[str, int]:
 
 
 def _harmony_tokens() -> dict[str, int]:
+    """Return the special tokens of o200k_harmony, the vocabulary of gpt-oss: name → id."""
     # The order reaches the tokenizer.json that is made from such a file: do not sort.
     tokens = {"<|startoftext|>": 199998, "<|endoftext|>": 199999}
     for token_id in (200000, 200001, 200004, 200009, 200010, 200011):

@@ -35,7 +35,10 @@ _NAME_LIKE = re.compile(r"[\w .-]*")
 
 
 def read_tiktoken_lines(source: TokenizerFile) -> ConvertedTokenizer:
-    """Read a file of tiktoken's lines.
+    """Read a file of tiktoken's lines, and convert it to a tokenizer.json.
+
+    Args:
+        source: The file, with the settings that the file itself does not contain.
 
     Raises:
         FormatError: The file is damaged, or its ranks have gaps.
@@ -62,7 +65,10 @@ class _RankedToken(NamedTuple):
 
 
 def _read_ranks(source: TokenizerFile) -> dict[bytes, int]:
-    """Return token → rank.
+    """Read the tokens of the file and their ranks.
+
+    Returns:
+        Bytes of each token → rank.
 
     Raises:
         FormatError: A line cannot be read, a token is repeated, or a byte has no token.
@@ -113,10 +119,11 @@ def _parse_line(line: bytes) -> _RankedToken:
 
 
 def _configured_pattern(source: TokenizerFile) -> NamedPattern:
-    """Return the pattern that the settings name, or that they spell out.
+    """Return the split pattern of the settings, which may be a name or a regular expression.
 
     Raises:
-        ConfigError: There is none, or it is wrong.
+        ConfigError: The settings have no pattern, or one that is neither a known name nor a regular
+            expression.
     """
     # Megatron-LM's patterns apply to its own format only.
     names = [name for name in PATTERNS if name not in MEGATRON]
@@ -154,16 +161,22 @@ def _special_tokens(
 ) -> dict[str, int]:
     """Return name → id of the special tokens.
 
-    Configured ones follow the last rank. If none are configured and the file has as many ranks as
-    the vocabulary that was published with the pattern, it is this vocabulary, and so are its
-    tokens.
+    If the settings name special tokens, these get the ids after the last rank. Otherwise, if the
+    file has as many ranks as the vocabulary that was published with the pattern, it is taken for
+    this vocabulary, and has its special tokens.
+
+    Args:
+        source: The tokenizer's file with its settings.
+        ranks: Token → rank.
+        pattern: The split pattern.
 
     Raises:
         ConfigError: A special token is configured twice, or empty.
     """
     names = source.special_tokens
     if names is None:
-        return dict(pattern.special_tokens) if pattern.ranks == len(ranks) else {}
+        is_published = pattern.ranks == len(ranks)
+        return dict(pattern.special_tokens) if is_published else {}
     if len(set(names)) != len(names) or not all(names):
         raise ConfigError(
             "a special token is named twice, or is empty",
@@ -217,9 +230,18 @@ def _check_ids(
 
 
 def _count_notice(source: TokenizerFile, pattern: NamedPattern, n_ranks: int) -> str:
-    """Return a notice if the file may be incomplete, else an empty text.
+    """Return a notice if the file may be incomplete.
 
-    A file that was cut off at the end of a line looks whole; only its number of ranks differs.
+    A file that was cut off at the end of a line looks complete. Only its number of ranks shows that
+    it is not, if the right number is known.
+
+    Args:
+        source: The tokenizer's file.
+        pattern: The split pattern, which may have been published with a vocabulary.
+        n_ranks: Number of ranks in the file.
+
+    Returns:
+        The notice; empty if the file is complete.
     """
     if pattern.ranks == n_ranks:
         return ""

@@ -125,7 +125,11 @@ def missing_bytes(vocabulary: Mapping[str, Any]) -> list[int]:
 
 
 def build_tokenizer_json(**components: Any) -> bytes:
-    """Return a tokenizer.json with these components; all others are null."""
+    """Return the bytes of a tokenizer.json with some components; all others are null.
+
+    Args:
+        components: Name of each component → value that JSON can represent.
+    """
     names = (
         "truncation",
         "padding",
@@ -139,10 +143,13 @@ def build_tokenizer_json(**components: Any) -> bytes:
 
 
 def byte_level(*, use_regex: bool) -> dict[str, Any]:
-    """Return the component, pre-tokenizer or decoder, that writes bytes as characters.
+    """Return the component ByteLevel, which is a pre-tokenizer or a decoder.
+
+    As a pre-tokenizer, it writes each byte of a text as one character; as a decoder, it reverses
+    that.
 
     Args:
-        use_regex: Whether it also splits text by GPT-2's pattern.
+        use_regex: Whether the pre-tokenizer also splits text by GPT-2's pattern.
     """
     return {
         "type": "ByteLevel",
@@ -153,7 +160,7 @@ def byte_level(*, use_regex: bool) -> dict[str, Any]:
 
 
 def bpe_model(vocabulary: Mapping[str, int], merges: list[Any], **options: Any) -> dict[str, Any]:
-    """Return a BPE model.
+    """Return the component `model` of a tokenizer.json for a BPE.
 
     Args:
         vocabulary: Token → id.
@@ -175,7 +182,7 @@ def bpe_model(vocabulary: Mapping[str, int], merges: list[Any], **options: Any) 
 def added_token(
     name: str, token_id: int, *, special: bool = True, normalized: bool = False
 ) -> dict[str, Any]:
-    """Return an added token, which the library cuts out of a text before it splits the rest.
+    """Return an entry of `added_tokens`: a token that is cut out before the text is split.
 
     Args:
         name: The token's text.

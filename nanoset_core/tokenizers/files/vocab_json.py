@@ -32,7 +32,10 @@ _END_OF_TEXT = "<|endoftext|>"
 
 
 def read_vocab_json(source: TokenizerFile) -> ConvertedTokenizer:
-    """Read a vocab.json and its merges.txt.
+    """Read a vocab.json and its merges.txt, and convert them to a tokenizer.json.
+
+    Args:
+        source: The vocab.json, with the path of the merges.txt.
 
     Raises:
         MissingError: There is no merges.txt.
@@ -64,10 +67,10 @@ def read_vocab_json(source: TokenizerFile) -> ConvertedTokenizer:
 
 
 def _read_vocabulary(source: TokenizerFile) -> dict[str, int]:
-    """Return token → id.
+    """Read the tokens of a vocab.json and their ids.
 
     Raises:
-        FormatError: The file is damaged.
+        FormatError: The file is damaged, or is no vocab.json of a byte-level BPE.
     """
     content = read_regular(source.path)
     try:
@@ -86,7 +89,11 @@ def _read_vocabulary(source: TokenizerFile) -> dict[str, int]:
 
 
 def _check_vocabulary(vocabulary: Any) -> None:
-    """Raise ValueError unless a parsed vocab.json maps tokens to ids, and has all bytes."""
+    """Check that a parsed vocab.json maps tokens to ids, and has a token for each byte.
+
+    Raises:
+        ValueError: It is something else, repeats an id, or lacks a byte.
+    """
     if not isinstance(vocabulary, dict):
         raise ValueError("not an object of tokens and ids")
     invalid = {token: value for token, value in vocabulary.items() if not _is_id(value)}
@@ -105,10 +112,14 @@ def _is_id(value: Any) -> bool:
 
 
 def _read_merges(source: TokenizerFile, vocabulary: dict[str, int]) -> list[list[str]]:
-    """Return the pairs of tokens to merge, in the order of the file.
+    """Read the pairs of tokens to merge, in the order of the file.
+
+    Args:
+        source: The vocab.json, which knows the path of its merges.txt.
+        vocabulary: Token → id.
 
     Raises:
-        MissingError: There is no such file.
+        MissingError: The merges.txt does not exist.
         FormatError: A line is not a pair of tokens that make a third one.
     """
     file = source.merges_file
@@ -127,7 +138,9 @@ def _read_merges(source: TokenizerFile, vocabulary: dict[str, int]) -> list[list
         if line.startswith("#version"):
             continue
         pair = line.removesuffix("\r").split(" ")
-        if len(pair) != 2 or not {*pair, "".join(pair)} <= vocabulary.keys():
+        merged_token = "".join(pair)
+        is_known = {*pair, merged_token} <= vocabulary.keys()
+        if len(pair) != 2 or not is_known:
             raise FormatError(
                 "a line of the merges is no pair of tokens that make a third",
                 where=f"{file}:{number}",
