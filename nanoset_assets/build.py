@@ -72,7 +72,7 @@ def build(
     made from its current inputs is not made again, whichever machine made it.
 
     Args:
-        project: The project; its listener is called with the progress.
+        project: The project; its progress shows the steps.
         instance: The instance in which the runs are recorded.
         select: What to build: Dagster's asset selection syntax, such as `+pretrain/blend`, or names
             of corpora, nanosets, nanoset/split and webdatasets; empty: everything.
@@ -89,7 +89,7 @@ def build(
         HistoryError: A run could not be recorded.
     """
     started = time.monotonic()
-    counter = StepCounter(project.listener)
+    counter = StepCounter(project.progress)
     hosted = ProjectDefs.of(project.config, building=project, started=counter.begin)
     names = hosted.names
     # Clean up after killed processes: end their runs in Dagster, and delete their temporary files.

@@ -19,8 +19,7 @@ from nanoset_assets.dagster_compat import interruptible_runs
 from nanoset_assets.hosted import ProjectDefs
 from nanoset_assets.instance import HistoryError, history_faults
 from nanoset_core.errors import NanosetError, StorageError
-from nanoset_core.execution.progress import STEP, Progress, ProgressCallback
-from nanoset_core.execution.watch import step_count
+from nanoset_core.execution.progress import Progress, step_count
 from nanoset_core.project.graph import Graph, Step, reasons_to_build
 from nanoset_core.project.project import Project, names_of
 from nanoset_core.stages.stage import Node, current_version
@@ -83,15 +82,15 @@ class BuildReport:
 
 
 class StepCounter:
-    """Counts the steps of a build, and reports which of them begins, as "3 of 71"."""
+    """Reports which step of a build begins, as "3 of 71"."""
 
-    def __init__(self, listener: ProgressCallback) -> None:
+    def __init__(self, progress: Progress) -> None:
         """Create a counter that expects no steps yet.
 
         Args:
-            listener: Called with the progress.
+            progress: Shows the steps.
         """
-        self._listener = listener
+        self._progress = progress
         self._numbers: dict[Node, int] = {}  # output → number of its step, from 1
 
     def expect(self, nodes: Iterable[Node]) -> None:
@@ -104,15 +103,11 @@ class StepCounter:
     def begin(self, node: Node) -> None:
         """Report that a step begins, if it is one of the expected steps."""
         if node in self._numbers:
-            self._listener(self._progress(node))
+            self._progress.step(label_of(node), self._numbers[node], len(self._numbers))
 
     def prefix(self, step: Step) -> str:
         """Return the number of a step for the start of a line, such as `[3/25] `."""
-        return step_count(self._progress(step.node))
-
-    def _progress(self, node: Node) -> Progress:
-        """Return the progress at the start of a step."""
-        return Progress(STEP, label_of(node), self._numbers[node], len(self._numbers), "steps")
+        return step_count(self._numbers[step.node], len(self._numbers))
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,9 +23,8 @@ from nanoset_core.cli.echo import echo
 from nanoset_core.cli.entry import message
 from nanoset_core.cli.known_warnings import print_warnings
 from nanoset_core.cli.options import CONFIG_OPTION, flag, option
-from nanoset_core.cli.progress import progress_bars
+from nanoset_core.cli.progress import shown_progress
 from nanoset_core.cli.terminal import print_json, print_rows
-from nanoset_core.execution.progress import STEP, Progress
 from nanoset_core.loading.opening import HANDOFF
 from nanoset_core.outputs.root import Seen
 from nanoset_core.project.disk import plan_line
@@ -92,8 +91,8 @@ def build(
     # SQLAlchemy logs a traceback if Ctrl-C interrupts a query.
     logging.getLogger("sqlalchemy.pool").setLevel(logging.CRITICAL)
     seen = Seen()
-    with progress_bars() as (listener, say):
-        listener(Progress(STEP, "starting", 0, 0))
+    with shown_progress() as progress:
+        progress.step("starting")
         # Importing Dagster takes seconds on a busy machine.
         from nanoset_assets.build import build as run_build
         from nanoset_assets.instance import history_faults, open_instance
@@ -101,15 +100,15 @@ def build(
         instance = open_instance(project_config)
         with history_faults(instance.root_directory):
             report = run_build(
-                Project(project_config, listener, seen=seen),
+                Project(project_config, progress, seen=seen),
                 instance,
                 select=select,
                 corpora=corpus,
                 rebuild=force,
                 verbose=verbose,
-                say=say,
+                say=progress.say,
             )
-            listener(Progress(STEP, "looking at the outputs", 0, 0))
+            progress.step("looking at the outputs")
             rows = _rows(report)
 
     show_report(Project(project_config, seen=seen), report, rows, is_selected=bool(select))
@@ -149,9 +148,9 @@ def _show_dry_run(
         as_json: Whether JSON is printed instead of tables.
     """
     with contextlib.ExitStack() as stack:
-        listener, _ = stack.enter_context(progress_bars())
+        progress = stack.enter_context(shown_progress())
         stack.enter_context(cache_read_only())
-        listener(Progress(STEP, "looking at text and outputs", 0, 0))
+        progress.step("looking at text and outputs")
         from nanoset_assets.build import dry_run
 
         if config.root_place is not None:

@@ -19,12 +19,10 @@ from nanoset_assets.run_owner import is_run_process, owner_tag
 from nanoset_assets.tags import CONFIG_ERROR_TAG, REBUILD_TAG
 from nanoset_assets.ui.metadata import failure
 from nanoset_core.errors import ConfigError, NanosetError
-from nanoset_core.execution.progress import NOTE, WAITING, Progress, ProgressCallback, silent
-from nanoset_core.execution.watch import Watch
+from nanoset_core.execution.progress import SILENT, Display, Progress, RunningWork
 from nanoset_core.project.project import Project
 from nanoset_core.project.settings import ProjectConfig, load_config
 from nanoset_core.stages.stage import Node
-from nanoset_core.storage.leases import at_work
 from nanoset_core.untrusted import visible
 
 Automation = Literal["own", "host", "none"]
@@ -108,11 +106,11 @@ class ProjectDefs:
         names = Names(requested.key_prefix or configured.key_prefix, requested.group_prefix)
         return ProjectDefs(config, names, **details)
 
-    def load(self, listener: ProgressCallback = silent, *, rebuild: bool = False) -> Project:
+    def load(self, progress: Progress = SILENT, *, rebuild: bool = False) -> Project:
         """Open the project with its current configuration.
 
         Args:
-            listener: Called with the progress of builds.
+            progress: Shows the progress of builds.
             rebuild: Whether builds make outputs even if they are up to date.
 
         Raises:
@@ -122,12 +120,12 @@ class ProjectDefs:
         config = load_config(self.config.file) if self.reread is None else self.reread()
         # In a `nanoset build`, runs share what the build knows about outputs.
         seen = None if self.building is None else self.building.seen
-        return Project(config, _with_lease(listener), rebuild, seen)
+        return Project(config, progress, rebuild, seen)
 
     def load_in_step(
         self,
         context: dg.AssetExecutionContext | dg.AssetCheckExecutionContext | dg.OpExecutionContext,
-        listener: ProgressCallback = silent,
+        progress: Progress = SILENT,
         *,
         rebuild: bool = False,
     ) -> Project:
@@ -135,7 +133,7 @@ class ProjectDefs:
 
         Args:
             context: The context of the step.
-            listener: Called with the progress of builds.
+            progress: Shows the progress of builds.
             rebuild: Whether builds make outputs even if they are up to date.
 
         Raises:
@@ -143,9 +141,9 @@ class ProjectDefs:
                 nor the run; the sensors request the run again once the file is correct.
         """
         if self.building is not None:  # `nanoset build` reports errors itself
-            return self.load(listener, rebuild=rebuild)
+            return self.load(progress, rebuild=rebuild)
         try:
-            return self.load(listener, rebuild=rebuild)
+            return self.load(progress, rebuild=rebuild)
         except NanosetError as error:
             tags = {CONFIG_ERROR_TAG: "true", _RETRY_FAILURES_TAG: "false"}
             context.instance.add_run_tags(context.run.run_id, tags)
@@ -167,9 +165,9 @@ class ProjectDefs:
         if is_run_process():
             # If this process is killed, a later one can tell by this tag that the run has ended.
             context.instance.add_run_tags(run.run_id, owner_tag(self.names, run.run_id))
-        listener = _log_listener(context) if self.building is None else self.building.listener
+        progress = self.building.progress if self.building else Progress(RunLog(context.log))
         must_rebuild = rebuild or run.tags.get(REBUILD_TAG) == "true"
-        return self.load_in_step(context, listener, rebuild=must_rebuild)
+        return self.load_in_step(context, progress, rebuild=must_rebuild)
 
     def sensor_options(self, sensor: str, max_seconds: int | None = None) -> dict[str, Any]:
         """Return the name, interval and default status of a sensor, as decorator arguments.
@@ -241,40 +239,18 @@ def tick_result(
     return dg.SensorResult(requests, skip_reason, **more)
 
 
-def _with_lease(listener: ProgressCallback) -> ProgressCallback:
-    """Return a listener that also stores progress in the lease of the output that is being made.
+class RunLog(Display):
+    """Shows progress in the log of a run: work at its start, every few seconds, and at its end."""
 
-    Machines that wait for the lease show this progress to their users.
-    """
+    def __init__(self, log: dg.DagsterLogManager) -> None:
+        self._log = log
+        self._logged_at = -LOG_SECONDS
 
-    def listen(progress: Progress) -> None:
-        if progress.stage != NOTE:
-            share = None  # of the work that is done; unknown while this process waits itself
-            if progress.stage != WAITING:
-                share = progress.done / max(progress.total, 1)
-            at_work(f"{progress.stage} {progress.name}", share)
-        listener(progress)
+    def note(self, text: str) -> None:
+        self._log.info(visible(text))
 
-    return listen
-
-
-def _log_listener(context: dg.AssetExecutionContext) -> ProgressCallback:
-    """Return a listener that logs progress: at the start, every few seconds, and at the end."""
-    watch = Watch()
-    last_time = -LOG_SECONDS
-
-    def listen(progress: Progress) -> None:
-        nonlocal last_time
-        if progress.stage == NOTE:
-            if watch.is_new(progress):
-                context.log.info(visible(progress.name))
-            return
-        # Describe the progress even if it is not logged: this also notes when the work started.
-        line = watch.describe(progress)
+    def work(self, work: RunningWork, *, is_new: bool) -> None:
         now = time.monotonic()
-        is_due = now - last_time >= LOG_SECONDS
-        if is_due or progress.done >= progress.total:
-            last_time = now
-            context.log.info(line)
-
-    return listen
+        if now - self._logged_at >= LOG_SECONDS or work.is_finished:
+            self._logged_at = now
+            self._log.info(work.description)

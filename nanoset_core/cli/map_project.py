@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from nanoset_core.cli.echo import echo
 from nanoset_core.cli.known_warnings import print_warnings
-from nanoset_core.cli.progress import progress_bars
+from nanoset_core.cli.progress import shown_progress
 from nanoset_core.cli.split_tables import ShownSplit, print_splits, warn
 from nanoset_core.cli.terminal import print_rows
 from nanoset_core.sampling.splits import SPLITS, SplitName
@@ -176,8 +176,8 @@ def _build(project: Project, names: Sequence[str], splits: Sequence[SplitName]) 
     from nanoset_core.stages.handoff.start import START
     from nanoset_core.stages.mappings import stage as mapping
 
-    with progress_bars() as (listener, _):
-        project = replace(project, listener=listener)
+    with shown_progress() as progress:
+        project = replace(project, progress=progress)
         for name in names:
             for split in splits:
                 mapping.write_mappings(project, name, split)

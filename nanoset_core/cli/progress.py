@@ -7,26 +7,19 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, TextIO
 
 from nanoset_core.cli.echo import echo
 from nanoset_core.cli.streams import stderr_duplicate
-from nanoset_core.execution.progress import NOTE, STEP, WAITING, Progress, ProgressCallback
-from nanoset_core.execution.watch import Watch, step_count, work_label
+from nanoset_core.execution.progress import GOES_ON, Display, Progress, RunningWork, Wait
 from nanoset_core.records.text import format_age
 from nanoset_core.untrusted import visible
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-Say = Callable[[str], None]
-"""Prints one line. A line that ends in `GOES_ON` names work that begins; it is shown until the next
-line.
-"""
-GOES_ON = " …"
-"""Ends a line on work that begins."""
 LINE_SECONDS = 30.0
 """Time between two lines on one piece of work, if there is no terminal."""
 FRAMES_PER_SECOND = 4
@@ -40,16 +33,16 @@ _UNKNOWN = "-:--:--"
 
 
 @contextmanager
-def progress_bars() -> Iterator[tuple[ProgressCallback, Say]]:
-    """Yield a progress callback and a function that prints one line.
+def shown_progress() -> Iterator[Progress]:
+    """Yield the progress of a command, which is shown on standard error.
 
-    Both draw on standard error: bars if it is a terminal, else lines without control characters.
+    It is shown as bars if standard error is a terminal, else as lines without control characters.
     """
     with stderr_duplicate() as stream:
-        shown: AbstractContextManager[tuple[ProgressCallback, Say]]
+        shown: AbstractContextManager[Progress]
         shown = _bars(stream) if _is_interactive(stream) else _lines(stream)
-        with shown as callbacks:
-            yield callbacks
+        with shown as progress:
+            yield progress
 
 
 def _is_interactive(stream: TextIO) -> bool:
@@ -59,47 +52,95 @@ def _is_interactive(stream: TextIO) -> bool:
 
 
 @contextmanager
-def _bars(stream: TextIO) -> Iterator[tuple[ProgressCallback, Say]]:
-    """Yield the callbacks of `progress_bars` that draw on a terminal."""
-    # Importing rich takes longer than a small job whose output is no terminal.
-    from rich.console import Console, ConsoleDimensions
-    from rich.live import Live
+def _bars(stream: TextIO) -> Iterator[Progress]:
+    """Yield progress that is drawn on a terminal."""
+    bars = Bars(stream)
+    with bars.live:
+        yield bars.progress
 
-    console = Console(file=stream)
-    bars = _Bars(lambda: console.width, is_unicode=console.encoding.startswith("utf"))
 
-    def frame() -> RenderableType:
+class Bars(Display):
+    """Draws running work on a terminal: for each piece of work a bar and its figures."""
+
+    def __init__(self, stream: TextIO) -> None:
+        """Prepare to draw on a terminal; `live` draws as long as it is entered."""
+        # Importing rich takes longer than a small job whose output is no terminal.
+        from rich.console import Console
+        from rich.live import Live
+
+        self.progress = Progress(self)
+        """What is drawn."""
+        self._stream = stream
+        self._console = Console(file=stream)
+        self._is_unicode = self._console.encoding.startswith("utf")
+        self.live = Live(
+            get_renderable=self._frame,
+            console=self._console,
+            refresh_per_second=FRAMES_PER_SECOND,
+            transient=True,
+            redirect_stdout=sys.stdout.isatty(),  # what goes to a pipe is not drawn above the bars
+            vertical_overflow="crop",
+        )
+        """Draws the bars in a thread of its own."""
+
+    def note(self, text: str) -> None:
+        self._print(text)
+
+    def say(self, line: str) -> None:
+        if not line.endswith(GOES_ON):
+            self._print(line)
+        self.live.refresh()
+
+    def step(self) -> None:
+        self.live.refresh()
+
+    def work(self, work: RunningWork, *, is_new: bool) -> None:
+        if is_new:
+            self.live.refresh()  # short work would end before the next frame
+
+    def _print(self, text: str) -> None:
+        """Print a text above the bars."""
+        self._console.print(visible(text), highlight=False, markup=False, soft_wrap=True)
+
+    def _frame(self) -> RenderableType:
+        """Return what the terminal shows now."""
+        from rich.console import ConsoleDimensions, Group
+        from rich.text import Text
+
         # rich would ask descriptors 0 to 2 for the size; Dagster redirects two of them.
-        columns, rows = _terminal_size(stream)
+        columns, rows = _terminal_size(self._stream)
         if columns and rows:
-            console.size = ConsoleDimensions(columns, rows)
-        return bars.frame()
+            self._console.size = ConsoleDimensions(columns, rows)
+        lines = self._frame_lines(self._console.width)
+        # One text a line, so that none is folded; the last column stays free, since some terminals
+        # wrap after it.
+        return Group(*(Text(line, no_wrap=True, overflow="crop") for line in lines))
 
-    def listen(progress: Progress) -> None:
-        if progress.stage != NOTE:
-            if bars.update(progress):
-                live.refresh()  # short work would end before the next frame
-        elif bars.watch.is_new(progress):
-            console.print(visible(progress.name), highlight=False, markup=False, soft_wrap=True)
+    def _frame_lines(self, width: int) -> list[str]:
+        """Return the lines that the terminal shows now, each narrower than `width` columns."""
+        state = self.progress.state()
+        step = state.step
+        is_unicode = self._is_unicode
+        if step.about and not state.works:
+            seconds = time.monotonic() - step.since
+            about = visible(step.about)
+            return [bar_line(width, about, None, seconds, None, is_unicode=is_unicode)]
 
-    def say(line: str) -> None:
-        if line.endswith(GOES_ON):
-            bars.begin(line.removesuffix(GOES_ON))
-        else:
-            bars.begin("")
-            console.print(visible(line), highlight=False, markup=False, soft_wrap=True)
-        live.refresh()
-
-    live = Live(
-        get_renderable=frame,
-        console=console,
-        refresh_per_second=FRAMES_PER_SECOND,
-        transient=True,
-        redirect_stdout=sys.stdout.isatty(),  # what goes to a pipe is not drawn above the bars
-        vertical_overflow="crop",
-    )
-    with live:
-        yield listen, say
+        lines = []
+        for work in state.works:
+            label = f"{step.count}{work.label}"
+            lines.append(
+                bar_line(
+                    width,
+                    label,
+                    work.share,
+                    work.seconds,
+                    work.seconds_left,
+                    is_unicode=is_unicode,
+                )
+            )
+            lines.append(_fitted(f"  {work.figures}", width))
+        return lines
 
 
 def _terminal_size(stream: TextIO) -> tuple[int, int]:
@@ -108,90 +149,6 @@ def _terminal_size(stream: TextIO) -> tuple[int, int]:
         return os.get_terminal_size(stream.fileno())
     except (OSError, ValueError):
         return 0, 0
-
-
-class _Bars:
-    """Running work as lines that fit the terminal: for each piece of work a bar and its figures."""
-
-    def __init__(self, width: Callable[[], int], *, is_unicode: bool) -> None:
-        """Create bars without any work.
-
-        Args:
-            width: Returns the columns of the terminal, which may change.
-            is_unicode: Whether the terminal takes characters that are not ASCII.
-        """
-        self.watch = Watch()
-        self._width = width
-        self._is_unicode = is_unicode
-        self._lock = threading.Lock()  # frames are drawn by another thread
-        self._about = ""  # work that has begun, and has not reported progress yet
-        self._count = ""  # number of the step of a build, which precedes labels
-        self._since = time.monotonic()  # when the work or step began
-        self._works: dict[str, Progress] = {}  # label of running work → last report on it
-
-    def begin(self, about: str, count: str = "") -> None:
-        """Show which work begins; it has no bar until its progress is reported.
-
-        Args:
-            about: What begins; nothing is shown if it is empty.
-            count: The number of the step, before the labels of all work that is reported from now
-                on.
-        """
-        with self._lock:
-            self._about = visible(about)
-            self._count = count
-            self._since = time.monotonic()
-            self._works.clear()
-
-    def update(self, progress: Progress) -> bool:
-        """Show how far a piece of work has come, or that a step of a build begins.
-
-        Returns:
-            Whether a step or a piece of work appears that was not shown before.
-        """
-        if progress.stage == STEP:
-            count = step_count(progress)
-            self.begin(f"{count}{progress.name}", count)
-            return True
-
-        label = work_label(progress)
-        is_running = progress.done < progress.total
-        with self._lock:
-            self.watch.observe(progress)
-            is_new = label not in self._works
-            if is_running:
-                self._works[label] = progress
-            else:
-                self._works.pop(label, None)
-        return is_running and is_new
-
-    def frame(self) -> RenderableType:
-        """Return what the terminal shows now."""
-        from rich.console import Group
-        from rich.text import Text
-
-        width = self._width()
-        with self._lock:
-            about = self._about
-            count = self._count
-            works = list(self._works.values())
-            elapsed = time.monotonic() - self._since
-
-        lines = []
-        if about and not works:
-            lines.append(bar_line(width, about, None, elapsed, None, is_unicode=self._is_unicode))
-        for work in works:
-            label = f"{count}{work_label(work)}"
-            share = work.done / work.total
-            seconds = self.watch.seconds(work)
-            remaining = self.watch.seconds_left(work)
-            lines.append(
-                bar_line(width, label, share, seconds, remaining, is_unicode=self._is_unicode)
-            )
-            lines.append(_fitted(f"  {self.watch.figures(work)}", width))
-        # One text a line, so that none is folded; the last column stays free, since some terminals
-        # wrap after it.
-        return Group(*(Text(line, no_wrap=True, overflow="crop") for line in lines))
 
 
 def bar_line(
@@ -271,22 +228,22 @@ def _clock(seconds: float) -> str:
 
 
 @contextmanager
-def _lines(stream: TextIO) -> Iterator[tuple[ProgressCallback, Say]]:
-    """Yield the callbacks of `progress_bars` that print lines."""
+def _lines(stream: TextIO) -> Iterator[Progress]:
+    """Yield progress that is printed as lines."""
     lines = Lines(stream)
     ticker = threading.Thread(target=lines.repeat, name="progress", daemon=True)
     ticker.start()
     try:
-        yield lines.listen, lines.say
+        yield lines.progress
     finally:
         lines.ended.set()
         ticker.join()
 
 
-class Lines:
+class Lines(Display):
     """Prints progress as lines, for logs.
 
-    Notes, and what is waited for, are printed at once. While `repeat` runs, the progress of all
+    Messages, and what is waited for, are printed at once. While `repeat` runs, the progress of all
     work is printed every 30 seconds.
     """
 
@@ -296,67 +253,43 @@ class Lines:
         Args:
             stream: Where to print; default: standard error.
         """
+        self.progress = Progress(self)
+        """What is printed."""
         self.ended = threading.Event()
         self._stream = stream
-        self._watch = Watch()
-        self._waiting: dict[str, float] = {}  # line about a wait → when it was printed last
-        self._works: dict[str, Progress] = {}  # label of running work → last report on it
-        self._about = ""  # work that has begun, and has not reported progress yet
-        self._since = 0.0  # when it began
+        self._printed_at: dict[str, float] = {}  # label of a wait → when it was printed last
 
-    def listen(self, progress: Progress) -> None:
-        """Print a report on progress at once if it is a note or a wait; otherwise remember it."""
-        if progress.stage == WAITING:
-            self._wait(progress)
-        elif progress.stage == NOTE:
-            if self._watch.is_new(progress):
-                self._print(progress.name)
-        elif progress.stage == STEP:
-            self._begin(f"{step_count(progress)}{progress.name}")
-        elif progress.done < progress.total:
-            self._watch.observe(progress)
-            self._works[work_label(progress)] = progress
-        else:
-            self._works.pop(work_label(progress), None)
-
-    def _wait(self, progress: Progress) -> None:
-        """Print what is waited for, at once and every ten minutes, and when the wait has ended."""
-        now = time.monotonic()
-        line = work_label(progress)
-        if progress.done >= progress.total:
-            if self._waiting.pop(line, None) is not None:
-                self._print(f"{line}: no longer")
-            return
-
-        printed_at = self._waiting.get(line)
-        if printed_at is None or now - printed_at >= _REPEAT_SECONDS:
-            self._waiting[line] = now
-            self._print(
-                f"{line}: {format_age(progress.done)} so far, up to {format_age(progress.total)}"
-            )
+    def note(self, text: str) -> None:
+        self._print(text)
 
     def say(self, line: str) -> None:
-        """Print a line; see `Say`."""
-        about = ""
-        if line.endswith(GOES_ON):
-            about = line.removesuffix(GOES_ON)
-        self._begin(about)
         self._print(line)
 
-    def _begin(self, about: str) -> None:
-        """Remember which work begins; `repeat` prints it until there is progress."""
-        self._works.clear()
-        self._about = about
-        self._since = time.monotonic()
+    def work(self, work: RunningWork, *, is_new: bool) -> None:
+        """Print what is waited for, at once and every ten minutes, and when the wait has ended."""
+        if not isinstance(work, Wait):
+            return
+        if work.is_finished:
+            if self._printed_at.pop(work.label, None) is not None:
+                self._print(work.description)
+            return
+
+        now = time.monotonic()
+        printed_at = self._printed_at.get(work.label)
+        if printed_at is None or now - printed_at >= _REPEAT_SECONDS:
+            self._printed_at[work.label] = now
+            self._print(work.description)
 
     def repeat(self) -> None:
         """Print progress every 30 seconds until the end."""
         while not self.ended.wait(LINE_SECONDS):
-            works = list(self._works.values())
-            for progress in works:
-                self._print(self._watch.describe(progress))
-            if self._about and not works:
-                self._print(f"{self._about}: {format_age(time.monotonic() - self._since)} so far")
+            state = self.progress.state()
+            works = [work for work in state.works if not isinstance(work, Wait)]
+            for work in works:
+                self._print(work.description)
+            if state.step.about and not works:
+                seconds = time.monotonic() - state.step.since
+                self._print(f"{state.step.about}: {format_age(seconds)} so far")
 
     def _print(self, text: str) -> None:
         echo(f"{time.strftime('%H:%M:%S')} {text}", file=self._stream or sys.stderr)

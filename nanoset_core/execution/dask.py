@@ -31,12 +31,11 @@ from nanoset_core.execution.dask_connection import (
     encode_message,
 )
 from nanoset_core.execution.progress import (
+    SILENT,
     Progress,
-    ProgressCallback,
-    Waiting,
+    TaskReport,
     progress_reported_to,
     report_progress,
-    silent,
 )
 from nanoset_core.records.text import format_age
 from nanoset_core.storage.access import FileAccess
@@ -74,8 +73,8 @@ class DaskExecutor:
     files: tuple[Path, ...] = ()
     """Files that workers may lack and download: see `local_copy_of` in `storage/working_copies.py`.
     """
-    listener: ProgressCallback = silent
-    """Is called with what is waited for."""
+    progress: Progress = SILENT
+    """Shows what is waited for."""
 
     def run(
         self, work: Callable[[Task], Result], tasks: Iterable[Task]
@@ -109,9 +108,9 @@ def _dask_run(
     executor: DaskExecutor, connection: Connection, work: Callable[[Any], Any]
 ) -> Iterator[_DaskRun]:
     """Set up a run, and cancel what is left of it at the end of the block."""
-    client = connection.open(executor.listener)
+    client = connection.open(executor.progress)
     with compatibility_check(executor.shared, executor.files) as check:
-        run = _DaskRun(work, client, check, _WorkerWatch(connection, client, executor.listener))
+        run = _DaskRun(work, client, check, _WorkerWatch(connection, client, executor.progress))
         connection.receivers[check.place] = run.events.put
         try:
             yield run
@@ -166,7 +165,7 @@ class _DaskRun(BoundedRun[Any, TaskFuture]):
             self._workers.worker_seen()
             if isinstance(event, str):
                 logger.warning("%s", event)
-            elif isinstance(event, Progress):
+            elif isinstance(event, TaskReport):
                 report_progress(event)
             else:
                 yield event
@@ -238,12 +237,12 @@ def _lost_scheduler(cluster: DaskCluster, error: BaseException) -> NanosetError:
 class _WorkerWatch:
     """Waits for workers, as long as the cluster's settings say, if a cluster has none."""
 
-    def __init__(self, connection: Connection, client: Any, listener: ProgressCallback) -> None:
+    def __init__(self, connection: Connection, client: Any, progress: Progress) -> None:
         self.cluster = connection.cluster
         self._connection = connection
         self._client = client
         name = f"for workers of {self.cluster.name}"
-        self._waiting = Waiting(listener, name, connection.wait_seconds)
+        self._waiting = progress.wait(name, connection.wait_seconds)
 
     def look(self) -> float:
         """Look at the workers; return after how many seconds to look again.

@@ -9,13 +9,13 @@ from typing import Any, TypeAlias
 
 from nanoset_core.errors import ConfigError
 from nanoset_core.execution.dask_scheduler import Client, DaskScheduler
-from nanoset_core.execution.progress import Progress, ProgressCallback
+from nanoset_core.execution.progress import Amount, PartReport, Progress, TaskNote, TaskReport
 from nanoset_core.execution.slurm import SlurmJobs
 
 DaskCluster: TypeAlias = DaskScheduler | SlurmJobs
 """What can be connected to; equal ones are the same cluster."""
 
-Message: TypeAlias = Progress | str
+Message: TypeAlias = TaskReport | str
 """What a task on a worker reports: progress, or a warning."""
 
 TOPIC = "nanoset"
@@ -32,17 +32,21 @@ def encode_message(place: str, message: Message) -> list[Any]:
         place: Identifies the run: its folder in the store of the outputs.
         message: The message.
     """
-    if isinstance(message, Progress):
-        return [place, *astuple(message)]
-    return [place, message]
+    if isinstance(message, TaskNote):
+        return [place, "note", message.text]
+    if isinstance(message, PartReport):
+        return [place, "part", message.part, *astuple(message.amount)]
+    return [place, "warning", message]
 
 
 def _decode_message(event: list[Any]) -> tuple[str, Message]:
     """Return (the run's place, the message) of an event."""
-    place, *values = event
-    if len(values) == 1:
-        return place, values[0]
-    return place, Progress(*values)
+    place, kind, text, *amount = event
+    if kind == "note":
+        return place, TaskNote(text)
+    if kind == "part":
+        return place, PartReport(text, Amount(*amount))
+    return place, text
 
 
 class Connection:
@@ -58,7 +62,7 @@ class Connection:
         self._client: Client | None = None
         self._stack = ExitStack()
 
-    def open(self, listener: ProgressCallback) -> Client:
+    def open(self, progress: Progress) -> Client:
         """Return the client, and connect if there is none, or if it has lost its scheduler.
 
         An attempt that failed is not repeated: its error is raised again.
@@ -79,14 +83,14 @@ class Connection:
             ) from error
         if self._client is None or self._client.status != "running":
             self.close()
-            self._client = self._connect(listener)
+            self._client = self._connect(progress)
             self.wait_seconds = self.cluster.wait_seconds
         return self._client
 
-    def _connect(self, listener: ProgressCallback) -> Client:
+    def _connect(self, progress: Progress) -> Client:
         """Connect to the cluster, and subscribe to the messages of its workers."""
         try:
-            client = self.cluster.connect(self._stack, listener, self.cluster.wait_seconds)
+            client = self.cluster.connect(self._stack, progress, self.cluster.wait_seconds)
         except ConfigError as error:
             self._failure = error
             raise

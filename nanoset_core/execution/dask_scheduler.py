@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from nanoset_core.errors import ConfigError
-from nanoset_core.execution.progress import ProgressCallback, Waiting
+from nanoset_core.execution.progress import Progress
 from nanoset_core.records.text import format_age
 from nanoset_core.untrusted import shell_line
 
@@ -56,18 +56,18 @@ class DaskScheduler:
         command = shell_line("dask", "worker", *scheduler_options, "--nthreads", 1)
         return f"start some with `{command}`"
 
-    def connect(self, stack: ExitStack, listener: ProgressCallback, wait_seconds: float) -> Client:
+    def connect(self, stack: ExitStack, progress: Progress, wait_seconds: float) -> Client:
         """Connect to the scheduler as soon as it runs.
 
         Args:
             stack: Not used here; see `SlurmJobs.connect`.
-            listener: Is called with the time that was waited.
+            progress: Shows how long was waited.
             wait_seconds: How long to wait.
 
         Raises:
             ConfigError: It does not run in time, or it refuses this client.
         """
-        waiting = Waiting(listener, f"for the Dask scheduler {self.name}", wait_seconds)
+        waiting = progress.wait(f"for the Dask scheduler {self.name}", wait_seconds)
         while True:
             try:
                 client = self._try_to_connect()

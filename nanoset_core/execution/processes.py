@@ -27,7 +27,7 @@ from typing import Any, Literal, Protocol, Self, TypeVar
 from nanoset_core.errors import NanosetError
 from nanoset_core.execution.bounded import BoundedRun
 from nanoset_core.execution.interruption import children_shielded
-from nanoset_core.execution.progress import Progress, report_progress, set_progress_listener
+from nanoset_core.execution.progress import TaskReport, report_progress, set_progress_receiver
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -251,11 +251,11 @@ def _start_worker(
         progress_sender: The pipe for progress.
     """
 
-    def send(progress: Progress) -> None:
+    def send(report: TaskReport) -> None:
         with suppress(OSError):  # the pipe is full; it has taken nothing
-            progress_sender.send(progress)
+            progress_sender.send(report)
 
-    set_progress_listener(send)
+    set_progress_receiver(send)
     if inherited_end is not None:
         # While a forked worker had this end open, it would not notice the end of its owner. It has
         # also inherited the owner's handling of signals.

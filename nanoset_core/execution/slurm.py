@@ -19,7 +19,7 @@ from nanoset_core.execution.interruption import (
     handlers_restored,
     signals_dropped,
 )
-from nanoset_core.execution.progress import ProgressCallback
+from nanoset_core.execution.progress import Progress
 from nanoset_core.storage.atomic import claim_scratch
 from nanoset_core.untrusted import shell_word
 
@@ -70,12 +70,12 @@ class SlurmJobs:
             f"and in {self.folder} the logs of those that ended"
         )
 
-    def connect(self, stack: ExitStack, listener: ProgressCallback, wait_seconds: float) -> Client:
+    def connect(self, stack: ExitStack, progress: Progress, wait_seconds: float) -> Client:
         """Start a scheduler in this process, submit the jobs, and connect to the scheduler.
 
         Args:
             stack: When it is closed, the jobs are cancelled, and the scheduler ends.
-            listener: Not used here: the scheduler starts at once.
+            progress: Not used here: the scheduler starts at once.
             wait_seconds: Not used here.
 
         Raises:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Concatenate, Literal, ParamSpec, TypeVar
 
 from nanoset_core.errors import ConfigError, MissingError, one_of, remedy_for_name
 from nanoset_core.execution.processes import Executor
-from nanoset_core.execution.progress import ProgressCallback, silent
+from nanoset_core.execution.progress import SILENT, Progress
 from nanoset_core.outputs.root import OutputRoot, Seen
 from nanoset_core.project.running import ExecutorSpec, chosen_executor
 from nanoset_core.project.settings import ProjectConfig, load_config
@@ -41,8 +41,8 @@ class Project:
 
     config: ProjectConfig
     """The settings of nanoset.yaml."""
-    listener: ProgressCallback = silent
-    """Is called with the progress of long work."""
+    progress: Progress = SILENT
+    """Shows the progress of long work."""
     rebuild: bool = False
     """Whether to rebuild outputs even if they are complete."""
     seen: Seen | None = None
@@ -54,7 +54,7 @@ class Project:
     @staticmethod
     def open(
         config_file: str | os.PathLike[str],
-        listener: ProgressCallback = silent,
+        progress: Progress = SILENT,
         *,
         rebuild: bool = False,
     ) -> Project:
@@ -62,13 +62,13 @@ class Project:
 
         Args:
             config_file: The file, or its folder.
-            listener: Is called with the progress of long work.
+            progress: Shows the progress of long work.
             rebuild: Whether to rebuild outputs even if they are complete.
 
         Raises:
             MissingError, ConfigError: See `load_config`.
         """
-        return Project(load_config(config_file), listener, rebuild)
+        return Project(load_config(config_file), progress, rebuild)
 
     @contextlib.contextmanager
     def in_task(self) -> Iterator[Project]:
@@ -112,7 +112,7 @@ class Project:
         from nanoset_core.execution.dask import DaskExecutor
 
         files = tuple(tokenizer_files(self.config.tokenizer_file))
-        return DaskExecutor(self._cluster(spec, where), self.outputs.access, files, self.listener)
+        return DaskExecutor(self._cluster(spec, where), self.outputs.access, files, self.progress)
 
     @property
     def slurm_folder(self) -> Path:

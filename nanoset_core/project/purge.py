@@ -21,7 +21,6 @@ import numpy as np
 
 from nanoset_core.errors import StaleError, StorageError
 from nanoset_core.execution.processes import run_tasks
-from nanoset_core.execution.progress import Progress
 from nanoset_core.outputs.manifest import MANIFEST
 from nanoset_core.outputs.root import CURRENT, OutputRoot
 from nanoset_core.project.dropping import drop_duplicate_tokens
@@ -146,8 +145,9 @@ def _shorten_shards(project: Project, corpus: str, plan: PurgePlan) -> None:
         rows = np.array([document.row for document in shard.documents], np.int64)  # (n_erased,)
         tasks.append(ShortenTask(outputs, recipe, manifest, source.files, rows))
     results = run_tasks(shorten, tasks, project.config.workers, project.executor)
-    for n_done, _ in enumerate(results, start=1):
-        project.listener(Progress("purge", corpus, n_done, len(tasks), "shards"))
+    work = project.progress.work("purge", corpus, len(tasks), "shards")
+    for _ in results:
+        work.advance(1)
 
 
 def _id_digests(plan: PurgePlan, corpus: str) -> set[str]:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from nanoset_core.errors import ConfigError, remedy_for_name
 from nanoset_core.execution.processes import Executor
-from nanoset_core.execution.progress import silent
+from nanoset_core.execution.progress import SILENT
 from nanoset_core.project.graph import Graph
 from nanoset_core.project.project import Project
 from nanoset_core.stages.inventory.corpora import corpus_names
@@ -137,8 +137,8 @@ def targets(project: Project, select: Sequence[str] = ()) -> list[Target]:
     Raises:
         ConfigError: A pattern selects nothing.
     """
-    # Targets are sent to other machines; a listener cannot be.
-    quiet_project = replace(project, listener=silent)
+    # Reports are all that a verification shows.
+    quiet_project = replace(project, progress=SILENT)
     stage_numbers = {stage: number for number, stage in enumerate(stages())}
     all_targets: list[Target] = []
     for row in Graph(project, {}, corpus_names(project)).rows():

@@ -6,7 +6,7 @@ from functools import partial
 from typing import Protocol
 
 from nanoset_core.execution.processes import run_tasks
-from nanoset_core.execution.progress import ProgressCallback, silent
+from nanoset_core.execution.progress import Progress
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.project.project import Project
@@ -18,20 +18,18 @@ class Making(Protocol):
     It is pickled to reach a worker, so it must be a function of a module, or a `partial` of one.
     """
 
-    def __call__(self, root: OutputRoot, *, listener: ProgressCallback) -> Manifest:
+    def __call__(self, root: OutputRoot, *, progress: Progress) -> Manifest:
         """Make the output.
 
         Args:
             root: The output root, which any process can reach.
-            listener: Called with the progress of the work.
+            progress: Shows how far the work has come.
         """
 
 
 def make_in_one_task(project: Project, make: Making) -> Manifest:
     """Make an output in one task, and make it the current version."""
-    executor = project.executor
-    # A worker on another machine cannot call back, so its progress is not shown.
-    listener = project.listener if executor is None else silent
-    work = partial(make, listener=listener)
-    [(_, manifest)] = run_tasks(work, [project.outputs], 1, executor)
+    # The progress of a worker on another machine is not shown.
+    work = partial(make, progress=project.progress)
+    [(_, manifest)] = run_tasks(work, [project.outputs], 1, project.executor)
     return project.outputs.make_current(project.outputs.rebase(manifest))

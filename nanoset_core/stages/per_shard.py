@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_core.execution.processes import Executor, run_tasks
-from nanoset_core.execution.progress import Progress
+from nanoset_core.execution.progress import Amount
 from nanoset_core.outputs.manifest import Manifest, Recipe
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.project.project import Project
@@ -205,8 +205,10 @@ def make_per_shard(
     counts = np.diff(sharded.firsts).tolist()
     found = find_existing(project, recipes, lambda manifest: True)
     missing = [number for number, exists in enumerate(found) if not exists]
-    n_documents = firsts[-1]
-    n_done = n_documents - sum(counts[number] for number in missing)
+    n_missing = sum(counts[number] for number in missing)
+    activity, subject = label
+    progress = project.progress.work(activity, subject, firsts[-1], "documents")
+    progress.add_existing(Amount(firsts[-1] - n_missing))
 
     def task_of(number: int) -> DocumentsTask:
         return DocumentsTask(
@@ -214,9 +216,7 @@ def make_per_shard(
         )
 
     def report(number: int, made: object) -> None:
-        nonlocal n_done
-        n_done += counts[number]
-        project.listener(Progress(*label, n_done, n_documents, "documents"))
+        progress.advance(counts[number])
 
     make_missing(project, missing, task_of, work, report, project.executor)
     return [recipe.digest for recipe in recipes]

@@ -14,6 +14,7 @@ from types import SimpleNamespace
 import dagster as dg
 import pytest
 
+from helpers.progress import RecordingDisplay
 from helpers.sample_project import CONFIG, FEWER, jsonl, sentences
 from nanoset_assets.asset_names import asset_path, label_of, partition_of
 from nanoset_assets.build import build, selected
@@ -25,7 +26,6 @@ from nanoset_assets.names import Names
 from nanoset_assets.tags import CHECK
 from nanoset_core import MMapIndexedDataset, PackedDataset
 from nanoset_core.errors import ConfigError
-from nanoset_core.execution.progress import NOTE, STEP
 from nanoset_core.project import disk
 from nanoset_core.project.graph import Graph, graph_over
 from nanoset_core.project.project import Project
@@ -58,10 +58,10 @@ def test_what_a_selected_asset_needs_is_made_where_it_is_missing_or_stale(make_p
 def test_a_build_says_what_begins_and_ends_and_names_engine_and_end_of_documents(
     make_project, instance
 ):
-    lines, heard = [], []
+    lines, shown = [], RecordingDisplay()
     config = make_project()
     build(
-        Project.open(config, heard.append),
+        Project.open(config, shown.progress),
         instance,
         select="tokenized_shards",
         corpora=["web"],
@@ -71,15 +71,9 @@ def test_a_build_says_what_begins_and_ends_and_names_engine_and_end_of_documents
     assert re.fullmatch(r"plan: 2 steps, from [0-9.]+ kB of text in 1 corpus", plan)
     assert begun == "[1/2] raw_jsonl, tokenized_shards [web] …"
     assert re.fullmatch(r"\[2/2\] raw_jsonl, tokenized_shards \[web\]: made in [0-9.]+ s", ended)
-    steps = [
-        (progress.name, progress.done, progress.total)
-        for progress in heard
-        if progress.stage == STEP
-    ]
-    assert steps == [("raw_jsonl [web]", 1, 2), ("tokenized_shards [web]", 2, 2)]
-    notes = {progress.name for progress in heard if progress.stage == NOTE}
-    assert "EOD '<|endoftext|>' (id 0)" in notes
-    done = [one for one in heard if one.stage == "tokenized_shards"]
+    assert shown.steps == ["[1/2] raw_jsonl [web]", "[2/2] tokenized_shards [web]"]
+    assert "EOD '<|endoftext|>' (id 0)" in shown.notes
+    done = [work for work in shown.works if work.stage == "tokenized_shards"]
     assert (done[0].done, done[-1].done) == (0, done[-1].total)
     assert done[-1].documents
     assert done[-1].tokens

@@ -1,6 +1,4 @@
-"""How long work is watched: as lines without a terminal, as bars on one, and in one line of a run's
-log.
-"""
+"""The progress of commands: lines without a terminal, bars on one."""
 
 from __future__ import annotations
 
@@ -12,66 +10,31 @@ from rich.cells import cell_len
 
 from helpers.pseudo_terminal import run_in_terminal
 from nanoset_core.cli import progress
-from nanoset_core.cli.progress import Watch, bar_line, progress_bars
-from nanoset_core.execution.progress import Progress, note
-
-MADE = Progress(
-    "tokenized_shards", "web", 25_000_000, 100_000_000, documents=1_000, tokens=2_000_000
-)
-
-
-@pytest.fixture
-def clock(monkeypatch):
-    """Time as a list of one number, in seconds."""
-    now = [100.0]
-    monkeypatch.setattr(time, "monotonic", lambda: now[0])
-    return now
-
-
-@pytest.mark.parametrize(
-    ("first", "later", "line"),
-    [
-        (
-            0,
-            MADE,
-            "tokenized_shards web: 25%, 5.0 MB/s, 1,000 documents, 2,000,000 tokens, 15 s left",
-        ),
-        (
-            20_000_000,
-            MADE,
-            "tokenized_shards web: 25%, 1.0 MB/s, 1,000 documents, 2,000,000 tokens, 1 min left",
-        ),
-        (0, Progress("merge", "a", 10, 10), "merge a: 100%, 0.0 MB/s"),
-        (
-            0,
-            Progress("tars", "mix", 1, 3, unit="shards"),
-            "tars mix: 33%, 1 of 3 shards, 10 s left",
-        ),
-        (0, Progress("merge", "empty", 0, 0), "merge empty: 100%, 0.0 MB/s"),
-    ],
-    ids=["begun", "gone on", "done", "counted", "nothing"],
-)
-def test_progress_is_described_in_one_line_from_what_was_done_since_it_was_first_heard_of(
-    clock, first, later, line
-):
-    watch = Watch()
-    watch.describe(Progress(later.stage, later.name, first, later.total))
-    clock[0] += 5
-    assert watch.describe(later) == line
+from nanoset_core.cli.progress import bar_line, shown_progress
 
 
 def test_without_a_terminal_there_are_lines_with_the_time_of_day_and_notes_once(capfd, monkeypatch):
     monkeypatch.setattr(progress, "LINE_SECONDS", 0.05)
-    with progress_bars() as (listen, say):
-        say("tokenized_shards [web] …")
+    with shown_progress() as shown:
+        shown.say("tokenized_shards [web] …")
         wait_for(capfd, "tokenized_shards [web]: 0 s so far")
-        listen(MADE)
+        work = shown.work("tokenized_shards", "web", total=100_000_000)
+        work.advance(25_000_000, documents=1_000, tokens=2_000_000)
         for _ in range(2):
-            listen(note("engine numpy: as it is"))
+            shown.note("engine numpy: as it is")
         assert wait_for(capfd, "2,000,000 tokens").count("engine numpy: as it is") == 1
-        say("tokenized_shards [web]: made in 3.0 s")
+        shown.say("tokenized_shards [web]: made in 3.0 s")
         for line in wait_for(capfd, "made in 3.0 s").splitlines():
             time.strptime(line.split()[0], "%H:%M:%S")
+
+
+def test_without_a_terminal_a_wait_is_printed_at_once_and_when_it_has_ended(capfd):
+    with shown_progress() as shown:
+        wait = shown.wait("for workers", limit=600)
+        assert wait.has_time_left()
+        assert "waiting for workers: 0 s so far, up to 10 min" in capfd.readouterr().err
+        wait.end()
+        assert "waiting for workers: no longer" in capfd.readouterr().err
 
 
 def wait_for(capfd, text: str) -> str:
@@ -84,26 +47,25 @@ def wait_for(capfd, text: str) -> str:
 
 
 SIDE_BY_SIDE = """
-from nanoset_core.cli.progress import progress_bars
-from nanoset_core.execution.progress import Progress, note
-with progress_bars() as (listen, say):
-    say("raw_jsonl [web] …")
-    listen(note("EOD '</s>' (id 2)"))
+from nanoset_core.cli.progress import shown_progress
+with shown_progress() as shown:
+    shown.say("raw_jsonl [web] …")
+    shown.note("EOD '</s>' (id 2)")
     for name in ("web", "code"):
-        listen(Progress("tokenized_shards", name, 1, 4, documents=7, tokens=123_456))
-    say("raw_jsonl [web]: made in 1.0 s")
+        work = shown.work("tokenized_shards", name, total=4)
+        work.advance(1, documents=7, tokens=123_456)
+    shown.say("raw_jsonl [web]: made in 1.0 s")
 """
 
 
 REDIRECTED = """
 import os, sys, time
-from nanoset_core.cli.progress import progress_bars
-from nanoset_core.execution.progress import Progress
-with progress_bars() as (listen, say):
+from nanoset_core.cli.progress import shown_progress
+with shown_progress() as shown:
     log = os.open(sys.argv[1], os.O_WRONLY | os.O_CREAT)
     for number in (1, 2):
         os.dup2(log, number)
-    listen(Progress("tokenized_shards", "web", 1, 4))
+    shown.work("tokenized_shards", "web", total=4).advance(1)
     time.sleep(0.6)
 """
 

@@ -20,6 +20,7 @@ from helpers.child_processes import check_interrupted, interrupt, start_nanoset,
 from helpers.chosen_server import CREDENTIALS, chosen_server
 from helpers.dask_cluster import within
 from helpers.inspecting import corpus_names
+from helpers.progress import RecordingDisplay
 from helpers.s3_server import new_bucket
 from helpers.sample_project import tree, write_corpus
 from helpers.slurm_cluster import Slurm, slurm
@@ -116,7 +117,8 @@ def test_an_array_waits_in_the_queue_is_renewed_and_cancelled(cluster, workers, 
             cluster.run("scontrol", "release", array)
 
     at = workers.executor.cluster
-    held = DaskExecutor(at, workers.executor.shared, listener=release)
+    shown = RecordingDisplay(release)
+    held = DaskExecutor(at, workers.executor.shared, progress=shown.progress)
     noted, tasks = naps(tmp_path, "SLURM_ARRAY_TASK_ID", 0.5, 4)
     results = held.run(eval, tasks)
     next(results)

@@ -27,6 +27,7 @@ from helpers.building import (
 from helpers.child_processes import start_nanoset, wait_until
 from helpers.dask_cluster import running, within
 from helpers.inspecting import current_output, node_at
+from helpers.progress import RecordingDisplay
 from helpers.sample_project import tree
 from nanoset_core.errors import ConfigError, InputError, MissingError, NanosetError
 from nanoset_core.execution import dask_scheduler
@@ -35,11 +36,11 @@ from nanoset_core.execution.dask_connection import connections_kept
 from nanoset_core.execution.dask_scheduler import DaskScheduler
 from nanoset_core.execution.processes import run_tasks
 from nanoset_core.execution.progress import (
+    SILENT,
     Progress,
-    ProgressCallback,
+    TaskNote,
     progress_reported_to,
     report_progress,
-    silent,
 )
 from nanoset_core.project.project import Project
 from nanoset_core.project.verify import targets, verify_project
@@ -72,9 +73,9 @@ def on(cluster):
 
 
 def on_scheduler(
-    folder: Path, *address: str, listener: ProgressCallback = silent, **settings: object
+    folder: Path, *address: str, progress: Progress = SILENT, **settings: object
 ) -> DaskExecutor:
-    return DaskExecutor(DaskScheduler(*address, **settings), FileAccess(folder), listener=listener)
+    return DaskExecutor(DaskScheduler(*address, **settings), FileAccess(folder), progress=progress)
 
 
 def ours(folder: Path) -> dict[str, str]:
@@ -125,25 +126,25 @@ def test_errors_of_ours_come_back_whole(run):
 
 
 def test_what_tasks_tell_is_heard_before_they_end(run):
-    tasks, heard = [Progress("shards", str(number), 1, 2) for number in range(6)], []
+    tasks, heard = [TaskNote(str(number)) for number in range(6)], []
     with progress_reported_to(heard.append):
         for number, _ in run(report_progress, tasks):
             assert tasks[number] in heard
-    assert sorted(heard, key=lambda one: one.name) == tasks
+    assert sorted(heard, key=lambda note: note.text) == tasks
     list(run(report_progress, tasks))
     assert len(heard) == 6, "outside of the block nobody hears"
 
 
 def test_what_a_task_tells_is_heard_while_it_is_under_way(run, tmp_path):
     """Which ends no sooner than it was heard."""
-    told = "progress.report_progress(progress.Progress('shards', {!r}, 1, 2))"
+    told = "progress.report_progress(progress.TaskNote({!r}))"
     code = (
         "[{told}, any(__import__('os').path.exists({file!r}) or __import__('time').sleep(0.01) "
         "for _ in range(3000))]"
         "[1] for progress in [__import__('nanoset_core.execution.progress').execution.progress]"
     )
     files = [str(tmp_path / str(number)) for number in range(4)]
-    with progress_reported_to(lambda one: Path(one.name).touch()):
+    with progress_reported_to(lambda note: Path(note.text).touch()):
         results = list(
             run(eval, [f"[{code.format(told=told.format(file), file=file)}]" for file in files])
         )
@@ -155,12 +156,8 @@ def test_two_runs_over_one_connection_hear_each_their_own_tasks(executor, tmp_pa
     progress = "__import__('nanoset_core.execution.progress').execution.progress"
     is_there = f"__import__('os').path.exists({str(tmp_path / 'go')!r})"
     awaits = f"any(__import__('time').sleep(0.01) or {is_there} for _ in [0] * 3000)"
-    tells = (
-        "[progress.report_progress(progress.Progress('shards', {!r}, 1, 2)) for progress in ["
-        + progress
-        + "]]"
-    )
-    heard: dict[str, list[Progress]] = {"long": [], "short": []}
+    tells = "[progress.report_progress(progress.TaskNote({!r})) for progress in [" + progress + "]]"
+    heard: dict[str, list[TaskNote]] = {"long": [], "short": []}
     with connections_kept(), progress_reported_to(heard["long"].append):
         long = executor.run(eval, ["1", f"{awaits} and {tells.format('long')}"])
         next(long)
@@ -168,7 +165,7 @@ def test_two_runs_over_one_connection_hear_each_their_own_tasks(executor, tmp_pa
             list(executor.run(eval, [tells.format("short")]))
         (tmp_path / "go").touch()
         list(long)
-    assert {name: [one.name for one in told] for name, told in heard.items()} == {
+    assert {name: [note.text for note in told] for name, told in heard.items()} == {
         "long": ["long"],
         "short": ["short"],
     }
@@ -352,8 +349,11 @@ def test_tasks_are_handed_out_before_there_is_a_scheduler(tmp_path):
     """The file, the scheduler and a worker come one after the other; each is waited for, and said
     to be.
     """
-    file, heard, results = tmp_path / "scheduler.json", [], []
-    executor = on_scheduler(tmp_path / "shared", file=file, wait_seconds=60, listener=heard.append)
+    file, shown, results = tmp_path / "scheduler.json", RecordingDisplay(), []
+    heard = shown.works
+    executor = on_scheduler(
+        tmp_path / "shared", file=file, wait_seconds=60, progress=shown.progress
+    )
     with within() as late:
         thread = threading.Thread(
             target=lambda: results.extend(executor.run(math.factorial, range(5)))
@@ -415,18 +415,19 @@ def test_a_worker_joins_while_a_build_connects(executor, monkeypatch):
 
 def test_a_build_waits_for_one_cluster_once(tmp_path, monkeypatch):
     """Hundreds of outputs may be to come, each of which would wait a day."""
-    heard, connect, looked = [], DaskScheduler.connect, []
+    shown, connect, looked = RecordingDisplay(), DaskScheduler.connect, []
+    heard = shown.works
     monkeypatch.setattr(
         DaskScheduler,
         "connect",
         lambda scheduler, *about: looked.append(scheduler) or connect(scheduler, *about),
     )
     missing = on_scheduler(
-        tmp_path / "shared", file=tmp_path / "none", wait_seconds=0.3, listener=heard.append
+        tmp_path / "shared", file=tmp_path / "none", wait_seconds=0.3, progress=shown.progress
     )
     with within() as idle, connections_kept():
         scheduler = DaskScheduler(idle.scheduler_address, wait_seconds=0.3)
-        empty = DaskExecutor(scheduler, FileAccess(tmp_path / "shared"), listener=heard.append)
+        empty = DaskExecutor(scheduler, FileAccess(tmp_path / "shared"), progress=shown.progress)
         for executor, expected in ((missing, "has written its file"), (empty, "has no workers")):
             told = []
             for waits in (True, False):

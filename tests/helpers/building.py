@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from nanoset_core.execution.progress import ProgressCallback, silent
+from nanoset_core.execution.progress import SILENT, Progress
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.project.gc import collect
@@ -35,17 +35,15 @@ from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.store import Store
 
 
-def open_project(
-    config: Path, listener: ProgressCallback = silent, *, rebuild: bool = False
-) -> Project:
+def open_project(config: Path, progress: Progress = SILENT, *, rebuild: bool = False) -> Project:
     """Open the project of a nanoset.yaml.
 
     Args:
         config: The file.
-        listener: Hears of the progress of what is made.
+        progress: Hears of the progress of what is made.
         rebuild: Outputs are made even if they exist.
     """
-    return Project.open(config, listener, rebuild=rebuild)
+    return Project.open(config, progress, rebuild=rebuild)
 
 
 def build_all(config: Path) -> Project:

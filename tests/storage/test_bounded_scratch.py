@@ -23,6 +23,7 @@ from helpers.building import (
 )
 from helpers.dask_cluster import OWN_MOUNTS, can_hide
 from helpers.inspecting import node_at, read_dataset
+from helpers.progress import RecordingDisplay
 from helpers.s3_server import objects
 from helpers.sample_project import jsonl, outputs_of, sentences
 from nanoset_core.errors import MissingError, StorageError
@@ -178,12 +179,12 @@ def test_what_cannot_fit_is_refused_before_a_byte_of_it_is_written(remote_projec
 def test_fewer_workers_make_shards_where_room_is_scarce(remote_project, monkeypatch):
     config = remote_project()
     config.write_text(config.read_text().replace("workers: 1", "workers: 3"))
-    told = []
+    shown = RecordingDisplay()
     monkeypatch.setattr(StorageSpec, "capacity", 100_000)
-    project = Project.open(config, lambda progress: told.append(str(progress)))
+    project = Project.open(config, shown.progress)
     make_inventory(project, "web")
     make_shards(project, "web")
-    assert any("of 3 workers: storage.scratch_mib" in text for text in told), told
+    assert any("of 3 workers: storage.scratch_mib" in note for note in shown.notes), shown.notes
 
 
 def test_what_is_missing_from_the_start_is_told_once_it_is_known(remote_project, place):

@@ -20,12 +20,12 @@ from helpers.building import build_all, make_inventory, make_shards
 from helpers.child_processes import wait_until
 from helpers.dask_cluster import Cluster, can_hide, running
 from helpers.inspecting import corpus_names
+from helpers.progress import RecordingDisplay
 from helpers.s3_server import objects, restore, upload_raw
 from helpers.sample_project import outputs_of
 from nanoset_core.errors import MissingError, StorageError
 from nanoset_core.execution import compatibility
 from nanoset_core.execution.compatibility import FOLDER, compatibility_check, sweep_runs
-from nanoset_core.execution.progress import Progress
 from nanoset_core.project.gc import collect
 from nanoset_core.project.project import Project
 from nanoset_core.project.verify import targets, verify_project
@@ -110,8 +110,8 @@ def test_a_worker_killed_in_mid_task(project, cluster, place, tmp_path_factory, 
     hidden = tmp_path_factory.getbasetemp()
     for corpus in corpus_names(project):
         make_inventory(project, corpus)
-    progress: list[Progress] = []
-    heard = replace(project, listener=progress.append)
+    shown = RecordingDisplay()
+    heard = replace(project, progress=shown.progress)
     thread = threading.Thread(
         target=lambda: [make_shards(heard, corpus) for corpus in corpus_names(project)]
     )
@@ -136,7 +136,7 @@ def test_a_worker_killed_in_mid_task(project, cluster, place, tmp_path_factory, 
     assert not thread.is_alive()
     assert [worker.pid for worker in cluster.workers if worker.poll() is not None] == killed
     for corpus in corpus_names(project):
-        done = [(event.done, event.total) for event in progress if event.name == corpus]
+        done = [(event.done, event.total) for event in shown.works if event.name == corpus]
         assert done == sorted(set(done)), "what is done twice counts once"
         assert done[-1][0] == done[-1][1]
     wanted = {

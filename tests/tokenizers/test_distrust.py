@@ -14,6 +14,7 @@ import pytest
 
 from helpers.building import make_inventory, make_shards, open_project, output_root, run_stages
 from helpers.inspecting import reasons_to_build
+from helpers.progress import RecordingDisplay
 from helpers.sabotage import Sabotaged, Shortened, poison, sabotaged
 from helpers.sample_project import jsonl, sentences, tree, write_project
 from nanoset_assets.build import build
@@ -175,13 +176,13 @@ def engines_of(outputs):
 def test_what_another_process_notes_meanwhile_is_not_used(make_project):
     config = make_project(replacements=PLAIN)
 
-    def note(progress):
+    def note(work):
         outputs = open_project(config).outputs
-        has_shard = progress.stage == "tokenized_shards" and any(outputs.versions("shards", "web"))
+        has_shard = work.stage == "tokenized_shards" and any(outputs.versions("shards", "web"))
         if has_shard and not distrust.load_records(outputs):
             distrust.NOTEBOOK.add(outputs, numpy_record(outputs))
 
-    project = open_project(config, note)
+    project = open_project(config, RecordingDisplay(note).progress)
     tokenize_web(project)
     named, used = engines_of(project.outputs)
     assert named == [f"numpy {distrust.load_records(project.outputs)[0].version}"]

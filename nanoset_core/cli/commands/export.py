@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, get_args
 import click
 
 from nanoset_core.cli.options import ANY_PATH, OVERWRITE_OPTION, option
-from nanoset_core.cli.progress import progress_bars
+from nanoset_core.cli.progress import shown_progress
 from nanoset_core.cli.terminal import print_made
 from nanoset_core.cli.tokenizer_options import tokenizer_options
 from nanoset_core.stages.exports.settings import FormatName
@@ -72,8 +72,8 @@ def command(
         tokenizer_name=tokenizer_name,
         sequence_length=sequence_length,
     )
-    with progress_bars() as (listener, _):
-        exported = export_pair(prefix, folder, options, listener, overwrite=overwrite)
+    with shown_progress() as progress:
+        exported = export_pair(prefix, folder, options, progress, overwrite=overwrite)
 
     facts = exported.facts
     counts = f"{facts['documents']:,} documents, {facts['tokens']:,} tokens"

@@ -8,7 +8,7 @@ import click
 
 from nanoset_core.cli.echo import echo
 from nanoset_core.cli.options import ANY_PATH, OVERWRITE_OPTION, LocationType, option
-from nanoset_core.cli.progress import progress_bars
+from nanoset_core.cli.progress import shown_progress
 from nanoset_core.cli.terminal import print_made
 
 if TYPE_CHECKING:
@@ -34,8 +34,8 @@ def command(folder: Location, output_prefix: Location, overwrite: bool) -> None:
     """
     from nanoset_core.formats.indexed.folder import merge_folder
 
-    with progress_bars() as (listener, _):
-        merged = merge_folder(folder, output_prefix, overwrite=overwrite, listener=listener)
+    with shown_progress() as progress:
+        merged = merge_folder(folder, output_prefix, overwrite=overwrite, progress=progress)
     for prefix, documents in merged.parts:
         echo(f"  {prefix}: {documents:,} documents")
     n_datasets = len(merged.parts)

@@ -21,19 +21,19 @@ from nanoset_core.cli.options import (
     option_for,
     options_for,
 )
-from nanoset_core.cli.progress import progress_bars
+from nanoset_core.cli.progress import shown_progress
 from nanoset_core.cli.terminal import print_made, print_notices, rejected_text
 from nanoset_core.cli.tokenizer_options import text_options
 from nanoset_core.records.text import format_count
 from nanoset_core.stages.shards.settings import DocumentsSpec, TokenizationSpec
 
 if TYPE_CHECKING:
-    from nanoset_core.execution.progress import ProgressCallback
+    from nanoset_core.execution.progress import Progress
     from nanoset_core.formats.pbin.layout import IndexFacts, PbinFile, PbinIndex
     from nanoset_core.storage.location import Location
 
     Facts: TypeAlias = Mapping[str, Any]
-    Work: TypeAlias = Callable[[Sequence[Path], Path, ProgressCallback], Facts]
+    Work: TypeAlias = Callable[[Sequence[Path], Path, Progress], Facts]
     """Writes a file: (local paths of the sources, the file, progress) → facts about it, as plain
     values.
     """
@@ -102,8 +102,8 @@ def write(inputs: tuple[str, ...], output: Location, overwrite: bool, **options:
     from nanoset_core.stages.pbin.standalone import PbinOptions, make_pbin_once
 
     pbin_options = PbinOptions(**options)  # type: ignore[arg-type]
-    with progress_bars() as (listener, _):
-        result, is_new = make_pbin_once(inputs, output, pbin_options, listener, overwrite=overwrite)
+    with shown_progress() as progress:
+        result, is_new = make_pbin_once(inputs, output, pbin_options, progress, overwrite=overwrite)
     print_notices(result.notices)
     rejected = ""
     if result.rejects is not None:
@@ -121,8 +121,8 @@ def merge(files: tuple[Location, ...], output: Location, overwrite: bool) -> Non
 
     _check_names(files)
 
-    def work(sources: Sequence[Path], target: Path, listener: ProgressCallback) -> Facts:
-        return asdict(merge_pbin(sources, target, listener=listener))
+    def work(sources: Sequence[Path], target: Path, progress: Progress) -> Facts:
+        return asdict(merge_pbin(sources, target, progress=progress))
 
     _make_pbin("merge", output, files, {}, work, overwrite)
 
@@ -161,11 +161,11 @@ def shuffle(
         )
     _check_names(files)
 
-    def work(sources: Sequence[Path], target: Path, listener: ProgressCallback) -> Facts:
+    def work(sources: Sequence[Path], target: Path, progress: Progress) -> Facts:
         if chunk is None or chunks is None:
-            return asdict(shuffle_pbin(sources[0], target, seed=seed, listener=listener))
+            return asdict(shuffle_pbin(sources[0], target, seed=seed, progress=progress))
         counts = shuffle_pbin_chunk(
-            sources, target, chunk=chunk, chunks=chunks, seed=seed, listener=listener
+            sources, target, chunk=chunk, chunks=chunks, seed=seed, progress=progress
         )
         return asdict(counts)
 
@@ -194,12 +194,12 @@ def filter_documents(file: Location, output: Location, overwrite: bool, **condit
     lists = {name: conditions[name] for name in ("keep", "drop") if conditions[name] is not None}
     settings = conditions | {name: str(path) for name, path in lists.items()}
 
-    def work(sources: Sequence[Path], target: Path, listener: ProgressCallback) -> Facts:
+    def work(sources: Sequence[Path], target: Path, progress: Progress) -> Facts:
         source, *local_lists = sources
         local_conditions = conditions | dict(zip(lists, local_lists, strict=True))
         mask = DocumentFilter(**local_conditions).mask(PackedDataset(source))
         echo(f"{file}: {mask.sum():,} of {len(mask):,} documents are kept")
-        return asdict(filter_pbin(source, target, mask, listener=listener))
+        return asdict(filter_pbin(source, target, mask, progress=progress))
 
     _make_pbin("filter", output, [file, *lists.values()], settings, work, overwrite)
 
@@ -222,23 +222,23 @@ def repair(file: Location, output: Location | None, overwrite: bool) -> None:
     from nanoset_core.stages.pbin.selection import merge_pbin
     from nanoset_core.storage.working_copies import downloaded
 
-    def work(sources: Sequence[Path], target: Path, listener: ProgressCallback) -> Facts:
+    def work(sources: Sequence[Path], target: Path, progress: Progress) -> Facts:
         dataset = PackedDataset(sources[0])
         faults = format_count(dataset.index_facts.merge_faults, "fault")
         echo(f"{file} had layout {dataset.layout}, with {faults} in its index")
-        return asdict(merge_pbin(sources, target, listener=listener))
+        return asdict(merge_pbin(sources, target, progress=progress))
 
     if output is not None:
         _make_pbin("repair", output, [file], {}, work, overwrite)
         return
     place = OutputPlace(file.parent)
     with (
-        progress_bars() as (listener, _),
+        shown_progress() as progress,
         downloaded([file]) as sources,
         place.writing(),
         place.draft(file.name) as draft,
     ):
-        counts = work(sources, draft / file.name, listener)
+        counts = work(sources, draft / file.name, progress)
         place.take(draft / file.name, file.name, sha256=None)
     _print_counts(file, counts)
 
@@ -255,9 +255,9 @@ def raw_index(text: Location, output: Location | None, drop_faulty: bool, overwr
     """
     from nanoset_core.formats.pbin.raw_index import create_raw_index
 
-    def work(sources: Sequence[Path], target: Path, listener: ProgressCallback) -> Facts:
+    def work(sources: Sequence[Path], target: Path, progress: Progress) -> Facts:
         on_fault: Literal["drop", "raise"] = "drop" if drop_faulty else "raise"
-        counts = create_raw_index(sources[0], target, on_fault=on_fault, listener=listener)
+        counts = create_raw_index(sources[0], target, on_fault=on_fault, progress=progress)
         return {
             "documents": counts.documents,
             "lines": counts.lines,
@@ -387,8 +387,8 @@ def _make_once(
     from nanoset_core.storage.working_copies import downloaded
 
     def make(target: Path) -> Facts:
-        with progress_bars() as (listener, _), downloaded(files) as sources:
-            return work(sources, target, listener)
+        with shown_progress() as progress, downloaded(files) as sources:
+            return work(sources, target, progress)
 
     # Records have the command's former name, so that existing files are recognised.
     return make_once(f"pack {operation}", output, files, settings, make, overwrite=overwrite)

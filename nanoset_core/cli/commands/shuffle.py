@@ -23,7 +23,7 @@ from nanoset_core.cli.options import (
     option_for,
     options_for,
 )
-from nanoset_core.cli.progress import progress_bars
+from nanoset_core.cli.progress import shown_progress
 from nanoset_core.cli.terminal import print_made, print_notices, print_rows, rejected_text
 from nanoset_core.cli.tokenizer_options import text_options
 from nanoset_core.records.text import format_bytes, format_count
@@ -160,13 +160,13 @@ def command(
         files_read = [*shuffle_inputs.files, *tokenizer_files(tokenizer)]
         files_read += [path for path in (sampling, input_json) if path is not None]
         exp_data.check(files_read)  # before the work, which may take hours
-    with progress_bars() as (listener, _):
+    with shown_progress() as progress:
         result = shuffle(
             shuffle_inputs,
             output,
             settings,
             scratch=scratch,
-            listener=listener,
+            progress=progress,
             overwrite=overwrite,
         )
     if exp_data is not None:

@@ -10,13 +10,14 @@ import click
 
 from nanoset_core.cli.echo import echo
 from nanoset_core.cli.options import ANY_PATH, ManyValued, flag, option, option_for, options_for
-from nanoset_core.cli.progress import progress_bars
+from nanoset_core.cli.progress import shown_progress
 from nanoset_core.cli.terminal import print_made, print_notices
 from nanoset_core.cli.tokenizer_options import text_options
 from nanoset_core.errors import ConfigError
 from nanoset_core.stages.shards.settings import TokenizationSpec
 
 if TYPE_CHECKING:
+    from nanoset_core.execution.progress import TaskReport
     from nanoset_core.stages.shards.framing import SpecialTokens
     from nanoset_core.stages.shards.preprocess_options import Preprocessed, PreprocessOptions
     from nanoset_core.storage.location import Location
@@ -114,7 +115,7 @@ def command(
         jobs = by_file(input_files, output_prefix)
 
     # Choose the engine now, and print which one and why, before there are progress bars.
-    with progress_reported_to(lambda progress: echo(progress.name, err=True)):
+    with progress_reported_to(_print_note):
         engine_choice(tokenizer, settings.engine)
     if end is not None:
         echo(f"documents end with {end}", err=True)
@@ -124,20 +125,28 @@ def command(
     max_ranges = 1 + input_bytes // MIN_RANGE_BYTES
     workers = min(settings.workers or available_processors(), max_ranges)
     results: list[Preprocessed] = []
-    with forked_workers(workers) as executor, progress_bars() as (listener, _):
+    with forked_workers(workers) as executor, shown_progress() as progress:
         for files, prefix in jobs:
             results += preprocess(
                 files,
                 prefix,
                 settings,
                 scratch=scratch,
-                listener=listener,
+                progress=progress,
                 overwrite=overwrite,
                 executor=executor,
             )
 
     print_notices([*input_files.notices, *_tokenizer_notices(settings, end)])
     _print_results(results)
+
+
+def _print_note(report: TaskReport) -> None:
+    """Print a message of an engine."""
+    from nanoset_core.execution.progress import TaskNote
+
+    if isinstance(report, TaskNote):
+        echo(report.text, err=True)
 
 
 def _special_tokens(chosen: SpecialTokens | None, hf_special: bool | None) -> SpecialTokens | None:

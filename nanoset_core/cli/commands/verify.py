@@ -109,7 +109,7 @@ def _verify_project(config: Path, select: tuple[str, ...], *, deep: bool) -> Ite
     from nanoset_core.project.verify import verify_project
     from nanoset_core.stages.shards.options import check_tokenizer
 
-    project = Project.open(config, Lines().listen)
+    project = Project.open(config, Lines().progress)
     check_tokenizer(project)
     return verify_project(project, select, deep)
 

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from nanoset_core.cli.options import CONFIG_OPTION, JSON_OPTION
-from nanoset_core.cli.progress import progress_bars
+from nanoset_core.cli.progress import shown_progress
 from nanoset_core.cli.terminal import Row, print_json, print_notices, print_rows
 from nanoset_core.records.text import format_count
 
@@ -29,8 +29,8 @@ def command(name: str, config: Path, as_json: bool) -> None:
     from nanoset_core.stages.views.choosing import plan_view
     from nanoset_core.stages.views.facts import gap_warnings
 
-    with progress_bars() as (listener, _):
-        project = Project.open(config, listener)
+    with shown_progress() as progress:
+        project = Project.open(config, progress)
         plan = plan_view(project, name)
     print_notices(view_order_warnings(project.config.views, name))
     if as_json:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from nanoset_core.errors import ConfigError, MissingError
-from nanoset_core.execution.progress import Meter, ProgressCallback, silent
+from nanoset_core.execution.progress import SILENT, Progress
 from nanoset_core.formats.indexed.builder import MergeInput, merge_inputs
 from nanoset_core.formats.indexed.composing import read_pairs, write_merged_idx
 from nanoset_core.formats.indexed.identity import first_repeated_dataset
@@ -62,7 +62,7 @@ def merge_folder(
     output_prefix: Location,
     *,
     overwrite: bool = False,
-    listener: ProgressCallback = silent,
+    progress: Progress = SILENT,
 ) -> Merged:
     """Merge all .bin/.idx pairs of a folder, sorted by name, except the output of an earlier call.
 
@@ -70,7 +70,7 @@ def merge_folder(
         folder: Where the pairs are.
         output_prefix: Prefix of the output, which may be in the same folder.
         overwrite: Replace an output that was made from other datasets, or is of unknown origin.
-        listener: Receives the progress.
+        progress: Shows how far the work has come.
 
     Raises:
         MissingError: The folder has no pair, or the .bin or .idx of a pair is missing.
@@ -102,9 +102,9 @@ def merge_folder(
         with output.making(overwrite=overwrite) as draft:
             # Within a bucket, tokens need not be downloaded.
             if not _merge_within_bucket(
-                output_prefix, files, output.made_from["sources"], draft, listener
+                output_prefix, files, output.made_from["sources"], draft, progress
             ):
-                _merge_on_disk(output_prefix, files, draft, listener)
+                _merge_on_disk(output_prefix, files, draft, progress)
         facts = draft.facts
     parts_with_documents = tuple(zip(parts, facts["documents"], strict=True))
     return Merged(output_prefix, parts_with_documents, facts["tokens"], made=record is None)
@@ -236,7 +236,7 @@ def _check_each_once(parts: Sequence[Location]) -> None:
 
 
 def _merge_on_disk(
-    output_prefix: Location, files: Sequence[Location], draft: Draft, listener: ProgressCallback
+    output_prefix: Location, files: Sequence[Location], draft: Draft, progress: Progress
 ) -> None:
     """Write the merged pair into a draft; files in a bucket are downloaded first.
 
@@ -244,15 +244,15 @@ def _merge_on_disk(
         output_prefix: Prefix of the output.
         files: The .bin and .idx of the first dataset, then those of the second one, and so on.
         draft: The files to write.
-        listener: Receives the progress.
+        progress: Shows how far the work has come.
     """
     with downloaded(files) as local_files:
         bin_paths = local_files[::2]
         idx_paths = local_files[1::2]
         size_bytes = sum(path.stat().st_size for path in bin_paths)
-        meter = Meter(listener, "merge", output_prefix.name, size_bytes)
+        work = progress.work("merge", output_prefix.name, size_bytes)
         inputs = [MergeInput(str(path.with_suffix(""))) for path in bin_paths]
-        merge_inputs(inputs, draft.folder / output_prefix.name, meter.advance)
+        merge_inputs(inputs, draft.folder / output_prefix.name, work.advance)
 
         indexes = [read_idx(path, validate=False) for path in idx_paths]
         document_counts = [len(index.document_indices) - 1 for index in indexes]
@@ -267,7 +267,7 @@ def _merge_within_bucket(
     files: Sequence[Location],
     rows: Sequence[Mapping[str, Any]],
     draft: Draft,
-    listener: ProgressCallback,
+    progress: Progress,
 ) -> bool:
     """Write the merged .idx into a draft, and prepare that the bucket itself joins the .bin files.
 
@@ -276,7 +276,7 @@ def _merge_within_bucket(
         files: The .bin and .idx of the first dataset, then those of the second one, and so on.
         rows: Sizes and ETags of these files, as the record lists them.
         draft: The files to write.
-        listener: Receives the progress.
+        progress: Shows how far the work has come.
 
     Returns:
         Whether this is possible. If a file is not in the output's bucket, or a dataset has modes,
@@ -305,8 +305,8 @@ def _merge_within_bucket(
 
     def join() -> Mapping[str, Any]:
         """Join the .bin; return its size and ETag."""
-        meter = Meter(listener, "merge", output_prefix.name, size_bytes)
-        store.compose(target, [pair.bin for pair in pairs], joined=meter.advance)
+        work = progress.work("merge", output_prefix.name, size_bytes)
+        store.compose(target, [pair.bin for pair in pairs], joined=work.advance)
         merged = store.stat(target)
         if merged is None:
             raise MissingError(

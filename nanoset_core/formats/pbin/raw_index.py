@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_core.errors import ConfigError, InputError
-from nanoset_core.execution.progress import Meter, ProgressCallback, silent
+from nanoset_core.execution.progress import SILENT, Progress, RunningWork
 from nanoset_core.formats.pbin.layout import required
 from nanoset_core.formats.pbin.pickle_codec import Entries, encode_index
 from nanoset_core.storage.atomic import atomic_file
@@ -47,7 +47,7 @@ def create_raw_index(
     target: str | os.PathLike[str] | None = None,
     *,
     on_fault: Literal["raise", "drop"] = "raise",
-    listener: ProgressCallback = silent,
+    progress: Progress = SILENT,
 ) -> RawIndexFacts:
     """Write the `.idx` of an uncompressed JSONL file.
 
@@ -60,7 +60,7 @@ def create_raw_index(
         source: The text.
         target: The index; by default the source's name with `.idx` in place of its last extension.
         on_fault: `raise`: a line that is not JSON is an error; `drop`: it is left out of the index.
-        listener: Receives the progress.
+        progress: Shows how far the work has come.
 
     Raises:
         MissingError: The text does not exist.
@@ -73,7 +73,7 @@ def create_raw_index(
         raise ConfigError("the index would replace the text", where=path, remedy="give a target")
 
     text_bytes = source.stat().st_size if source.is_file() else 0
-    lines = _Lines(source, on_fault, Meter(listener, "index", source.name, text_bytes))
+    lines = _Lines(source, on_fault, progress.work("index", source.name, text_bytes))
     with atomic_file(path) as file:
         file.writelines(encode_index(lines.entries()))
     return RawIndexFacts(
@@ -91,7 +91,7 @@ class _Lines:
 
     source: Path
     on_fault: Literal["raise", "drop"]
-    meter: Meter
+    work: RunningWork
     total: int = 0
     """Lines that were read so far."""
     documents: int = 0
@@ -117,7 +117,7 @@ class _Lines:
 
                 is_document = np.fromiter(map(is_json, lines), bool, len(lines))
                 self._count(lines, entries, is_document)
-                self.meter.advance(int(sizes.sum()))
+                self.work.advance(int(sizes.sum()))
                 yield Entries(entries.offsets[is_document], entries.lengths[is_document])
 
     def _count(self, lines: list[bytes], entries: Entries, is_document: NDArray[np.bool_]) -> None:

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from nanoset_core.errors import ConfigError, FormatError, InputError
 from nanoset_core.execution.processes import run_tasks
-from nanoset_core.execution.progress import Progress, ProgressCallback, silent
+from nanoset_core.execution.progress import SILENT, Progress
 from nanoset_core.formats.tars.members import read_member
 from nanoset_core.formats.tars.samples import DATA_KEYS, TarSample, iterate_samples
 from nanoset_core.formats.tars.tar import Archive, FileBytes, TarMember
@@ -272,7 +272,7 @@ def flatten_tars(
     folder: Path,
     *,
     workers: int,
-    listener: ProgressCallback = silent,
+    progress: Progress = SILENT,
 ) -> Path:
     """Decode all contexts into one file, in order.
 
@@ -282,7 +282,7 @@ def flatten_tars(
         tar_input: The tars.
         folder: Where the file of tokens goes, with a marker for each decoded tar.
         workers: Number of processes.
-        listener: Receives the progress.
+        progress: Shows how far the work has come.
 
     Returns:
         Path of the file of tokens, `folder/tokens.bin`.
@@ -306,8 +306,9 @@ def flatten_tars(
     for number, tar in enumerate(tar_input.tars):
         tasks.append(_FlattenTask(folder, number, tar, first_context, tar_input.common))
         first_context += tar.contexts
-    for finished, _ in enumerate(run_tasks(_flatten, tasks, workers), start=1):
-        listener(Progress("read", "tars", finished, len(tasks), unit="tars"))
+    tar_work = progress.work("read", "tars", len(tasks), unit="tars")
+    for _ in run_tasks(_flatten, tasks, workers):
+        tar_work.advance(1)
     return target
 
 

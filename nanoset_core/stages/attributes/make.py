@@ -17,7 +17,6 @@ import numpy as np
 
 from nanoset_core.errors import InputError, MissingError, SourceChangedError
 from nanoset_core.execution.processes import run_tasks
-from nanoset_core.execution.progress import Meter
 from nanoset_core.outputs.manifest import Manifest, Recipe
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.project.project import Project, holding
@@ -114,8 +113,8 @@ def read_attributes(project: Project, corpus: str, folder: Path) -> ReadAttribut
         setting=f"{project.config.file}: {STAGE}.{corpus}",
     )
     tables = AttributeTables(given.folder, files, schema)
-    meter = Meter(project.listener, STAGE, corpus, sum(stat.size for stat in files))
-    lookup = tables.read(folder, meter.advance)
+    work = project.progress.work(STAGE, corpus, sum(stat.size for stat in files))
+    lookup = tables.read(folder, work.advance)
     return ReadAttributes(lookup, schema.names, tables.n_escaped)
 
 

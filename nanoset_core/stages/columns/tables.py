@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from nanoset_core.execution.processes import Executor
-from nanoset_core.execution.progress import Progress
+from nanoset_core.execution.progress import Amount
 from nanoset_core.outputs.manifest import Manifest, Recipe, Written
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.project.project import Project
@@ -116,7 +116,10 @@ def make_tables(project: Project, tables: TablesOfShards, executor: Executor | N
     facts_by_shard = find_existing(project, recipes, _facts_of)
     existing = [number for number, facts in enumerate(facts_by_shard) if facts is not None]
     missing = [number for number, facts in enumerate(facts_by_shard) if facts is None]
-    n_done = len(existing)
+    work = project.progress.work(
+        tables.progress_name, tables.recipe.name, len(tables.shards), "shards"
+    )
+    work.add_existing(Amount(len(existing)))
 
     def task_of(number: int) -> TableTask:
         return TableTask(
@@ -128,12 +131,8 @@ def make_tables(project: Project, tables: TablesOfShards, executor: Executor | N
         )
 
     def note_table(number: int, table: Manifest) -> None:
-        nonlocal n_done
         facts_by_shard[number] = _facts_of(table)
-        n_done += 1
-        project.listener(
-            Progress(tables.progress_name, tables.recipe.name, n_done, len(tables.shards), "shards")
-        )
+        work.advance(1)
 
     make_missing(project, missing, task_of, make_table, note_table, executor)
     return MadeTables(

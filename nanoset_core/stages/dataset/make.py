@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from nanoset_core.errors import MissingError
-from nanoset_core.execution.progress import Meter
+from nanoset_core.execution.progress import RunningWork
 from nanoset_core.formats.indexed.builder import MergeInput, merge_inputs
 from nanoset_core.formats.indexed.composing import StoredPair, write_merged_idx
 from nanoset_core.outputs.manifest import FileFact, Manifest, Recipe
@@ -54,10 +54,10 @@ class MergeTask:
         dtype: np.dtype = np.dtype(self.recipe.options["dtype"])
         return dtype
 
-    def meter(self) -> Meter:
-        """Return a progress meter that counts the bytes of the .bin."""
+    def work(self) -> RunningWork:
+        """Return the work of writing the dataset, which counts the bytes of the .bin."""
         size_bytes = self.tokenized.facts["tokens"] * self.dtype.itemsize
-        return Meter(self.project.listener, _PROGRESS, self.tokenized.name, size_bytes)
+        return self.project.progress.work(_PROGRESS, self.tokenized.name, size_bytes)
 
 
 def merge_on_disk(task: MergeTask, folder: Path) -> dict[str, str | FileFact]:
@@ -83,7 +83,7 @@ def merge_on_disk(task: MergeTask, folder: Path) -> dict[str, str | FileFact]:
         pieces = [PieceDigest(_bin_sha256(shard), shard.files[BIN].size) for shard in shards]
 
     inputs = [MergeInput(str(shard.path(TOKENS)), shard.place(BIN)) for shard in shards]
-    merge_inputs(inputs, folder / task.prefix, task.meter().advance)
+    merge_inputs(inputs, folder / task.prefix, task.work().advance)
     bin_path = folder / f"{task.prefix}.bin"
     idx_path = folder / f"{task.prefix}.idx"
     bin_sha256 = _compare_pieces(bin_path, pieces) if pieces else sha256_file(bin_path)
@@ -169,7 +169,7 @@ def merge_within_bucket(task: MergeTask, folder: Path) -> dict[str, str | FileFa
         f"{outputs.access.name(task.target)}/{bin_name}",
         [range_.stored for range_ in ranges],
         sha256=[range_.sha256 for range_ in ranges],
-        joined=task.meter().advance,
+        joined=task.work().advance,
     )
     list_name = None
     if sha256 is None:

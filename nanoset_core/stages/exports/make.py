@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from nanoset_core.execution.progress import Meter
 from nanoset_core.formats.indexed.stream import Hashed, stream_of
 from nanoset_core.outputs.manifest import FileFact, Manifest, Recipe, Written
 from nanoset_core.project.project import Project, holding
@@ -180,9 +179,9 @@ class _SampledExport:
         stream = stream_of(dataset)
         files = sample_files(project, self.dataset, place, self.format, self.traits)
         n_bytes = self.traits.tokens * self.traits.dtype.itemsize
-        meter = Meter(project.listener, "export", self.recipe.name, n_bytes)
+        work = project.progress.work("export", self.recipe.name, n_bytes)
         made = files.make(
-            stream, project.config.workers, project.executor, meter, rewrite=project.rebuild
+            stream, project.config.workers, project.executor, work, rewrite=project.rebuild
         )
 
         # index.json lists all files, so that it is written after them.
@@ -223,7 +222,7 @@ class _LinkedExport:
             # The dataset is a view, whose sequences may be anywhere in the .bin. The export has
             # their tokens in the order of the view, so it cannot share the .bin.
             made_by = WRITTEN
-            blocks = Hashed(token_blocks(dataset, stream, self.recipe.name, self.project.listener))
+            blocks = Hashed(token_blocks(dataset, stream, self.recipe.name, self.project.progress))
             files = write_tokens(
                 self.project.outputs, self.recipe, folder, self._tokens_file, blocks
             )

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_core.execution.processes import Executor, run_tasks
-from nanoset_core.execution.progress import Meter
+from nanoset_core.execution.progress import RunningWork
 from nanoset_core.formats.indexed.layout import Tokens
 from nanoset_core.formats.indexed.stream import CHUNK_TOKENS, Hashed, Stream, stream_tokens
 from nanoset_core.outputs.manifest import FileFact
@@ -106,7 +106,7 @@ class SampleFiles:
         stream: Stream | None,
         workers: int,
         executor: Executor | None,
-        meter: Meter,
+        export_work: RunningWork,
         *,
         rewrite: bool,
     ) -> list[FileFact]:
@@ -116,7 +116,7 @@ class SampleFiles:
             stream: Order of the dataset's tokens, if they are not in order in the .bin.
             workers: Number of processes.
             executor: Writes the files on other machines, if it is given.
-            meter: Reports the bytes that were written.
+            export_work: Reports the bytes that were written.
             rewrite: Whether to rewrite files that exist.
 
         Returns:
@@ -126,7 +126,7 @@ class SampleFiles:
         facts: dict[int, FileFact] = {}
         for number, fact in run_tasks(work, self.tasks(stream), workers, executor):
             facts[number] = fact
-            meter.advance(fact.size)
+            export_work.advance(fact.size)
         return [facts[number] for number in sorted(facts)]
 
     def index(self, facts: Sequence[FileFact]) -> bytes:

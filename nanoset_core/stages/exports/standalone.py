@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from nanoset_core.errors import MissingError
-from nanoset_core.execution.progress import Meter, ProgressCallback, silent
+from nanoset_core.execution.progress import SILENT, Progress, RunningWork
 from nanoset_core.formats.indexed.dataset import MMapIndexedDataset
 from nanoset_core.formats.indexed.ids import check_all_ids
 from nanoset_core.formats.indexed.layout import pair_files
@@ -81,7 +81,7 @@ def export_pair(
     prefix: Location,
     folder: Location,
     options: ExportOptions,
-    listener: ProgressCallback = silent,
+    progress: Progress = SILENT,
     *,
     overwrite: bool = False,
 ) -> Exported:
@@ -95,7 +95,7 @@ def export_pair(
         prefix: Path of the pair without an ending.
         folder: Where the files go.
         options: Format and settings.
-        listener: Receives the progress.
+        progress: Shows how far the work has come.
         overwrite: Whether files that were made from something else may be replaced.
 
     Raises:
@@ -108,7 +108,7 @@ def export_pair(
     tokenizer = None
     if options.tokenizer is not None:
         tokenizer = tokenizer_facts(tokenizer_path(options.tokenizer))
-    pair = _Pair(prefix, folder, options, tokenizer, listener)
+    pair = _Pair(prefix, folder, options, tokenizer, progress)
     export_format = FORMATS[options.format]
     if isinstance(export_format, SampledFormat):
         return _export_samples(pair, export_format, overwrite=overwrite)
@@ -123,7 +123,7 @@ class _Pair:
     folder: Location
     options: ExportOptions
     tokenizer: TokenizerFacts | None
-    listener: ProgressCallback
+    progress: Progress
 
     @property
     def name(self) -> str:
@@ -216,7 +216,7 @@ def _export_linked(pair: _Pair, export_format: LinkedFormat, *, overwrite: bool)
         else:
             made_by = WRITTEN
             with (draft.folder / files[0].name).open("xb") as file:
-                file.writelines(token_blocks(dataset, stream, pair.name, pair.listener))
+                file.writelines(token_blocks(dataset, stream, pair.name, pair.progress))
         draft.facts = _facts(counts, traits, made_by)
     return Exported(draft.facts, files, is_new=True)
 
@@ -243,8 +243,8 @@ def _export_samples(pair: _Pair, export_format: SampledFormat, *, overwrite: boo
         return Exported(record["facts"], files, is_new=False)
 
     _remove_other_files(output)
-    meter = Meter(pair.listener, "export", pair.name, traits.tokens * traits.dtype.itemsize)
-    writer = _SampleWriter(samples, pair.folder, stream, meter)
+    work = pair.progress.work("export", pair.name, traits.tokens * traits.dtype.itemsize)
+    writer = _SampleWriter(samples, pair.folder, stream, work)
     with output.making(overwrite=overwrite) as draft:
         draft.elsewhere |= writer.writes()
         facts = _facts(count_documents(dataset, stream), traits, WRITTEN)
@@ -259,7 +259,7 @@ class _SampleWriter:
     samples: SampleFiles
     folder: Location
     stream: Stream | None
-    meter: Meter
+    work: RunningWork
     written: list[FileFact] = field(default_factory=list)
 
     def writes(self) -> dict[str, Callable[[], Mapping[str, Any]]]:
@@ -277,7 +277,7 @@ class _SampleWriter:
         """Write a file of samples, and return what the record says about it."""
         fact = self.samples.complete(task)
         self.written.append(fact)
-        self.meter.advance(fact.size)
+        self.work.advance(fact.size)
         return _noted(self.folder / self.samples.format.file(task.number))
 
     def _write_index(self) -> Mapping[str, Any]:

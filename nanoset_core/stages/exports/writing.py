@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from nanoset_core.execution.progress import Meter, ProgressCallback, silent
+from nanoset_core.execution.progress import SILENT, Progress
 from nanoset_core.formats.indexed.dataset import MMapIndexedDataset
 from nanoset_core.formats.indexed.stream import Stream, document_spans, stream_tokens
 from nanoset_core.stages.exports.base import DatasetTraits
@@ -100,11 +100,11 @@ def put_tokens(source: Path, target: Path) -> str:
 
 
 def token_blocks(
-    dataset: MMapIndexedDataset, stream: Stream, name: str, listener: ProgressCallback = silent
+    dataset: MMapIndexedDataset, stream: Stream, name: str, progress: Progress = SILENT
 ) -> Iterator[bytes]:
     """Yield the bytes of a view's tokens in the order of the view, in chunks."""
-    meter = Meter(listener, "export", name, stream.tokens * dataset.dtype.itemsize)
+    work = progress.work("export", name, stream.tokens * dataset.dtype.itemsize)
     for _, tokens in stream_tokens(dataset, stream, 0, stream.tokens):
         block = tokens.tobytes()
         yield block
-        meter.advance(len(block))
+        work.advance(len(block))

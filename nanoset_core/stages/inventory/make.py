@@ -14,7 +14,6 @@ from pathlib import Path
 
 from nanoset_core.errors import NanosetError, SourceChangedError
 from nanoset_core.execution.processes import Executor
-from nanoset_core.execution.progress import Meter
 from nanoset_core.outputs.manifest import Manifest, Recipe, Written
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.project.project import Project, despite_lost_copies
@@ -80,13 +79,13 @@ def survey_corpus(
     quiet = None
     if settled:
         quiet = quiet_period(project, corpus)
-    meter = Meter(project.listener, "raw_jsonl", corpus, contents.size)
+    work = project.progress.work("raw_jsonl", corpus, contents.size)
     with explained(project.outputs.folder):
         return take_inventory(
             folder,
             corpus,
             memory=fingerprint_memory(project, folder),
-            progress=meter.advance,
+            progress=work.advance,
             contents=contents,
             quiet=quiet,
             executor=executor,

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from nanoset_core.errors import ConfigError, NanosetError, one_line, raised
-from nanoset_core.execution.progress import Progress
 from nanoset_core.formats.indexed.layout import idx_path
 from nanoset_core.loading.opening import BLEND, CACHE, MAPPINGS, STAGE
 from nanoset_core.loading.plan_file import PLAN_FILE, StoredSplit
@@ -235,11 +234,10 @@ def write_mappings(project: Project, name: str, split: SplitName) -> Manifest:
 
     writer = IndexFileWriter(nanoset.cache, project.outputs.access, rebuild=project.rebuild)
     notes: dict[str, Mapping[str, Any]] = {}
-    for number, member in enumerate(members, start=1):
+    work = project.progress.work(MAPPINGS, f"{name} {split}", len(members), unit="corpora")
+    for member in members:
         notes |= writer.write_member(member, planned.config)
-        project.listener(
-            Progress(MAPPINGS, f"{name} {split}", number, len(members), unit="corpora")
-        )
+        work.advance(1)
     writer.upload()
     return _commit(nanoset, recipe, planned, notes)
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nanoset_core.execution.progress import Meter, ProgressCallback, silent
+from nanoset_core.execution.progress import SILENT, Progress
 from nanoset_core.formats.indexed.dataset import MMapIndexedDataset
 from nanoset_core.formats.indexed.layout import HEADER, MAGIC, VERSION, dtype_code
 from nanoset_core.formats.indexed.stream import CHUNK_TOKENS
@@ -130,7 +130,7 @@ class PackWriter:
     rules: PackingRules
     name: str
     """Name of the packs, for progress."""
-    listener: ProgressCallback = silent
+    progress: Progress = SILENT
     counts: PackCounts = field(init=False)
     """What the packs contain; complete after `blocks` is exhausted."""
 
@@ -145,7 +145,7 @@ class PackWriter:
         self.counts.pieces = 0  # counted below, since `tail: carry` cuts some of the planned ones
 
         bin_bytes = self.counts.packs * length * self.dataset.dtype.itemsize
-        meter = Meter(self.listener, "packs", self.name, bin_bytes)
+        work = self.progress.work("packs", self.name, bin_bytes)
         packs_per_block = max(1, _WINDOW_TOKENS // length)
         first_pack = 0
         with PieceTableWriter(table_path) as table:
@@ -157,7 +157,7 @@ class PackWriter:
                     stop = min(start + packs_per_block, n_packs)
                     block = self.tokens(window.slice(start, stop))
                     yield block.tobytes()
-                    meter.advance(block.nbytes)
+                    work.advance(block.nbytes)
                 self._count_pieces(window, lengths)
 
     def _count_pieces(self, window: Pieces, lengths: NDArray[Any]) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from nanoset_core.execution.processes import run_tasks
-from nanoset_core.execution.progress import ProgressCallback, silent
+from nanoset_core.execution.progress import Progress
 from nanoset_core.formats.indexed.dataset import MMapIndexedDataset
 from nanoset_core.formats.indexed.layout import idx_path
 from nanoset_core.formats.indexed.stream import Hashed
@@ -113,9 +113,8 @@ def make_packs(project: Project, name: str) -> Manifest:
         MissingError: The dataset has not been built.
     """
     task = _PackTask.of(project, name)
-    listener = project.listener if project.executor is None else silent
     [(_, manifest)] = run_tasks(
-        partial(_pack, task=task, listener=listener), [project.outputs], 1, project.executor
+        partial(_pack, task=task, progress=project.progress), [project.outputs], 1, project.executor
     )
     return project.outputs.make_current(project.outputs.rebase(manifest))
 
@@ -162,7 +161,7 @@ class _PackTask:
         }
 
 
-def _pack(root: OutputRoot, task: _PackTask, listener: ProgressCallback) -> Manifest:
+def _pack(root: OutputRoot, task: _PackTask, progress: Progress) -> Manifest:
     """Write packs, in any process."""
     with root.in_task() as outputs:
         source = outputs.rebase(task.dataset)
@@ -170,7 +169,7 @@ def _pack(root: OutputRoot, task: _PackTask, listener: ProgressCallback) -> Mani
         def write(folder: Path) -> Written:
             source_prefix = str(source.folder / source.facts["prefix"])
             dataset = MMapIndexedDataset.below(outputs.access, source_prefix)
-            writer = PackWriter(dataset, task.rules, task.recipe.name, listener)
+            writer = PackWriter(dataset, task.rules, task.recipe.name, progress)
 
             # The table of pieces is written while `write_tokens` takes the blocks of the .bin.
             blocks = Hashed(writer.blocks(folder / PIECES_FILE))

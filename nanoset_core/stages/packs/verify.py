@@ -103,7 +103,7 @@ def _pack_again(
     """
     prefix = manifest.facts["prefix"]
     rules = PackingRules.of(manifest.recipe["options"])
-    writer = PackWriter(dataset, rules, manifest.name, project.listener)
+    writer = PackWriter(dataset, rules, manifest.name, project.progress)
     with tempfile.TemporaryDirectory(prefix="nanoset-packs-") as scratch:
         token_hash = hashlib.sha256()
         for block in writer.blocks(Path(scratch, PIECES_FILE)):

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_core.errors import FormatError
-from nanoset_core.execution.progress import Meter, ProgressCallback, silent
+from nanoset_core.execution.progress import SILENT, Progress
 from nanoset_core.formats.indexed.dataset import MMapIndexedDataset
 from nanoset_core.formats.indexed.ids import first_foreign, foreign_id
 from nanoset_core.formats.indexed.layout import bin_path
@@ -45,7 +45,7 @@ def write_dataset_as_pbin(
     vocab_size: int | None = None,
     end_token: int | None = None,
     max_id: int | None = None,
-    listener: ProgressCallback = silent,
+    progress: Progress = SILENT,
 ) -> PbinCounts:
     """Write all documents of a dataset as a `.pbin` of layout D, which appears when it is complete.
 
@@ -61,7 +61,7 @@ def write_dataset_as_pbin(
         end_token: Token that is added to each document that does not end in it, as Modalities'
             packer does. None: no token is added.
         max_id: Greatest id of the vocabulary. None: ids only need to fit into a token.
-        listener: Receives the progress.
+        progress: Shows how far the work has come.
 
     Returns:
         The numbers of documents and tokens that were written.
@@ -74,7 +74,7 @@ def write_dataset_as_pbin(
     token_bytes = min(dataset.dtype.itemsize, 4)
     if vocab_size is not None:
         token_bytes = token_size_bytes(vocab_size)
-    parts = _PbinParts(dataset, token_bytes, end_token, max_id, listener, Path(path).name)
+    parts = _PbinParts(dataset, token_bytes, end_token, max_id, progress, Path(path).name)
     data_bytes = write_parts(path, token_bytes, parts.blocks(), parts.entries())
     return parts.counts(data_bytes)
 
@@ -86,7 +86,7 @@ def put_dataset_as_pbin(
     *,
     vocab_size: int,
     max_id: int | None = None,
-    listener: ProgressCallback = silent,
+    progress: Progress = SILENT,
 ) -> tuple[PbinCounts, FileFact]:
     """Write all documents of a dataset as a `.pbin` in a store.
 
@@ -99,7 +99,7 @@ def put_dataset_as_pbin(
         name: Name of the file in the store.
         vocab_size: Vocabulary size that Modalities' tokenizer reports.
         max_id: Greatest id of the vocabulary. None: ids only need to fit into a token.
-        listener: Receives the progress.
+        progress: Shows how far the work has come.
 
     Returns:
         (the numbers of documents and tokens; the size and sha256 of the file)
@@ -109,7 +109,7 @@ def put_dataset_as_pbin(
     """
     token_bytes = token_size_bytes(fitting_vocab_size(dataset, vocab_size))
     file_name = name.rpartition("/")[2]
-    parts = _PbinParts(dataset, token_bytes, None, max_id, listener, file_name)
+    parts = _PbinParts(dataset, token_bytes, None, max_id, progress, file_name)
     data_bytes = parts.n_tokens * token_bytes
     header = encode_header(data_bytes, token_bytes)
     pieces = chain([header], parts.blocks(), encode_index(parts.entries()))
@@ -176,7 +176,7 @@ class _PbinParts:
         token_bytes: int,
         end_token: int | None,
         max_id: int | None,
-        listener: ProgressCallback,
+        progress: Progress,
         name: str,
     ) -> None:
         path = bin_path(dataset.prefix)
@@ -198,7 +198,7 @@ class _PbinParts:
         self._token_bytes = token_bytes
         self._end_token = end_token
         self._max_id = max_id
-        self._meter = Meter(listener, "pack", name, self.n_tokens * token_bytes)
+        self._work = progress.work("pack", name, self.n_tokens * token_bytes)
         self._documents = 0
         self._lacks_end: list[NDArray[np.bool_]] = []
         """Whether each document lacks the end token, in the chunks of `document_spans`."""
@@ -212,7 +212,7 @@ class _PbinParts:
                 chunks = self._tokens_with_ends(file, self._end_token)
             for first, tokens in chunks:
                 yield from encode_tokens(tokens, self._token_bytes, str(self._path), first=first)
-                self._meter.advance(len(tokens) * self._token_bytes)
+                self._work.advance(len(tokens) * self._token_bytes)
 
     def entries(self) -> Iterator[Entries]:
         """Yield the entries of the index, after all blocks were taken."""

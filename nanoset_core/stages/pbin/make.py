@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from nanoset_core.execution.progress import ProgressCallback
+from nanoset_core.execution.progress import Progress
 from nanoset_core.formats.indexed.dataset import MMapIndexedDataset
 from nanoset_core.outputs.manifest import Manifest, Recipe, Written
 from nanoset_core.outputs.root import OutputRoot
@@ -26,13 +26,13 @@ class PbinTask:
     """Greatest id of the tokenizer's vocabulary, including added tokens."""
 
 
-def make_pbin(root: OutputRoot, *, task: PbinTask, listener: ProgressCallback) -> Manifest:
+def make_pbin(root: OutputRoot, *, task: PbinTask, progress: Progress) -> Manifest:
     """Write the `.pbin` of a task, unless it exists already.
 
     Args:
         root: The outputs.
         task: The dataset, and how it is written.
-        listener: Receives the progress.
+        progress: Shows how far the work has come.
 
     Returns:
         The manifest of the `.pbin`.
@@ -44,14 +44,14 @@ def make_pbin(root: OutputRoot, *, task: PbinTask, listener: ProgressCallback) -
 
         def write(folder: Path) -> Written:
             if outputs.access.has_copies:
-                return _write_to_bucket(outputs, task, listener)
-            return _write_to_folder(outputs, task, folder, listener)
+                return _write_to_bucket(outputs, task, progress)
+            return _write_to_folder(outputs, task, folder, progress)
 
         return outputs.commit(task.recipe, write)
 
 
 def _write_to_folder(
-    outputs: OutputRoot, task: PbinTask, folder: Path, listener: ProgressCallback
+    outputs: OutputRoot, task: PbinTask, folder: Path, progress: Progress
 ) -> Written:
     """Write the file to a folder on this machine."""
     name = _file_name(task)
@@ -62,13 +62,13 @@ def _write_to_folder(
         name,
         vocab_size=task.vocab_size,
         max_id=task.max_id,
-        listener=listener,
+        progress=progress,
     )
     facts = {"file": name, **asdict(counts)}
     return Written(facts, {name: str(file.sha256)})
 
 
-def _write_to_bucket(outputs: OutputRoot, task: PbinTask, listener: ProgressCallback) -> Written:
+def _write_to_bucket(outputs: OutputRoot, task: PbinTask, progress: Progress) -> Written:
     """Write the file directly to the bucket of the outputs, without a copy on this machine."""
     name = _file_name(task)
     outputs.invalidate(task.recipe)
@@ -79,7 +79,7 @@ def _write_to_bucket(outputs: OutputRoot, task: PbinTask, listener: ProgressCall
         outputs.access.name(outputs.place(task.recipe) / name),
         vocab_size=task.vocab_size,
         max_id=task.max_id,
-        listener=listener,
+        progress=progress,
     )
     facts = {"file": name, **asdict(counts)}
     return Written(facts, {name: file})

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_core.errors import ConfigError, FormatError, InputError, SourceChangedError
-from nanoset_core.execution.progress import Meter, ProgressCallback, silent
+from nanoset_core.execution.progress import SILENT, Progress
 from nanoset_core.formats.pbin.dataset import PackedDataset
 from nanoset_core.formats.pbin.layout import (
     IndexFacts,
@@ -47,7 +47,7 @@ def merge_pbin(
     paths: Iterable[str | os.PathLike[str]],
     target: str | os.PathLike[str],
     *,
-    listener: ProgressCallback = silent,
+    progress: Progress = SILENT,
 ) -> PbinCounts:
     """Join `.pbin` files of any layout into one of layout D, which appears when it is complete.
 
@@ -62,7 +62,7 @@ def merge_pbin(
     Args:
         paths: The files, in the order of their documents.
         target: The file to write.
-        listener: Receives the progress.
+        progress: Shows how far the work has come.
 
     Raises:
         ConfigError: There are no files.
@@ -71,7 +71,7 @@ def merge_pbin(
     """
     files = [_ScannedFile.of(open_pbin(path)) for path in paths]
     token_bytes = _common_token_bytes(files)
-    merge = _Merge(files, token_bytes, Path(target).name, listener)
+    merge = _Merge(files, token_bytes, Path(target).name, progress)
     data_bytes = write_parts(target, token_bytes, merge.blocks(), merge.entries())
     documents = sum(file.index.documents for file in files)
     return PbinCounts(documents, data_bytes // token_bytes, token_bytes)
@@ -102,7 +102,7 @@ class _Merge:
     files: Sequence[_ScannedFile]
     token_bytes: int
     name: str
-    listener: ProgressCallback
+    progress: Progress
 
     def blocks(self) -> Iterator[memoryview]:
         """Yield the encoded tokens of all files.
@@ -110,9 +110,7 @@ class _Merge:
         Raises:
             SourceChangedError: A file has another size than when it was scanned.
         """
-        meter = Meter(
-            self.listener, "merge", self.name, sum(file.data_bytes for file in self.files)
-        )
+        work = self.progress.work("merge", self.name, sum(file.data_bytes for file in self.files))
         for scanned in self.files:
             file = open_pbin(scanned.path)
             if file.data_bytes != scanned.data_bytes:
@@ -129,7 +127,7 @@ class _Merge:
                 stored.seek(file.layout.header_bytes)
                 for _, tokens in read_tokens(stored, file.path, file.dtype, 0, len(file.tokens)):
                     yield from encode_tokens(tokens, self.token_bytes, str(scanned.path))
-                    meter.advance(tokens.nbytes)
+                    work.advance(tokens.nbytes)
 
     def entries(self) -> Iterator[Entries]:
         """Yield the index entries of all files, with their offsets in the merged file."""
@@ -181,7 +179,7 @@ def shuffle_pbin(
     target: str | os.PathLike[str],
     *,
     seed: int,
-    listener: ProgressCallback = silent,
+    progress: Progress = SILENT,
 ) -> PbinCounts:
     """Write the documents of a `.pbin` in random order to a file that appears when it is complete.
 
@@ -193,7 +191,7 @@ def shuffle_pbin(
         source: The file to read.
         target: The file to write.
         seed: Seed of the order.
-        listener: Receives the progress.
+        progress: Shows how far the work has come.
 
     Raises:
         InputError: There are no tokens.
@@ -202,7 +200,7 @@ def shuffle_pbin(
     order = array("q", range(len(dataset)))
     random.Random(operator.index(seed)).shuffle(order)
     selection = _Selection.of(dataset, 0, np.frombuffer(order, np.int64))
-    return _write([dataset], selection, target, listener)
+    return _write([dataset], selection, target, progress)
 
 
 def shuffle_pbin_chunk(
@@ -212,7 +210,7 @@ def shuffle_pbin_chunk(
     chunk: int,
     chunks: int,
     seed: int,
-    listener: ProgressCallback = silent,
+    progress: Progress = SILENT,
 ) -> PbinCounts:
     """Write one of several chunks of all sources, in random order.
 
@@ -227,7 +225,7 @@ def shuffle_pbin_chunk(
         chunk: Number of the chunk, from 0 on.
         chunks: Number of chunks.
         seed: Seed of the order, from which a different one follows for each chunk.
-        listener: Receives the progress.
+        progress: Shows how far the work has come.
 
     Raises:
         ConfigError: There is no such chunk, or no source.
@@ -255,7 +253,7 @@ def shuffle_pbin_chunk(
     )
     order = np.arange(len(selection.lengths))
     np.random.default_rng(chunk_seed(seed, chunk)).shuffle(order)
-    return _write(datasets, selection.reordered(order), target, listener)
+    return _write(datasets, selection.reordered(order), target, progress)
 
 
 def chunk_bounds(documents: int, chunk: int, chunks: int) -> tuple[int, int]:
@@ -286,7 +284,7 @@ def filter_pbin(
     target: str | os.PathLike[str],
     keep: NDArray[np.bool_],
     *,
-    listener: ProgressCallback = silent,
+    progress: Progress = SILENT,
 ) -> PbinCounts:
     """Write some documents of a `.pbin`, in their order.
 
@@ -296,7 +294,7 @@ def filter_pbin(
         source: The file to read.
         target: The file to write.
         keep: Whether each document is written, bool, shape (n_documents,).
-        listener: Receives the progress.
+        progress: Shows how far the work has come.
 
     Raises:
         ConfigError: The mask has another length or dtype.
@@ -311,7 +309,7 @@ def filter_pbin(
             found=f"{mask.dtype.name}{list(mask.shape)}",
             expected=f"bool[{len(dataset)}]",
         )
-    return _write([dataset], _Selection.of(dataset, 0, np.flatnonzero(mask)), target, listener)
+    return _write([dataset], _Selection.of(dataset, 0, np.flatnonzero(mask)), target, progress)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -437,18 +435,18 @@ def _write(
     datasets: Sequence[PackedDataset],
     selection: _Selection,
     target: str | os.PathLike[str],
-    listener: ProgressCallback,
+    progress: Progress,
 ) -> PbinCounts:
     """Write selected documents to a `.pbin` of layout D, with progress."""
     token_bytes = datasets[0].token_bytes
     n_tokens = int(selection.lengths.sum())
-    meter = Meter(listener, "write", Path(target).name, n_tokens * token_bytes)
+    work = progress.work("write", Path(target).name, n_tokens * token_bytes)
 
     def blocks() -> Iterator[memoryview]:
         for tokens in _gathered(datasets, selection):
             for block in encode_tokens(tokens, token_bytes, str(target)):
                 yield block
-                meter.advance(len(block))
+                work.advance(len(block))
 
     entries = entries_in_sequence(in_chunks(selection.lengths * token_bytes))
     write_parts(target, token_bytes, blocks(), entries)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from nanoset_core.errors import ConfigError
-from nanoset_core.execution.progress import ProgressCallback, silent
+from nanoset_core.execution.progress import SILENT, Progress
 from nanoset_core.formats.indexed.dataset import MMapIndexedDataset
 from nanoset_core.formats.indexed.layout import pair_files
 from nanoset_core.formats.pbin.writing import PbinCounts
@@ -92,7 +92,7 @@ def make_pbin_once(
     inputs: Sequence[str | os.PathLike[str]],
     output: Location,
     options: PbinOptions,
-    listener: ProgressCallback = silent,
+    progress: Progress = SILENT,
     *,
     overwrite: bool = False,
 ) -> tuple[PbinResult, bool]:
@@ -108,7 +108,7 @@ def make_pbin_once(
         inputs: Prefix of a pair, or files, folders and patterns of text.
         output: The file to write.
         options: The settings.
-        listener: Receives the progress.
+        progress: Shows how far the work has come.
         overwrite: Whether a file that was made from something else may be replaced.
 
     Returns:
@@ -148,7 +148,7 @@ def make_pbin_once(
     is_new = not facts or has_other_policy
     if is_new:
         with recorded.making(overwrite=overwrite) as draft:
-            draft.facts = _make(source, draft.folder, output, options, end, listener)
+            draft.facts = _make(source, draft.folder, output, options, end, progress)
             facts = draft.facts
 
     result = PbinResult(
@@ -268,7 +268,7 @@ def _make(
     output: Location,
     options: PbinOptions,
     end: int | None,
-    listener: ProgressCallback,
+    progress: Progress,
 ) -> dict[str, Any]:
     """Write the file into a folder, with the list of rejected lines if there are any.
 
@@ -278,12 +278,12 @@ def _make(
         output: Path of the finished file, which decides the names.
         options: The settings.
         end: Id of the token that documents end in, or None if none is added.
-        listener: Receives the progress.
+        progress: Shows how far the work has come.
 
     Returns:
         The facts for the record.
     """
-    with _pair_of(source, output, options, listener) as (prefix, text):
+    with _pair_of(source, output, options, progress) as (prefix, text):
         max_id = None
         vocab_size = options.vocab_size
         if options.tokenizer is not None:
@@ -298,7 +298,7 @@ def _make(
             vocab_size=vocab_size,
             end_token=end,
             max_id=max_id,
-            listener=listener,
+            progress=progress,
         )
         facts: dict[str, Any] = {
             "packed": asdict(counts),
@@ -322,7 +322,7 @@ def _pair_of(
     source: Location | InputFiles,
     output: Location,
     options: PbinOptions,
-    listener: ProgressCallback,
+    progress: Progress,
 ) -> Iterator[tuple[Path, Preprocessed | None]]:
     """Yield the prefix of a pair on this machine, and the facts about text that was tokenized.
 
@@ -344,6 +344,6 @@ def _pair_of(
         engine=options.engine,
         **options.limits,
     )
-    (pair,) = preprocess(source, folder / "tokens", settings, listener=listener)
+    (pair,) = preprocess(source, folder / "tokens", settings, progress=progress)
     yield on_this_machine(pair.prefix), pair
     shutil.rmtree(folder)

@@ -7,13 +7,13 @@ distrusted, and the shards are made again without it.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from nanoset_core.errors import NanosetError
 from nanoset_core.execution.processes import Executor, run_tasks
-from nanoset_core.execution.progress import Progress, ProgressCallback, progress_reported_to
+from nanoset_core.execution.progress import Amount, Progress, progress_reported_to
 from nanoset_core.outputs.manifest import Manifest, PackedManifests, pack, unpack
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.stages.shards import purged
@@ -53,10 +53,14 @@ class TokenizeJob:
     """Processes."""
     executor: Executor | None = None
     """Runs the tasks instead of these processes."""
-    listener: ProgressCallback
-    """Receives the progress of all ranges together."""
-    initial_progress: Progress
-    """The progress before any shard is finished."""
+    progress: Progress
+    """Shows the progress of all ranges together."""
+    activity: str
+    """What the progress calls the work."""
+    subject: str
+    """What the progress calls the text."""
+    text_bytes: int
+    """Stored bytes of all ranges."""
     look_first: bool = False
     """Whether to look for finished shards in this process, so that workers get only tasks for
     missing ones.
@@ -119,7 +123,7 @@ class TokenizeJob:
             ReturnedDocumentsError: Some shards could not be made, as erased documents are in their
                 text again.
         """
-        progress = _JobProgress(self.initial_progress, self.listener)
+        work = self.progress.work(self.activity, self.subject, self.text_bytes)
         # Number of the range → its shard. Manifests are packed, since there may be 100,000.
         packed_shards: dict[int, bytes] = {}
         missing: list[int] = []  # number of the range of each task
@@ -134,18 +138,17 @@ class TokenizeJob:
         if self.look_first:
             for number, shard in self._finished(options):
                 packed_shards[number] = pack(shard)
-                progress.add_shard(shard)
-        self.listener(progress.total)
+                work.add_existing(_amount_of(shard))
+        work.report()
 
         returned_places: list[purged.ErasedPlace] = []
-        with progress_reported_to(progress.add_report):
+        with progress_reported_to(work.receive):
             for task, outcome in run_tasks(_shard_or_places, tasks(), self.workers, self.executor):
                 if not isinstance(outcome, Manifest):
                     returned_places += outcome
                     continue
                 packed_shards[missing[task]] = pack(outcome)
-                progress.add_shard(outcome)
-                progress.report()
+                work.advance_part(outcome.digest, _amount_of(outcome))
         if returned_places:
             raise purged.ReturnedDocumentsError(returned_places)
         in_order = [packed_shards[number] for number in sorted(packed_shards)]
@@ -163,6 +166,12 @@ class TokenizeJob:
         for number, shard in enumerate(packed):
             if shard is not None:
                 yield number, unpack(shard, self.root.access)
+
+
+def _amount_of(shard: Manifest) -> Amount:
+    """Return how much of a corpus's text is in a shard."""
+    facts = shard.facts
+    return Amount(facts.get("stored_bytes", 0), facts["documents"], facts["tokens"])
 
 
 def _shard_or_places(task: ShardTask) -> Manifest | Collection[purged.ErasedPlace]:
@@ -183,45 +192,3 @@ def _distrusted_engine_used(record: distrust.Distrust) -> NanosetError:
         remedy="set the engine to `tokenizers`, install the same version of nanoset on all "
         "machines, and report this",
     )
-
-
-@dataclass(slots=True)
-class _JobProgress:
-    """The progress of all ranges together: of finished shards, and of those that workers make."""
-
-    total: Progress
-    """Progress of the finished shards."""
-    listener: ProgressCallback
-    unfinished: dict[str, Progress] = field(default_factory=dict)
-    """Digest of a shard that is being made → its progress."""
-
-    def add_shard(self, shard: Manifest) -> None:
-        """Add a finished shard."""
-        facts = shard.facts
-        self.total = replace(
-            self.total,
-            done=self.total.done + facts.get("stored_bytes", 0),
-            documents=self.total.documents + facts["documents"],
-            tokens=self.total.tokens + facts["tokens"],
-        )
-        self.unfinished.pop(shard.digest, None)
-
-    def add_report(self, progress: Progress) -> None:
-        """Add what a worker reports about a shard; pass reports about anything else on."""
-        if progress.stage != SHARDS:
-            self.listener(progress)
-            return
-        self.unfinished[progress.name] = progress
-        self.report()
-
-    def report(self) -> None:
-        """Report the progress of finished and unfinished shards."""
-        parts = self.unfinished.values()
-        self.listener(
-            replace(
-                self.total,
-                done=self.total.done + sum(part.done for part in parts),
-                documents=self.total.documents + sum(part.documents for part in parts),
-                tokens=self.total.tokens + sum(part.tokens for part in parts),
-            )
-        )

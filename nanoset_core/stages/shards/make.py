@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from nanoset_core.errors import ConfigError, InputError, SourceChangedError
-from nanoset_core.execution.progress import Progress, note, report_progress
+from nanoset_core.execution.progress import Amount, PartReport, TaskNote, report_progress
 from nanoset_core.formats.indexed.builder import MMapIndexedDatasetBuilder
 from nanoset_core.outputs.manifest import FileFact, Manifest, Recipe, Written
 from nanoset_core.outputs.root import OutputRoot
@@ -267,17 +267,8 @@ class _ShardInProgress:
         """Report the progress, and free copies of files if the disk has little room."""
         task = self._task
         facts = self._facts
-        report_progress(
-            Progress(
-                SHARDS,
-                task.recipe.digest,
-                self._read_bytes,
-                facts.stored_bytes,
-                "bytes",
-                facts.documents,
-                facts.tokens,
-            )
-        )
+        amount = Amount(self._read_bytes, facts.documents, facts.tokens)
+        report_progress(PartReport(task.recipe.digest, amount))
         task.root.access.make_room(0, f"a shard of {task.source.files[0]}")
         self._reported_at = time.monotonic()
 
@@ -323,7 +314,7 @@ def _engine(task: ShardTask) -> Engine:
         file, stat_signature(file), task.settings.engine, distrusted
     )
     if _loaded_engine.cache_info().misses > n_loaded:
-        report_progress(note(f"engine {engine.name}: {engine.reason}"))
+        report_progress(TaskNote(f"engine {engine.name}: {engine.reason}"))
     if fingerprint != expected_fingerprint:
         raise SourceChangedError(
             "the tokenizer has changed since this build started",
@@ -343,7 +334,7 @@ def engine_choice(tokenizer_file: TokenizerPath, kind: str) -> str:
         kind: The engine that the user asks for, or "auto".
     """
     engine, _ = _loaded_engine(tokenizer_file, stat_signature(tokenizer_file), kind, ())
-    report_progress(note(f"engine {engine.name}: {engine.reason}"))
+    report_progress(TaskNote(f"engine {engine.name}: {engine.reason}"))
     return f"{engine.name}: {engine.reason}"
 
 

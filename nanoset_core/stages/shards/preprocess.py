@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from nanoset_core.errors import ConfigError, FormatError, InputError
 from nanoset_core.execution.processes import Executor
-from nanoset_core.execution.progress import Progress, ProgressCallback, silent
+from nanoset_core.execution.progress import SILENT, Progress
 from nanoset_core.execution.resources import available_processors
 from nanoset_core.formats.indexed.builder import deal_documents, merge_indexed_datasets
 from nanoset_core.outputs.manifest import Manifest
@@ -72,7 +72,7 @@ def preprocess(
     options: PreprocessOptions,
     *,
     scratch: Path | None = None,
-    listener: ProgressCallback = silent,
+    progress: Progress = SILENT,
     overwrite: bool = True,
     executor: Executor | None = None,
 ) -> list[Preprocessed]:
@@ -88,7 +88,7 @@ def preprocess(
         output_prefix: The start of the names of all outputs.
         options: The settings.
         scratch: Where to create the folder for unfinished work; by default next to the output.
-        listener: Receives the progress.
+        progress: Shows how far the work has come.
         overwrite: Whether pairs and rejects that were made from other lines or settings, or by
             another program, may be replaced. A call that is killed while it replaces a pair leaves
             the old pair, the new one, or a .bin without an .idx.
@@ -132,10 +132,10 @@ def preprocess(
             output_prefix=output_prefix,
             options=options,
             root=root,
-            listener=listener,
+            progress=progress,
             overwrite=overwrite,
             executor=executor,
-            ranges=InputRanges(inputs, listener),
+            ranges=InputRanges(inputs, progress),
             tokenizer=tokenizer_facts(options.tokenizer),
             framing=framing,
         )
@@ -284,7 +284,7 @@ class _Call:
     options: PreprocessOptions
     root: OutputRoot
     """Where shards are made, in the scratch folder."""
-    listener: ProgressCallback
+    progress: Progress
     overwrite: bool
     executor: Executor | None
     ranges: InputRanges
@@ -375,8 +375,10 @@ class _Call:
             settings=settings,
             workers=options.workers or available_processors(),
             executor=self.executor,
-            listener=self.listener,
-            initial_progress=Progress("tokenize", key, 0, self.ranges.size),
+            progress=self.progress,
+            activity="tokenize",
+            subject=key,
+            text_bytes=self.ranges.size,
         )
 
 

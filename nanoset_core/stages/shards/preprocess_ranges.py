@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from nanoset_core.execution.progress import Meter, ProgressCallback
+from nanoset_core.execution.progress import Progress
 from nanoset_core.stages.shards.inputs import InputFiles
 from nanoset_core.storage.location import RemoteFolder
 from nanoset_core.text.endings import is_cuttable
@@ -28,11 +28,11 @@ class InputRanges:
     ranges are kept, so that several iterations read the files once.
     """
 
-    def __init__(self, inputs: InputFiles, listener: ProgressCallback) -> None:
+    def __init__(self, inputs: InputFiles, progress: Progress) -> None:
         self.size = sum(stat.size for stat in inputs.files)
         """Stored bytes of all files."""
         self._inputs = inputs
-        self._meter = Meter(listener, "hash", "input", self.size)
+        self._work = progress.work("hash", "input", self.size)
         self._known: list[SourceRange] = []
         self._pieces: list[Piece] = []
 
@@ -55,7 +55,7 @@ class InputRanges:
         """Yield the parts of all files, and collect their pieces."""
         for stat in self._inputs.files:
             for part in self._parts_of(stat, part_bytes):
-                self._meter.advance(part.size)
+                self._work.advance(part.size)
                 yield part
 
     def _parts_of(self, stat: FileStat, part_bytes: int) -> Iterable[Piece]:

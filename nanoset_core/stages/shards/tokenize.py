@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from nanoset_core.errors import InputError, StorageError
-from nanoset_core.execution.progress import Progress, note
 from nanoset_core.outputs.manifest import Manifest, Recipe, Written
 from nanoset_core.project.project import Project, holding
 from nanoset_core.records.text import format_bytes
@@ -43,8 +42,8 @@ def tokenize_corpus(project: Project, corpus: str) -> Manifest:
     """
     inventory_manifest, inventory = current_inventory(project, corpus)
     for notice in define(project.tokenizer.file).notices:
-        project.listener(note(f"notice: {notice}"))
-    project.listener(note(end_of_documents_notice(project)))
+        project.progress.note(f"notice: {notice}")
+    project.progress.note(end_of_documents_notice(project))
 
     folder = project.config.corpus_folder(corpus)
     while True:
@@ -54,11 +53,8 @@ def tokenize_corpus(project: Project, corpus: str) -> Manifest:
         except purged.ReturnedDocumentsError as error:
             # Erased documents are back in the text: record where, and leave them out.
             n_documents = len(error.places)
-            project.listener(
-                note(
-                    f"{n_documents:,} documents that were erased are in {folder} again, "
-                    "and left out"
-                )
+            project.progress.note(
+                f"{n_documents:,} documents that were erased are in {folder} again, and left out"
             )
             purged.add_record(project.outputs, corpus, error.places)
 
@@ -120,10 +116,10 @@ def _make_shards(
         settings=replace(settings, room=limits.room_bytes),
         workers=limits.workers,
         executor=project.executor,
-        listener=project.listener,
-        initial_progress=Progress(
-            "tokenized_shards", corpus, 0, sum(source.size for source in ranges)
-        ),
+        progress=project.progress,
+        activity="tokenized_shards",
+        subject=corpus,
+        text_bytes=sum(source.size for source in ranges),
         look_first=not project.rebuild,
     )
     shards, options = job.run()
@@ -173,8 +169,8 @@ def _disk_limits(project: Project, corpus: str, ranges: Sequence[SourceRange]) -
         return _DiskLimits(workers, min(room_bytes, shard_bytes))
     at_once = max(1, min(workers, room_bytes // shard_bytes))
     if at_once < workers:
-        project.listener(
-            note(f"{at_once} of {workers} workers: storage.scratch_mib has no room for more shards")
+        project.progress.note(
+            f"{at_once} of {workers} workers: storage.scratch_mib has no room for more shards"
         )
     return _DiskLimits(at_once, min(room_bytes, shard_bytes * at_once))
 

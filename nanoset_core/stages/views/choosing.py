@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from nanoset_core.errors import ConfigError, remedy_for_name
-from nanoset_core.execution.progress import Meter
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.project.project import Project
 from nanoset_core.project.settings import ProjectConfig
@@ -84,10 +83,10 @@ def choose(project: Project, corpus: str, names: Sequence[str], scratch: Path) -
     for name in names:
         columns |= columns_kept(project, dataset, name)
 
-    meter = Meter(project.listener, STAGE, corpus, int(dataset.facts["documents"]))
+    work = project.progress.work(STAGE, corpus, int(dataset.facts["documents"]))
     groups = document_groups(project, corpus, dataset, columns)
     rules = [view_rule.rule for view_rule in view_rules]
-    selections = select(groups, rules, scratch, meter.advance)
+    selections = select(groups, rules, scratch, work.advance)
 
     # If a large document leaves much of a budget unused, a warning names the file and line of it.
     large_documents: set[int] = set()

@@ -22,7 +22,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_core.errors import FormatError, StorageError
-from nanoset_core.execution.progress import Progress
 from nanoset_core.stages.webdataset.gathering import sweep
 from nanoset_core.stages.webdataset.order import context_keys, keys_at
 from nanoset_core.stages.webdataset.plan import ShufflePlan
@@ -77,6 +76,7 @@ def write_buckets(
     step = max(1, min(memory_bytes // (record_bytes + ROW_BYTES), contexts))
     records = np.empty((step, record_bytes), dtype=np.uint8)
     rows = _as_rows(records, plan)
+    bucket_work = options.progress.work("buckets", options.name, contexts * plan.row_bytes)
     for start in range(0, contexts, step):
         stop = min(start + step, contexts)
 
@@ -95,8 +95,7 @@ def write_buckets(
         for number in np.flatnonzero(np.diff(record_bounds)):
             with paths[number].open("ab") as file:
                 file.write(records[record_bounds[number] : record_bounds[number + 1]].data)
-        read_bytes = stop * plan.row_bytes
-        options.listener(Progress("buckets", options.name, read_bytes, contexts * plan.row_bytes))
+        bucket_work.advance((stop - start) * plan.row_bytes)
 
 
 def read_bucket(plan: ShufflePlan, shards: range, path: Path) -> BucketRows:

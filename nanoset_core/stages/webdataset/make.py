@@ -233,7 +233,7 @@ def _write_options(project: Project, name: str, group: int) -> WriteOptions:
         memory_bytes=spec.memory_mib << 20,
         workers=project.config.workers,
         executor=project.executor,
-        listener=project.listener,
+        progress=project.progress,
         name=f"{name} group {group}",
         access=project.outputs.access,
     )

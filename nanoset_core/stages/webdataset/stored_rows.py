@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_core.execution.processes import run_tasks
-from nanoset_core.execution.progress import Progress
+from nanoset_core.execution.progress import Amount
 from nanoset_core.stages.webdataset.gathering import STORED_BYTES, sweep
 from nanoset_core.stages.webdataset.order import context_keys, keys_of
 from nanoset_core.stages.webdataset.plan import ShufflePlan
@@ -210,12 +210,12 @@ def store_rows(
     contexts = plan.table.contexts
     rows, missing = StoredRows.of(store, contexts, max_contexts)
 
+    bucket_work = options.progress.work("buckets", options.name, contexts * plan.row_bytes)
     stored_contexts = contexts - sum(map(len, missing))
+    bucket_work.add_existing(Amount(stored_contexts * plan.row_bytes))
     work = partial(_store_part, plan, sources, rows)
     for number, _ in run_tasks(work, missing, options.workers, options.executor):
-        stored_contexts += len(missing[number])
-        stored_bytes = stored_contexts * plan.row_bytes
-        options.listener(Progress("buckets", options.name, stored_bytes, contexts * plan.row_bytes))
+        bucket_work.advance(len(missing[number]) * plan.row_bytes)
     return rows
 
 

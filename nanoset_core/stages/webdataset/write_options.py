@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nanoset_core.execution.processes import Executor
-from nanoset_core.execution.progress import ProgressCallback, silent
+from nanoset_core.execution.progress import SILENT, Progress
 from nanoset_core.stages.webdataset.settings import DEPRECATED_ENGINES, ShuffleEngine
 from nanoset_core.storage.access import FileAccess
 
@@ -30,7 +30,7 @@ class WriteOptions:
     """Number of processes."""
     executor: Executor | None = None
     """Runs the work on other machines. Each of its workers gets `memory_bytes / workers`."""
-    listener: ProgressCallback = silent
+    progress: Progress = SILENT
     """Receives the progress."""
     name: str = "shards"
     """Name of the output in progress reports."""

@@ -18,7 +18,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_core.execution.processes import run_tasks
-from nanoset_core.execution.progress import Progress
 from nanoset_core.stages.webdataset.buckets import write_buckets
 from nanoset_core.stages.webdataset.markers import read_markers, write_markers
 from nanoset_core.stages.webdataset.plan import ShufflePlan
@@ -280,12 +279,13 @@ def _write_runs(
 ) -> list[TarFacts]:
     """Write runs by all workers, and report progress."""
     total = sum(len(run.shards) for run in runs)
+    tar_work = options.progress.work("tars", options.name, total, unit="tars")
     tars: list[TarFacts] = []
     write = partial(_write_run, target)
     for number, run_tars in run_tasks(write, runs, options.workers, options.executor):
         tars += run_tars
         runs[number].rows.release()
-        options.listener(Progress("tars", options.name, len(tars), total, unit="tars"))
+        tar_work.advance(len(run_tars))
     return tars
 
 

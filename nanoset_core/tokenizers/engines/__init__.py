@@ -19,7 +19,7 @@ from typing import Literal, get_args
 import orjson
 
 from nanoset_core.errors import ConfigError, one_line
-from nanoset_core.execution.progress import note, report_progress
+from nanoset_core.execution.progress import TaskNote, report_progress
 from nanoset_core.tokenizers.cache import (
     CacheEntry,
     cache_folder,
@@ -245,7 +245,7 @@ class _EngineFactory:
 
 def _report_proof(engine: str) -> None:
     """Tell the user that an engine is being compared, which takes some seconds."""
-    report_progress(note(f"proving the {engine} engine for this tokenizer (once)"))
+    report_progress(TaskNote(f"proving the {engine} engine for this tokenizer (once)"))
 
 
 def _prove_numpy(engine: NumpyEngine, canaries: Sequence[str]) -> None:

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from helpers.locations import GOLDEN_FILES
+from helpers.progress import RecordingDisplay
 from nanoset_core.errors import (
     ConfigError,
     FormatError,
@@ -302,11 +303,11 @@ def test_documents_that_leave_tokens_out_stay_where_they_are(tmp_path):
 
 def test_small_pieces(tmp_path, monkeypatch):
     monkeypatch.setattr(writing, "CHUNK_TOKENS", 500)
-    heard = []
-    merge_pbin([GOLDEN / "docs.pbin"], tmp_path / "x.pbin", listener=heard.append)
+    shown = RecordingDisplay()
+    merge_pbin([GOLDEN / "docs.pbin"], tmp_path / "x.pbin", progress=shown.progress)
     data_bytes = open_pbin(GOLDEN / "docs.pbin").data_bytes
-    assert [news.done for news in heard] == [*range(1000, data_bytes, 1000), data_bytes]
-    assert {(news.total, news.unit, news.name) for news in heard} == {
+    assert [work.done for work in shown.works] == [*range(1000, data_bytes, 1000), data_bytes]
+    assert {(work.total, work.unit, work.name) for work in shown.works} == {
         (data_bytes, "bytes", "x.pbin")
     }
     assert (tmp_path / "x.pbin").read_bytes() == (GOLDEN / "docs.pbin").read_bytes()

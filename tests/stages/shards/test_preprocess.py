@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from helpers.command import invoke_nanoset
+from helpers.progress import RecordingDisplay
 from helpers.sample_project import EOD, jsonl, sentences, tree
 from nanoset_core import MMapIndexedDataset, MMapIndexedDatasetBuilder
 from nanoset_core.errors import ConfigError, InputError, MissingError
@@ -190,14 +191,18 @@ def test_a_stopped_call_goes_on_where_it_was(folder, tmp_path, tokenizer_file, m
     inputs, settings = resolve_inputs([folder]), options(tokenizer_file)
     made = []
 
-    def stop_after_one(progress):
-        if progress.stage == "tokenize" and progress.done:
-            made.append(progress.done)
+    def stop_after_one(work):
+        if work.stage == "tokenize" and work.done:
+            made.append(work.done)
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         preprocess(
-            inputs, tmp_path / "out", settings, scratch=tmp_path / "work", listener=stop_after_one
+            inputs,
+            tmp_path / "out",
+            settings,
+            scratch=tmp_path / "work",
+            progress=RecordingDisplay(stop_after_one).progress,
         )
     assert not list(tmp_path.glob("out*"))
     (tmp_path / "work" / "mine.txt").write_text("not ours to remove")
@@ -205,12 +210,16 @@ def test_a_stopped_call_goes_on_where_it_was(folder, tmp_path, tokenizer_file, m
     written = shard.stat().st_mtime_ns
     seen = []
 
-    def remember(progress):
-        if progress.stage == "tokenize" and shard.exists():
+    def remember(work):
+        if work.stage == "tokenize" and shard.exists():
             seen.append(shard.stat().st_mtime_ns)
 
     (result,) = preprocess(
-        inputs, tmp_path / "out", settings, scratch=tmp_path / "work", listener=remember
+        inputs,
+        tmp_path / "out",
+        settings,
+        scratch=tmp_path / "work",
+        progress=RecordingDisplay(remember).progress,
     )
     assert set(seen) == {written}, "the finished shard was not made again"
     assert pair(result.prefix) == slowly(

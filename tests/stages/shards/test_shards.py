@@ -19,7 +19,7 @@ from helpers.locations import GOLDEN_FILES
 from helpers.shards import task_for
 from nanoset_core import MMapIndexedDataset, MMapIndexedDatasetBuilder
 from nanoset_core.errors import ConfigError, InputError, SourceChangedError
-from nanoset_core.execution.progress import Progress, progress_reported_to
+from nanoset_core.execution.progress import Amount, PartReport, progress_reported_to
 from nanoset_core.stages.shards import make as shards_module
 from nanoset_core.stages.shards.facts import ShardFacts
 from nanoset_core.stages.shards.framing import Framing
@@ -403,19 +403,12 @@ def test_how_far_the_range_of_a_shard_has_come_is_told(corpus, tmp_path, monkeyp
     task, told = task_for(corpus, tmp_path / "out"), []
     with progress_reported_to(told.append):
         shard = make_shard(task)
-    news = [one for one in told if one.stage == "shards"]
-    assert len(news) > 4
-    assert [one.done for one in news] == sorted(one.done for one in news)
-    last = Progress(
-        "shards",
-        shard.digest,
-        task.source.size,
-        task.source.size,
-        "bytes",
-        400,
-        shard.facts["tokens"],
-    )
-    assert news[-1] == last
+    reports = [report for report in told if isinstance(report, PartReport)]
+    assert len(reports) > 4
+    read_bytes = [report.amount.units for report in reports]
+    assert read_bytes == sorted(read_bytes)
+    whole = Amount(units=task.source.size, documents=400, tokens=shard.facts["tokens"])
+    assert reports[-1] == PartReport(shard.digest, whole)
 
 
 MAKE_ALL = """

@@ -9,6 +9,7 @@ import tracemalloc
 import numpy as np
 import pytest
 
+from helpers.progress import RecordingDisplay
 from helpers.token_sources import plan_of, source_in_file, write_tars
 from nanoset_core.errors import ConfigError, FormatError, SampleIndexError, StaleError, StorageError
 from nanoset_core.execution.resources import free_memory
@@ -98,8 +99,9 @@ def test_what_is_there_is_left_alone(tmp_path, sources, plan, engine):
     before = inodes(tmp_path)
     assert len(before) == 4
     (tmp_path / "shard-00000002.tar").write_bytes(b"cut off")
-    news = []
-    facts = write_tars(plan, sources, tmp_path, listener=news.append, **options)
+    shown = RecordingDisplay()
+    facts = write_tars(plan, sources, tmp_path, progress=shown.progress, **options)
+    news = shown.works
     assert [fact.shard for fact in facts] == list(range(plan.shards))
     assert facts[7] == some[2]
     assert [one.done for one in news] == sorted(

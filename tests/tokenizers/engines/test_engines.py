@@ -282,7 +282,9 @@ def test_make_engine_takes_numpy_where_it_can(tokenizer_files, kind, tmp_path, c
                 in engine.reason
             )
     assert "numpy engine" in caplog.text
-    assert [news.name for news in told] == ["proving the numpy engine for this tokenizer (once)"]
+    assert [report.text for report in told] == [
+        "proving the numpy engine for this tokenizer (once)"
+    ]
     reference = make_engine(str(tokenizer_files[kind]), "tokenizers", cache=tmp_path)
     assert (reference.name, reference.reason) == ("tokenizers", "requested")
     assert_same(engine, reference, ["Some text, it's  12345.\n\n\n\n\n\n", "", "x<|endoftext|>y"])

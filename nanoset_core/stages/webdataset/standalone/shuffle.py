@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from nanoset_core.errors import ConfigError, NanosetError
-from nanoset_core.execution.progress import ProgressCallback, silent
+from nanoset_core.execution.progress import SILENT, Progress
 from nanoset_core.formats.tars.members import compressor_identity
 from nanoset_core.outputs.manifest import (
     MANIFEST,
@@ -116,7 +116,7 @@ def shuffle(
     options: ShuffleOptions,
     *,
     scratch: Path | None = None,
-    listener: ProgressCallback = silent,
+    progress: Progress = SILENT,
     overwrite: bool = True,
 ) -> Shuffled:
     """Write the shuffled tars of `inputs` into the folder `output`.
@@ -131,7 +131,7 @@ def shuffle(
         output: The folder. It must be missing, empty, or the result of an earlier call.
         options: The settings.
         scratch: Where to create a folder for tokens and bucket files. None: next to the output.
-        listener: Receives the progress.
+        progress: Shows how far the work has come.
         overwrite: Whether the result of a call with other inputs or settings may be replaced. If
             the call is killed during the replacement, the old folder or the new one is in place, or
             no folder is, and the new one is still in the scratch folder.
@@ -158,7 +158,7 @@ def shuffle(
         stack.enter_context(_owned(folders.work, recipe, tars.draft))
 
         # From here on everything is in the scratch folder, where a later call finds it.
-        prepared = prepare(inputs, options, folders.scratch / "tokens", listener=listener)
+        prepared = prepare(inputs, options, folders.scratch / "tokens", progress=progress)
         settings = plan_settings(
             options,
             inputs.frequencies,
@@ -171,7 +171,7 @@ def shuffle(
             memory_bytes=options.memory_bytes,
             scratch=folders.scratch,
             workers=options.processes,
-            listener=listener,
+            progress=progress,
             name=recipe.name,
         )
         manifest = _write_draft(prepared, plan, recipe, tars.draft, options, write_options)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from nanoset_core.errors import ConfigError
-from nanoset_core.execution.progress import ProgressCallback, silent
+from nanoset_core.execution.progress import SILENT, Progress
 from nanoset_core.formats.tars.tar_input import (
     TarInput,
     flatten_tars,
@@ -45,7 +45,7 @@ def prepare(
     options: ShuffleOptions,
     folder: Path,
     *,
-    listener: ProgressCallback = silent,
+    progress: Progress = SILENT,
 ) -> PreparedTokens:
     """Return the tokens of inputs, which are written to files if the inputs are text or tars.
 
@@ -53,22 +53,22 @@ def prepare(
         inputs: Text, pairs or tars.
         options: The settings of the call.
         folder: Where the token files go. Those that an earlier call has written are used again.
-        listener: Receives the progress.
+        progress: Shows how far the work has come.
     """
     folder.mkdir(parents=True, exist_ok=True)
     inputs = inputs.here(folder / "copies")
     if inputs.kind == "text":
-        return _tokenize(inputs, options, folder, listener)
+        return _tokenize(inputs, options, folder, progress)
     if inputs.kind == "datasets":
         return _open_pairs(inputs, options)
-    return _decode_tars(inputs, options, folder, listener)
+    return _decode_tars(inputs, options, folder, progress)
 
 
 def _tokenize(
     inputs: ShuffleInputs,
     options: ShuffleOptions,
     folder: Path,
-    listener: ProgressCallback,
+    progress: Progress,
 ) -> PreparedTokens:
     """Tokenize the text of each source into a .bin/.idx pair.
 
@@ -80,7 +80,7 @@ def _tokenize(
     texts: list[Preprocessed] = []
     for source in inputs.sources:
         files = files_of(source.files)
-        text = preprocess(files, folder / source.name, settings, listener=listener)[0]
+        text = preprocess(files, folder / source.name, settings, progress=progress)[0]
         texts.append(text)
         sources.append(TokenSource.of_dataset(source.name, on_this_machine(text.prefix)))
         if text.tokens_by_file is not None:
@@ -102,7 +102,7 @@ def _decode_tars(
     inputs: ShuffleInputs,
     options: ShuffleOptions,
     folder: Path,
-    listener: ProgressCallback,
+    progress: Progress,
 ) -> PreparedTokens:
     """Decode the tars of each source into a token file."""
     # Read all headers first, so that an unsuitable tar is reported before the decoding starts.
@@ -110,7 +110,7 @@ def _decode_tars(
     sources: list[TokenSource] = []
     for source, survey in zip(inputs.sources, surveys, strict=True):
         path = flatten_tars(
-            survey, folder / source.name, workers=options.processes, listener=listener
+            survey, folder / source.name, workers=options.processes, progress=progress
         )
         sources.append(TokenSource.of_file(source.name, path, survey.dtype))
     return PreparedTokens(
