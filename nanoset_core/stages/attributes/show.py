@@ -13,11 +13,11 @@ from nanoset_core.stages.stage import Summary
 
 
 def attributes_summary(spec: AttributesSpec | None, attributes: Manifest) -> Summary:
-    """Return the figures of joined attributes.
+    """Return the figures of joined attributes, and warnings on documents and ids without a match.
 
     Args:
         spec: Their present settings, or None if they are no longer in nanoset.yaml.
-        attributes: The output.
+        attributes: Manifest of the attributes.
     """
     summary = columns_summary(attributes)
     if spec is None:

@@ -10,7 +10,11 @@ from nanoset_core.text.values import MOST_BYTES
 
 
 def columns_summary(manifest: Manifest) -> Summary:
-    """Return the figures of an output with a table for each shard."""
+    """Return the names and counts of columns, and warnings on values that were changed.
+
+    Args:
+        manifest: Manifest of columns or attributes: values of each document of a corpus.
+    """
     columns = manifest.facts["columns"]
     warnings = []
     for column in columns:

@@ -19,7 +19,12 @@ from nanoset_core.stages.stage import Summary, counted
 
 
 def contamination_summary(project: Project, manifest: Manifest) -> Summary:
-    """Return the figures and warnings that are shown of the result for a corpus."""
+    """Return counts and warnings on the evaluation texts that were found in a corpus.
+
+    Args:
+        project: The project.
+        manifest: Manifest of the result of one section of `contamination` for one corpus.
+    """
     facts = manifest.facts
     matches = summary_of(manifest)
     figures = counted(manifest, "documents", "contaminated")
@@ -34,10 +39,14 @@ def contamination_summary(project: Project, manifest: Manifest) -> Summary:
 
 
 def contamination_warnings(project: Project, manifest: Manifest) -> list[str]:
-    """Return warnings of contaminated documents, as far as the section's policy wants any.
+    """Return warnings on documents with evaluation texts, unless the section's policy needs none.
 
-    With `policy: warn`, there are always warnings; with other policies, only if training reads the
-    documents.
+    With `policy: warn`, contaminated documents always give warnings; with other policies, only if
+    training reads them.
+
+    Args:
+        project: The project.
+        manifest: Manifest of the result of one section of `contamination` for one corpus.
     """
     key = LAYOUT.key_of(manifest.name)
     if key is None or key.subject not in project.config.contamination:
@@ -73,7 +82,11 @@ class MatchDescription(NamedTuple):
 
 
 def describe_match(match: Mapping[str, Any]) -> MatchDescription:
-    """Describe a match, given as a row of the table of matches."""
+    """Describe the match of a document and an evaluation text.
+
+    Args:
+        match: Row of the table of matches.
+    """
     evaluation_place = f"{match['evaluation_file']}:{match['evaluation_line']}"
     return MatchDescription(
         document=f"{match['file']}:{match['line']}",
@@ -82,7 +95,15 @@ def describe_match(match: Mapping[str, Any]) -> MatchDescription:
 
 
 def boilerplate_text(section: str, matches: MatchSummary) -> str:
-    """Describe the boilerplate of a section in one clause; an empty string if there is none."""
+    """Describe the boilerplate that was found: texts that very many documents contain.
+
+    Args:
+        section: The section of `contamination` in nanoset.yaml.
+        matches: What was found in a corpus.
+
+    Returns:
+        A clause, or "" if no text is boilerplate.
+    """
     if matches.most_common is None:
         return ""
     texts = format_count(matches.boilerplate_texts, "text")

@@ -14,7 +14,7 @@ from nanoset_core.project.orders import nanoset_order_warnings
 from nanoset_core.project.project import Project, holding
 from nanoset_core.project.settings import ProjectConfig
 from nanoset_core.sampling.presets import get_preset
-from nanoset_core.sampling.splits import SPLITS
+from nanoset_core.sampling.splits import SPLITS, SplitName
 from nanoset_core.stages.exports.settings import exports_read
 from nanoset_core.stages.exports.stage import EXPORT
 from nanoset_core.stages.handoff.gather import gather, trainer_tokenizer, views_of
@@ -53,6 +53,7 @@ class HandoffStage(BoundToMachine, Advising):
         return [Key(name, requested_at=f"nanosets.{name}") for name in config.nanosets]
 
     def inputs(self, config: ProjectConfig, key: Key) -> Mapping[str, Node]:
+        """Return the index files of each split, and exports that are read instead of datasets."""
         last_stage = BLENDED if config.nanosets[key.subject].is_blended else INDEX_MAPPINGS
         nodes: dict[str, Node] = {}
         for split in SPLITS:
@@ -71,8 +72,8 @@ class HandoffStage(BoundToMachine, Advising):
             "transitions": spec.transitions,
         }
 
-        # The following options are left out if they are not set, so that handoffs that were built
-        # before the options existed keep their digests.
+        # The following options are left out if they are not set. Handoffs that were built before
+        # the options existed would get other digests, and be stale.
         tokenizer = trainer_tokenizer(nanoset)
         if tokenizer:
             options["tokenizer"] = list(tokenizer)
@@ -110,6 +111,7 @@ class HandoffStage(BoundToMachine, Advising):
         return verify_handoff(project, key.subject)
 
     def settings_warnings(self, config: ProjectConfig, key: Key) -> Iterable[str]:
+        """Yield warnings on views whose order is lost, and on how evaluations are scheduled."""
         spec = config.nanosets[key.subject]
         yield from nanoset_order_warnings(config.views, spec)
         yield from evaluation_warnings(spec)
@@ -131,29 +133,24 @@ def write_handoff(project: Project, name: str) -> Manifest:
         StaleError: One of them was made from other inputs than the present ones.
         ConfigError: The trainer cannot be given a path.
     """
-    # The outputs that it is made from.
+    # Find the outputs that the handoff is made from.
     nanoset = NanosetContext(project, name)
-    is_blended = nanoset.spec.is_blended
-    last_stage = BLENDED if is_blended else INDEX_MAPPINGS
-    built = {split: require(project, last_stage, Key(name, split)) for split in SPLITS}
+    last_stage = BLENDED if nanoset.spec.is_blended else INDEX_MAPPINGS
+    splits = {split: require(project, last_stage, Key(name, split)) for split in SPLITS}
     exports = _current_exports(nanoset)
 
-    # Its recipe and content.
-    parents: dict[str, str] = {split: manifest.digest for split, manifest in built.items()}
+    # Gather what its files say.
+    parents: dict[str, str] = {split: manifest.digest for split, manifest in splits.items()}
     for corpus, export in exports.items():
         parents[f"export of {corpus}"] = export.digest
     key = Key(name)
     recipe = TRAINER_FILES.recipe(project, key, parents)
     _check_cache(nanoset)
     warnings = list(TRAINER_FILES.settings_warnings(project.config, key))
-    handoff = gather(nanoset, recipe.digest, built, exports, warnings)
+    handoff = gather(nanoset, recipe.digest, splits, exports, warnings)
 
     # Checked last, since an output may have been replaced in the meantime.
-    for split, manifest in built.items():
-        expected = mappings_recipe(nanoset, split)
-        if is_blended:
-            expected = BLENDED.recipe(project, Key(name, split), {MAPPINGS: expected.digest})
-        check_recipe(manifest, expected)
+    _check_splits(nanoset, splits)
 
     def write(folder: Path) -> Written:
         files, notes = handoff_files(handoff)
@@ -169,8 +166,34 @@ def write_handoff(project: Project, name: str) -> Manifest:
     return project.outputs.make_current(project.outputs.commit(recipe, write))
 
 
+def _check_splits(nanoset: NanosetContext, splits: Mapping[SplitName, Manifest]) -> None:
+    """Check that the splits of a nanoset were made from the present inputs and settings.
+
+    Args:
+        nanoset: The nanoset.
+        splits: Manifest of the blend of each split, or of its index mappings without a blend.
+
+    Raises:
+        StaleError: A split was made from other inputs or settings.
+    """
+    for split, manifest in splits.items():
+        expected = mappings_recipe(nanoset, split)
+        if nanoset.spec.is_blended:
+            key = Key(nanoset.name, split)
+            expected = BLENDED.recipe(nanoset.project, key, {MAPPINGS: expected.digest})
+        check_recipe(manifest, expected)
+
+
 def _export_nodes(config: ProjectConfig, name: str) -> dict[str, Node]:
-    """Return name of a corpus or view → the export that the trainer of a nanoset reads instead."""
+    """Return the exports that the trainer of a nanoset reads instead of datasets.
+
+    Args:
+        config: The settings of the project.
+        name: Name of the nanoset.
+
+    Returns:
+        Name of a corpus or view → its export.
+    """
     export_by_corpus = exports_read(config.nanosets[name], config.exports)
     return {
         corpus: Node(EXPORT, Key(export))
@@ -180,7 +203,10 @@ def _export_nodes(config: ProjectConfig, name: str) -> dict[str, Node]:
 
 
 def _current_exports(nanoset: NanosetContext) -> dict[str, Manifest]:
-    """Return name of a corpus or view → its current export.
+    """Return the current exports that the trainer of a nanoset reads instead of datasets.
+
+    Returns:
+        Name of a corpus or view → manifest of its export.
 
     Raises:
         MissingError: An export has not been built.
@@ -196,7 +222,7 @@ def _current_exports(nanoset: NanosetContext) -> dict[str, Manifest]:
 
 
 def _check_cache(nanoset: NanosetContext) -> None:
-    """Check that every index file exists, with the size that was written.
+    """Check that every index file exists in the trainer's cache, with the size that was written.
 
     With --dataloader-fast-cache-load Megatron-LM does not check that, and fails later.
 

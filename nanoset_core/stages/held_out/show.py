@@ -22,10 +22,13 @@ class HeldOutFinding(NamedTuple):
 
 
 def held_out_finding(facts: Mapping[str, Any]) -> HeldOutFinding | None:
-    """Describe the held-out documents that train reads, or return None if there are none.
+    """Describe the documents of valid and test that train reads, too.
 
     Args:
-        facts: Facts of a comparison.
+        facts: Facts of the comparison of a nanoset's splits.
+
+    Returns:
+        The description, with the first document as an example; None if there are no such documents.
     """
     if not facts["first"]:
         return None

@@ -18,7 +18,7 @@ def split_summary(manifest: Manifest) -> Summary:
 
 
 def mappings_summary(manifest: Manifest) -> Summary:
-    """Return the same for index mappings, with a warning if the split has no sample."""
+    """Return the figures and details of index mappings, and a warning if they have no sample."""
     facts = manifest.facts
     shortage = facts.get(LACKING)
     # Versions before 0.2 do not record why a split is empty.
@@ -29,6 +29,7 @@ def mappings_summary(manifest: Manifest) -> Summary:
 
 
 def _figures(manifest: Manifest) -> dict[str, int]:
+    """Return the sizes and counts of a split: bytes, samples, tokens and unused samples."""
     facts = manifest.facts
     index_bytes = sum(note["bytes"] for note in cache_files(manifest).values())
     figures = {"bytes": size_bytes(manifest) + index_bytes}
@@ -50,6 +51,11 @@ def _figures(manifest: Manifest) -> dict[str, int]:
 
 
 def _details(facts: Mapping[str, Any]) -> dict[str, str]:
+    """Return columns of a table on a split: what is unused, and how often its data is repeated.
+
+    Args:
+        facts: Facts of the index mappings or the blend; a blend has no `members`.
+    """
     if "members" not in facts:
         return {}
     members = facts["members"]
@@ -81,7 +87,7 @@ def _total(rows: Iterable[Mapping[str, Any]], fact: str) -> int:
 
 
 def _range(numbers: list[float]) -> str:
-    """Return "1.00 to 2.50", or one number if both ends look the same."""
+    """Return the range of some numbers, such as "1.00 to 2.50", or "1.00" if all look the same."""
     low = f"{min(numbers):.2f}"
     high = f"{max(numbers):.2f}"
     return low if low == high else f"{low} to {high}"

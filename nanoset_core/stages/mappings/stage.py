@@ -54,6 +54,7 @@ class _SplitStage(OutsideFiles, SharesFiles):
     shared_folder = CACHE
 
     def shared_files(self, manifest: Manifest) -> set[str]:
+        """Return the names of the index files in the cache that a version needs."""
         return files_in_use(manifest)
 
     def fault(self, project: Project, key: Key, manifest: Manifest) -> str | None:
@@ -107,10 +108,10 @@ class MappingsStage(_SplitStage, Planned):
     def refusal(
         self, project: Project, key: Key, wanted: Recipe, reading: ReadingBudget
     ) -> str | None:
-        """Return why the split cannot be planned.
+        """Return why the split cannot be planned, or None if no reason is known.
 
-        It is planned only if the datasets exist in the versions of the recipe, and their .idx files
-        fit the budget.
+        Planning reads the .idx of each dataset. So it is tried only if the datasets exist in the
+        versions of the recipe, and their .idx files fit the budget for reading.
         """
         split = split_of(key)
         shared_files = raised(check_split_files, project, key.subject, split)
@@ -136,9 +137,10 @@ class MappingsStage(_SplitStage, Planned):
         return [version.digest for version in versions.values()]
 
     def planned_files(self, project: Project, key: Key) -> tuple[Set[str], Set[str]] | None:
-        """Return (index files that a build would need now, index files that exist).
+        """Return the index files that a build would need now, and those that exist.
 
-        Returns None if the split has no data.
+        Returns:
+            (needed files, existing files), or None if the split has no data.
         """
         plan = NanosetContext(project, key.subject).plan(split_of(key)).plan
         if plan is None:
@@ -208,9 +210,9 @@ def mappings_recipe(
     Args:
         nanoset: The nanoset.
         split: One of its splits.
-        datasets: Name → digest of the datasets; None takes the current ones.
+        datasets: Name of each dataset → its digest; None takes the current datasets.
     """
-    # Lists in place of tuples, as in a recipe that was stored and read again.
+    # JSON has lists instead of tuples. So the recipe equals one that was stored and read again.
     options = json.loads(json.dumps(nanoset.options(split)))
     if not datasets:
         datasets = nanoset.digests(nanoset.spec.corpora_of(split))
@@ -281,7 +283,20 @@ def _commit(
     notes: FileNotes,
     samples_given: Sequence[int] | None = None,
 ) -> Manifest:
-    """Commit the plan of a split and facts about its index files; make the version current."""
+    """Commit the plan of a split and facts about its index files; make the version current.
+
+    The index files themselves are in the trainer's cache, outside of the version's folder.
+
+    Args:
+        nanoset: The nanoset.
+        recipe: Recipe of the index mappings or the blend.
+        planned: The plan of the split.
+        notes: Size and sha256 of each index file.
+        samples_given: For a blend, how many samples it takes from each dataset.
+
+    Returns:
+        Manifest of the version.
+    """
     outputs = nanoset.project.outputs
 
     def write(folder: Path) -> Written:
@@ -294,9 +309,16 @@ def _commit(
 
 
 def _index_bytes(project: Project, name: str, wanted: Recipe) -> int | None:
-    """Return the bytes of all .idx files of a nanoset.
+    """Return the size of all .idx files that planning a split of a nanoset would read.
 
-    Returns None if a dataset is missing, or is not the version that a recipe names.
+    Args:
+        project: The project.
+        name: Name of the nanoset.
+        wanted: Recipe of the split, which names the versions of its datasets.
+
+    Returns:
+        The sum in bytes; None if a dataset is missing, or its current version is not the one that
+        the recipe names.
     """
     total = 0
     try:

@@ -7,7 +7,12 @@ from nanoset_core.stages.stage import Summary, counted
 
 
 def packs_summary(manifest: Manifest) -> Summary:
-    """Return the figures of packs, built or planned; see `PackCounts` for the facts."""
+    """Return the figures of packs, built or planned, and what packing lost or cut.
+
+    Args:
+        manifest: Manifest of the packs, whose facts are those of `PackCounts`. Planned packs have
+            None instead of counts that are not known before they are built.
+    """
     facts = manifest.facts
     details = {
         "padding": _count(facts["padding"]),
@@ -20,7 +25,12 @@ def packs_summary(manifest: Manifest) -> Summary:
 
 
 def packs_row(name: str, manifest: Manifest) -> dict[str, str]:
-    """Return the row of packs, built or planned, in a table of plans."""
+    """Return the row of packs in the table that `nanoset map` prints: heading → text.
+
+    Args:
+        name: Name of the packs.
+        manifest: Their manifest, of built or planned packs.
+    """
     summary = packs_summary(manifest)
     row = {"packs": name}
     for figure, count in summary.figures.items():
@@ -30,5 +40,5 @@ def packs_row(name: str, manifest: Manifest) -> dict[str, str]:
 
 
 def _count(count: int | None) -> str:
-    """Format a count. Some counts of planned packs are not known."""
+    """Return a count with commas, or "" for a count that is not known before a build."""
     return "" if count is None else f"{count:,}"

@@ -100,7 +100,11 @@ PACKS = PacksStage()
 
 
 def pad_id(project: Project) -> int | None:
-    """Return the token that fills packs up: padding, or else the end-of-document token."""
+    """Return the token that fills packs up: the tokenizer's padding, or its end-of-document token.
+
+    Returns:
+        The id, or None if the tokenizer has neither.
+    """
     padding = project.special("pad")
     return project.special("eod") if padding is None else padding
 
@@ -124,14 +128,19 @@ class _PackTask:
     """Everything that a worker needs to make packs; it pickles."""
 
     recipe: Recipe
+    """Recipe of the packs."""
     dataset: Manifest
-    """Of the corpus or view that is packed."""
+    """Manifest of the dataset whose documents are packed: that of a corpus or view."""
     prefix: str
     """File name of the packs, without an ending."""
 
     @staticmethod
     def of(project: Project, name: str) -> _PackTask:
-        """Describe how packs are made from the current dataset."""
+        """Return the task to make packs from the current dataset of their corpus or view.
+
+        Raises:
+            MissingError: The dataset has not been built.
+        """
         config = project.config
         key = Key(base_of(config.derived, name), name)
         source = unpacked_node(config, config.packs[name].of)
@@ -162,7 +171,16 @@ class _PackTask:
 
 
 def _pack(root: OutputRoot, task: _PackTask, progress: Progress) -> Manifest:
-    """Write packs, in any process."""
+    """Write packs, in this process or on a worker.
+
+    Args:
+        root: The outputs of the project.
+        task: What to write.
+        progress: Shows how far the work is.
+
+    Returns:
+        Manifest of the packs, which are not current yet.
+    """
     with root.in_task() as outputs:
         source = outputs.rebase(task.dataset)
 
@@ -186,9 +204,17 @@ def _pack(root: OutputRoot, task: _PackTask, progress: Progress) -> Manifest:
 def planned_packs(project: Project, name: str, reader: LengthReader) -> Manifest:
     """Return the manifest that packs will have once they are built.
 
-    With it, and with their lengths, which are registered with `reader`, index mappings over packs
-    can be planned before the packs are built. Packs that exist are returned as they are. With
-    `tail: carry`, the facts that depend on the order of the packs are None.
+    Index mappings over packs can be planned with this manifest, and with the lengths of the packs,
+    before the packs are built.
+
+    Args:
+        project: The project.
+        name: Name of the packs.
+        reader: Gets the lengths of the packs, so that it does not look for their .idx.
+
+    Returns:
+        The manifest; that of the packs themselves if they exist. With `tail: carry`, the facts that
+        depend on the order of the packs are None.
 
     Raises:
         MissingError: The dataset has not been built.
@@ -203,6 +229,7 @@ def planned_packs(project: Project, name: str, reader: LengthReader) -> Manifest
     counts, _ = plan_counts(lengths, task.rules)
     facts = task.facts(counts)
     if task.rules.tail == "carry":
+        # Documents are cut at the ends of packs, and where these are depends on the order.
         facts |= {"pieces": None, "cut_documents": None, "cut_tokens": None}
 
     folder = project.outputs.place(task.recipe)

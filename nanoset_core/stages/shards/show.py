@@ -11,9 +11,13 @@ from nanoset_core.stages.stage import Summary
 
 
 def tokenized_summary(project: Project, tokenized: Manifest) -> Summary:
-    """Return the warnings and lists of rejected lines of a tokenized corpus.
+    """Return warnings on lost and repeated text of a corpus, and its lists of rejected lines.
 
-    Its counts are shown with its dataset.
+    Its counts are shown with its dataset, which is in the same row of `nanoset status`.
+
+    Args:
+        project: The project.
+        tokenized: Manifest of the corpus's set of shards.
     """
     warnings = list(recorded_losses(project.outputs, tokenized).texts())
     repeats = repeats_warning(project, tokenized)

@@ -68,7 +68,14 @@ class TokenizedStage(CorpusStage, OutsideFiles, Planned, Estimated):
         return tokenized_summary(project, manifest)
 
     def fault(self, project: Project, key: Key, manifest: Manifest) -> str | None:
-        """Return that a shard is not whole, or that more was lost than is allowed now, or None."""
+        """Return a message if a shard is not whole, or more text was lost than is allowed now.
+
+        The limits are not part of the recipe. So a stricter limit makes no output stale, and is
+        checked here.
+
+        Returns:
+            The message, or None.
+        """
         try:
             each_shard(project, key.subject, manifest.facts[SHARDS], lambda shard: None)
             refused = refusal(project, key.subject, recorded_losses(project.outputs, manifest))
@@ -81,14 +88,21 @@ class TokenizedStage(CorpusStage, OutsideFiles, Planned, Estimated):
     def refusal(
         self, project: Project, key: Key, wanted: Recipe, reading: ReadingBudget
     ) -> str | None:
-        """Return that too much is lost, which is known before a build only if all shards exist."""
+        """Return a message if a build would lose more text than is allowed, or None.
+
+        Before a build, the losses are known only if all of its shards exist.
+        """
         lost = expected_losses(project, key.subject, wanted)
         if lost is None:
             return None
         return _refusal_text(refusal(project, key.subject, lost))
 
     def disk_bytes(self, project: Project, key: Key, text_of: Callable[[str], TextEstimate]) -> int:
-        """Return the size of the shards that do not exist yet: all of them if settings changed."""
+        """Return the size of the shards that a build would add.
+
+        These are the shards of new text, or all shards if settings have changed.
+        """
+        # Bytes of the text that is not in shards yet.
         text = text_of(key.subject)
         new_bytes = text.stored_bytes
         if text.tokenized is not None:
@@ -97,10 +111,11 @@ class TokenizedStage(CorpusStage, OutsideFiles, Planned, Estimated):
                 new_bytes = max(0, new_bytes - text.tokenized.facts["stored_bytes"])
         if not new_bytes:
             return 0
-        shard_bytes = int(new_bytes * text.tokens_per_byte * project.tokenizer.dtype.itemsize)
-        return max(
-            0, shard_bytes - _unlisted_shard_bytes(project.outputs, key.subject, text.tokenized)
-        )
+
+        token_bytes = project.tokenizer.dtype.itemsize
+        shard_bytes = int(new_bytes * text.tokens_per_byte * token_bytes)
+        existing_bytes = _unlisted_shard_bytes(project.outputs, key.subject, text.tokenized)
+        return max(0, shard_bytes - existing_bytes)
 
     def references(self, outputs: OutputRoot, manifest: Manifest) -> Iterable[str]:
         """Return the digests of the shards."""
@@ -108,7 +123,7 @@ class TokenizedStage(CorpusStage, OutsideFiles, Planned, Estimated):
 
 
 def _refusal_text(refused: InputError | None) -> str | None:
-    """Return a refusal in one line, with the limit that it names."""
+    """Return an error about lost text in one line with the allowed limit, or None for no error."""
     if refused is None:
         return None
     return f"{one_line(refused)}; expected {refused.expected}"
@@ -117,7 +132,12 @@ def _refusal_text(refused: InputError | None) -> str | None:
 def _unlisted_shard_bytes(outputs: OutputRoot, corpus: str, tokenized: Manifest | None) -> int:
     """Return the bytes of tokens in shards that the current set does not list.
 
-    A build that was cut short leaves such shards, and the next build uses them.
+    An interrupted build leaves such shards, and the next build uses them.
+
+    Args:
+        outputs: The outputs of the project.
+        corpus: Name of the corpus.
+        tokenized: Manifest of the current set of shards; None if there is none.
     """
     access = outputs.access
     folder = outputs.folder / SHARDS / corpus

@@ -108,6 +108,7 @@ class PlanStage(Planned, Advising):
         return one_line(errors[0]) if errors else None
 
     def settings_warnings(self, config: ProjectConfig, key: Key) -> Iterator[str]:
+        """Yield warnings on views whose order is lost, and on the engine that writes the tars."""
         spec = config.webdatasets[key.subject]
         shuffled = "its contexts are shuffled into the tars"
         yield from reordering_warnings(config.views, spec.names, shuffled)
@@ -130,6 +131,7 @@ class TarsStage(InParts, Estimated):
     estimated_as = "tars"
 
     def keys(self, config: ProjectConfig, corpora: Collection[str]) -> Iterator[Key]:
+        """Yield a key for each group of tars of each webdataset."""
         for name, spec in config.webdatasets.items():
             for group in range(spec.groups):
                 yield Key(name, str(group), requested_at=f"{STAGE}.{name}.groups")
@@ -158,6 +160,7 @@ class TarsStage(InParts, Estimated):
         return recipe.parents["plan"]
 
     def make(self, project: Project, key: Key) -> Manifest:
+        """Write a group of tars; return the manifest of the plan, since the group has none."""
         write_group(project, key.subject, int(key.part or 0))
         plan, _ = current_plan(project, key.subject)
         return plan
@@ -175,7 +178,10 @@ class TarsStage(InParts, Estimated):
         return verify_group(project, key.subject, key.part or "0")
 
     def part_problem(self, project: Project, key: Key, recipe: Recipe) -> Reason | None:
-        # If the plan has changed since, the tars that exist belong to the earlier plan.
+        """Return why a group of tars has to be written, or None if it is complete.
+
+        If the plan has changed, the tars that exist belong to the earlier plan.
+        """
         plan = current_version(project, SHUFFLE_PLAN, Key(key.subject))
         if plan.manifest is None or plan.problem is not None:
             return Reason("plan changed", "plan")
@@ -199,6 +205,7 @@ class WebdatasetStage(Resumable):
         return [Key(name, requested_at=f"{STAGE}.{name}") for name in config.webdatasets]
 
     def inputs(self, config: ProjectConfig, key: Key) -> Mapping[str, Node]:
+        """Return the plan of the webdataset, and each group of its tars."""
         inputs = {"plan": Node(SHUFFLE_PLAN, key)}
         for group in range(config.webdatasets[key.subject].groups):
             inputs[f"tars {group}"] = Node(SHUFFLED_TARS, Key(key.subject, str(group)))
@@ -247,18 +254,23 @@ class WebdatasetStage(Resumable):
     def unfinished_files(self, access: FileAccess, folder: Path) -> set[str] | None:
         """Return the files of an unfinished webdataset: tars, lists and markers.
 
-        None: no marker shows that the files in the folder are a webdataset of ours.
+        A marker is a small file that records that a tar is complete, and the version that the tar
+        belongs to. The names of tars do not say that: without markers, another program may have
+        written them.
+
+        Returns:
+            Paths below the folder; None if no marker shows that the files are of this version.
         """
         markers: set[str] = set()
         for name in access.names(folder / MARKERS):
             if name.endswith(".json"):
                 markers.add(f"{MARKERS}/{name}")
+
         digests: set[object] = set()
         for marker in markers:
             # Ignore a marker that was cut off.
             with contextlib.suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
                 digests.add(json.loads(access.read_current(folder / marker))["made_from"])
-        # Tars have no digest in their names. Without markers they could be somebody else's.
         if digests != {folder.name}:
             return None
         tars = {name for name in access.names(folder) if _TAR.fullmatch(name)}
