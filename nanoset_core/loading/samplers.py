@@ -1,8 +1,14 @@
 """Choose the samples that a data-parallel rank reads next, as the trainers' own samplers do.
 
-Each sampler is a batch sampler or sampler for `torch.utils.data.DataLoader`, or for any loop; none
-needs torch. The complete state of a sequential sampler is the number of samples that all ranks have
-consumed, so that a run can be resumed anywhere, also with another number of ranks.
+A rank is one of the processes that train together; each reads other samples. Each sampler is a
+batch sampler or sampler for `torch.utils.data.DataLoader`, or for any loop; none needs torch. The
+complete state of a sequential sampler is the number of samples that all ranks have consumed, so
+that a run can be resumed anywhere, also with another number of ranks.
+
+For example, this is what two ranks read of ten samples:
+
+    PretrainingSampler, micro_batch_size 2   rank 0: [0, 1] [4, 5]     rank 1: [2, 3] [6, 7]
+    ResumableSampler                         rank 0: 0 2 4 6 8         rank 1: 1 3 5 7 9
 """
 
 from __future__ import annotations
@@ -17,6 +23,7 @@ from numpy.typing import NDArray
 from nanoset_core.errors import ConfigError
 
 _NO_LIMIT = math.inf
+"""Upper bound of arguments that may have any size."""
 _RANDPERM_LIMIT = (2**32 - 1) // 20
 """From this count on, torch draws 64 bits for each number, which is not implemented here."""
 
@@ -26,15 +33,24 @@ class _MicroBatchSampler:
     """Base of samplers that yield lists of sample numbers, one for each micro-batch of a rank."""
 
     total_samples: int
+    """Samples of the dataset, which are one epoch."""
     consumed_samples: int
     """Samples that all ranks together have consumed before; if there are several epochs, in all of
     them.
     """
     micro_batch_size: int
+    """Samples that a rank reads at once."""
     data_parallel_rank: int
+    """Number of this rank, from 0."""
     data_parallel_size: int
+    """Number of ranks."""
 
     def __post_init__(self) -> None:
+        """Check the fields.
+
+        Raises:
+            ConfigError: A number is out of range.
+        """
         _check_range("total_samples", self.total_samples, 1)
         _check_range("micro_batch_size", self.micro_batch_size, 1)
         _check_range("data_parallel_size", self.data_parallel_size, 1)
@@ -51,19 +67,32 @@ class _RoundRobinSampler:
     """Base of samplers that yield single sample numbers, which are dealt to the ranks in turn."""
 
     total_samples: int
+    """Samples of the dataset, which are one epoch."""
     consumed_samples: int
     """Samples that all ranks together have consumed before, of this epoch."""
     data_parallel_rank: int
+    """Number of this rank, from 0."""
     data_parallel_size: int
+    """Number of ranks."""
 
     def __post_init__(self) -> None:
+        """Check the fields.
+
+        Raises:
+            ConfigError: A number is out of range.
+        """
         _check_range("total_samples", self.total_samples, 1)
         _check_range("consumed_samples", self.consumed_samples, 0)
         _check_range("data_parallel_size", self.data_parallel_size, 1)
         _check_range("data_parallel_rank", self.data_parallel_rank, 0, self.data_parallel_size - 1)
 
     def _samples_per_rank(self, n_samples: int, *, drop_last: bool) -> int:
-        """Return how many of some samples each rank gets."""
+        """Return how many samples each rank gets if `n_samples` are dealt in turn.
+
+        Args:
+            n_samples: Number of samples that are dealt.
+            drop_last: Whether a last round that is not complete is dropped, or else filled up.
+        """
         if drop_last:
             return n_samples // self.data_parallel_size
         return _divide_up(n_samples, self.data_parallel_size)
@@ -73,9 +102,11 @@ class _RoundRobinSampler:
     ) -> NDArray[np.int64]:
         """Deal samples to the ranks in turn, and return those of this rank.
 
+        For example, two ranks get 5 8 and 7 0 of the samples 5 7 8, if the epoch begins with 0.
+
         Args:
-            samples: The samples to deal.
-            order: All samples of the epoch. Its first ones fill the last round.
+            samples: Numbers of the samples to deal, shape (n,).
+            order: Numbers of all samples of the epoch. Its first ones fill an incomplete round.
             drop_last: Whether to drop the last round instead, if not every rank gets a sample.
         """
         n_per_rank = self._samples_per_rank(len(samples), drop_last=drop_last)
@@ -143,11 +174,16 @@ class PretrainingSampler(_MicroBatchSampler):
         return _divide_up(n_left, self._step)
 
     def __iter__(self) -> Iterator[list[int | None]]:
-        """Yield the samples of each micro-batch of this rank."""
+        """Yield the samples of each micro-batch of this rank.
+
+        Yields:
+            Numbers of samples, which may be negative or None for padding.
+        """
+        # A step is a micro-batch of every rank, in the order of the ranks.
         step = self._step
         first_of_rank = self.data_parallel_rank * self.micro_batch_size  # in each step
 
-        # Complete steps.
+        # Yield complete steps.
         n_steps = (self.total_samples - self.consumed_samples) // step
         stop = self.consumed_samples + n_steps * step
         for start in range(self.consumed_samples + first_of_rank, stop, step):
@@ -155,7 +191,7 @@ class PretrainingSampler(_MicroBatchSampler):
         if self.drop_last:
             return
 
-        # The rest, with padding after it.
+        # Yield the rest, with padding after it. A micro-batch may have fewer samples here.
         rest: list[int | None] = [*range(stop, self.total_samples)]
         padding = self._padding()
         if self.pad_with_none:
@@ -167,7 +203,10 @@ class PretrainingSampler(_MicroBatchSampler):
             yield rest[start + first_of_rank : start + stop_of_rank]
 
     def _padding(self) -> int:
-        """Return how many samples the last global batch lacks, if it is to be filled up."""
+        """Return how many samples are added to fill up the last global batch.
+
+        A global batch is what all ranks consume for one update of the model.
+        """
         if self.pad_to_global_batch is None or self.drop_last:
             return 0
         n_left = self.total_samples - self.consumed_samples
@@ -212,7 +251,7 @@ class CyclicSampler(_MicroBatchSampler):
     def __len__(self) -> int:
         """Return the number of lists that are still to come in this epoch.
 
-        Without sharding, ranks may differ by one.
+        With `data_sharding=False`, this may be one more for the first ranks than for the last.
         """
         n_samples = self._epoch_samples
         if not self.data_sharding:
@@ -225,6 +264,7 @@ class CyclicSampler(_MicroBatchSampler):
 
     def __iter__(self) -> Iterator[list[int]]:
         """Yield the samples of each micro-batch of this rank, up to the end of the epoch."""
+        # Each epoch has its own order, since the seed includes its number.
         epoch, consumed = divmod(self.consumed_samples, self._epoch_samples)
         rank = self.data_parallel_rank
         n_ranks = self.data_parallel_size
@@ -262,7 +302,9 @@ class InterleavedSampler(_RoundRobinSampler):
     """
 
     seed: int = 42
+    """Seed of the order."""
     shuffle: bool = True
+    """Whether the order is random, or else ascending."""
     drop_last: bool = True
     """Whether to drop the samples at the end that not every rank gets. Otherwise the first samples
     are dealt again.
@@ -274,9 +316,11 @@ class InterleavedSampler(_RoundRobinSampler):
         return max(n_of_rank - self.consumed_samples // self.data_parallel_size, 0)
 
     def __iter__(self) -> Iterator[int]:
+        """Yield the samples of this rank, without those that it has consumed before."""
         order = _order(self.total_samples, self.seed, shuffle=self.shuffle)
         samples = self._samples_of_rank(order, order, drop_last=self.drop_last)
-        yield from samples[self.consumed_samples // self.data_parallel_size :].tolist()
+        consumed_by_rank = self.consumed_samples // self.data_parallel_size
+        yield from samples[consumed_by_rank:].tolist()
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,9 +335,11 @@ class ResumableSampler(_RoundRobinSampler):
     """
 
     epoch: int = 0
-    """Added to the seed."""
+    """Number of the epoch, which is added to the seed."""
     shuffle: bool = False
+    """Whether the order is random, or else ascending."""
     seed: int = 0
+    """Seed of the order of the first epoch."""
     drop_last: bool = False
     """Whether to drop the samples at the end that not every rank gets. Otherwise the first samples
     of the epoch are dealt again.
@@ -309,18 +355,19 @@ class ResumableSampler(_RoundRobinSampler):
         return self._samples_per_rank(n_left, drop_last=self.drop_last)
 
     def __iter__(self) -> Iterator[int]:
+        """Yield the samples of this rank, dealt from those that no rank has consumed before."""
         order = _order(self.total_samples, self.seed + self.epoch, shuffle=self.shuffle)
-        left = order[self.consumed_samples :]
-        yield from self._samples_of_rank(left, order, drop_last=self.drop_last).tolist()
+        remaining = order[self.consumed_samples :]
+        yield from self._samples_of_rank(remaining, order, drop_last=self.drop_last).tolist()
 
 
 def _divide_up(dividend: int, divisor: int) -> int:
-    """Return a quotient, rounded up."""
+    """Return a quotient of integers, rounded up; `//` rounds down, hence the two minus signs."""
     return -(-dividend // divisor)
 
 
 def _order(count: int, seed: int, *, shuffle: bool) -> NDArray[np.int64]:
-    """Return the numbers 0 to count - 1, shuffled or ascending."""
+    """Return the numbers from 0 to count - 1, int64, in a random order or ascending."""
     return randperm(count, seed) if shuffle else np.arange(count)
 
 
@@ -349,9 +396,21 @@ def randperm(count: int, seed: int) -> NDArray[np.int64]:
 
 
 def _randperm_of_numpy(count: int, seed: int) -> NDArray[np.int64]:
-    """Shuffle as torch's `randperm_cpu`: swap entry i with entry i + draw % (count - i), for all i.
+    """Return the numbers that `torch.randperm` gives, without torch.
 
-    The draws are those of a Mersenne Twister, which numpy has, too.
+    Like torch's `randperm_cpu`, this goes through the entries in order, and swaps each with a
+    random one from itself to the last: entry i with entry i + draw % (count - i). The draws are
+    those of a Mersenne Twister, which numpy has, too.
+
+    Args:
+        count: How many numbers.
+        seed: Seed of the random number generator.
+
+    Returns:
+        int64, shape (count,).
+
+    Raises:
+        ConfigError: There are 2**32 / 20 numbers or more.
     """
     if count >= _RANDPERM_LIMIT:
         raise ConfigError(
@@ -363,7 +422,7 @@ def _randperm_of_numpy(count: int, seed: int) -> NDArray[np.int64]:
     if count < 2:
         return np.array(order, dtype=np.int64)
 
-    generator = np.random.RandomState(seed & 0xFFFFFFFF)
+    generator = np.random.RandomState(seed & 0xFFFFFFFF)  # torch takes 32 bits of the seed, too
     draws = generator.randint(0, 2**32, size=count - 1, dtype=np.uint32)
     targets = np.arange(count - 1) + draws % np.arange(count, 1, -1)  # (count - 1,)
     for entry, target in enumerate(targets.tolist()):
@@ -372,7 +431,13 @@ def _randperm_of_numpy(count: int, seed: int) -> NDArray[np.int64]:
 
 
 def _check_range(name: str, value: int, low: int, high: float = _NO_LIMIT) -> None:
-    """Check that an argument of a sampler is between `low` and `high`, both included.
+    """Check that an argument of a sampler is between two bounds, both included.
+
+    Args:
+        name: Name of the argument, for the message.
+        value: Its value.
+        low: Smallest allowed value.
+        high: Largest allowed value.
 
     Raises:
         ConfigError: The value is outside of this range.

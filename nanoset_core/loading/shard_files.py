@@ -19,26 +19,31 @@ from nanoset_core.storage.paths import is_inside
 from nanoset_core.storage.regular_files import read_regular
 
 _MAX_BYTES_SHOWN = 80
+"""Longer lines of a manifest are cut in messages."""
 
 
 class ManifestRow(NamedTuple):
-    """One shard of a manifest."""
+    """A row of a manifest, which describes one tar."""
 
     stem: str
     """Path of its tar below the manifest's folder, without `.tar`."""
     samples: int
+    """Number of contexts in the tar."""
 
 
 def iterate_shard(path: Path | str, begin: int = 0) -> Iterator[NDArray[np.integer[Any]]]:
-    """Yield the contexts of one shard, each of shape (length,).
+    """Yield the contexts of one shard, which is a tar with a member for each context.
 
-    Contexts stored as `npy` have their own dtype, those stored as `json.gz` are int64. Members that
-    webdataset ignores, such as hidden files, and those that cannot contain tokens, such as
-    `README.md`, are not contexts.
+    Members that webdataset ignores, such as hidden files, and those that cannot contain tokens,
+    such as `README.md`, are not contexts.
 
     Args:
-        path: Of the tar.
+        path: Path of the tar.
         begin: How many contexts to skip without reading them.
+
+    Yields:
+        The tokens of each context, shape (length,). They are int64 if they are stored as `json.gz`,
+        and have their stored dtype if they are stored as `npy`.
 
     Raises:
         MissingError: The file does not exist.
@@ -53,10 +58,11 @@ def iterate_shard(path: Path | str, begin: int = 0) -> Iterator[NDArray[np.integ
 def iterate_shards(folder: Path | str) -> Iterator[NDArray[np.integer[Any]]]:
     """Yield the contexts of a dataset in the order of its `manifest.jsonl`.
 
-    Each is an array of shape (length,); see `iterate_shard`.
-
     Args:
         folder: Folder of the tars and their manifest.
+
+    Yields:
+        The tokens of each context, shape (length,), as `iterate_shard` yields them.
 
     Raises:
         MissingError: The manifest or a shard does not exist.
@@ -68,10 +74,10 @@ def iterate_shards(folder: Path | str) -> Iterator[NDArray[np.integer[Any]]]:
 
 
 def iterate_counted(path: Path, samples: int, start: int = 0) -> Iterator[NDArray[np.integer[Any]]]:
-    """Yield the contexts of a shard, and check how many there are.
+    """Yield the contexts of a shard, and check that there are as many as the manifest says.
 
     Args:
-        path: Of the tar.
+        path: Path of the tar.
         samples: How many contexts the shard must have.
         start: How many contexts to skip without reading them.
 
@@ -79,7 +85,7 @@ def iterate_counted(path: Path, samples: int, start: int = 0) -> Iterator[NDArra
         MissingError: The file does not exist.
         FormatError: The shard is damaged, or has more or fewer contexts.
     """
-    # One context too many is enough to know that the shard is another one.
+    # If there is one context too many, the shard is wrong, and the rest need not be read.
     count = start
     for context in iterate_shard(path, start):
         count += 1
@@ -101,7 +107,10 @@ def iterate_counted(path: Path, samples: int, start: int = 0) -> Iterator[NDArra
 
 
 def manifest_rows(path: Path) -> list[ManifestRow]:
-    """Return the shards that a manifest lists.
+    """Read a `manifest.jsonl`, and return a row for each shard that it lists.
+
+    Args:
+        path: Path of the manifest.
 
     Raises:
         MissingError: The file does not exist.

@@ -19,13 +19,14 @@ from nanoset_core.loading.boundaries import bounded_sample
 from nanoset_core.loading.shard_files import ManifestRow, iterate_counted, manifest_rows
 
 Uneven = Literal["raise", "drop", "repeat", "keep"]
-"""What happens if ranks would have different numbers of samples, see `ShardReader`."""
+"""What happens if ranks would have different numbers of samples; `ShardReader` explains it."""
 
 
 class _RankShard(NamedTuple):
     """A shard that a rank reads."""
 
     stem: str
+    """Path of its tar below the manifest's folder, without `.tar`."""
     samples: int
     """Samples of the shard."""
     taken: int
@@ -42,12 +43,15 @@ class _Position(NamedTuple):
 
 
 class _Worker(NamedTuple):
-    """One of the workers of a rank."""
+    """One of the processes that read the samples of a rank."""
 
     number: int
+    """Number of this worker, from 0."""
     workers: int
+    """How many workers the rank has."""
 
     def __str__(self) -> str:
+        """Return the worker in words, for messages."""
         return f"worker {self.number} of {self.workers}"
 
 
@@ -110,7 +114,7 @@ class ShardReader:
         self._shards = _shards_of_rank(rows, _ShardDivision(rank, world_size, uneven), manifest)
         self._manifest_digest = _manifest_digest(rows, uneven)
         self._position = _START
-        self._state_worker: _Worker | None = None  # the one that was at this position
+        self._state_worker: _Worker | None = None  # the worker that has read up to the position
         _register_with_torch(type(self))
 
     @property
@@ -128,13 +132,14 @@ class ShardReader:
             StaleError: The loaded state was saved by another worker.
         """
         worker = _torch_worker() or _Worker(0, 1)
-        # A position is only valid for the worker that was there, because each has other shards.
+        # A position is only valid for the worker that has read up to it, since each worker reads
+        # other shards.
         is_started = self._position != _START
         if is_started and self._state_worker not in (None, worker):
             raise _foreign_state(str(self._state_worker), str(worker))
         self._state_worker = worker
 
-        # Continue in the shard, and at the sample, where the position is.
+        # Continue in the shard and at the sample of the position.
         shards = self._shards[worker.number :: worker.workers]
         first_shard, sample = self._position
         for number in range(first_shard, len(shards)):
@@ -174,7 +179,10 @@ class ShardReader:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue at a position that `state_dict` returned.
+        """Let the next iteration continue at a position that `state_dict` returned.
+
+        Args:
+            state: The result of `state_dict`, of a reader with the same rank, ranks and manifest.
 
         Raises:
             StaleError: The state was saved with other data or ranks.
@@ -196,8 +204,11 @@ class _ShardDivision:
     """How the shards of a manifest are divided among ranks."""
 
     rank: int
+    """The rank whose shards are needed, from 0."""
     world_size: int
+    """Number of ranks."""
     uneven: Uneven
+    """What happens if ranks would have different numbers of samples."""
 
 
 def _shards_of_rank(
@@ -205,7 +216,10 @@ def _shards_of_rank(
     division: _ShardDivision,
     manifest: Path,
 ) -> list[_RankShard]:
-    """Return the shards of a rank, in order.
+    """Return the shards that a rank reads, in order.
+
+    With `drop`, the last ones are read only in part or not at all; with `repeat`, the first ones
+    follow again after the last.
 
     Args:
         rows: The shards of the manifest.
@@ -232,7 +246,8 @@ def _shards_of_rank(
         raise _uneven_error(f"{len(rows):,} tars for {world_size:,} ranks", least, most, manifest)
 
     # Take shards until there are enough samples, if necessary from the start again.
-    n_missing = least if division.uneven == "drop" else most
+    n_samples = least if division.uneven == "drop" else most
+    n_missing = n_samples
     chosen: list[_RankShard] = []
     for shard in cycle(shards):
         chosen.append(shard._replace(taken=min(shard.samples, n_missing)))
@@ -273,17 +288,24 @@ def _uneven_error(division: str, least: int, most: int, manifest: Path) -> Confi
 def _manifest_digest(rows: list[ManifestRow], uneven: Uneven) -> str:
     """Return a digest of everything that decides which samples a rank reads.
 
-    A state can only be loaded if this digest has not changed.
+    A state can only be loaded if this digest has not changed. So the hashed text must not change
+    between versions of this package.
     """
     plain_rows = [tuple(row) for row in rows]
     text = repr(plain_rows)
+    # With `raise` and `keep`, ranks read what their tars contain.
     if uneven in ("drop", "repeat"):
         text = repr((uneven, plain_rows))
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _foreign_state(found: str, expected: str) -> StaleError:
-    """Return the error for a state that another reader saved."""
+    """Return the error for a state that a reader of other data, or of another rank, has saved.
+
+    Args:
+        found: Rank or worker of the state.
+        expected: Rank or worker of this reader.
+    """
     return StaleError(
         "the state is that of another reader",
         found=found,

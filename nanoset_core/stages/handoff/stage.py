@@ -111,7 +111,7 @@ class HandoffStage(BoundToMachine, Advising):
         return verify_handoff(project, key.subject)
 
     def settings_warnings(self, config: ProjectConfig, key: Key) -> Iterable[str]:
-        """Yield warnings on views whose order is lost, and on how evaluations are scheduled."""
+        """Yield warnings on views whose order is lost, and on evaluations without samples."""
         spec = config.nanosets[key.subject]
         yield from nanoset_order_warnings(config.views, spec)
         yield from evaluation_warnings(spec)
