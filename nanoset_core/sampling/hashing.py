@@ -26,6 +26,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from nanoset_core.formats.indexed.blocks import divide_into_blocks
+
 U64 = np.uint64
 STEP = U64(0x9E3779B97F4A7C15)
 _FIRST_FACTOR = U64(0xBF58476D1CE4E5B9)
@@ -102,18 +104,11 @@ def hash_ranges(data: NDArray[np.uint8], borders: NDArray[np.int64]) -> NDArray[
     Returns:
         Shape (n_texts,).
     """
-    n_texts = len(borders) - 1
-    hashes = np.empty(max(n_texts, 0), np.uint64)
-    start = 0
-    while start < n_texts:
-        # As many texts as fit in a block, but at least one.
-        block_end = borders[start] + _BLOCK_BYTES
-        stop = int(np.searchsorted(borders, block_end, side="right")) - 1
-        stop = min(max(stop, start + 1), n_texts)
-        block_borders = borders[start : stop + 1]
+    hashes = np.empty(max(len(borders) - 1, 0), np.uint64)
+    for texts in divide_into_blocks(borders, _BLOCK_BYTES):
+        block_borders = borders[texts.start : texts.stop + 1]
         sums = sum_words(data, block_borders)
-        hashes[start:stop] = finish_hashes(sums, np.diff(block_borders))
-        start = stop
+        hashes[texts] = finish_hashes(sums, np.diff(block_borders))
     return hashes
 
 

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from nanoset_core.formats.indexed.blocks import divide_into_blocks
 from nanoset_core.formats.indexed.dataset import MMapIndexedDataset
 from nanoset_core.formats.indexed.stream import token_starts
 from nanoset_core.stages.contamination.ngrams import NgramIndex
@@ -157,18 +158,11 @@ def _chunks(starts: NDArray[np.int64]) -> Iterator[_Chunk]:
         starts: First token of each document, and at the end that after the last one; shape
             (n_documents + 1,).
     """
-    n_documents = len(starts) - 1
-    start_document = 0
-    while start_document < n_documents:
-        # Take as many whole documents as fit, and at least one.
-        limit_token = starts[start_document] + CHUNK_TOKENS
-        stop_document = int(np.searchsorted(starts, limit_token, side="right")) - 1
-        stop_document = min(max(stop_document, start_document + 1), n_documents)
-
-        start_token = int(starts[start_document])
-        stop_token = int(starts[stop_document])
+    for documents in divide_into_blocks(starts, CHUNK_TOKENS):
+        start_token = int(starts[documents.start])
+        stop_token = int(starts[documents.stop])
+        # Only a document that is a block of its own can be longer than a chunk.
         while stop_token - start_token > CHUNK_TOKENS:
-            yield _Chunk(start_document, stop_document, start_token, start_token + CHUNK_TOKENS)
+            yield _Chunk(documents.start, documents.stop, start_token, start_token + CHUNK_TOKENS)
             start_token += CHUNK_TOKENS - OVERLAP_TOKENS
-        yield _Chunk(start_document, stop_document, start_token, stop_token)
-        start_document = stop_document
+        yield _Chunk(documents.start, documents.stop, start_token, stop_token)

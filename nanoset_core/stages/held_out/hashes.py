@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from nanoset_core.formats.indexed.blocks import divide_into_blocks
 from nanoset_core.formats.indexed.dataset import MMapIndexedDataset
 from nanoset_core.formats.indexed.stream import token_starts
 from nanoset_core.outputs.manifest import Recipe, Written
@@ -65,14 +66,9 @@ def document_hashes(dataset: MMapIndexedDataset, first: int, count: int) -> NDAr
     borders = token_starts(dataset, dataset.document_indices[first : first + count + 1])
 
     hashes = np.zeros(count, np.uint64)
-    start = 0
-    while start < count:
-        # As many documents as fit in a chunk, but at least one.
-        chunk_end = borders[start] + _CHUNK_TOKENS
-        stop = int(np.searchsorted(borders, chunk_end, side="right")) - 1
-        stop = min(max(stop, start + 1), count)
-        hashes[start:stop] = _hash_documents(dataset, borders[start : stop + 1])
-        start = stop
+    for documents in divide_into_blocks(borders, _CHUNK_TOKENS):
+        document_borders = borders[documents.start : documents.stop + 1]
+        hashes[documents] = _hash_documents(dataset, document_borders)
     return hashes
 
 

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_core.execution.progress import SILENT, Progress
+from nanoset_core.formats.indexed.blocks import divide_into_blocks
 from nanoset_core.formats.indexed.dataset import MMapIndexedDataset
 from nanoset_core.formats.indexed.layout import HEADER, MAGIC, VERSION, dtype_code
 from nanoset_core.formats.indexed.stream import CHUNK_TOKENS
@@ -200,16 +201,11 @@ class PackWriter:
         targets = targets[by_source]
         lengths = packs.lengths[by_source]
 
-        stops = np.cumsum(lengths)
+        borders = np.concatenate([[0], np.cumsum(lengths)])  # (n_pieces + 1,)
         for _ in dataset.spans(1, 1):
             stored = dataset.tokens_for(sources * itemsize, (sources + lengths) * itemsize)
-            start = 0
-            while start < len(stops):
-                tokens_before = int(stops[start - 1]) if start else 0
-                stop = int(np.searchsorted(stops, tokens_before + CHUNK_TOKENS, side="right"))
-                chunk = slice(start, max(start + 1, stop))
+            for chunk in divide_into_blocks(borders, CHUNK_TOKENS):
                 _copy_ranges(stored, sources[chunk], tokens, targets[chunk], lengths[chunk])
-                start = chunk.stop
         return tokens
 
 

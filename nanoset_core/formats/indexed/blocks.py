@@ -1,0 +1,36 @@
+"""Divide consecutive items of different sizes, such as documents, into blocks of bounded size."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+def divide_into_blocks(borders: NDArray[np.int64], max_size: int) -> Iterator[slice]:
+    """Yield blocks of consecutive items, each with as many items as fit, but at least one.
+
+    For example, documents of 3, 4, 2 and 9 tokens in blocks of up to 6 tokens:
+
+        borders       0     3       7   9           18
+        blocks        | 0:1 |     1:3   |    3:4     |
+
+    No item is divided. An item that is larger than a block is a block of its own.
+
+    Args:
+        borders: Where each item starts, and where the last one stops; ascending, shape
+            (n_items + 1,). Item k has the size borders[k + 1] - borders[k].
+        max_size: Largest size of a block with several items.
+
+    Yields:
+        The numbers of the items of each block, in order.
+    """
+    n_items = len(borders) - 1
+    start = 0
+    while start < n_items:
+        block_end = borders[start] + max_size
+        stop = int(np.searchsorted(borders, block_end, side="right")) - 1
+        stop = min(max(stop, start + 1), n_items)
+        yield slice(start, stop)
+        start = stop
