@@ -32,16 +32,17 @@ _SPLIT_DATA = tuple(f"{split}_data_path" for split in SPLITS)
 def config_from_arguments(
     options: Mapping[str, Any], splits: Sequence[SplitName] = SPLITS
 ) -> NanosetConfig:
-    """Return the configuration of a run with these arguments.
+    """Convert the data arguments of a run to the configuration of its index files.
 
     Args:
         options: Megatron-LM's name of each option, with underscores → its value. Options that were
             not given have the value None, "" or ().
-        splits: The splits that get a number of samples.
+        splits: The splits for which the run requests samples.
 
     Raises:
         ConfigError: Arguments are missing, or contradict each other.
-        MissingError, FormatError: A file of data arguments does not exist, or cannot be parsed.
+        MissingError: A file of data arguments does not exist.
+        FormatError: A file of data arguments cannot be parsed.
     """
     if options["seq_length"] is None:
         raise ConfigError(
@@ -181,12 +182,16 @@ def read_per_split(path: Path) -> list[Blend | None]:
     The file is JSON with an entry for each split: a list of words, a text of words separated by
     spaces, or null.
 
+    Args:
+        path: The file.
+
     Returns:
         The blend of each split in the order of `SPLITS`; None for a split without data.
 
     Raises:
-        MissingError, FormatError: The file cannot be read, or has another structure.
-        ConfigError: As for `blend_from_words`.
+        MissingError: The file cannot be read.
+        FormatError: The file is not JSON, or has another structure.
+        ConfigError: The words of a split do not describe a blend.
     """
     try:
         value = json.loads(_read(path))
@@ -206,7 +211,13 @@ def read_per_split(path: Path) -> list[Blend | None]:
 
 
 def _entry_words(entry: object) -> list[str] | None:
-    """Return the words of a split's entry, or None if the split has no data.
+    """Return the words of one split in a --per-split-data-args-path file.
+
+    Args:
+        entry: The parsed entry of the split.
+
+    Returns:
+        The words, or None if the split has no data.
 
     Raises:
         TypeError: The entry is neither a list, nor a text, nor null.
@@ -220,19 +231,24 @@ def _entry_words(entry: object) -> list[str] | None:
 
 
 def _read(path: Path) -> str:
-    """Read a file of data arguments."""
+    """Read the text of a file of data arguments.
+
+    Raises:
+        MissingError: The file cannot be read.
+        FormatError: The file is not UTF-8.
+    """
+    problem = "the data arguments cannot be read"
+    expected = "UTF-8: the words of --data-path, or JSON"
+    remedy = "correct the path, or the file"
     try:
         return read_regular(path).decode()
-    except (UnicodeDecodeError, OSError) as error:
-        kind: type[MissingError | FormatError] = FormatError
-        if isinstance(error, OSError):
-            kind = MissingError
-        raise kind(
-            "the data arguments cannot be read",
-            where=path,
-            found=error,
-            expected="UTF-8: the words of --data-path, or JSON",
-            remedy="correct the path, or the file",
+    except OSError as error:
+        raise MissingError(
+            problem, where=path, found=error, expected=expected, remedy=remedy
+        ) from error
+    except UnicodeDecodeError as error:
+        raise FormatError(
+            problem, where=path, found=error, expected=expected, remedy=remedy
         ) from error
 
 
@@ -270,9 +286,13 @@ def _data(options: Mapping[str, Any]) -> dict[str, Any]:
     if per_split:
         blends: list[Blend | None] = []
         for key in _SPLIT_DATA:
-            blends.append(blend_from_words(options[key], _flag(key)) if options[key] else None)
+            blend = None
+            if options[key]:
+                blend = blend_from_words(options[key], _flag(key))
+            blends.append(blend)
         return {"blend_per_split": blends}
-    (key,) = shared
+
+    key = shared[0]  # the only one
     if key == "per_split_data_args_path":
         return {"blend_per_split": read_per_split(options[key])}
     if key == "data_args_path":
@@ -286,7 +306,20 @@ def _flag(key: str) -> str:
 
 
 def _samples(options: Mapping[str, Any]) -> Mapping[SplitName, int | None]:
-    """Return split → number of samples that the run requests, by its options or its schedule."""
+    """Return how many samples of each split the run requests.
+
+    The numbers are given by options such as --train-samples, or follow from the schedule of the
+    run, as in Megatron-LM.
+
+    Args:
+        options: Name of each option → value.
+
+    Returns:
+        Split → number of samples; None for all samples of one epoch.
+
+    Raises:
+        ConfigError: Only one option of the schedule is given, or both ways are used.
+    """
     samples: dict[SplitName, int | None] = {split: options[f"{split}_samples"] for split in SPLITS}
     iterations = options["train_iters"]
     batch_size = options["global_batch_size"]
@@ -312,10 +345,16 @@ def _samples(options: Mapping[str, Any]) -> Mapping[SplitName, int | None]:
 
 
 def _identifiers(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the identifiers of the run's tokenizer.
+    """Return the identifiers of the tokenizer, which Megatron-LM writes into its descriptions.
 
     They follow from `--trainer`, or are given by `--tokenizer-identifiers` as the path of a file or
     as a JSON object.
+
+    Args:
+        options: Name of each option → value.
+
+    Raises:
+        ConfigError: A text is not a JSON object, or the settings of the trainer are wrong.
     """
     text = options["tokenizer_identifiers"]
     trainer_text = options.get("trainer")
@@ -372,16 +411,25 @@ def _trainer_paths(data: Mapping[str, Any], spellings: Sequence[str]) -> dict[st
             )
         replacements.append((local_start, trainer_start))
 
-    blends = [data["data_path"]] if "data_path" in data else data["blend_per_split"]
-    prefixes: list[str] = []
-    for blend in blends:
-        if isinstance(blend, str):
-            prefixes.append(blend)
-        elif blend is not None:
-            prefixes.extend(blend)
+    # If several replacements apply to a prefix, the last one counts.
     trainer_paths: dict[str, str] = {}
-    for prefix in prefixes:
+    for prefix in _prefixes(data):
         for local_start, trainer_start in replacements:
             if prefix.startswith(local_start):
                 trainer_paths[prefix] = trainer_start + prefix.removeprefix(local_start)
     return trainer_paths
+
+
+def _prefixes(data: Mapping[str, Any]) -> list[str]:
+    """Return the prefixes of all datasets in the result of `_data`."""
+    if "data_path" in data:
+        blends = [data["data_path"]]
+    else:
+        blends = data["blend_per_split"]
+    prefixes: list[str] = []
+    for blend in blends:
+        if isinstance(blend, str):  # a single dataset
+            prefixes.append(blend)
+        elif blend is not None:
+            prefixes.extend(blend)
+    return prefixes

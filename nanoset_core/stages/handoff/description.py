@@ -132,12 +132,19 @@ class Handoff:
 
     @property
     def sample_count_mismatch(self) -> dict[SplitName, int]:
-        """Split → samples that `run` requests, for splits that were built with another number."""
+        """Splits that were built with another number of samples than the run requests.
+
+        Each is mapped to the number that the run requests.
+        """
         if self.run is None:
             return {}
-        span = self.spec.span
-        requested = self.run.samples(None if span is None else span[1] - span[0])
+        n_iterations = None  # all iterations of the run
+        if self.spec.span is not None:
+            start, stop = self.spec.span
+            n_iterations = stop - start
+        requested = self.run.samples(n_iterations)
         if self.run != self.spec.schedule:
+            # A shorter run is started with the number of training samples that were built.
             requested["train"] = self.config.train_split_samples or 0
         mismatch: dict[SplitName, int] = {}
         for split in SPLITS:

@@ -136,15 +136,17 @@ def _indexes(splits: Mapping[SplitName, BuiltSplit], folder: str) -> dict[str, l
         File with the description of each index → the other files of the index. Empty if the trainer
         writes no descriptions.
     """
-    parts: list[MemberPlan | BlendPlan] = []
+    # Each dataset of a split has an index, and so has the blend.
+    plans: list[MemberPlan | BlendPlan] = []
     for split in splits.values():
         if split.plan is not None:
-            parts += split.plan.members
+            plans += split.plan.members
             if split.plan.blend is not None:
-                parts.append(split.plan.blend)
+                plans.append(split.plan.blend)
+
     indexes: dict[str, list[str]] = {}
-    for part in parts:
-        files = {kind: name.removeprefix(folder) for kind, name in part.files.items()}
+    for plan in plans:
+        files = {kind: name.removeprefix(folder) for kind, name in plan.files.items()}
         description = files.pop("description", None)
         if description is not None:
             indexes[description] = list(files.values())

@@ -57,14 +57,18 @@ _SHELL_PATTERN = re.compile(r"[*?\[]")
 
 
 def handoff_files(handoff: Handoff) -> tuple[dict[str, bytes], list[str]]:
-    """Return the files that start the preset's trainer, START.md among them.
+    """Return the files of a handoff, with which the trainer of its preset is started.
+
+    Args:
+        handoff: Everything that the files mention.
 
     Returns:
-        File name → content, and notes for the user.
+        (file name → content, with START.md and run.yaml; notes for the user).
 
     Raises:
         ConfigError: A path contains a space, or characters that cannot be seen.
     """
+    # The files of the trainer itself.
     _check_paths(handoff)
     trainer = TRAINERS[handoff.config.preset]
     texts, notes = trainer.write(handoff)

@@ -35,7 +35,14 @@ See its GPTDatasetConfig.token_dtype_code.
 
 
 def megatron_files(handoff: Handoff) -> FilesAndNotes:
-    """Return the files with which Megatron-LM is started, so that it finds every index file."""
+    """Return the files with which Megatron-LM is started, so that it finds every index file.
+
+    Args:
+        handoff: Everything that the files mention.
+
+    Returns:
+        The files, and notes for the user.
+    """
     texts: dict[str, str] = {}
     notes: list[str] = []
 
@@ -49,12 +56,14 @@ def megatron_files(handoff: Handoff) -> FilesAndNotes:
     else:
         texts[_DATA_ARGS] = _lines(_data_lines(handoff, "train"))
 
-    # The counts of each dataset. If it gets these, Megatron-LM does not read the .idx at first, and
-    # derives the type of the tokens from the size of the vocabulary.
+    # The counts of each dataset. With these, Megatron-LM starts without reading the .idx files, and
+    # derives the type of the tokens from the size of the vocabulary. So the file is only written if
+    # this gives the right type for all datasets.
     expected_dtype = "uint16" if handoff.vocab_size <= _UINT16_VOCABULARY else "int32"
-    other_paths = [
-        path for path, counts in handoff.datasets.items() if counts.dtype != expected_dtype
-    ]
+    other_paths = []
+    for path, counts in handoff.datasets.items():
+        if counts.dtype != expected_dtype:
+            other_paths.append(path)
     if other_paths:
         notes.append(
             f"{_SEQUENCES} was not written: with it, Megatron-LM would read the tokens of "
@@ -99,8 +108,15 @@ def _data_lines(handoff: Handoff, split: SplitName) -> list[str]:
 
 
 def _preflight(handoff: Handoff) -> str:
-    """Return the text of preflight.py, with the indexes of this handoff as its constants."""
-    samples = {split: handoff.config.samples(split) for split in SPLITS if handoff.samples[split]}
+    """Return the text of preflight.py, a script that checks the options of a run.
+
+    The user starts it where the trainer runs. So it contains the indexes of this handoff.
+    """
+    samples: dict[str, int | None] = {}
+    if not handoff.spec.transitions:  # with phases, the numbers follow from the whole run
+        for split in SPLITS:
+            if handoff.samples[split]:
+                samples[split] = handoff.config.samples(split)
     indexes = {name: list(files) for name, files in handoff.indexes.items()}
 
     # The module `preflight` is a complete script, whose constants are empty. So linters and tests
@@ -108,7 +124,7 @@ def _preflight(handoff: Handoff) -> str:
     value_by_line = {
         'NANOSET = ""': handoff.section,
         "INDEXES: dict[str, list[str]] = {}": indexes,
-        "SAMPLES: dict[str, int | None] = {}": {} if handoff.spec.transitions else samples,
+        "SAMPLES: dict[str, int | None] = {}": samples,
     }
     text = inspect.getsource(preflight)
     for line, value in value_by_line.items():
@@ -118,7 +134,12 @@ def _preflight(handoff: Handoff) -> str:
 
 
 def _arguments(handoff: Handoff, *, has_sequences: bool) -> Iterator[str]:
-    """Yield the lines of arguments.txt."""
+    """Yield the lines of arguments.txt, the command line options of Megatron-LM.
+
+    Args:
+        handoff: Everything that the options mention.
+        has_sequences: Whether the file with the counts of each dataset is written.
+    """
     config = handoff.config
     if handoff.is_per_split:
         yield f"--per-split-data-args-path {handoff.folder}/{_PER_SPLIT}"
@@ -134,7 +155,10 @@ def _arguments(handoff: Handoff, *, has_sequences: bool) -> Iterator[str]:
         if mask == "create_attention_mask":
             continue
         name = mask.replace("_", "-")
-        yield f"--dataloader-{name}" if mask == DOCUMENTS else f"--{name}"
+        if mask == DOCUMENTS:
+            yield f"--dataloader-{name}"
+        else:
+            yield f"--{name}"
     if has_sequences and config.rules.starts_without_scanning:
         yield f"--per-dataset-sequences-path {handoff.folder}/{_SEQUENCES}"
     if loads_fast(handoff):
@@ -167,7 +191,7 @@ def _length_arguments(handoff: Handoff) -> Iterator[str]:
 
 
 def _notes(handoff: Handoff) -> Iterator[str]:
-    """Yield notes on numbers of samples, and on options that are left out."""
+    """Yield notes for the user on numbers of samples, and on options that are left out."""
     config = handoff.config
     if handoff.samples["train"] and config.train_split_samples is None:
         yield (
@@ -200,7 +224,10 @@ def _notes(handoff: Handoff) -> Iterator[str]:
 
 
 def _evaluation_notes(handoff: Handoff) -> Iterator[str]:
-    """Yield which options of a run request as many samples of valid and test as were built."""
+    """Yield notes on the options that request as many samples of valid and test as were built.
+
+    Without a schedule in nanoset.yaml, the user has to choose these options.
+    """
     steps_by_split: dict[SplitName, str] = {
         "valid": "(train_iters // eval_interval + 1) * eval_iters",
         "test": "eval_iters",

@@ -25,7 +25,7 @@ _BYTES_ORDER = (
 
 
 def nanotron_files(handoff: Handoff) -> FilesAndNotes:
-    """Return the data and tokens sections of the YAML of nanotron's releases.
+    """Return the sections `data` and `tokens` for the YAML file of a release of nanotron.
 
     Source: nanotron 896473d `config/config.py` (NanosetDatasetsArgs, DataArgs).
     """
@@ -54,9 +54,9 @@ def nanotron_files(handoff: Handoff) -> FilesAndNotes:
 
 
 def nanotron_main_files(handoff: Handoff) -> FilesAndNotes:
-    """Return the data and tokens sections of the YAML of nanotron's main branch.
+    """Return the sections `data` and `tokens` for the YAML file of nanotron's main branch.
 
-    It reads exports (.ds files) instead of .bin/.idx pairs.
+    This version of nanotron reads exports (.ds files) instead of .bin/.idx pairs.
 
     Source: nanotron 2411b022 `config/config.py` (NanosetDatasetsArgs, DataArgs), `run_train.py`.
     """

@@ -22,7 +22,7 @@ _SAMPLE_RULES: dict[SplitName, str] = {
 
 
 def nemo_files(handoff: Handoff) -> FilesAndNotes:
-    """Return the data section of NeMo's YAML."""
+    """Return the section `model` for NeMo's YAML file, with its data settings, and notes."""
     config = handoff.config
     words_by_split: dict[str, list[str | float]] = {}
     for split in SPLITS:
@@ -43,7 +43,11 @@ def nemo_files(handoff: Handoff) -> FilesAndNotes:
         data[mask] = True
     if not handoff.is_per_split:
         data["splits_string"] = config.split
-    model = {"seed": config.random_seed, "encoder_seq_length": config.sequence_length, "data": data}
+    model = {
+        "seed": config.random_seed,
+        "encoder_seq_length": config.sequence_length,
+        "data": data,
+    }
 
     notes = []
     for split in SPLITS:

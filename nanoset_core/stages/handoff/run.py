@@ -100,11 +100,11 @@ class RunSpec:
 
 
 def read_run(file: Path) -> RunSpec:
-    """Read a run.yaml.
+    """Read a run.yaml, in which a user describes how a run was started and resumed.
 
     Raises:
         MissingError: The file cannot be read.
-        ConfigError: It has mistakes. The error lists all of them with their lines.
+        ConfigError: The file has mistakes. The error lists all of them with their lines.
     """
     try:
         value, text = read_yaml(
@@ -132,7 +132,8 @@ def checked_run(value: object, text: str, file: Path) -> RunSpec:
         ConfigError: There are mistakes. The error lists all of them with their lines.
     """
     parser = Parser(file)
-    run: RunSpec | None = parser.read(RunSpec, {} if value is None else value, "")
+    values = {} if value is None else value  # an empty file
+    run: RunSpec | None = parser.read(RunSpec, values, "")
     errors = list(parser.errors)
     if run is not None and not errors:
         errors = list(_errors(run, file))
@@ -142,7 +143,12 @@ def checked_run(value: object, text: str, file: Path) -> RunSpec:
 
 
 def _errors(run: RunSpec, file: Path) -> Iterator[ConfigError]:
-    """Yield an error for each setting of a run that is invalid, or contradicts others."""
+    """Yield an error for each setting of a run that is invalid, or contradicts others.
+
+    Args:
+        run: The settings.
+        file: The run.yaml, for messages.
+    """
     if not run.handoffs:
         yield ConfigError(
             "no handoff is named",
@@ -159,7 +165,7 @@ def _errors(run: RunSpec, file: Path) -> Iterator[ConfigError]:
             remedy="write them in order, each iteration once",
         )
     for number, skipped in enumerate(run.skipped_iterations):
-        if isinstance(skipped, int):
+        if isinstance(skipped, int):  # a single step
             continue
         if len(skipped) != 2 or skipped[0] > skipped[1]:
             yield ConfigError(
@@ -171,7 +177,14 @@ def _errors(run: RunSpec, file: Path) -> Iterator[ConfigError]:
 
 
 def _batch_size_errors(run: RunSpec, file: Path) -> Iterator[ConfigError]:
-    """Yield errors of the batch size, which is a number, a ramp-up to it, or a schedule."""
+    """Yield an error for each setting of the batch size that is missing or invalid.
+
+    The batch size is a number, perhaps with a ramp-up to this number, or a schedule.
+
+    Args:
+        run: The settings.
+        file: The run.yaml, for messages.
+    """
     size = run.global_batch_size
     ramp = run.rampup_batch_size
     schedule = run.step_batch_size_schedule

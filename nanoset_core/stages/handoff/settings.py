@@ -122,7 +122,9 @@ class TrainerSpec:
         """
         if self.megatron_core == MAIN:
             return _MAIN
-        first, _, rest = self.megatron_core.removeprefix("core_").removeprefix("v").partition(".")
+        # The minor version is the second number of 0.16.1, of v0.16.1, and of core_v0.16.1.
+        version = self.megatron_core.removeprefix("core_").removeprefix("v")
+        first, _, rest = version.partition(".")
         second = rest.partition(".")[0]
         if first != "0" or not second.isdecimal() or int(second) < _OLDEST:
             raise ConfigError(
@@ -148,6 +150,12 @@ class TrainerSpec:
     def identifiers(self) -> dict[str, Any]:
         """Return the trainer's `tokenizer.unique_identifiers`, in the trainer's order.
 
+        Megatron-LM writes them into the descriptions whose hashes are the names of index files. So
+        each of them must be exactly as the trainer writes it.
+
+        Returns:
+            Name → value.
+
         Raises:
             ConfigError: The version does not have one of the options, or the tokenizer requires an
                 option that is missing.
@@ -167,7 +175,10 @@ class TrainerSpec:
         return identifiers
 
     def _legacy_identifiers(self) -> dict[str, Any]:
-        """Return the identifiers of the classes of megatron.training."""
+        """Return the identifiers of the tokenizer if its class is one of megatron.training.
+
+        Later versions of Megatron-LM use the classes of megatron.core instead.
+        """
         kind = self.tokenizer_type
         paths = [self.tokenizer_model]
         if kind == "GPT2BPETokenizer":
@@ -196,8 +207,9 @@ class TrainerSpec:
         """Return arguments for the trainer's command line, each an option with its values.
 
         Raises:
-            ConfigError: As for `identifiers`; or a value contains a space, where the shell would
-                split it.
+            ConfigError: The version does not have one of the options, the tokenizer requires an
+                option that is missing, or a value contains a space, at which the shell would split
+                it.
         """
         self._check()
         lines = []
@@ -247,7 +259,15 @@ class TrainerSpec:
                 )
 
     def _check_version(self, option: Field[Any]) -> None:
-        """Check that the version has an option."""
+        """Check that the version of the trainer has an option.
+
+        Args:
+            option: The field of the option, whose metadata name the first and the last minor
+                version that has it.
+
+        Raises:
+            ConfigError: The version does not have the option.
+        """
         first, last = option.metadata.get("versions", (0, _MAIN))
         if first <= self.minor <= last:
             return
@@ -280,8 +300,8 @@ def trainer_errors(
     """Yield an error for each setting of a trainer that is invalid or contradicts others.
 
     Args:
-        where: Text in front of the keys `trainer` and `preset` in messages.
-        trainer: The settings.
+        where: Text in front of the keys `trainer` and `preset` in messages, such as the file.
+        trainer: The settings of the key `trainer`.
         preset: Name of the preset.
         has_identifiers: Whether the key `tokenizer_identifiers` is also given.
     """
@@ -300,12 +320,14 @@ def trainer_errors(
             found=f"preset {preset}",
             remedy="remove the key",
         )
+    # The arguments can only be written if the version has all options.
     errors = raised(trainer.arguments)
     if errors:
         yield errors[0].at(f"{where}trainer.{errors[0].where}")
         return
-    is_old = trainer.minor <= 10
-    if hashes_tokenizer and is_old != (preset == "megatron-0.10"):
+    is_old_version = trainer.minor <= 10
+    is_old_preset = preset == "megatron-0.10"
+    if hashes_tokenizer and is_old_version != is_old_preset:
         yield ConfigError(
             "the preset is that of another version of megatron-core",
             where=f"{where}preset",
@@ -347,7 +369,16 @@ _Options = Iterator[tuple[str, object]]
 
 
 def _hugging_face_options(spec: TrainerSpec) -> _Options:
-    """Yield the arguments of HuggingFaceTokenizer and GPT2BPETokenizer."""
+    """Yield the identifiers of HuggingFaceTokenizer and GPT2BPETokenizer, in the trainer's order.
+
+    Which ones there are, and their order, depends on the version of megatron-core.
+
+    Args:
+        spec: The settings of the trainer.
+
+    Yields:
+        (name of the identifier, value).
+    """
     is_gpt2 = spec.tokenizer_type == "GPT2BPETokenizer"
     if spec.minor >= 18 and not is_gpt2:
         yield "chat_template", spec.chat_template

@@ -10,10 +10,14 @@ from nanoset_core.stages.stage import Summary, counted
 
 
 def handoff_summary(manifest: Manifest, spec: NanosetSpec) -> Summary:
-    """Return the summary of a handoff.
+    """Return the summary of a handoff, which Dagster and `nanoset status` show.
 
     It contains a warning if the names of index files depend on the tokenizer of the trainer, and
-    the nanoset does not name that tokenizer.
+    the nanoset does not name that tokenizer: the trainer may then not find these files.
+
+    Args:
+        manifest: The manifest of the handoff.
+        spec: The section of nanoset.yaml on the nanoset.
     """
     warnings = []
     if get_preset(spec.preset).hashes_tokenizer and not spec.tokenizer_identifiers:

@@ -128,10 +128,17 @@ TRAINER_FILES = HandoffStage()
 def write_handoff(project: Project, name: str) -> Manifest:
     """Write the files with which a nanoset's trainer is started, and make them current.
 
+    Args:
+        project: The project.
+        name: Name of the nanoset.
+
+    Returns:
+        The manifest of the handoff.
+
     Raises:
         MissingError: A split, an index file or an export has not been built.
-        StaleError: One of them was made from other inputs than the present ones.
-        ConfigError: The trainer cannot be given a path.
+        StaleError: A split or an export was made from other inputs than the present ones.
+        ConfigError: A path contains characters that the trainer's command line cannot contain.
     """
     # Find the outputs that the handoff is made from.
     nanoset = NanosetContext(project, name)
@@ -153,6 +160,7 @@ def write_handoff(project: Project, name: str) -> Manifest:
     _check_splits(nanoset, splits)
 
     def write(folder: Path) -> Written:
+        """Write the files into the folder of a new version, and return facts about them."""
         files, notes = handoff_files(handoff)
         for file, content in files.items():
             (folder / file).write_bytes(content)
@@ -163,7 +171,8 @@ def write_handoff(project: Project, name: str) -> Manifest:
         }
         return Written(facts)
 
-    return project.outputs.make_current(project.outputs.commit(recipe, write))
+    manifest = project.outputs.commit(recipe, write)
+    return project.outputs.make_current(manifest)
 
 
 def _check_splits(nanoset: NanosetContext, splits: Mapping[SplitName, Manifest]) -> None:
@@ -229,6 +238,7 @@ def _check_cache(nanoset: NanosetContext) -> None:
     Raises:
         MissingError: An index file is missing, or has another size.
     """
+    # The size of each file, as it was recorded when the file was written.
     outputs = nanoset.project.outputs
     size_by_name: dict[str, int] = {}
     for split in SPLITS:
@@ -238,6 +248,7 @@ def _check_cache(nanoset: NanosetContext) -> None:
                 continue
             for name, note in cache_files(manifest).items():
                 size_by_name[name] = note["bytes"]
+
     fault = first_fault(outputs.access.sizes(nanoset.cache, size_by_name), size_by_name)
     if fault is not None:
         name, _ = fault

@@ -33,7 +33,7 @@ def start_text(
     """Return the text of START.md.
 
     Args:
-        handoff: The nanoset.
+        handoff: Everything that the text mentions.
         command: Command that starts the trainer.
         file_names: Names of the other files of the handoff.
         notes: Notes for the user, in sentences.
@@ -60,7 +60,10 @@ def start_text(
 
 
 def _preflight_lines(handoff: Handoff) -> list[str]:
-    """Return the lines that show the command of preflight.py."""
+    """Return the lines of START.md that show how to start preflight.py.
+
+    This script checks whether the trainer will find the index files.
+    """
     words = " ".join(handoff.tokenizer).split()
     options = shell_line(*words) or TOKENIZER_OPTIONS
     if not handoff.spec.schedule:
@@ -75,8 +78,13 @@ def _preflight_lines(handoff: Handoff) -> list[str]:
 
 
 def _trainer_lines(handoff: Handoff) -> list[str]:
-    """Return a warning that the tokenizer is unknown, and the lines of nanoset.yaml to add."""
-    tokenizer_lines = [_yaml_line(argument) for argument in handoff.tokenizer] or _TOKENIZER_LINES
+    """Return the lines of START.md for a nanoset that does not name the trainer's tokenizer.
+
+    They contain a warning, and the lines to add to nanoset.yaml.
+    """
+    tokenizer_lines = [_yaml_line(argument) for argument in handoff.tokenizer]
+    if not tokenizer_lines:
+        tokenizer_lines = list(_TOKENIZER_LINES)
     return [
         "",
         f"**{UNKNOWN_TOKENIZER}.** Write into nanoset.yaml, and build again:",
@@ -89,7 +97,11 @@ def _trainer_lines(handoff: Handoff) -> list[str]:
 
 
 def _yaml_line(argument: str) -> str:
-    """Return the line of `trainer` in nanoset.yaml for an argument that names the tokenizer."""
+    """Convert an argument of the trainer to a line of the section `trainer` in nanoset.yaml.
+
+    Args:
+        argument: An option that names the tokenizer, and its values, separated by spaces.
+    """
     flag, *values = argument.split()
     name = flag.removeprefix("--").replace("-", "_")
     if name in ("tokenizer_special_tokens", "tiktoken_special_tokens"):

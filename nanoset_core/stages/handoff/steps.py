@@ -76,7 +76,11 @@ class Steps:
         self._batch_sizes = np.array([stretch.batch for stretch in self.stretches], np.int64)
 
     def stretch(self, step: int) -> Stretch:
-        """Return one step as a stretch of its own."""
+        """Return a stretch that consists of a single step.
+
+        Args:
+            step: Number of the step, from 1 on.
+        """
         number = int(np.searchsorted(self._first_steps, step, "right")) - 1
         stretch = self.stretches[number]
         sample = stretch.sample + (step - stretch.step) * stretch.batch
@@ -91,7 +95,7 @@ class Steps:
         Returns:
             The first sample of each step, and its number of samples; int64, of the same shape.
         """
-        # the stretch of each step
+        # The number of the stretch in which each step is.
         stretches = np.searchsorted(self._first_steps, steps, "right") - 1
         sizes = self._batch_sizes[stretches]
         steps_before = steps - self._first_steps[stretches]
@@ -107,7 +111,7 @@ class Steps:
         Returns:
             Numbers of steps, int64, of the same shape.
         """
-        # the stretch of each sample
+        # The number of the stretch in which each sample is.
         stretches = np.searchsorted(self._first_samples, samples, "right") - 1
         samples_before = samples - self._first_samples[stretches]
         steps_before = samples_before // self._batch_sizes[stretches]
@@ -128,58 +132,84 @@ class _BatchSizes(NamedTuple):
 
 
 def _stretches(run: RunSpec) -> Iterator[Stretch]:
-    """Yield the stretches of a run in order."""
-    n_steps = 0  # so far
-    consumed = 0  # samples so far
-    ends: list[int | None] = [resume.iteration for resume in run.resumes]
-    ends.append(None)
-    for number, end in enumerate(ends):
-        # The trainer is started, or resumed with other settings.
-        resumed = consumed
-        if number:
-            resume = run.resumes[number - 1]
-            changes = {
-                name: getattr(resume, name)
-                for name in _RESUMED
-                if getattr(resume, name) is not None
-            }
-            run = replace(run, **changes)
-        sizes = _sizes_since_start(run, n_steps, consumed)
+    """Yield the stretches of a run in order.
 
-        # The stretches until it is resumed again.
-        while end is None or n_steps < end:
-            size = _size_run(run, sizes.size(consumed), n_steps + 1)
+    A stretch ends when the batch size changes, or when the trainer is resumed with other settings.
+
+    Raises:
+        ConfigError: The trainer would refuse a batch size.
+    """
+    n_steps = 0  # steps of all earlier stretches
+    consumed = 0  # samples that these steps have read
+    for settings, last_step in _settings_by_start(run):
+        consumed_at_start = consumed
+        sizes = _sizes_since_start(settings, n_steps, consumed)
+        while last_step is None or n_steps < last_step:
+            batch_size = _size_run(settings, sizes.size(consumed), n_steps + 1)
             yield Stretch(
-                n_steps + 1, consumed, size, run.micro_batch_size, run.data_parallel_size, resumed
+                step=n_steps + 1,
+                sample=consumed,
+                batch=batch_size,
+                micro_batch=settings.micro_batch_size,
+                ranks=settings.data_parallel_size,
+                resumed=consumed_at_start,
             )
-            n_same = _steps_until_change(sizes, consumed, size)
-            if end is not None:
-                n_left = end - n_steps
-                n_same = n_left if n_same is None else min(n_same, n_left)
-            if n_same is None:
-                return
-            n_steps += n_same
-            consumed += n_same * size
+
+            # The number of its steps: until the size changes, or until the trainer is resumed.
+            lengths = []
+            n_same = _steps_until_change(sizes, consumed, batch_size)
+            if n_same is not None:
+                lengths.append(n_same)
+            if last_step is not None:
+                lengths.append(last_step - n_steps)
+            if not lengths:
+                return  # the last stretch has no end
+            n_steps += min(lengths)
+            consumed += min(lengths) * batch_size
+
+
+def _settings_by_start(run: RunSpec) -> Iterator[tuple[RunSpec, int | None]]:
+    """Yield the settings with which the trainer was started, and then resumed each time.
+
+    Yields:
+        (settings, last step with these settings; None if the run was not resumed again).
+    """
+    settings = run
+    for resume in run.resumes:
+        yield settings, resume.iteration
+        changes = {}
+        for name in _RESUMED:
+            value = getattr(resume, name)
+            if value is not None:
+                changes[name] = value
+        settings = replace(settings, **changes)
+    yield settings, None
 
 
 def _steps_until_change(sizes: _BatchSizes, consumed: int, size: int) -> int | None:
-    """Return after how many steps the batch size changes, or None if it never does.
+    """Return after how many steps the batch size changes.
 
     Args:
         sizes: The batch sizes.
         consumed: Samples that were consumed before the first of these steps.
         size: Samples that each of these steps reads.
+
+    Returns:
+        The number of steps with the present batch size; None if it never changes.
     """
+    if consumed > sizes.last_change:
+        return None
     size_now = sizes.size(consumed)
 
-    def differs(n_steps: int) -> bool:
+    def has_other_size(n_steps: int) -> bool:
+        """Return whether the batch size is another one after this number of steps."""
         return sizes.size(consumed + n_steps * size) != size_now
 
     # Batch sizes only grow or only shrink, so the first step of another size is found by bisection.
-    if consumed > sizes.last_change:
-        return None
-    candidates = range(1, (sizes.last_change - consumed) // size + 2)
-    index = bisect_left(candidates, True, key=differs)
+    # After `most_steps`, the last change is past.
+    most_steps = (sizes.last_change - consumed) // size + 1
+    candidates = range(1, most_steps + 1)
+    index = bisect_left(candidates, True, key=has_other_size)
     return candidates[index] if index < len(candidates) else None
 
 
@@ -187,19 +217,29 @@ def _sizes_since_start(run: RunSpec, n_steps: int, consumed: int) -> _BatchSizes
     """Return the batch sizes of a run after the trainer was started or resumed.
 
     Args:
-        run: The settings from there on.
-        n_steps: Number of steps before.
-        consumed: Samples that were consumed before.
+        run: The settings with which it was started.
+        n_steps: Number of steps before the start.
+        consumed: Samples that these steps consumed.
 
     Raises:
         ConfigError: The schedule cannot be read, or the ramp-up does not lead to the batch size.
     """
     if run.step_batch_size_schedule is not None:
-        return _scheduled_sizes(run.step_batch_size_schedule, run.seq_length or 1)
-    whole = run.global_batch_size or 0
+        # Without a length of samples, the schedule counts samples and not tokens.
+        tokens_per_sample = run.seq_length or 1
+        return _scheduled_sizes(run.step_batch_size_schedule, tokens_per_sample)
+
+    # One size for all steps, perhaps after a ramp-up.
+    whole = run.global_batch_size or 0  # checked to be given, unless there is a schedule
+    constant_size = _BatchSizes(size=lambda _: whole, last_change=0)
     ramp = run.rampup_batch_size
-    if ramp is None or consumed > ramp[2]:
-        return _BatchSizes(lambda _: whole, 0)
+    if ramp is None:
+        return constant_size
+    first, increment, ramp_samples = ramp
+    if consumed > ramp_samples:
+        return constant_size
+
+    # The trainer was started within the ramp-up.
     if not ramps_up(ramp, whole):
         raise ConfigError(
             "the ramp-up does not lead to the batch size with which the run was resumed",
@@ -207,11 +247,11 @@ def _sizes_since_start(run: RunSpec, n_steps: int, consumed: int) -> _BatchSizes
             found=f"{list(ramp)}, global_batch_size {whole}",
             remedy="correct the entry of `resumes`",
         )
-    first, increment, ramp_samples = ramp
     n_increments = (whole - first) // increment
     samples_per_increment = ramp_samples / n_increments  # a float, rounded as Megatron-LM rounds it
 
     def size_during_ramp(consumed: int) -> int:
+        """Return the batch size after this number of consumed samples."""
         if consumed > ramp_samples:
             return whole
         return first + int(consumed / samples_per_increment) * increment
@@ -246,7 +286,7 @@ def _size_run(run: RunSpec, size: int, step: int) -> int:
 
 
 def _scheduled_sizes(text: str, unit: int) -> _BatchSizes:
-    """Return the batch sizes of a schedule.
+    """Parse a schedule of batch sizes.
 
     Args:
         text: Pairs of samples and batch size, such as `0:768 1M:1536`.
@@ -355,8 +395,10 @@ class Dealer:
     def dealt(self, step: Stretch, base: int) -> DealtSamples:
         """Return the samples of a step, with the rank and the micro-batch of each.
 
+        A round is one micro-batch of every rank. A step consists of one or more rounds.
+
         Args:
-            step: The step, as a stretch of its own.
+            step: A stretch that consists of this step.
             base: Number, in the run, of the first sample of the dataset.
 
         Raises:
@@ -364,9 +406,10 @@ class Dealer:
             ConfigError: The samples before the step are not whole micro-batches of all ranks, which
                 a cyclic loader requires.
         """
-        numbers = np.arange(step.batch)  # (batch,) of the samples within the step
+        # All arrays have the shape (batch,): one entry for each sample of the step.
+        numbers = np.arange(step.batch)  # within the step
         round_size = step.micro_batch * step.ranks
-        positions = step.sample - base + numbers
+        positions = step.sample - base + numbers  # within the dataset
         micro_batches = numbers // round_size
         if self.kind == "interleaved":
             ranks = numbers % step.ranks
@@ -381,7 +424,18 @@ class Dealer:
         return DealtSamples(samples, ranks, micro_batches)
 
     def _samples_at(self, step: Stretch, positions: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the samples at positions in the order of dealing; int64, shape (batch,)."""
+        """Return the samples at some positions in the order in which samples are dealt.
+
+        Args:
+            step: A stretch that consists of one step.
+            positions: Positions of the samples of the step, int64, shape (batch,), ascending.
+
+        Returns:
+            int64, shape (batch,).
+
+        Raises:
+            SampleIndexError: The dataset has too few samples.
+        """
         n_usable = self.total
         if self.kind == "interleaved":
             n_usable = self.total // step.ranks * step.ranks
@@ -406,12 +460,15 @@ class Dealer:
         Each rank has a bucket of consecutive samples, and reads it in another order in each epoch.
 
         Args:
-            step: The step, as a stretch of its own.
+            step: A stretch that consists of one step.
             positions: Positions of its samples, counted over all epochs; shape (batch,).
             ranks: The rank that reads each sample; shape (batch,).
 
         Returns:
             int64, shape (batch,).
+
+        Raises:
+            ConfigError: The samples before the step are not whole micro-batches of all ranks.
         """
         round_size = step.micro_batch * step.ranks
         n_rounds = self.total // round_size
@@ -423,7 +480,8 @@ class Dealer:
                 found=int(positions[0]),
                 expected=f"a multiple of {round_size}",
             )
-        # Each rank reads one micro-batch of its bucket in each round.
+        # Each rank reads one micro-batch of its bucket in each round. Samples that do not fill a
+        # round at the end of the dataset are not read.
         epochs, in_epoch = np.divmod(positions, epoch_size)
         in_bucket = in_epoch // round_size * step.micro_batch + in_epoch % step.micro_batch
         bucket_size = n_rounds * step.micro_batch

@@ -16,11 +16,17 @@ _NAMED_BY_ARGUMENTS = ("vocab.json", "tiktoken JSON", "SentencePiece")
 
 
 def tokenizer_arguments(definition: Definition) -> tuple[str, ...]:
-    """Return the arguments that name a tokenizer, each a flag with its values.
+    """Return the arguments with which Megatron-LM loads a tokenizer.
 
     There are none for a tokenizer.json: Megatron-LM expects a folder, which the user has to name.
-    There are also none if a path or a special token contains a space, where the shell would split
-    it.
+    There are also none if a path or a special token contains a space, at which the shell would
+    split it.
+
+    Args:
+        definition: The tokenizer.
+
+    Returns:
+        Options, each with its values, such as "--vocab-file /data/vocab.json".
     """
     if _contains_spaces(definition):
         return ()

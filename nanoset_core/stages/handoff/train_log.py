@@ -71,7 +71,7 @@ class TrainLog:
 
         Raises:
             MissingError: The log cannot be read.
-            FormatError: It contains no arguments.
+            FormatError: The log contains no arguments.
         """
         remedy = "name what Megatron-LM printed, with the block of its arguments"
         log = TrainLog()
@@ -92,7 +92,12 @@ class TrainLog:
         return log
 
     def _read(self, lines: Iterable[str]) -> None:
-        """Read the lines of a log."""
+        """Record the starts and the steps that the lines of a log report.
+
+        Args:
+            lines: The lines. At each start, Megatron-LM prints a block with its arguments, perhaps
+                a line on the checkpoint that it loads, and then a line for each step.
+        """
         is_in_block = False
         arguments: dict[str, Any] = {}  # of a start that is not recorded yet
         for line in lines:
@@ -109,7 +114,8 @@ class TrainLog:
                     arguments[argument[1]] = _value(argument[2])
                 continue
 
-            # Where a start continues is known when it loads a checkpoint, or ends its first step.
+            # A start is recorded once it is known from which step it continues: when it loads a
+            # checkpoint, or at the end of its first step.
             loaded = _LOADED.search(line)
             if loaded:
                 self._record_start(int(loaded[1]), arguments)
@@ -126,13 +132,14 @@ class TrainLog:
             self._record_start(0, arguments)
 
     def _record_start(self, iteration: int, arguments: Mapping[str, Any]) -> None:
-        """Record a start of the trainer.
+        """Record that the trainer was started or resumed.
 
-        Starts and steps after the checkpoint are removed, since the run has left them behind.
+        Earlier starts and steps after the checkpoint are removed: the resumed run has repeated
+        them.
 
         Args:
-            iteration: Number of iterations at the checkpoint.
-            arguments: Arguments of the start. There are none if it has been recorded already.
+            iteration: Number of iterations at the checkpoint; 0 without a checkpoint.
+            arguments: Arguments of the start; empty if the start has been recorded already.
         """
         if not arguments:
             return
@@ -164,23 +171,28 @@ class TrainLog:
         return {name: value for name, value in settings.items() if value not in (None, [], False)}
 
     def _skipped(self) -> list[list[int]]:
-        """Return ranges of skipped steps as [first, last], both included."""
+        """Return the steps that the trainer was told to skip.
+
+        Returns:
+            Ranges of consecutive steps, each as [first, last], with both included.
+        """
         numbers: set[int] = set()
         for start in self.starts:
-            numbers.update(
-                int(number) for number in start.arguments.get("iterations_to_skip") or ()
-            )
+            for number in start.arguments.get("iterations_to_skip") or ():
+                numbers.add(int(number))
         if not numbers:
             return []
 
         # Core 0.16.1 counts the iterations to skip from 0. The main branch counts them from 1, as
-        # the log does. If every step is logged, the missing steps show which of the two it was.
+        # the log does. If every step is logged, the missing steps show which of the two it was: a
+        # step is skipped by its own number, while the next one is logged.
         logs_every_step = self.starts[-1].arguments.get("log_interval") == 1
         counts_from_one = False
         if logs_every_step:
-            counts_from_one = any(
-                number not in self.consumed and number + 1 in self.consumed for number in numbers
-            )
+            for number in numbers:
+                is_skipped = number not in self.consumed
+                if is_skipped and number + 1 in self.consumed:
+                    counts_from_one = True
         steps = np.array(sorted(numbers), np.int64)  # (n_skipped,)
         if not counts_from_one:
             steps += 1
@@ -220,7 +232,15 @@ class TrainLog:
 def _resumes(
     settings: Mapping[str, Any], restarts: Sequence[TrainerRestart]
 ) -> list[dict[str, Any]]:
-    """Return the key `resumes`: the restarts at which a setting changed, with what changed."""
+    """Return the value of the key `resumes` in run.yaml: restarts at which a setting changed.
+
+    Args:
+        settings: The settings with which the trainer was first started.
+        restarts: All later starts, in order.
+
+    Returns:
+        For each start with a changed setting, its iteration and the new values.
+    """
     current = {name: settings[name] for name in _RESUMED}
     resumes = []
     for restart in restarts:
@@ -254,7 +274,7 @@ def _value(text: str) -> Any:
 
 
 def completed(file: Path, log: Path) -> tuple[str, list[str]]:
-    """Complete a run.yaml with the settings in a log.
+    """Complete a run.yaml with the settings that Megatron-LM has printed in a log.
 
     Args:
         file: The run.yaml.
@@ -265,7 +285,8 @@ def completed(file: Path, log: Path) -> tuple[str, list[str]]:
         log differs from what follows from this text.
 
     Raises:
-        MissingError, FormatError: A file cannot be read.
+        MissingError: A file cannot be read.
+        FormatError: The run.yaml is not YAML, or the log contains no arguments.
         ConfigError: The result has mistakes, or the order of the samples cannot be computed.
     """
     import yaml
