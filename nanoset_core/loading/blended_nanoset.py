@@ -25,9 +25,10 @@ from nanoset_core.storage.access import FileAccess
 
 
 class _DatasetSamples(NamedTuple):
-    """Those samples of a batch that come from one dataset."""
+    """The samples of a batch that come from one dataset."""
 
     dataset: Nanoset
+    """The samples of the dataset."""
     rows: NDArray[np.intp]
     """Rows of the batch that these samples fill; shape (n,)."""
     samples: NDArray[np.int64]
@@ -49,7 +50,7 @@ class BlendedNanoset(SplitSamples):
         indices: BlendIndices,
         cache_dir: str | os.PathLike[str] | None = None,
     ) -> None:
-        """Read several datasets by the index arrays of their blend.
+        """Prepare to read the samples of several datasets in the order of their blend.
 
         Args:
             datasets: The samples of each member of the plan.
@@ -72,16 +73,22 @@ class BlendedNanoset(SplitSamples):
         self.plan = plan
         self.dataset_index = indices.dataset_index
         self.dataset_sample_index = indices.dataset_sample_index
-        # Whether dictionaries say which dataset the sample is of, and whether an index beyond the
-        # samples of a dataset starts with its first one again; some trainers do.
+        # The dictionaries of some trainers say which dataset the sample is from.
         self._names_dataset = config.rules.names_dataset
+        # Some trainers start a dataset again when a blend takes more samples of it than it has.
         self._wraps = config.rules.wraps == "read"
 
     @classmethod
     def open(
         cls, plan: SplitPlan, config: NanosetConfig, cache_dir: str | os.PathLike[str]
     ) -> Self:
-        """Open a blend from the index files in a cache folder; see `open_nanoset` for errors."""
+        """Open a blend from index files; the exceptions are those of `open_nanoset`.
+
+        Args:
+            plan: The plan of the split.
+            config: Settings of the nanoset.
+            cache_dir: Folder of the index files.
+        """
         datasets = open_members(plan.members, config, cache_dir)
         return cls(datasets, plan, config, open_blend(plan, cache_dir), cache_dir)
 
@@ -100,7 +107,11 @@ class BlendedNanoset(SplitSamples):
         return {"dataset_id": dataset_id, **values}
 
     def __getitems__(self, indices: Sequence[int | None]) -> list[Sample]:
-        """Return `[self[index] for index in indices]`, faster."""
+        """Return the samples at some indices, faster than one by one.
+
+        Args:
+            indices: Indices as for `__getitem__`: integers, or None for padding.
+        """
         samples = super().__getitems__(indices)
         if not self._names_dataset:
             return samples
@@ -145,7 +156,17 @@ class BlendedNanoset(SplitSamples):
         return boundaries
 
     def _by_dataset(self, positions: NDArray[np.int64]) -> Iterator[_DatasetSamples]:
-        """Yield the samples at some positions, dataset by dataset."""
+        """Group the samples at some positions of the blend by their dataset.
+
+        Args:
+            positions: Indices in the blend, shape (n,).
+
+        Yields:
+            The samples of each dataset that occurs.
+
+        Raises:
+            StaleError: An entry of the index arrays leads to no dataset or no sample.
+        """
         numbers = self.dataset_index[positions].astype(np.int64)  # (n,)
         samples = self.dataset_sample_index[positions]  # (n,)
         if not len(positions):
@@ -162,7 +183,18 @@ class BlendedNanoset(SplitSamples):
             yield _DatasetSamples(dataset, rows, dataset_samples)
 
     def _locate(self, index: int) -> tuple[int, int]:
-        """Return (number of the dataset, index in its samples) of a sample."""
+        """Find out which sample of which dataset is at an index of the blend.
+
+        Args:
+            index: Index in the blend.
+
+        Returns:
+            (number of the dataset, index of the sample in that dataset).
+
+        Raises:
+            SampleIndexError: There is no such sample.
+            StaleError: The entry of the index arrays leads to no dataset or no sample.
+        """
         position = self._position(index)
         number = int(self.dataset_index[position])
         sample = int(self.dataset_sample_index[position])
@@ -175,7 +207,10 @@ class BlendedNanoset(SplitSamples):
         return number, sample
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Workers of a DataLoader open the files again, if there are any, instead of copying them.
+        """Return how to recreate the samples from a pickle: a function and its arguments.
+
+        Workers of a DataLoader open the files again, if there are any, instead of copying arrays.
+        """
         if self.cache_dir is not None:
             access = self.datasets[0].dataset.access if self.datasets else None
             return open_split, (self.plan, self.config, self.cache_dir, access)
@@ -189,9 +224,18 @@ def open_split(
     cache_dir: str | os.PathLike[str],
     access: FileAccess | None = None,
 ) -> Nanoset | BlendedNanoset:
-    """Open a split from index files in a cache folder.
+    """Open the samples of a split from index files in a cache folder.
 
-    The other arguments and the errors are those of `open_nanoset`.
+    Args:
+        plan: The plan of the split.
+        config: Settings of the nanoset.
+        cache_dir: Folder of the index files.
+        access: Downloads files of a bucket; None for local files.
+
+    Raises:
+        MissingError: A file does not exist.
+        FormatError: A dataset is damaged.
+        StaleError: An index file differs from the plan.
     """
     if plan.blend is None:
         return open_nanoset(plan.members[0], config, cache_dir, access)

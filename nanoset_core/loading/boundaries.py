@@ -18,15 +18,21 @@ from numpy.typing import NDArray
 from nanoset_core.errors import ConfigError
 
 CU_SEQLENS = "cu_seqlens"
+"""Entry of a sample: where its documents begin."""
 MAX_SEQLEN = "max_seqlen"
+"""Entry of a sample: tokens of its longest document."""
 POSITIONS = "position_ids"
+"""Entry of a sample: position of each token in its document."""
 LOSS_MASK = "loss_mask"
+"""Entry of a sample: 1.0 for each label that counts in the loss, otherwise 0.0."""
 
 
 def cu_seqlens_of(
     lengths: NDArray[np.int64], counts: NDArray[np.int64], sequence_length: int, extra: int
 ) -> NDArray[np.int32]:
-    """Return where documents begin in samples, by the lengths of their pieces of documents.
+    """Return where documents begin in samples, computed from the lengths of their pieces.
+
+    A piece is the part of a document that is in a sample.
 
     The last document is one token shorter if there is an extra token, and includes the padding of a
     short sample. This is what Megatron-LM main (core 0.19) does in `GPTDataset.__getitem__` with
@@ -77,9 +83,10 @@ def cu_seqlens_of(
 
 
 def cu_seqlens_at(tokens: NDArray[np.integer[Any]], eod_token: int) -> NDArray[np.int32]:
-    """Return where documents begin in samples, by the tokens alone.
+    """Return where documents begin in samples, found by their end-of-document tokens.
 
-    A document begins after each end-of-document token, and at the start of a sample.
+    A document begins after each end-of-document token, and at the start of a sample. With
+    `eod_token=0`, the sample 5 6 0 7 0 of five tokens gives 0 3 5 5 5 5.
 
     Args:
         tokens: Shape (n_samples, sequence_length).
@@ -106,12 +113,15 @@ def cu_seqlens_at(tokens: NDArray[np.integer[Any]], eod_token: int) -> NDArray[n
 def by_document(cu_seqlens: NDArray[np.int32]) -> dict[str, NDArray[Any]]:
     """Return the entries of samples that follow from the boundaries of their documents.
 
+    For example, the boundaries 0 3 5 5 5 5 of five tokens give the positions 0 1 2 0 1, and 3
+    tokens of the longest document.
+
     Args:
         cu_seqlens: Where documents begin, shape (…, sequence_length + 1).
 
     Returns:
-        The position of each token in its document, the boundaries, and the tokens of the longest
-        document.
+        `position_ids`, shape (…, sequence_length): position of each token in its document;
+        `cu_seqlens`, unchanged; `max_seqlen`, shape (…): tokens of the longest document.
     """
     # Write the first position of each document at this position, and 0 everywhere else. A running
     # maximum then gives each token the first position of its document.
@@ -131,8 +141,12 @@ def bounded_sample(context: NDArray[np.integer[Any]], eod_token: int) -> dict[st
     """Return a context as a sample: tokens, labels, a loss mask, and boundaries of documents.
 
     Args:
-        context: Shape (sequence_length + 1,).
+        context: Consecutive tokens, shape (sequence_length + 1,). The label of each is the next.
         eod_token: The token that ends documents.
+
+    Returns:
+        `tokens`, `labels` and `loss_mask`, shape (sequence_length,), and the entries of
+        `by_document`.
     """
     tokens = context[:-1].astype(np.int64)
     labels = context[1:].astype(np.int64)

@@ -31,16 +31,20 @@ Splits = tuple[Split | None, Split | None, Split | None]
 
 
 class NanosetBuilder:
-    """Builds train, valid and test of a configuration.
+    """Builds the splits train, valid and test of a configuration.
 
     Index files are read from `path_to_cache`, or from the trainer's own folder next to the data.
-    Those that are missing, or were made from something else, are built and written there. If the
-    folder cannot be written, indices are only kept in memory. Processes that build at the same time
-    write the same bytes, and each file appears complete.
+    Those that are missing, or were made from other data or settings, are built and written there.
+    If the folder cannot be written, indices are only kept in memory. Processes that build at the
+    same time write the same bytes, and each file appears complete.
     """
 
     def __init__(self, config: NanosetConfig) -> None:
-        """Create a builder of the splits that a configuration describes."""
+        """Create a builder of the splits that a configuration describes.
+
+        Args:
+            config: Datasets, sizes of the splits, and all other settings.
+        """
         self.config = config
 
     def build(self) -> Splits:
@@ -50,11 +54,17 @@ class NanosetBuilder:
             (train, valid, test), each None for a split without a share of the data.
 
         Raises:
-            ConfigError, MissingError, FormatError: As `plan_split`.
+            ConfigError: The splits cannot be filled as the settings request.
+            MissingError: A dataset does not exist.
+            FormatError: A dataset is damaged.
         """
         # Plan every split before anything is built, so that an error leaves no files behind.
         plans = self._plan()
-        train, valid, test = (None if plan is None else self._build(plan) for plan in plans)
+        splits: list[Split | None] = []
+        for plan in plans:
+            split = None if plan is None else self._build(plan)
+            splits.append(split)
+        train, valid, test = splits
         return train, valid, test
 
     def wait(self, timeout_seconds: float = 3600.0, poll_seconds: float = 0.5) -> Splits:
@@ -96,9 +106,11 @@ class NanosetBuilder:
             time.sleep(poll_seconds)
             missing_file = self._missing_file(plans)
 
-        train, valid, test = (
-            None if plan is None else open_split(plan, self.config, folder) for plan in plans
-        )
+        splits: list[Split | None] = []
+        for plan in plans:
+            split = None if plan is None else open_split(plan, self.config, folder)
+            splits.append(split)
+        train, valid, test = splits
         return train, valid, test
 
     def _plan(self) -> list[SplitPlan | None]:
@@ -107,13 +119,18 @@ class NanosetBuilder:
         return [plan_split(self.config, split, reader) for split in SPLITS]
 
     def _missing_file(self, plans: Sequence[SplitPlan | None]) -> str | None:
-        """Return the name of an index file that is not built yet, or None if all are."""
+        """Return the name of an index file that is not built yet, or None if all are built.
+
+        Args:
+            plans: The plan of each split, None for one without a share of the data.
+        """
         for plan in plans:
             if plan is None:
                 continue
             for file_set in index_sets(plan, self.config):
                 if file_set.complete(deep=False) is None:
-                    return list(file_set.files.values())[-1]  # the one that is written last
+                    # The file that is written last: it is missing if any of the set is.
+                    return list(file_set.files.values())[-1]
         return None
 
     def _build(self, plan: SplitPlan) -> Split:
@@ -139,15 +156,19 @@ class NanosetBuilder:
 
 
 def _write_if_possible(files: FileSet) -> bool:
-    """Write a set of index files unless it is complete.
+    """Write a set of index files unless it is complete, or its folder cannot be written.
+
+    Args:
+        files: The index files of one dataset or blend.
 
     Returns:
-        Whether the files exist now; False if their folder cannot be created or written.
+        Whether the files exist now.
     """
     if files.complete(deep=False) is not None:
         return True
 
-    # Folders that do not exist are created in the first one above them that does.
+    # If the folder does not exist, it will be created in the nearest folder above it that exists:
+    # this one must be writable.
     folder = files.folder
     while not folder.exists():
         folder = folder.parent

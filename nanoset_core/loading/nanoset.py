@@ -15,8 +15,8 @@ For example, let the sequences 0, 1 and 2 be ABC, DEFG and HI, and sequence_leng
     samples         H I A B C, C D E F G   the last token of each is the extra one
     shuffle_index   1 0                    nanoset[0] is C D E F G
 
-A sample consists of pieces of sequences: sample 0 of HI and of ABC. Pieces are adjacent in memory
-or not, depending on the order of the documents.
+A sample consists of pieces, each of which is a part of a sequence: sample 0 consists of HI and of
+ABC. Whether pieces are adjacent in the .bin depends on the order of the sequences.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class Nanoset(SplitSamples):
         indices: MemberIndices,
         cache_dir: str | os.PathLike[str] | None = None,
     ) -> None:
-        """Read a dataset by index arrays.
+        """Prepare to read the samples that index arrays describe.
 
         Args:
             dataset: The dataset.
@@ -119,7 +119,8 @@ class Nanoset(SplitSamples):
         self._width = config.sample_tokens
         self._item_shift = dataset.dtype.itemsize.bit_length() - 1  # token << shift = byte
 
-        # Views for single entries, from which a single sample is read.
+        # Views of the arrays that return single entries as Python integers, which is faster when a
+        # single sample is read.
         self._shuffle_entries = _entries(self.shuffle_index)
         self._sample_entries = _entries(self.sample_index)
         self._document_entries = _entries(self.document_index)
@@ -127,9 +128,10 @@ class Nanoset(SplitSamples):
         self._pointer_entries = _entries(dataset.sequence_pointers)
         self._bytes = dataset.stored_bytes
 
-        # NeMo writes a sample that ends in an empty sequence with the offset -1. In a view without
-        # signs that is the largest number.
         self._unsigned_documents = _unsigned(self.document_index)
+
+        # If a sample ends in an empty sequence, NeMo writes -1 as the position of its end. In the
+        # views, which have no signs, -1 appears as the largest number of their type.
         self._empty_end: int | None = None
         if self._extra and config.rules.empty_end:
             self._empty_end = (1 << 8 * self.sample_index.itemsize) - 1
@@ -144,12 +146,12 @@ class Nanoset(SplitSamples):
         return self.sample_of(stored_index, index)
 
     def sample_of(self, index: int, asked: int | None) -> Sample:
-        """Return a sample as the trainer's dictionary, for an index that a trainer requested.
+        """Return a sample as the trainer's dictionary, if the trainer may have requested a blend.
 
         Args:
             index: Index of the sample in this dataset.
-            asked: What the trainer requested: an index, in a blend that of the blend, or
-                None for padding.
+            asked: What the trainer requested: an index in this dataset or in the blend that it
+                belongs to, or None for padding.
         """
         boundaries = None
         if self._form.by_document:
@@ -205,7 +207,11 @@ class Nanoset(SplitSamples):
         return padded
 
     def _span(self, sample: int) -> _SampleSpan:
-        """Return the range of tokens of a sample, by its number in the sample index."""
+        """Return the range of tokens of a sample.
+
+        Args:
+            sample: Number of the sample in the sample index.
+        """
         entries = self._sample_entries
         first = entries[sample, 0]
         begin = entries[sample, 1]
@@ -215,7 +221,11 @@ class Nanoset(SplitSamples):
         return _SampleSpan(first, begin, last, stop)
 
     def _few_pieces(self, span: _SampleSpan) -> list[memoryview]:
-        """Return the bytes of each piece of a sample."""
+        """Return the bytes of each piece of a sample, as views of the .bin.
+
+        Args:
+            span: The range of tokens of the sample.
+        """
         # Local names, since this runs for every sample.
         pointers = self._pointer_entries
         lengths = self._length_entries
@@ -236,7 +246,11 @@ class Nanoset(SplitSamples):
         return pieces
 
     def _many_pieces(self, span: _SampleSpan) -> list[memoryview]:
-        """Return the bytes of each piece of a sample; faster than `_few_pieces` if it has many."""
+        """Return what `_few_pieces` returns, faster for a sample of many pieces.
+
+        Args:
+            span: The range of tokens of the sample.
+        """
         shift = self._item_shift
         sequences = self._unsigned_documents[span.first : span.last + 1]  # (n_pieces,)
         starts = self.dataset.sequence_pointers[sequences]  # (n_pieces,) in bytes
@@ -247,7 +261,12 @@ class Nanoset(SplitSamples):
         return self._slices(starts, stops)
 
     def _slices(self, starts: NDArray[np.int64], stops: NDArray[np.int64]) -> list[memoryview]:
-        """Return the bytes of the dataset from each start to each stop, without copying them."""
+        """Return some ranges of the .bin, without copying their bytes.
+
+        Args:
+            starts: First byte of each range, shape (n,).
+            stops: Byte after each range, shape (n,).
+        """
         ranges = zip(starts.tolist(), stops.tolist(), strict=True)
         return [self._bytes[start:stop] for start, stop in ranges]
 
@@ -283,7 +302,10 @@ class Nanoset(SplitSamples):
         return cu_seqlens_of(pieces.lengths, pieces.counts, sequence_length, n_extra)
 
     def _pieces(self, samples: NDArray[np.int64]) -> _SequencePieces:
-        """Return the pieces of some samples, by their numbers in the sample index.
+        """Return the pieces of sequences that some samples consist of.
+
+        Args:
+            samples: Numbers of the samples in the sample index, shape (n,), at least one.
 
         Raises:
             StaleError: The index arrays lead outside of one another or of the dataset.
@@ -324,7 +346,7 @@ class Nanoset(SplitSamples):
         return _SequencePieces(starts, lengths, counts)
 
     def _gather(self, pieces: _SequencePieces) -> Tokens:
-        """Return the tokens of some pieces, concatenated."""
+        """Return the tokens of some pieces, concatenated; shape (tokens of all pieces,)."""
         starts = pieces.starts << self._item_shift  # (n_pieces,) in bytes
         stops = (pieces.starts + pieces.lengths) << self._item_shift
         tokens = self.dataset.tokens_for(starts, stops)
@@ -332,11 +354,15 @@ class Nanoset(SplitSamples):
         n_tokens = int(pieces.lengths.sum())
         if len(pieces.lengths) * _PIECE_TOKENS > n_tokens:
             return tokens[positions_in(pieces.starts, pieces.lengths)]
-        # Joining bytes is twice as fast as copying into an array.
+        # For long pieces, joining bytes is twice as fast as copying into an array.
         return np.frombuffer(b"".join(self._slices(starts, stops)), tokens.dtype)
 
     def _check_short(self, sample: int, n_tokens: int) -> None:
-        """Check that a sample without `sample_tokens` tokens is the short one at the end.
+        """Check that a sample of the wrong length is the short one at the end of a split.
+
+        Args:
+            sample: Number of the sample in the sample index.
+            n_tokens: Number of its tokens.
 
         Raises:
             StaleError: The sample has too many tokens, or it is not the last one of a split that
@@ -348,7 +374,10 @@ class Nanoset(SplitSamples):
             raise self._misfit(f"sample {sample} of {n_tokens} tokens")
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Workers of a DataLoader open the files again, if there are any, instead of copying them.
+        """Return how to recreate the samples from a pickle: a function and its arguments.
+
+        Workers of a DataLoader open the files again, if there are any, instead of copying arrays.
+        """
         if self.cache_dir is not None:
             return open_nanoset, (self.member, self.config, self.cache_dir, self.dataset.access)
         indices = MemberIndices(self.document_index, self.sample_index, self.shuffle_index)
@@ -384,9 +413,13 @@ def open_members(
     cache_dir: str | os.PathLike[str],
     access: FileAccess | None = None,
 ) -> list[Nanoset]:
-    """Open the datasets of a split as `open_nanoset` does; from a bucket, several at once."""
+    """Open the samples of each dataset of a split, several at once if they are in a bucket.
+
+    The arguments and exceptions are those of `open_nanoset`, except that there are several plans.
+    """
 
     def open_one(member: MemberPlan) -> Nanoset:
+        """Open the samples of one dataset."""
         return open_nanoset(member, config, cache_dir, access)
 
     if access is None:
@@ -397,8 +430,11 @@ def open_members(
 def _entries(array: NDArray[Any]) -> memoryview:
     """Return a view that gives single entries as Python integers, twice as fast as the array does.
 
-    The entries have no sign: a negative number becomes a large one, which is outside of the next
-    array, and does not count from its end.
+    The entries have no sign. An entry of a damaged index file that is negative becomes a large
+    number. Used as an index, it raises an IndexError instead of counting from the end.
+
+    Args:
+        array: Integers, of any shape.
     """
     if not array.size:
         return memoryview(b"")
@@ -409,5 +445,5 @@ def _entries(array: NDArray[Any]) -> memoryview:
 
 
 def _unsigned(array: NDArray[Any]) -> NDArray[Any]:
-    """Return a view of the same bytes as integers without a sign."""
+    """Return a view of an array's bytes as unsigned integers of the same size."""
     return array.view(f"u{array.dtype.itemsize}")

@@ -18,11 +18,15 @@ from nanoset_core.sampling.splits import SPLITS
 from nanoset_core.storage.location import StorageSpec
 
 STAGE = "nanosets"
+"""Folder of all nanosets below the output root."""
 CACHE = "cache"
 """Folder of a nanoset with the index files of all its versions."""
 MAPPINGS = "index_mappings"
+"""Folder of a split with the versions of its index mappings: the samples of each dataset."""
 BLEND = "blend"
+"""Folder of a split with the versions of its blend: the dataset of each sample."""
 HANDOFF = "handoff"
+"""Folder of a nanoset with the versions of its handoff: the files that start its trainer."""
 LACKING = "lacking"
 """Fact of a split that has a share of the data, but not enough for a sample: the reason."""
 MASKS_OPTION = "masks"
@@ -47,8 +51,9 @@ def load_nanoset(
     made.
 
     Args:
-        root: The project's output root, wherever it is now. From a bucket (s3://bucket/prefix), the
-            index files are downloaded, and of the tokens those blocks that contain samples.
+        root: The project's output root, wherever it is now. If it is in a bucket
+            (s3://bucket/prefix), the index files are downloaded, and those blocks of the tokens
+            that contain the samples that are read.
         name: Name of the nanoset.
         split: train, valid or test.
         storage: How a bucket is accessed; by default as the AWS configuration says.
@@ -83,16 +88,19 @@ def load_nanoset(
 def open_version(
     outputs: OutputRoot, manifest: Manifest, masks: Mapping[str, bool | None] | None = None
 ) -> Nanoset | BlendedNanoset:
-    """Open a version of a split.
+    """Open a version of a split, which need not be the current one.
 
     Args:
         outputs: The project's outputs.
-        manifest: The manifest of the version.
-        masks: Value of each of the options `MASKS` of sampling/config.py; None as in
-            `load_nanoset`. By default, samples have no masks.
+        manifest: Manifest of the version: of its blend, or of its index mappings if it has none.
+        masks: Name of each mask option of `load_nanoset` → its value; the value None stands for
+            that of the current handoff. By default, samples have no masks.
 
     Raises:
-        ConfigError, MissingError, FormatError, StaleError: As `load_nanoset`.
+        ConfigError: The preset's samples do not have one of the masks, a mask needs another one
+            that is not set, or the documents have no end token.
+        MissingError: A file was deleted, or the split has no share of the data.
+        FormatError, StaleError: A file is not as it was written, or belongs to another version.
     """
     name, split, _ = manifest.name.split("/")
     plan, config = read_split(manifest, outputs.folder)
@@ -106,7 +114,14 @@ def open_version(
 
 
 def _no_samples(name: str, split: str, manifest: Manifest, config: NanosetConfig) -> MissingError:
-    """Return the error for a split without samples, with the reason in terms of nanoset.yaml."""
+    """Return the error for a split without samples, with the reason in terms of nanoset.yaml.
+
+    Args:
+        name: Name of the nanoset.
+        split: Name of the split.
+        manifest: Manifest of the split.
+        config: Settings of the nanoset.
+    """
     reason = manifest.facts.get(LACKING)
     if reason is not None:
         return MissingError(
@@ -140,37 +155,50 @@ def _no_samples(name: str, split: str, manifest: Manifest, config: NanosetConfig
 def _masks_that_are_set(
     outputs: OutputRoot, name: str, masks: Mapping[str, bool | None]
 ) -> tuple[str, ...]:
-    """Return the names of the masks that are on.
+    """Return the names of the masks that samples contain.
 
     Args:
         outputs: The project's outputs.
         name: The nanoset.
-        masks: Name of each mask → whether it is on, or None for what the current handoff says.
+        masks: Name of each mask → whether it is requested, or None for the value that nanoset.yaml
+            had when the current handoff was made.
     """
-    defaults: Collection[str] = ()
+    # The handoff is read only if it matters.
+    masks_of_handoff: Collection[str] = ()
     if None in masks.values():
         handoff = outputs.current(STAGE, f"{name}/{HANDOFF}")
         if handoff is not None:
-            defaults = handoff.recipe["options"].get(MASKS_OPTION, ())
+            masks_of_handoff = handoff.recipe["options"].get(MASKS_OPTION, ())
 
     names: list[str] = []
     for mask, value in masks.items():
-        is_set = mask in defaults if value is None else value
+        is_set = value
+        if value is None:
+            is_set = mask in masks_of_handoff
         if is_set:
             names.append(mask)
     return tuple(names)
 
 
 def _end_token(outputs: OutputRoot, plan: SplitPlan) -> int | None:
-    """Return the token that ends every document of a split, or None if documents differ."""
-    ends = {_end_token_of(outputs, Path(member.prefix).parent) for member in plan.members}
-    return ends.pop() if len(ends) == 1 else None
+    """Return the token that ends every document of a split, or None if there is no such token."""
+    end_tokens = {_end_token_of(outputs, Path(member.prefix).parent) for member in plan.members}
+    return end_tokens.pop() if len(end_tokens) == 1 else None
 
 
 def _end_token_of(outputs: OutputRoot, folder: Path) -> int | None:
-    """Return the token that ends every document of the dataset in a folder, or None."""
+    """Return the token that ends every document of a dataset.
+
+    Args:
+        outputs: The project's outputs.
+        folder: Folder of a version of the dataset of a corpus, a view or packs.
+
+    Returns:
+        The id; None if documents have no end token, or a manifest was deleted.
+    """
     manifest = outputs.manifest_at(folder)
-    # Derived datasets have the end token of the dataset that they were made from.
+    # A view or packs have the end token of the dataset that they were made from. Only their
+    # manifests name a corpus.
     while manifest is not None and "corpus" in manifest.facts:
         corpus = manifest.facts["corpus"]
         source = manifest.facts.get("of", corpus)

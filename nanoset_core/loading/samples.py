@@ -13,18 +13,18 @@ from nanoset_core.loading.boundaries import by_document
 from nanoset_core.sampling.config import NanosetConfig
 
 _NO_TOKEN = -1
-"""The padding token of trainers that have none: no token has this id."""
+"""Stands for the padding token of trainers that have none: no token has this id."""
 _BARE = ("text", "input_ids")
-"""Forms of samples that consist of tokens, without labels or a loss mask."""
+"""Values of `sample_form` for samples that consist of tokens, without labels or a loss mask."""
 Sample = dict[str, NDArray[Any]]
 """What a trainer's dataset returns: name → array."""
 
 
 class SampleForm:
-    """Makes sample dictionaries for one configuration.
+    """Makes the dictionaries that the dataset of one trainer returns for its samples.
 
-    A short sample's mask never leaks into later samples, unlike in Megatron-LM and NeMo. Otherwise
-    the dictionaries are those of the trainers:
+    They are equal to those of the trainers, except that the loss mask of a short sample never leaks
+    into later samples, as it does in Megatron-LM and NeMo. The originals are:
 
     - Megatron-LM `gpt_dataset.py`, `GPTDataset.__getitem__` and `_get_ltor_masks_and_position_ids`
     - NeMo `gpt_dataset.py`
@@ -69,8 +69,9 @@ class SampleForm:
         """Return the dictionary of one sample.
 
         Args:
-            text: Its tokens, shape (sample_tokens,).
-            index: The index under which the trainer requested it, or None for padding.
+            text: Tokens of the sample, shape (sample_tokens,).
+            index: The index that the trainer requested, or None if it requested padding: a sample
+                that the loss leaves out.
             cu_seqlens: Where documents begin, shape (sequence_length + 1,); None leaves it out of
                 the dictionary.
         """
@@ -85,12 +86,13 @@ class SampleForm:
         indices: Sequence[int | None],
         cu_seqlens: NDArray[np.int32] | None = None,
     ) -> list[Sample]:
-        """Return the dictionaries of many samples; see `sample`.
+        """Return the dictionaries of many samples, faster than `sample` for each.
 
         Args:
-            texts: Their tokens, shape (n, sample_tokens).
-            indices: The index of each.
-            cu_seqlens: Where documents begin, shape (n, sequence_length + 1).
+            texts: Tokens of the samples, shape (n, sample_tokens).
+            indices: For each sample, the index that the trainer requested, or None for padding.
+            cu_seqlens: Where documents begin, shape (n, sequence_length + 1); None leaves it out of
+                the dictionaries.
         """
         parts = self._parts(texts, cu_seqlens)
         padding_rows = [row for row, index in enumerate(indices) if self._is_padding(index)]
@@ -102,18 +104,21 @@ class SampleForm:
         return [dict(zip(parts, row, strict=True)) for row in rows]
 
     def _is_padding(self, index: int | None) -> bool:
-        """Return whether the trainer requests a sample that the loss leaves out."""
+        """Return whether the trainer requests padding: a sample that the loss leaves out."""
         if self.form in _BARE:
             return False
         return index is None or (self.form == "nemo" and index < 0)
 
     def _parts(self, text: Tokens, cu_seqlens: NDArray[np.int32] | None) -> Sample:
-        """Return the arrays of one sample, or of many.
+        """Return the arrays of one sample, or those of many samples stacked.
 
         Args:
-            text: Tokens, shape (sample_tokens,) or (n, sample_tokens). Of many samples, n is also
-                the first axis of each array that is returned.
-            cu_seqlens: Where documents begin, of the same shape except for the last axis.
+            text: Tokens, shape (sample_tokens,) or (n, sample_tokens).
+            cu_seqlens: Where documents begin, shape (sequence_length + 1,) or (n, sequence_length +
+                1); None if the samples do not contain it.
+
+        Returns:
+            Name → array; for many samples, the first axis of each array has length n.
         """
         if self.form in _BARE:
             return self._bare_parts(text)
@@ -140,15 +145,15 @@ class SampleForm:
     def _has_padding(self, text: Tokens) -> bool:
         """Return whether a sample has a token or label that is padding.
 
-        Most samples have none. To count padding in the stored tokens, which have two or four bytes
-        each, is faster than to replace it in three arrays of eight bytes.
+        Most samples have none. Counting padding in the stored tokens, which have two or four bytes
+        each, is faster than replacing it in three arrays of eight bytes.
         """
         if not self.extra:
-            return True  # the last token has no label
+            return True  # the last token has no label, so `_shift` pads it
         return bool(np.count_nonzero(text == self.pad))
 
     def _bare_parts(self, text: Tokens) -> Sample:
-        """Return the tokens, and positions if they start again after an end of document."""
+        """Return samples without labels: tokens, and positions if these restart in a document."""
         tokens = text.astype(np.int64)
         parts: Sample = {self.form: tokens}
         if self.reset_positions:
@@ -173,11 +178,13 @@ class SampleForm:
     def _positions(
         self, shape: tuple[int, ...], ends: NDArray[np.bool_] | None
     ) -> NDArray[np.int64]:
-        """Return positions, which may start again at 0 after an end of document.
+        """Return the positions of tokens: in the sample, or in their documents if these restart.
+
+        For example, the tokens A B eod C D have the positions 0 1 2 0 1 if positions restart.
 
         Args:
-            shape: Of the positions, (…, sequence_length).
-            ends: Where documents end, of this shape, or None if that does not matter.
+            shape: Shape of the positions, (…, sequence_length).
+            ends: True at each end-of-document token, of this shape; None if no option needs it.
         """
         if not self.reset_positions or ends is None:
             return _copy_for_each(self._range, shape)
@@ -193,13 +200,17 @@ class SampleForm:
     def _attention(self, shape: tuple[int, ...], ends: NDArray[np.bool_] | None) -> Any:
         """Return the attention mask, True where attention is forbidden.
 
+        A token must not attend to later tokens nor, if the mask is reset at ends of documents, to
+        tokens of other documents.
+
         Args:
-            shape: Of the tokens, (…, sequence_length).
-            ends: Where documents end, of this shape, or None if that does not matter.
+            shape: Shape of the tokens, (…, sequence_length).
+            ends: True at each end-of-document token, of this shape; None if no option needs it.
 
         Returns:
-            Shape (…, 1, sequence_length, sequence_length). If the mask is the same for all samples
-            anyway, they share it, as in Megatron-LM: of many samples it is a list.
+            Bool, shape (…, 1, sequence_length, sequence_length). If all samples have the same mask,
+            they share one array, as in Megatron-LM. For many samples, the result is then a list
+            with this array for each.
         """
         if self._causal is None:
             self._causal = ~np.tri(self.length, dtype=bool)[None]
@@ -212,7 +223,7 @@ class SampleForm:
             is_one_sample = len(shape) == 1
             return causal if is_one_sample else [causal] * shape[0]
 
-        # (…, sequence_length) number of the document that each token is in
+        # (…, sequence_length) number of the document that each token is in: ends before the token
         document = np.zeros(shape, np.int64)
         np.cumsum(ends[..., :-1], axis=-1, out=document[..., 1:])
 
@@ -223,11 +234,11 @@ class SampleForm:
 
 
 def _copy_for_each(values: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
-    """Return an array whose rows are copies of some values.
+    """Return an array with a copy of the same values for each sample.
 
     Args:
-        values: Shape (sequence_length,).
-        shape: Shape of the result, (…, sequence_length).
+        values: Values of one sample, shape (sequence_length,).
+        shape: Shape of the result: (sequence_length,), or (n, sequence_length) for n samples.
     """
     if len(shape) == 1:
         return values.copy()

@@ -36,7 +36,7 @@ class SplitSamples:
 
         Args:
             config: Settings of the nanoset.
-            part: The plan of the index files.
+            part: The plan of the index files: that of a dataset or of a blend, if there is one.
             where: What error messages call the samples.
             count: Number of samples.
             form: Makes the dictionaries.
@@ -65,15 +65,20 @@ class SplitSamples:
         return self._part.cache_files if self._part else ()
 
     def __len__(self) -> int:
+        """Return the number of samples."""
         return self._count
 
     def __repr__(self) -> str:
+        """Return the class, what the samples are called in messages, and their number."""
         return f"{type(self).__name__}({self._where}, {len(self)} samples)"
 
     def __getitems__(self, indices: Sequence[int | None]) -> list[Sample]:
-        """Return `[self[index] for index in indices]`, faster.
+        """Return the samples at some indices, faster than one by one.
 
         The DataLoader of torch calls this method to fetch a batch.
+
+        Args:
+            indices: Indices as for `__getitem__`: integers, or None for padding.
         """
         positions = self._positions_or_first(indices)
         tokens = self.batch(positions)
@@ -113,19 +118,33 @@ class SplitSamples:
         return self.cu_seqlens(positions) if self._form.by_document else None
 
     def _position(self, index: int) -> int:
-        """Return an index as an integer, after a check that the sample exists."""
+        """Return an index as a Python integer, after a check that the sample exists.
+
+        A negative index stays negative. It is used with index arrays that have one entry for each
+        sample, where it counts from the end, too.
+
+        Raises:
+            SampleIndexError: There is no such sample.
+        """
         position = operator.index(index)
         if not -self._count <= position < self._count:
             raise self._no_such_sample(position)
         return position
 
     def _positions_or_first(self, indices: Sequence[int | None]) -> NDArray[np.int64]:
-        """Return indices as an array of int64; None, which requests padding, becomes 0."""
+        """Return indices as an array of int64, with 0 instead of None.
+
+        None requests padding, which consists of the tokens of sample 0 with a loss mask of zeros.
+        """
         positions = [self._position(0 if index is None else index) for index in indices]
         return np.array(positions, np.int64)
 
     def _positions(self, indices: ArrayLike) -> NDArray[np.int64]:
-        """Return indices as an array of int64, after a check that the samples exist."""
+        """Return indices as an array of int64, after a check that the samples exist.
+
+        Raises:
+            SampleIndexError: The indices are not a flat list of integers, or one has no sample.
+        """
         positions = np.asarray(indices)
         if positions.size == 0:
             return np.empty(0, np.int64)
@@ -151,7 +170,11 @@ class SplitSamples:
         return SampleIndexError("no such sample", where=self._where, found=index, expected=expected)
 
     def _misfit(self, problem: str) -> StaleError:
-        """Return the error for index files that were made for other data."""
+        """Return the error for index files that were made for other data.
+
+        Args:
+            problem: Which entry of an index file does not fit, as a clause.
+        """
         return StaleError(
             "the index files don't fit the dataset",
             where=self._where,
