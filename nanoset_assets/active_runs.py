@@ -135,7 +135,13 @@ class ActiveRuns:
 def last_run(
     instance: dg.DagsterInstance, asset: dg.AssetKey, partition: str | None
 ) -> dg.RunRecord | None:
-    """Return the last run that was to make an asset, or one partition of it."""
+    """Return the last run that was to make an asset, or None if there was none.
+
+    Args:
+        instance: The instance.
+        asset: The asset.
+        partition: Only runs of this partition; None for an asset without partitions.
+    """
     planned = latest_planned(instance, asset, partition)
     if planned.run_id is None:
         return None

@@ -48,7 +48,7 @@ def label_of(node: Node) -> str:
 
 
 def input_label(node: Node) -> str:
-    """Return the asset and partition of an output in words, for what an error tells users to do."""
+    """Return the asset and partition of an output in words, for the remedy of an error."""
     asset = "/".join(asset_path(node))
     if is_of_corpora(node.stage):
         return f"{asset} for the corpus {node.key.subject!r}"

@@ -149,7 +149,13 @@ def _without_targeted(
 def _add_and_delete(
     definition: dg.DynamicPartitionsDefinition, added: Iterable[str], removed: Iterable[str]
 ) -> list[PartitionsRequest]:
-    """Return the requests that add partitions to a set and delete others from it."""
+    """Return the requests that add partitions to a set and delete others from it.
+
+    Args:
+        definition: The set of partitions.
+        added: The partitions to add. Without any, there is no such request.
+        removed: The partitions to delete.
+    """
     requests: list[PartitionsRequest] = []
     new = sorted(added)
     if new:

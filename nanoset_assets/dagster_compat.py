@@ -224,7 +224,13 @@ class PlannedRun:
 def latest_planned(
     instance: dg.DagsterInstance, asset: dg.AssetKey, partition: str | None
 ) -> PlannedRun:
-    """Return the last run that planned to materialise an asset, or one partition of it."""
+    """Return the last run that planned to materialise an asset, or one partition of it.
+
+    Args:
+        instance: The instance.
+        asset: The asset.
+        partition: The partition; None for an asset without partitions.
+    """
     planned = instance.event_log_storage.get_latest_planned_materialization_info(asset, partition)
     if planned is None:
         return PlannedRun(None, 0)
@@ -298,6 +304,7 @@ def _log_helpers_shielded(instance: dg.DagsterInstance) -> Iterator[None]:
 
     @contextmanager
     def capture_logs_shielded(log_key: Sequence[str]) -> Iterator[Any]:
+        """Do what `capture_logs` does, and let the processes that it starts ignore Ctrl-C."""
         with ExitStack() as capture:
             # Only the start is shielded: the helpers inherit which signals they ignore.
             with children_shielded():
@@ -394,6 +401,7 @@ def runs_in_code_location(
     create_run_for_job = this.create_run_for_job
 
     def create_run_in_location(job_def: dg.JobDefinition, **details: Any) -> dg.DagsterRun:
+        """Create a run as the instance does, and assign it to the code location."""
         origin = location.get_job_origin(job_def.name)
         run: dg.DagsterRun = create_run_for_job(
             job_def=job_def, remote_job_origin=origin, **details
@@ -411,6 +419,11 @@ def condition_sensors(
     instance: dg.DagsterInstance, repository: dg.RepositoryDefinition, asset: dg.AssetKey
 ) -> dict[str, bool]:
     """Return the sensors that evaluate an asset's automation condition.
+
+    Args:
+        instance: The instance, which records which sensors the user has switched on or off.
+        repository: All definitions of the code location.
+        asset: The asset.
 
     Returns:
         Name of each sensor → whether it is switched on.

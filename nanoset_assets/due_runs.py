@@ -59,9 +59,10 @@ def due_runs(
     waiting_reasons: dict[str, str] = {}
 
     def can_be_requested(step: Step) -> bool:
+        """Return whether a step can be requested now; if it has to wait, note why."""
         is_inventory = step.node.stage is INVENTORY
         if is_inventory and not step.done and not again:
-            return False
+            return False  # the sensor over raw text requests it
         reason = _reason_to_wait(step, active_runs, loaded_assets, again=again)
         if reason is not None:
             waiting_reasons[label_of(step.node)] = reason

@@ -127,6 +127,7 @@ def _materialization_of_existing(graph: Graph, step: Step, names: Names) -> dg.A
         metadata["size_bytes"] = size_bytes(manifest)
         metadata["path"] = place(project, manifest.url())
         metadata["digest"] = manifest.digest
+    # Assets that train on a nanoset find it by the metadata of its handoff.
     if node.stage is TRAINER_FILES:
         metadata |= reader_metadata(project, node.key.subject)
     return dg.AssetMaterialization(

@@ -198,6 +198,7 @@ class ProjectDefs:
             return list(assets)
 
         def translate(spec: dg.AssetSpec) -> dg.AssetSpec:
+            """Return the translated spec of an asset; raise ConfigError if its key changes."""
             # The path is (subject, asset), or (asset,) if the partitions are corpora.
             path = self.names.path(spec.key) or ()
             details = {"name": "/".join(path), "subject": "/".join(path[:-1])}

@@ -134,6 +134,7 @@ def open_instance(config: ProjectConfig) -> dg.DagsterInstance:
         except HistoryError as error:
             if lock_error is None:
                 raise
+            # SQLite cannot work without file locks, and its own error does not say so.
             setting = HOME_VARIABLE if is_set_by_variable else f"`history` in {config.file}"
             raise HistoryError(
                 "this file system has no file locks, which the history (SQLite) needs",

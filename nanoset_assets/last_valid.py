@@ -172,7 +172,13 @@ def _store(file: Path, text: str) -> None:
 
 
 def _write_copy(copy: Path, data: bytes, original: Path) -> None:
-    """Write a copy of a file with the permissions of the original."""
+    """Write a copy of a file with the permissions of the original.
+
+    Args:
+        copy: Where the copy is stored. Its folder is created, and excluded from git.
+        data: The content of the copy.
+        original: The file whose permissions the copy gets.
+    """
     copy.parent.mkdir(parents=True, exist_ok=True)
     (copy.parent / ".gitignore").write_text("*\n", encoding="utf-8")
     mode = original.stat().st_mode & 0o777

@@ -65,7 +65,7 @@ class Names:
         return self.path_name("corpora")
 
     def partition_set(self, name: str) -> dg.DynamicPartitionsDefinition:
-        """Return the partitions of an asset that only some corpora have, as a set of its own."""
+        """Return the partitions of an asset that only some corpora have, as a separate set."""
         return _dynamic(self.path_name(name))
 
     def definition(self, name: str) -> str:

@@ -98,7 +98,7 @@ def overview_content(
     if note is not None:
         metadata["automation"] = markdown(note)
 
-    # Then tables, and at last numbers, which Dagster plots over time.
+    # Then come tables, and finally numbers, which Dagster plots over time.
     seconds_by_row = _seconds_by_row(hosted.names, instance, nodes)
     tables = {
         "not_up_to_date": _stale_rows(stale),

@@ -61,6 +61,11 @@ def _relative(config: Path, folder: Path, project_root: Path | None) -> str:
     """Return the path of a nanoset.yaml as a defs.yaml in `folder` names it.
 
     If the file is in the Dagster project, the path starts with a template for the project's folder.
+
+    Args:
+        config: The nanoset.yaml.
+        folder: The folder of the defs.yaml.
+        project_root: The folder of the Dagster project, or None if there is none.
     """
     if project_root is not None and config.is_relative_to(project_root):
         path = config.relative_to(project_root).as_posix()

@@ -93,7 +93,14 @@ def _matches(
 def _resolve(text: str, definitions: dg.Definitions, names: Names) -> set[tuple[str, ...] | None]:
     """Return the assets that a selection in Dagster's syntax names; none if it is invalid.
 
-    An asset is returned as its path without the project's prefix; see `asset_path`.
+    Args:
+        text: The selection.
+        definitions: The definitions of the project.
+        names: The names of the project in Dagster.
+
+    Returns:
+        The path of each asset without the project's prefix, as `asset_path` returns it; None for
+        assets of other projects.
     """
     graph = definitions.resolve_asset_graph()
     try:

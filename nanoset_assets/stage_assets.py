@@ -172,7 +172,13 @@ def _can_be_skipped(stage: Stage, config: ProjectConfig, key: Key) -> bool:
 
 
 def _tags(shape: AssetShape, hosted: ProjectDefs, subject: str) -> dict[str, str]:
-    """Return the tags of an asset; those of the host take precedence."""
+    """Return the tags of an asset; those of the host take precedence.
+
+    Args:
+        shape: How the assets of the stage appear in Dagster.
+        hosted: The project, with the tags that the host sets.
+        subject: The subject of the asset.
+    """
     tags: dict[str, str] = {}
     if shape.tag is not None:
         tags["nanoset/stage"] = shape.tag

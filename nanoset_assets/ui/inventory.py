@@ -63,7 +63,7 @@ def inventory_metadata(
         inventory: The new inventory.
         notices: Notices about the files of the corpus.
     """
-    size_by_file = stored_sizes(inventory.pieces)
+    size_by_file = stored_sizes(inventory.pieces)  # compressed files count as they are stored
     rows = [{"file": path, "stored": format_bytes(size)} for path, size in size_by_file.items()]
     metadata: dict[str, Any] = {
         "summary": markdown(_summary(inventory, size_by_file), *map(_notice_text, notices)),

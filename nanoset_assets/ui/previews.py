@@ -172,7 +172,13 @@ def _reject_text(corpus: str, reject: Reject) -> str:
 
 
 def _sample_texts(project: Project, name: str, split: str) -> Iterator[str]:
-    """Yield the first samples of a split as Markdown."""
+    """Yield the first samples of a split as Markdown.
+
+    Args:
+        project: The project.
+        name: The nanoset.
+        split: train, valid or test.
+    """
     nanoset = load_nanoset(project.outputs, name, split)
     # A run that continues an earlier one skips the samples that the earlier one has read.
     start = nanoset.config.consumed_samples if split == "train" else 0

@@ -1,4 +1,4 @@
-"""The page of stages that have none of their own: the `Summary` that the stage returns."""
+"""The default page, which shows the `Summary` that a stage returns."""
 
 from __future__ import annotations
 

@@ -125,6 +125,7 @@ def tars_metadata(
     n_tars = format_count(len(tars), "tar")
     summary = f"**{n_tars}, {contexts}**, {format_bytes(size)}; {len(new_tars):,} written now."
 
+    # A table of all tars of the group.
     rows: list[dict[str, str]] = []
     for tar in tars:
         row = {
@@ -145,6 +146,7 @@ def tars_metadata(
         "size_bytes": size,
         "seconds": round(seconds, 3),
     }
+    # Without new tars there is no speed: a plot over time would show a jump.
     if new_tars:
         new_tokens = sum(tar.tokens for tar in new_tars)
         metadata["tokens_per_second"] = per_second(new_tokens, seconds)
@@ -168,6 +170,7 @@ def webdataset_metadata(project: Project, manifest: Manifest) -> dict[str, Any]:
     size = format_bytes(n_bytes)
     summary = f"**{contexts} of {length:,} tokens in {tars}**, {tokens}, {size}."
 
+    # A table of the sources: what each contributes, and what does not fill a context.
     rows: list[dict[str, str]] = []
     for source in facts["sources"]:
         row = {

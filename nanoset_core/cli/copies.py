@@ -35,6 +35,7 @@ def print_copies(
     """
     from nanoset_core.lineage.copies import find_copies
 
+    # A corpus that cannot be read is not searched; the user has to know.
     copies, not_searched = find_copies(project, ids, corpora, ignored_ids=ignored_ids)
     if copies:
         n_copies = format_count(len(copies), "other document")

@@ -111,7 +111,13 @@ def read_known(outputs: OutputRoot) -> list[str]:
 
 
 def _remember(outputs: OutputRoot, known_hashes: Sequence[str], printed: Iterable[str]) -> None:
-    """Add warnings to this user's record; do nothing if the root cannot be written to."""
+    """Add warnings to this user's record; do nothing if the root cannot be written to.
+
+    Args:
+        outputs: The outputs of the project.
+        known_hashes: The hashes in the record, oldest first.
+        printed: The warnings to add.
+    """
     hashes = dict.fromkeys(known_hashes)
     hashes.update(dict.fromkeys(map(_hash, printed)))
     if len(hashes) == len(known_hashes):

@@ -22,6 +22,7 @@ _NEXT_TO_DATASETS = (
     "each dataset's files next to it; without --data-cache-path the trainer keeps no file of a "
     "blend"
 )
+"""Where index files are without --data-cache-path, for the line that lists them."""
 
 
 def map_prefixes(
@@ -46,9 +47,12 @@ def map_prefixes(
         warn(f"warning: {UNNAMED.format(place='--trainer')}: add --trainer '{EXAMPLE}'")
     _explain_short_split(config)
 
+    # A dataset that would be read too often changes the blend, or is an error (--on-exhaustion).
     limits = _epoch_limits(config, options["max_epochs"])
     reader = LengthReader()
     limited = apply_epoch_limits(config, limits, options["on_exhaustion"], reader)
+
+    # Plan each split, and convert the plans to plain values.
     shown: list[ShownSplit] = []
     for split, plan in plan_splits(limited.config, splits, reader).items():
         rows = coverage(plan, limited.config, limits) if plan else []
@@ -56,6 +60,7 @@ def map_prefixes(
         corpora = _corpus_coverages(plan, limited.config, rows)
         corpus_values = [corpus.to_json() for corpus in corpora]
         shown.append(ShownSplit("data", split, members, corpus_values, []))
+
     exceeded = [limit for limit in limited.exceeded if limit.split in splits]
     print_splits(shown, exceeded, as_json=as_json)
     if not plan_only:
@@ -87,7 +92,13 @@ def _epoch_limits(config: NanosetConfig, max_epochs: float | None) -> dict[str, 
 def _corpus_coverages(
     plan: SplitPlan | None, config: NanosetConfig, rows: Sequence[MemberCoverage]
 ) -> list[CorpusCoverage]:
-    """Return what a split reads of each dataset; without a project, each counts as a corpus."""
+    """Return what a split reads of each dataset; without a project, each counts as a corpus.
+
+    Args:
+        plan: The plan of the split; None if it has no data.
+        config: The configuration of all splits.
+        rows: What the split takes of each dataset, in the order of the plan.
+    """
     from nanoset_core.sampling.corpora import MemberReads, corpus_coverage, separate_corpora
 
     if plan is None:

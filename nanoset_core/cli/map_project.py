@@ -46,7 +46,7 @@ def map_project(
 
     Args:
         config: The project's nanoset.yaml.
-        names: The nanosets; empty for all. With `continued_run`, one.
+        names: The nanosets; empty for all. With `continued_run`, exactly one.
         splits: The splits.
         continued_run: A run that continues with this nanoset.
         plan_only: Whether to build nothing.
@@ -59,7 +59,7 @@ def map_project(
 
     project = Project.open(config)
     check_tokenizer(project)
-    continuation = ""
+    continuation = ""  # lines for nanoset.yaml
     if continued_run is not None:
         project, continuation = continued_project(
             project, names[0], continued_run.handoff, continued_run.consumed_samples
@@ -88,7 +88,16 @@ def _show_plans(
     plan_only: bool,
     as_json: bool,
 ) -> None:
-    """Print what splits of a project's nanosets will contain."""
+    """Print what splits of a project's nanosets will contain.
+
+    Args:
+        project: The project.
+        names: The nanosets.
+        splits: The splits.
+        plan_only: Whether nothing is built afterwards. If so, packs that are not built yet are
+            planned, too.
+        as_json: Whether to print JSON.
+    """
     from nanoset_core.sampling.split_data import LengthReader
     from nanoset_core.stages.mappings.planning import NanosetContext
     from nanoset_core.stages.packs.show import packs_row
@@ -127,7 +136,13 @@ def _show_plans(
 def _planned_packs(
     project: Project, names: Sequence[str], reader: LengthReader
 ) -> dict[str, Manifest]:
-    """Return the manifests of the packs that nanosets read, planned if they are not built yet."""
+    """Return the manifests of the packs that nanosets read, planned if they are not built yet.
+
+    Args:
+        project: The project.
+        names: The nanosets.
+        reader: Reads the lengths of documents.
+    """
     from nanoset_core.stages.packs.stage import planned_packs
 
     members: set[str] = set()
@@ -170,7 +185,13 @@ def _warn_of_settings(project: Project, names: Sequence[str]) -> None:
 def _build(project: Project, names: Sequence[str], splits: Sequence[SplitName]) -> None:
     """Build the index files of nanosets.
 
-    If these are the files of all splits, also build the files that a trainer is started with.
+    If these are the files of all splits, also build the handoff: the files with which a trainer is
+    started.
+
+    Args:
+        project: The project.
+        names: The nanosets.
+        splits: The splits.
     """
     from nanoset_core.stages.handoff import stage as handoff
     from nanoset_core.stages.handoff.start import START

@@ -61,6 +61,7 @@ class NumberRange(click.FloatRange):
         return float(number)
 
 
+# Types of options and arguments. Those with ANY_ may be in a bucket, too.
 FILE = LocationType(dir_okay=False)
 FOLDER = LocationType(file_okay=False)
 PATH = LocationType()
@@ -102,6 +103,11 @@ def _find_config(context: click.Context, parameter: click.Parameter, value: Path
     --config names the file or its folder. Without --config, the file is looked for in the current
     folder and then, as git does, in the folders above. If it is found above, its path is printed,
     since a user may not expect it.
+
+    Args:
+        context: Knows the other parameters of the command.
+        parameter: The option --config.
+        value: The value of the option, or its default.
 
     Returns:
         The path; the file need not exist.
@@ -187,12 +193,14 @@ def option_for(
     field = setting(section, name)
     from_field: dict[str, Any] = {"help": field.help}
 
+    # A default of None means that the setting is absent: --help does not show it.
     if field.default is MISSING:
         from_field["required"] = True
     elif field.default is not None:
         from_field["default"] = field.default
         from_field["show_default"] = not isinstance(field.default, bool)
 
+    # A setting may have several types, such as `int | None`. The first one is that of the option.
     first_alternative = alternatives(field.hint)[0]
     value_type = bare(first_alternative)
     if value_type is bool:
@@ -255,7 +263,8 @@ class ManyValued(click.Command):
 
     def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
         """Repeat the flag before each of its values, and parse the result as click does."""
-        # Besides `--…`, only the command's own flags count: a value may be a negative number.
+        # An argument that starts with `--` is a flag. One that starts with `-` is a flag only if
+        # the command has it: otherwise it may be a negative number.
         options: set[str] = set()
         for parameter in self.params:
             options.update(name for name in parameter.opts if name.startswith("-"))

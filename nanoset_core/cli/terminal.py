@@ -73,7 +73,7 @@ def print_rows(
 
     if not rows:
         return
-    headings = list(rows[0])
+    headings = list(rows[0])  # all rows have the columns of the first one
     lines = [_cells(row, headings) for row in rows]
     if total:
         lines.append(_cells(total, headings))

@@ -140,7 +140,13 @@ class _VersionCounts:
 
 
 def _print_versions(name: str, old: _VersionCounts, new: _VersionCounts) -> None:
-    """Print a table of the counts of both versions, and the differences between them."""
+    """Print a table of the counts of both versions, and the differences between them.
+
+    Args:
+        name: Name of the corpus or view.
+        old: The counts of the older version.
+        new: The counts of the newer version.
+    """
     rows: list[Row] = []
     for label, version in (("before", old), ("after", new)):
         row: Row = {name: f"{label}: {version.digest}"}
@@ -185,7 +191,14 @@ def _largest_first(file: FileDiff) -> tuple[int, str]:
 def _file_row(
     path: str, change: StyledText | str, before: DocumentCounts, after: DocumentCounts
 ) -> Row:
-    """Return the row of a source file: its counts now, and how much they changed."""
+    """Return the row of a source file: its counts now, and how much they changed.
+
+    Args:
+        path: The file, or a heading for several files together.
+        change: What happened to the file.
+        before: Its documents and tokens in the older version.
+        after: Its documents and tokens in the newer version.
+    """
     return {
         "file": path,
         "change": change,
@@ -210,7 +223,13 @@ def _outcome_row(outcome: Outcome) -> Row:
 
 
 def _print_documents(label: str, sign: str, changes: DocumentChanges) -> None:
-    """Print how many documents a view gained or lost, and list the first ones."""
+    """Print how many documents a view gained or lost, and list the first ones.
+
+    Args:
+        label: `gained` or `lost`.
+        sign: Printed before each document: `+` or `-`.
+        changes: The documents.
+    """
     echo(f"{label}: {changes.documents:,} documents, {changes.tokens:,} tokens")
     for origin in changes.first:
         line = f"  {sign} {origin.file}:{origin.line}"

@@ -313,7 +313,13 @@ def _to_json(records: Iterable[Any]) -> list[dict[str, Any]]:
 
 
 def _print(values: Any, lines: Iterable[str], *, as_json: bool) -> None:
-    """Print plain values as JSON, or else the lines that describe them."""
+    """Print the answer of the command.
+
+    Args:
+        values: The answer as plain values, for JSON.
+        lines: The answer as lines of text.
+        as_json: Whether to print JSON.
+    """
     if as_json:
         print_json(values, ensure_ascii=False)
         return

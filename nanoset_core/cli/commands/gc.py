@@ -68,7 +68,13 @@ def command(config: Path, yes: bool, copies: bool, as_json: bool, **policy: Any)
 
 
 def _clear_copies(project: Project, *, is_removal: bool, as_json: bool) -> None:
-    """List, or remove, the copies that this machine keeps of a bucket's outputs."""
+    """List, or remove, the copies that this machine keeps of a bucket's outputs.
+
+    Args:
+        project: The project, whose outputs are in a bucket.
+        is_removal: Whether to remove the copies. If not, they are only listed.
+        as_json: Whether to print JSON.
+    """
     from nanoset_core.project.bucket_copies import find_copies
 
     size_by_path = find_copies(project, remove=is_removal)
@@ -82,7 +88,13 @@ def _clear_copies(project: Project, *, is_removal: bool, as_json: bool) -> None:
 
 
 def _print_total(text: str, *, is_removed: bool, is_empty: bool) -> None:
-    """Print how much was removed; or how much would be removed, and how to remove it."""
+    """Print how much was removed; or how much would be removed, and how to remove it.
+
+    Args:
+        text: The total, as a clause.
+        is_removed: Whether it was removed.
+        is_empty: Whether there is nothing to remove.
+    """
     if is_removed:
         echo(f"removed: {text}")
         return
@@ -140,7 +152,11 @@ def _size_of_folders(folders: Sequence[Path]) -> int:
 
 
 def _print_outputs(collection: GarbageCollection) -> None:
-    """Print a table of the outputs, those with the most bytes to remove first."""
+    """Print a table of the outputs, those with the most bytes to remove first.
+
+    Args:
+        collection: What is removed: versions of outputs, and single files.
+    """
     items_by_output = collection.by_output()
     outputs = sorted(items_by_output, key=lambda name: _size(items_by_output[name]), reverse=True)
     rows: list[Row] = []

@@ -64,6 +64,7 @@ def _print_text(start: Start) -> None:
             echo(f"notice: {name}: {notice.text}", fg="yellow")
     for name, reason in start.text.aside.items():
         echo(f"not read: {name}: {reason}", fg="yellow")
+    # Text next to the raw folder, where users often put it first.
     if start.beside:
         raw = start.path.parent / "raw"
         n_files = format_count(len(start.beside), "file")

@@ -148,6 +148,11 @@ def _continued_run(
 ) -> RunPosition | None:
     """Return the run that continues with a nanoset, or None if no option names one.
 
+    Args:
+        handoff: The value of --continue-from.
+        consumed_samples: The value of --consumed-samples.
+        nanosets: The nanosets that the command names.
+
     Raises:
         UsageError: One of the two options is missing, or there is not exactly one nanoset.
     """

@@ -263,7 +263,7 @@ def _plan_lines(preview: Preview, inputs: ShuffleInputs) -> dict[str, str]:
         Name of each line → its text.
     """
     plan = preview.plan
-    about = "about " if preview.estimated else ""
+    about = "about " if preview.estimated else ""  # precedes counts that are estimates
     source_tokens = sum(source.tokens for source in plan.table.sources)
     context_tokens = plan.contexts * plan.sequence_length
     dropped_share = plan.tokens_dropped / max(source_tokens, 1)
@@ -282,6 +282,7 @@ def _plan_lines(preview: Preview, inputs: ShuffleInputs) -> dict[str, str]:
     if plan.settings.even:
         lines["contexts left out"] = f"{about}{plan.contexts_left_out:,}, the last of the order"
 
+    # What the shuffle needs.
     output_size = format_bytes(preview.output_bytes)
     if not preview.output_exact:
         output_size = f"about {output_size}"

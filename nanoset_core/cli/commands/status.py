@@ -100,7 +100,13 @@ def command(config: Path, only_warnings: bool, as_json: bool) -> None:
 def _print_all_warnings(
     project: Project, rows: Sequence[StatusRow], notices: Iterable[str]
 ) -> None:
-    """Print all warnings in full, and remember that the user has seen them."""
+    """Print all warnings in full, and remember that the user has seen them.
+
+    Args:
+        project: The project.
+        rows: All rows of the project.
+        notices: Notices on the whole project.
+    """
     lines = warning_lines(rows, notices)
     print_warnings(project, lines, show_known=True)
     if lines:
@@ -168,7 +174,13 @@ def state_counts(rows: Sequence[StatusRow]) -> str:
 
 
 def _print_kind(kind: str, rows: list[StatusRow], seconds: Seconds | None) -> None:
-    """Print the table of the outputs of one kind."""
+    """Print the table of the outputs of one kind.
+
+    Args:
+        kind: The kind, such as `corpus`.
+        rows: The outputs of this kind.
+        seconds: How long a build worked on each output; None to print the age of each.
+    """
     # Leave out outputs that are not built yet if there are many of them.
     listed = rows
     built = [row for row in rows if row.figures or row.made_at is not None]
@@ -194,7 +206,14 @@ def _figure_columns(kind: str, rows: Iterable[StatusRow]) -> list[str]:
 
 
 def _cells(kind: str, row: StatusRow, columns: Iterable[str], seconds: Seconds | None) -> Row:
-    """Return the row of the table for one output."""
+    """Return the row of the table for one output.
+
+    Args:
+        kind: The kind of the output, which is also the heading of the first column.
+        row: The output.
+        columns: Names of the figures and details to show.
+        seconds: How long a build worked on each output; None to show the age of the output.
+    """
     name = row.name
     if row.part:
         name += f" {row.part}"

@@ -203,6 +203,7 @@ def _print_results(results: Sequence[Preprocessed]) -> None:
     """Print which tokenizer engines were used, and what each pair contains."""
     from nanoset_core.tokenizers.encoders import describe_encoders
 
+    # All pairs are usually made by the same engine: describe the engines once.
     encoders: list[Encoder] = []
     for result in results:
         encoders += result.encoders

@@ -104,7 +104,13 @@ def command(
 
 
 def _verify_project(config: Path, select: tuple[str, ...], *, deep: bool) -> Iterable[Report]:
-    """Return the reports on a project's outputs; each one is made as the result is iterated."""
+    """Return the reports on a project's outputs; each one is made as the result is iterated.
+
+    Args:
+        config: The nanoset.yaml.
+        select: Names or patterns of the outputs to check; empty: all outputs.
+        deep: Whether to read every byte, and not only samples of large files.
+    """
     from nanoset_core.project.project import Project
     from nanoset_core.project.verify import verify_project
     from nanoset_core.stages.shards.options import check_tokenizer
@@ -117,7 +123,14 @@ def _verify_project(config: Path, select: tuple[str, ...], *, deep: bool) -> Ite
 def _verify_pairs(
     prefix: Location, tokenizer: TokenizerPath | None, eod: str | None, *, deep: bool
 ) -> Iterable[Report]:
-    """Yield the reports on a .bin/.idx pair, or on the pairs of a folder."""
+    """Yield the reports on a .bin/.idx pair, or on the pairs of a folder.
+
+    Args:
+        prefix: Path of the pair without .bin or .idx, or the folder.
+        tokenizer: The tokenizer whose vocabulary the tokens must be in; None to check no ids.
+        eod: The token that must end every sequence; None to check no ends.
+        deep: Whether to read every byte, and not only samples of large files.
+    """
     from nanoset_core.formats.indexed.folder import pairs_at
     from nanoset_core.stages.dataset.verify_pair import verify_prefix
 
@@ -167,7 +180,7 @@ def _print_finding(finding: Finding) -> None:
 
 
 def _row(report: Report) -> Row:
-    """Return the row of the table for one output."""
+    """Return the row of the table for one output: whether it passed, and its figures."""
     if not report.passed:
         result = format_count(len(report.errors), "error")
         style = "red"
@@ -177,6 +190,7 @@ def _row(report: Report) -> Row:
     if report.warnings:
         result += f", {format_count(len(report.warnings), 'warning')}"
 
+    # A webdataset has the same figures as a corpus, but its shards are tars, and so on.
     words = dict(_WORDS)
     if report.output.startswith("webdatasets/"):
         words.update(WEBDATASET_WORDS)
