@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from nanoset_core.errors import NanosetError, StorageError, one_line
 from nanoset_core.formats.indexed.dataset import MMapIndexedDataset
-from nanoset_core.formats.indexed.stream import token_starts
+from nanoset_core.formats.indexed.stream import read_tokens, token_starts
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.project.project import Project
 from nanoset_core.sampling.hashing import hash_texts
@@ -82,12 +82,7 @@ class _Corpus:
         """Return the tokens of a document, shape (n_tokens,)."""
         bounds = self.sequences.document_indices[document : document + 2]
         start, stop = token_starts(self.sequences, bounds).tolist()
-        itemsize = self.sequences.dtype.itemsize
-        first_byte = np.array([start * itemsize])
-        stop_byte = np.array([stop * itemsize])
-        # Of a dataset in a bucket, this downloads the bytes of this document alone.
-        all_tokens = self.sequences.tokens_for(first_byte, stop_byte)
-        return all_tokens[start:stop]
+        return read_tokens(self.sequences, start, stop)
 
     def token_digest(self, document: int) -> bytes:
         """Return a digest of a document's tokens, which does not depend on the dataset's dtype."""

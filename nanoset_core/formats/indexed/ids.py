@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from nanoset_core.errors import InputError
 from nanoset_core.formats.indexed.dataset import MMapIndexedDataset
-from nanoset_core.formats.indexed.stream import Stream, document_spans, stream_tokens
+from nanoset_core.formats.indexed.stream import Stream, document_spans, read_tokens
 
 _CHUNK_TOKENS = 1 << 19
 
@@ -73,15 +73,9 @@ def check_all_ids(dataset: MMapIndexedDataset, stream: Stream | None, greatest: 
     if limits.min >= 0 and limits.max <= greatest:
         return
     n_tokens = int(dataset.sequence_lengths.sum(dtype=np.int64))
-    itemsize = dataset.dtype.itemsize
     for start in range(0, n_tokens, _CHUNK_TOKENS):
         stop = min(start + _CHUNK_TOKENS, n_tokens)
-        if stream is None:
-            tokens = dataset.tokens_for(np.array([start * itemsize]), np.array([stop * itemsize]))[
-                start:stop
-            ]
-        else:
-            _, tokens = next(stream_tokens(dataset, stream, start, stop, _CHUNK_TOKENS))
+        tokens = read_tokens(dataset, start, stop, stream)
         position = first_foreign(tokens, greatest)
         if position is not None:
             raise foreign_id(dataset, stream, start + position, int(tokens[position]), greatest)

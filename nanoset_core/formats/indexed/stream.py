@@ -196,6 +196,28 @@ def gathered(tokens: Tokens, starts: NDArray[np.int64], lengths: NDArray[np.int6
     return tokens[positions_in(starts, lengths)]
 
 
+def read_tokens(file: TokenFile, start: int, stop: int, stream: Stream | None = None) -> Tokens:
+    """Return consecutive tokens; of a .bin in a bucket, only these are downloaded.
+
+    Args:
+        file: Reads the .bin.
+        start: Position of the first token.
+        stop: Position after the last token.
+        stream: The stream in which tokens are consecutive; None if the .bin is the stream.
+
+    Returns:
+        Shape (stop - start,). It may be a view of the .bin.
+    """
+    itemsize = file.dtype.itemsize
+    if stream is None:
+        all_tokens = file.tokens_for(np.array([start * itemsize]), np.array([stop * itemsize]))
+        return all_tokens[start:stop]
+
+    sources, lengths = stream.ranges(np.array([start]), np.array([stop - start]))
+    all_tokens = file.tokens_for(sources * itemsize, (sources + lengths) * itemsize)
+    return gathered(all_tokens, sources, lengths)
+
+
 def stream_tokens(
     file: TokenFile, stream: Stream, start: int, stop: int, step: int = CHUNK_TOKENS
 ) -> Iterator[tuple[int, NDArray[np.integer]]]:
@@ -211,12 +233,9 @@ def stream_tokens(
     Yields:
         The position of the chunk's first token in the stream, and its tokens, shape (n_tokens,).
     """
-    itemsize = file.dtype.itemsize
     for chunk_start in range(start, stop, step):
-        chunk_length = min(step, stop - chunk_start)
-        sources, lengths = stream.ranges(np.array([chunk_start]), np.array([chunk_length]))
-        tokens = file.tokens_for(sources * itemsize, (sources + lengths) * itemsize)
-        yield chunk_start, gathered(tokens, sources, lengths)
+        chunk_stop = min(chunk_start + step, stop)
+        yield chunk_start, read_tokens(file, chunk_start, chunk_stop, stream)
 
 
 Spans = tuple[NDArray[np.int64], NDArray[np.int64]]

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from nanoset_core.formats.indexed.blocks import divide_into_blocks
 from nanoset_core.formats.indexed.dataset import MMapIndexedDataset
-from nanoset_core.formats.indexed.stream import token_starts
+from nanoset_core.formats.indexed.stream import read_tokens, token_starts
 from nanoset_core.stages.contamination.ngrams import NgramIndex
 from nanoset_core.stages.contamination.words import WordVocabulary
 
@@ -119,11 +119,7 @@ class Evaluation:
             chunk: What is searched.
             threshold: See `search`.
         """
-        # Read the tokens. A dataset in a bucket downloads them first.
-        start_bytes = np.array([chunk.start_token]) * dataset.dtype.itemsize
-        stop_bytes = np.array([chunk.stop_token]) * dataset.dtype.itemsize
-        all_tokens = dataset.tokens_for(start_bytes, stop_bytes)
-        tokens = all_tokens[chunk.start_token : chunk.stop_token]
+        tokens = read_tokens(dataset, chunk.start_token, chunk.stop_token)
 
         # Where the documents start in the chunk; the chunk may begin and end within a document.
         starts = starts[chunk.start_document : chunk.stop_document + 1]

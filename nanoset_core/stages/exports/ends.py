@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_core.formats.indexed.dataset import MMapIndexedDataset
-from nanoset_core.formats.indexed.stream import Stream, document_spans, stream_tokens
+from nanoset_core.formats.indexed.stream import Stream, document_spans, read_tokens
 from nanoset_core.stages.exports.base import DatasetTraits, ExportFormat
 from nanoset_core.storage.s3_requests import CONNECTIONS
 from nanoset_core.storage.store import in_parallel
@@ -180,11 +180,7 @@ def _occurrences(dataset: MMapIndexedDataset, stream: Stream | None, token: int)
         token: A token that all documents end in.
     """
     stop = min(int(dataset.sequence_lengths.sum(dtype=np.int64)), _SAMPLE_TOKENS)
-    if stream is None:
-        size = dataset.dtype.itemsize
-        tokens = dataset.tokens_for(np.array([0]), np.array([stop * size]))[:stop]
-    else:
-        _, tokens = next(stream_tokens(dataset, stream, 0, stop, stop))
+    tokens = read_tokens(dataset, 0, stop, stream)
     starts, lengths = next(document_spans(dataset, stream))
     documents = int(np.count_nonzero(starts + lengths <= stop))
     occurrences = int(np.count_nonzero(tokens == token))

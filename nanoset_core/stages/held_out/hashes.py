@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from nanoset_core.formats.indexed.blocks import divide_into_blocks
 from nanoset_core.formats.indexed.dataset import MMapIndexedDataset
-from nanoset_core.formats.indexed.stream import token_starts
+from nanoset_core.formats.indexed.stream import read_tokens, token_starts
 from nanoset_core.outputs.manifest import Recipe, Written
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.project.project import Project
@@ -83,13 +83,10 @@ def _hash_documents(dataset: MMapIndexedDataset, borders: NDArray[np.int64]) -> 
     Returns:
         As of `document_hashes`, shape (n_documents,).
     """
-    itemsize = dataset.dtype.itemsize
-    start = int(borders[0])
-    stop = int(borders[-1])
-    all_tokens = dataset.tokens_for(np.array([start * itemsize]), np.array([stop * itemsize]))
+    tokens = read_tokens(dataset, int(borders[0]), int(borders[-1]))
     lengths = np.diff(borders)  # (n_documents,)
     hashes = np.zeros(len(lengths), np.uint64)
-    hashes[lengths > 0] = hash_sequences(all_tokens[start:stop], lengths)
+    hashes[lengths > 0] = hash_sequences(tokens, lengths)
     hashes[hashes == 0] = 1  # 0 stands for a document that is too short
     hashes[lengths < _MIN_TOKENS] = 0
     return hashes
