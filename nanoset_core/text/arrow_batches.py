@@ -129,6 +129,10 @@ def _file_batches(source: Any, choose: ColumnChooser) -> Iterator[Any]:
 def _stream_batches(source: Any, choose: ColumnChooser) -> Iterator[Any]:
     """Yield the chosen columns of each record batch of a file in the stream format.
 
+    Args:
+        source: The file, which Arrow has opened.
+        choose: Chooses the columns to read.
+
     Raises:
         TableDamageError: The stream does not end as it should; see `_check_end_of_stream`.
     """

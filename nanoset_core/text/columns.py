@@ -263,11 +263,14 @@ def _check_unambiguous(schema: Any, names: Sequence[str]) -> None:
 
 
 def column_at(rows: Any, names: tuple[str, ...]) -> Any:
-    """Return the column to which some names lead, as a plain array; null inside a null struct.
+    """Return the column to which some names lead, without the encoding that the file uses.
 
     Args:
         rows: A pyarrow.RecordBatch.
-        names: As `locate` returns them.
+        names: Names of the structs around the column, the outermost first, then its own.
+
+    Returns:
+        The array that `plain_array` returns. A value is null if a struct around it is null.
     """
     return plain_array(_field_at(rows, names))
 
@@ -320,7 +323,7 @@ def texts_at(rows: Any, names: tuple[str, ...], max_bytes: int) -> ColumnTexts:
 
     Args:
         rows: A pyarrow.RecordBatch.
-        names: As `locate` returns them.
+        names: Names of the structs around the column, the outermost first, then its own.
         max_bytes: The most bytes of a text.
 
     Returns:

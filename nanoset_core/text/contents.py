@@ -162,11 +162,11 @@ def contents_of(folder: RawFolder, within: RawFolder | None = None) -> Contents:
 
     Args:
         folder: The folder.
-        within: The folder that links may not lead out of; see `walk`.
+        within: The folder that links may not lead out of; None permits all links.
 
     Raises:
         MissingError: The folder does not exist, or a link leads nowhere.
-        InputError: See `walk`.
+        InputError: A folder cannot be read, a link may not be followed, or a name cannot be shown.
     """
     files: list[FileStat] = []
     folders: set[str] = set()

@@ -72,6 +72,9 @@ def read_documents(
         verify: Compare the bytes with the digests in the inventory; those of a table after its rows
             were yielded.
 
+    Yields:
+        Batches of documents, with the rejected lines and rows. The last batch may be empty.
+
     Raises:
         MissingError: A file was deleted.
         InputError: A file cannot be opened, or there is not enough memory.
@@ -79,21 +82,22 @@ def read_documents(
     """
     fields = Fields(text_key, id_key, required_keys, kept_keys)
     file_numbers = {path: number for number, path in enumerate(source.files)}
-    erased_places = dict(source.without)  # by number of the piece
+    erased_by_piece = dict(source.without)  # number of the piece → places of erased documents
     batch = DocumentBatch()
-    for number, piece in enumerate(source.pieces):
+    for piece_number, piece in enumerate(source.pieces):
         stored = StoredPiece(folder, piece, source.marks.get(piece.path))
-        erased = frozenset(erased_places.get(number, ()))
+        erased = frozenset(erased_by_piece.get(piece_number, ()))
         position = piece.begin  # the stored bytes before it are counted in a batch
         n_lines = 0
 
+        # Collect documents until the batch is large enough; it may contain those of many pieces.
         read = reader_of(piece.path)
         try:
-            for part in read(stored, fields, max_line_bytes, verify):
-                n_lines += part.read_lines
+            for documents in read(stored, fields, max_line_bytes, verify):
+                n_lines += documents.read_lines
                 if erased:
-                    part.leave_out(erased)
-                batch.take(part, file_numbers[piece.path])
+                    documents.leave_out(erased)
+                batch.take(documents, file_numbers[piece.path])
                 batch.stored_bytes += stored.position - position
                 position = stored.position
                 if batch.read_bytes >= batch_bytes or len(batch.rejects) >= BATCH_REJECTS:
@@ -104,7 +108,7 @@ def read_documents(
         except MemoryError as error:
             raise too_large(stored.path) from error
 
-        # The piece was read to its end: add what concerns it as a whole.
+        # The piece was read to its end: check it, and add its totals.
         if stored.padding:
             batch.padding[piece.path] += stored.padding
         if verify:

@@ -151,7 +151,10 @@ def hash_parts(
             passed when the last part is yielded.
 
     Raises:
-        SourceChangedError, MissingError, InputError: As `fingerprint`, after the last block.
+        SourceChangedError: The file changed since it was listed. This is only checked after the
+            last block.
+        MissingError: The file was deleted.
+        InputError: The file cannot be read.
     """
     pieces = _PieceHasher(stat.path, 0, PIECE_BYTES, hashlib.sha256)
     parts = _PieceHasher(stat.path, 0, part_bytes, Crc32)
@@ -186,7 +189,17 @@ class _HashedRange(NamedTuple):
 def _fingerprint_on_workers(
     folder: RawFolder, stats: Sequence[FileStat], executor: Executor, progress: Advance | None
 ) -> Iterator[tuple[FileStat, list[Piece]]]:
-    """Yield each file with its pieces as soon as workers have hashed all its ranges."""
+    """Let workers hash files in ranges, and yield each file as soon as all its ranges are hashed.
+
+    Args:
+        folder: The folder of the files.
+        stats: The files, as they were listed.
+        executor: Runs the workers.
+        progress: Called with the number of bytes that were hashed.
+
+    Yields:
+        (file, its pieces), in the order in which files are finished.
+    """
     stat_by_path = {stat.path: stat for stat in stats}
     bytes_left = {stat.path: stat.size for stat in stats}
     ranges_by_path: dict[str, list[_HashedRange]] = {stat.path: [] for stat in stats}
@@ -203,7 +216,18 @@ def _fingerprint_on_workers(
 
 
 def _ranges_to_hash(folder: RawFolder, stats: Sequence[FileStat]) -> Iterator[_ByteRange]:
-    """Yield the byte ranges of some files: large plain files piece by piece, others as a whole."""
+    """Divide files into the byte ranges that workers hash.
+
+    Args:
+        folder: The folder of the files.
+        stats: The files, as they were listed.
+
+    Yields:
+        Each piece of a large plain file, and any other file as a whole.
+
+    Raises:
+        SourceChangedError: A file changed since it was listed.
+    """
     for stat in stats:
         start = 0
         if is_cuttable(stat.path) and stat.size > _MIN_SHARED_PIECES * PIECE_BYTES:
@@ -217,10 +241,14 @@ def _ranges_to_hash(folder: RawFolder, stats: Sequence[FileStat]) -> Iterator[_B
 
 
 def _joined(ranges: Iterable[_HashedRange]) -> list[Piece]:
-    """Return the pieces of all ranges of a file in order, with their lines counted in the file."""
-    # Workers finish in any order.
+    """Put the pieces of a file in order, and number their lines from the start of the file.
+
+    Args:
+        ranges: All ranges of the file, in any order. Their lines are numbered from the start of the
+            range.
+    """
     pieces = []
-    lines_before = 0
+    lines_before = 0  # lines that end in earlier ranges
     for hashed in sorted(ranges, key=lambda hashed: hashed.pieces[0].begin):
         for piece in hashed.pieces:
             pieces.append(replace(piece, first_line=piece.first_line + lines_before))
@@ -229,7 +257,7 @@ def _joined(ranges: Iterable[_HashedRange]) -> list[Piece]:
 
 
 def _hash_range(byte_range: _ByteRange, progress: Advance | None = None) -> _HashedRange:
-    """Read a range of a file, and return its pieces. Runs in any process."""
+    """Hash a range of a file, and return its pieces. Worker processes call this function."""
     path = byte_range.stat.path
     hasher = _PieceHasher(path, byte_range.start, PIECE_BYTES, hashlib.sha256)
     pieces = []
@@ -240,10 +268,15 @@ def _hash_range(byte_range: _ByteRange, progress: Advance | None = None) -> _Has
 
 
 def _read_blocks(byte_range: _ByteRange, progress: Advance | None = None) -> Iterator[bytes]:
-    """Yield the bytes of a range in blocks, and report each one after it was used.
+    """Yield the bytes of a range in blocks, and check afterwards that the file is unchanged.
+
+    Args:
+        byte_range: The range of a file.
+        progress: Called with the size of each block once the caller is done with the block.
 
     Raises:
-        SourceChangedError: The file changed since it was listed; noticed after the last block.
+        SourceChangedError: The file changed since it was listed. This is only checked after the
+            last block.
     """
     path = byte_range.folder / byte_range.stat.path
     with open_raw(path, begin=byte_range.start, end=byte_range.stop) as file:
@@ -357,8 +390,13 @@ class _PieceHasher:
 def _check_unchanged(path: RawFolder, stat: FileStat, status: os.stat_result | ObjectStat) -> None:
     """Check that a file has not changed since it was listed.
 
+    Args:
+        path: The file.
+        stat: Size, time and inode of the file when it was listed.
+        status: The present ones.
+
     Raises:
-        SourceChangedError: It has another size or time, or was replaced.
+        SourceChangedError: The file has another size or time, or was replaced.
     """
     if not stat.is_same_version(file_stat(stat.path, status)):
         raise SourceChangedError(

@@ -124,7 +124,7 @@ def take_inventory(
     quiet: QuietPeriod | None = None,
     executor: Executor | None = None,
 ) -> Inventory:
-    """List and fingerprint the files of one corpus.
+    """Take the inventory of a corpus: list its files, and hash those that are new or changed.
 
     Every byte is hashed once: a file that has not changed since an earlier inventory is not read
     again. Plain files above 64 MiB are cut at line ends into pieces, each with a digest, so that
@@ -140,8 +140,8 @@ def take_inventory(
         executor: Hashes unknown files if they are large together; None for this process.
 
     Raises:
-        MissingError: See `contents_of`; or a file was deleted.
-        InputError: See `contents_of`; or the corpus has no file that can be read.
+        MissingError: The folder does not exist, a link leads nowhere, or a file was deleted.
+        InputError: The folder cannot be listed, or the corpus has no file that can be read.
         SourceChangedError: A file changed while it was hashed.
     """
     if contents is None:
@@ -151,7 +151,7 @@ def take_inventory(
     if memory is None:
         memory = FingerprintMemory(None)
 
-    # Hash the files that are not known.
+    # Hash the files whose present version the memory does not know.
     files = contents.ordered
     known = _known_files(files, memory, quiet)
     unknown = [file for file in files if file.path not in known.pieces]

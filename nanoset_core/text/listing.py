@@ -290,6 +290,10 @@ def _check_link(entry: os.DirEntry[str], allowed_targets: tuple[str, ...]) -> No
 def _check_name(folder: Path, name: str) -> None:
     """Check that the name of a file can be stored and shown.
 
+    Args:
+        folder: The folder of the file, for the message.
+        name: The name, with surrogates for bytes that are not UTF-8.
+
     Raises:
         InputError: The name is not UTF-8, or has control characters.
     """

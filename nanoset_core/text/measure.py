@@ -122,6 +122,7 @@ class _Sampler:
         self.stored_bytes += stored_bytes
 
     def _add(self, batch: DocumentBatch) -> None:
+        """Count the documents of a batch, and keep the text of the first ones."""
         self.documents += len(batch.texts)
         self.read_bytes += batch.read_bytes
         for text in batch.texts:

@@ -41,13 +41,13 @@ def parquet_batches(
     Args:
         file: The opened file.
         choose: Chooses the columns to read.
-        rows: Numbers of the requested rows, ascending. Row groups without any of them are not read,
-            and no row after the last of them in a row group is. None requests all rows.
+        rows: Numbers of the requested rows, ascending; None requests all rows. Row groups without a
+            requested row are not read, and other ones only up to their last requested row.
         most_skipped_bytes: How many bytes of a row group may be decompressed to get to a requested
             row. Instead of rows that are further inside, a TooFarError is yielded for each.
 
     Raises:
-        TableDamageError: Rows are missing.
+        TableDamageError: The file has fewer rows than its metadata says.
         pyarrow.ArrowException: The file is damaged.
     """
     import pyarrow.parquet as pq

@@ -50,7 +50,9 @@ def gather(
     exports: Mapping[str, Manifest],
     warnings: list[str],
 ) -> Handoff:
-    """Return the description of a built nanoset as its trainer will see it.
+    """Collect everything that the files of a handoff mention.
+
+    All paths are those under which the trainer reaches the files.
 
     Args:
         nanoset: The nanoset.
@@ -63,14 +65,6 @@ def gather(
     root = nanoset.project.outputs.folder
     splits = {split: BuiltSplit.read(manifest, root) for split, manifest in built.items()}
     folder = f"{nanoset.trainer_root}/{STAGE}/{nanoset.name}"
-
-    # The counts of each dataset.
-    counts_by_prefix: dict[str, DatasetCounts] = {}
-    for split in SPLITS:
-        for corpus in corpora_of(nanoset.spec.blend_of(split)):
-            prefix = nanoset.trainer_prefix(corpus)
-            if prefix not in counts_by_prefix:
-                counts_by_prefix[prefix] = _counts(nanoset.dataset(corpus))
 
     # The exports that the trainer reads instead of datasets, if it does.
     export_folder_by_prefix: dict[str, str] = {}
@@ -93,7 +87,7 @@ def gather(
         empty=_reasons_without_samples(splits),
         folder=f"{folder}/{HANDOFF}/{digest}",
         cache=f"{folder}/{CACHE}/{nanoset.index_folder}".rstrip("/"),
-        datasets=counts_by_prefix,
+        datasets=_counts_by_prefix(nanoset),
         vocab_size=nanoset.project.tokenizer.max_id + 1,
         tokenizer=trainer_tokenizer(nanoset),
         tokenizer_note=tokenizer_note(define(config.tokenizer_file), config.tokenizer.eod),
@@ -107,7 +101,11 @@ def gather(
 
 
 def trainer_tokenizer(nanoset: NanosetContext) -> tuple[str, ...]:
-    """Return Megatron-LM's arguments that name the tokenizer; none if they are not known."""
+    """Return the arguments with which Megatron-LM loads the tokenizer of a nanoset.
+
+    Returns:
+        Options, each with its values; empty if it is not known how the trainer loads the tokenizer.
+    """
     if nanoset.spec.trainer is not None:
         return nanoset.spec.trainer.arguments()
     return tokenizer_arguments(define(nanoset.project.config.tokenizer_file))
@@ -118,8 +116,19 @@ def views_of(nanoset: NanosetContext) -> list[str]:
     return [name for name in nanoset.spec.corpora if name in nanoset.project.config.views]
 
 
+def _counts_by_prefix(nanoset: NanosetContext) -> dict[str, DatasetCounts]:
+    """Return the counts of each dataset of a nanoset, by the prefix that the trainer reads."""
+    counts: dict[str, DatasetCounts] = {}
+    for split in SPLITS:
+        for corpus in corpora_of(nanoset.spec.blend_of(split)):
+            prefix = nanoset.trainer_prefix(corpus)
+            if prefix not in counts:  # several splits may read one dataset
+                counts[prefix] = _counts(nanoset.dataset(corpus))
+    return counts
+
+
 def _counts(dataset: Manifest) -> DatasetCounts:
-    """Read the counts of a dataset from its .idx."""
+    """Read the counts of a dataset from its .idx file."""
     path = dataset.access.fetch(idx_path(dataset.folder / dataset.facts["prefix"]))
     index = read_idx(path, validate=False)
     return DatasetCounts(len(index.sequence_lengths), len(index.document_indices), index.dtype.name)

@@ -64,7 +64,7 @@ def nemo_files(handoff: Handoff) -> FilesAndNotes:
 
 
 def _data_words(handoff: Handoff, split: SplitName) -> list[str | float]:
-    """Return the datasets of a split as NeMo's YAML lists them.
+    """Return the datasets of a split as NeMo's YAML file lists them.
 
     Returns:
         The weight and prefix of each dataset in one flat list, or only the prefixes.

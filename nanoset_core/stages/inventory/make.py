@@ -254,7 +254,7 @@ def load_inventory(manifest: Manifest) -> Inventory:
     """Read the inventory that a manifest describes.
 
     Raises:
-        FormatError: Its file is damaged.
+        FormatError: The file of the inventory is damaged.
     """
     return manifest.load(INVENTORY_FILE, Inventory)
 

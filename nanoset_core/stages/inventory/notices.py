@@ -22,11 +22,11 @@ from nanoset_core.text.pieces import Piece
 
 
 def corpus_notices(project: Project, corpus: str, contents: Contents | None = None) -> list[Notice]:
-    """Return notices on the present files of a corpus.
+    """Return notices on the present files of a corpus, such as files that shrank or disappeared.
 
-    Files are compared with an inventory to see which became smaller or disappeared. A file that
-    changed since the current inventory is compared with the current one. Any other file is compared
-    with the previous one, so that the notice on a lost file remains after the next build.
+    To find these, a file is compared with the current inventory if it has changed since then.
+    Otherwise it is compared with the previous inventory, so that the notice on a lost file is also
+    shown after the next build.
 
     Args:
         project: The project.
@@ -34,20 +34,24 @@ def corpus_notices(project: Project, corpus: str, contents: Contents | None = No
         contents: The files of the corpus, if they were listed already.
 
     Raises:
-        MissingError, InputError: The files cannot be listed.
+        MissingError: The folder of the corpus does not exist.
+        InputError: The files cannot be listed.
     """
     if contents is None:
         contents = list_contents(project, corpus)
     notices = _held_out_notices(project.config, corpus, contents)
     try:
         current = project.outputs.current(STAGE, corpus)
-        previous = None if current is None else project.outputs.previous(current)
+        previous = None
+        if current is not None:
+            previous = project.outputs.previous(current)
         current_pieces = pieces_by_file(current)
         previous_pieces = pieces_by_file(previous)
     except NanosetError:
         # The inventory is damaged, which other checks report.
         return notices + contents.notices()
 
+    # Divide the files of the current inventory into changed and unchanged ones.
     size_by_path = {file.path: file.size for file in contents.texts}
     changed_sizes: dict[str, int] = {}  # path → bytes in the current inventory
     unchanged_pieces: dict[str, Sequence[Piece]] = {}

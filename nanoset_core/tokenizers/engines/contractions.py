@@ -42,6 +42,7 @@ class ContractionTables:
 
 
 def _one_byte_table(letters: Iterable[bytes]) -> Bools:
+    """Return a table by two bytes that is True if the first byte is one of the letters."""
     table = np.zeros((256, 256), bool)
     for letter in letters:
         table[letter[0], :] = True
@@ -49,6 +50,7 @@ def _one_byte_table(letters: Iterable[bytes]) -> Bools:
 
 
 def _two_byte_table(pairs: Iterable[bytes]) -> Bools:
+    """Return a table by two bytes that is True for the given pairs."""
     table = np.zeros((256, 256), bool)
     for pair in pairs:
         table[pair[0], pair[1]] = True

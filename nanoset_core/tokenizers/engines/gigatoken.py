@@ -34,9 +34,12 @@ class GigatokenEngine:
     def __init__(self, tokenizer_json: str | os.PathLike[str]) -> None:
         """Load the tokenizer.
 
+        Args:
+            tokenizer_json: The tokenizer's file.
+
         Raises:
             ConfigError: The library is not installed.
-            NotRecognisedError: It cannot load the tokenizer.
+            NotRecognisedError: The library cannot load the tokenizer.
         """
         self.version = installed_version(self.package)
         self._definition = define(tokenizer_json)
@@ -81,6 +84,7 @@ class GigatokenEngine:
         return Encoded(ids.view(np.int32), lengths)
 
     def _reload_if_grown(self) -> None:
+        """Load the tokenizer again if the caches of the library have taken much memory."""
         self._bytes_since_check = 0
         if resident_bytes() - self._initial_memory > _MAX_GROWTH:
             del self._encode_one  # frees the memory before the tokenizer is loaded again

@@ -279,7 +279,7 @@ class Merger(ABC):
     def _merge_until_done(
         self, priorities: Ints, tokens: Words, next_cells: Ints, previous_cells: Ints
     ) -> None:
-        """Make the best merge of each word, again and again, until no word has one.
+        """Make the merge with the lowest rank in each word, until no word has a merge left.
 
         Args:
             priorities: int64, shape (width + 1, n_words): `rank << 32 | cell` of the pair of each
@@ -345,9 +345,11 @@ class ByteMerger(Merger):
         self._ranks_of_byte_pairs = ranks.find(left, right)  # int64, shape (65536,)
 
     def _first_tokens(self, letters: Bytes) -> Words:
+        """Return the token of each byte of words, in the shape of `letters`."""
         return self._byte_tokens.take(letters)
 
     def _first_ranks(self, letters: Bytes, tokens: Words) -> Ints:
+        """Return the rank of each pair of adjacent bytes, shape (width - 1, n_words)."""
         # One lookup by two bytes is faster than one by two tokens.
         byte_pairs = letters[:-1].astype(np.uint16) << 8 | letters[1:]
         return self._ranks_of_byte_pairs.take(byte_pairs)

@@ -110,7 +110,15 @@ class ReferenceEngine:
             )
 
     def _encode_checked(self, texts: Sequence[str], start: int, stop: int) -> list[list[int]]:
-        """Return the tokens of each of the documents [start, stop).
+        """Encode some documents, and find out on which one the library fails, if it does.
+
+        Args:
+            texts: All documents of a batch.
+            start: Number of the first document to encode.
+            stop: Number of the document after the last one to encode.
+
+        Returns:
+            The token ids of each document.
 
         Raises:
             EncodingError: The library fails on a document. The error names the first such one.
@@ -121,6 +129,8 @@ class ReferenceEngine:
         except MemoryError:
             raise
         except Exception as error:
+            # The library does not say which document is the cause. If none fails on its own, the
+            # error names the first one.
             number = start
             cause = error
             failure = self._first_failure(texts, start, stop)
@@ -253,6 +263,7 @@ class SentencePieceEngine(ReferenceEngine):
         return ids, starts[: len(ids)]
 
     def _encode_slice(self, texts: Sequence[str]) -> list[list[int]]:
+        """Return the tokens of each document; raise whatever the package does."""
         if self._special_pattern is not None:
             return [self._encode_between(self._special_pattern, text) for text in texts]
         ids: list[list[int]] = self._processor.encode(list(texts), out_type=int, num_threads=1)

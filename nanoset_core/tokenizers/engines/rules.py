@@ -410,7 +410,10 @@ class _AddedTokens(NamedTuple):
 def _read_added_tokens(
     value: Any, split: SplitPattern | SpaceSigns, form: Form | None
 ) -> _AddedTokens:
-    """Return the added tokens.
+    """Divide the added tokens into those that the engine finds by itself, and all others.
+
+    The engine finds tokens that repeat one character, such as several spaces. Text with any other
+    added token is left to the reference.
 
     Args:
         value: `added_tokens` of the file.
@@ -418,18 +421,21 @@ def _read_added_tokens(
         form: The form that text is normalised to.
 
     Raises:
-        NotRecognisedError: The engine could not find one of them as the library does.
+        NotRecognisedError: The engine could not find one of the tokens as the library does.
     """
     has_signs = isinstance(split, SpaceSigns)
 
-    # Text after an added token gets a ▁, as the beginning of a document does. If the tokenizer
-    # puts one there, all added tokens are left to the reference, newlines and tabs included.
+    # Some tokenizers put a ▁ before a document, and then also before the text after each added
+    # token. For these, all added tokens are left to the reference.
     prepends = isinstance(split, SpaceSigns) and split.prepend != "never"
 
-    # Characters of which the engine finds runs by itself.
-    repeatable = " "
-    if has_signs:
-        repeatable = "" if prepends else "\n\t"
+    # The characters whose repetitions the engine finds.
+    if not has_signs:
+        repeatable = " "
+    elif prepends:
+        repeatable = ""
+    else:
+        repeatable = "\n\t"
 
     runs: dict[str, dict[int, int]] = {}
     normalized_flags_of_runs = set()
@@ -446,12 +452,12 @@ def _read_added_tokens(
             normalized_flags_of_runs.add(token.get("normalized"))
             continue
 
-        # Text with any other token goes to the reference: a few lines, if the token cannot lie
-        # across the end of these.
+        # Text with any other token goes to the reference. That is only some lines around the token,
+        # unless a place where the engine would cut the text may be inside the token.
         _check_content(token, form, may_be_space=not repeatable, has_signs=has_signs)
         texts.append(content)
-        may_lie_across_cut = SAFE_CUT.search(content.encode()) is not None
-        leaves_documents |= is_odd or may_lie_across_cut
+        may_contain_cut = SAFE_CUT.search(content.encode()) is not None
+        leaves_documents |= is_odd or may_contain_cut
 
     _check_runs(runs, split, form, n_flags=len(normalized_flags_of_runs))
     return _AddedTokens(runs, tuple(texts), leaves_documents)
@@ -493,14 +499,28 @@ def _check_runs(
 
 
 def _depends_on_surroundings(token: Any, *, has_signs: bool) -> bool:
-    """Return whether an added token takes white space along, or is looked for in changed text."""
+    """Return whether the text around an added token decides what the library finds.
+
+    That is so if the token includes white space around it, if it has to be a whole word, or if the
+    library looks for it after changing the text.
+    """
     if token.get("lstrip") or token.get("rstrip") or token.get("single_word"):
         return True
     return has_signs and token.get("normalized") is not False
 
 
 def _check_content(token: Any, form: Form | None, *, may_be_space: bool, has_signs: bool) -> None:
-    """Raise NotRecognisedError for an added token that the engine could not find as it should."""
+    """Check that the engine can find an added token as the library does.
+
+    Args:
+        token: The entry of `added_tokens`.
+        form: The form that text is normalised to.
+        may_be_space: Whether a token of white space alone is allowed.
+        has_signs: Whether the tokenizer writes spaces as ▁.
+
+    Raises:
+        NotRecognisedError: The engine could not find the token.
+    """
     content = token["content"]
     is_space = content.isspace() and not may_be_space
     if not content or is_space or not is_normalized(form or "NFC", content):

@@ -126,6 +126,7 @@ class FallbackText:
         )
 
     def _has_forbidden_byte(self, data: bytes) -> bool:
+        """Return whether a text contains a byte that the numpy engine cannot encode."""
         # A search for each byte is faster if there are few: most vocabularies lack zero only.
         if len(self._forbidden) <= 2:
             return any(byte in data for byte in self._forbidden)

@@ -53,7 +53,7 @@ class Examination:
 def examine(
     tokenizer: Any, where: object, *, min_unmerged_share: float = MIN_UNMERGED_SHARE
 ) -> Examination:
-    """Examine a parsed tokenizer.json.
+    """Find settings of a tokenizer.json that make its tokens random, or lose text.
 
     Malformed parts are ignored: the tokenizers library, which loads the file later, reports them.
 
@@ -64,7 +64,8 @@ def examine(
             reported missing.
 
     Raises:
-        FormatError: The vocabulary is empty, or the ids of some texts would be random.
+        FormatError: The vocabulary is empty, or two added tokens have the same normal form, so that
+            the ids of some texts would be random.
     """
     model = tokenizer.get("model") if isinstance(tokenizer, dict) else None
     if not isinstance(model, dict) or not _is_vocabulary(model.get("vocab")):

@@ -255,6 +255,7 @@ def _normalizer(model: _Model) -> dict[str, Any]:
 
 
 def _decoder(model: _Model) -> dict[str, Any]:
+    """Return the component `decoder`, which turns tokens into text as sentencepiece does."""
     steps: list[dict[str, Any]] = [
         {"type": "Replace", "pattern": {"String": SPACE_SIGN}, "content": " "},
         {"type": "ByteFallback"},
@@ -383,6 +384,7 @@ def _parse(content: bytes, source: TokenizerFile) -> _Model:
 
 
 def _parse_piece(message: bytes) -> _ModelPiece:
+    """Parse the message of one piece; the numbers of its fields are those of `ModelProto`."""
     fields = dict(_fields(message))
     (score,) = struct.unpack("<f", fields.get(2, bytes(4)))
     return _ModelPiece(text=fields[1].decode(), score=score, type=fields.get(3, _PieceType.NORMAL))
