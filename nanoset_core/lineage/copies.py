@@ -29,7 +29,7 @@ from nanoset_core.sampling.hashing import hash_texts
 from nanoset_core.stages.dataset.stage import DATASET
 from nanoset_core.stages.dataset.tokens import open_dataset
 from nanoset_core.stages.held_out.hashes import document_hashes, stored_hashes
-from nanoset_core.stages.per_shard import Sharded
+from nanoset_core.stages.sharded import Sharded
 from nanoset_core.stages.views.ids import Ids
 from nanoset_core.stages.views.tables import document_groups
 

@@ -20,7 +20,6 @@ from pathlib import Path
 import numpy as np
 
 from nanoset_core.errors import StaleError, StorageError
-from nanoset_core.execution.processes import run_tasks
 from nanoset_core.outputs.manifest import MANIFEST
 from nanoset_core.outputs.root import CURRENT, OutputRoot
 from nanoset_core.project.dropping import drop_duplicate_tokens
@@ -38,10 +37,11 @@ from nanoset_core.project.purge_plan import (
 from nanoset_core.project.purge_receipt import PurgeReceipt
 from nanoset_core.stages.inventory.corpora import corpus_names
 from nanoset_core.stages.inventory.make import inventory_at
+from nanoset_core.stages.per_shard import make_per_shard
 from nanoset_core.stages.shards import purged
 from nanoset_core.stages.shards.make import BIN, SHARDS, shard_recipe
 from nanoset_core.stages.shards.shard_sets import each_shard, ranges_of, some_shards
-from nanoset_core.stages.shards.shortening import ShortenTask, shorten
+from nanoset_core.stages.shards.shortening import ShortenedShards, ShortenTask
 from nanoset_core.stages.shards.stage import TOKENIZED
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.leases import check_no_build, collecting
@@ -143,11 +143,23 @@ def _shorten_shards(project: Project, corpus: str, plan: PurgePlan) -> None:
         source = ranges[shard.number]
         recipe = shard_recipe(corpus, source, manifest.recipe["options"])
         rows = np.array([document.row for document in shard.documents], np.int64)  # (n_erased,)
-        tasks.append(ShortenTask(outputs, recipe, manifest, source.files, rows))
-    results = run_tasks(shorten, tasks, project.config.workers, project.executor)
-    work = project.progress.work("purge", corpus, len(tasks), "shards")
-    for _ in results:
-        work.advance(1)
+        tasks.append(
+            ShortenTask(
+                root=outputs,
+                recipe=recipe,
+                shard=manifest,
+                files=source.files,
+                rows=rows,
+            )
+        )
+    make_per_shard(
+        ShortenedShards(tasks),
+        outputs,
+        project.progress.work("purge", corpus, len(tasks), "shards"),
+        workers=project.config.workers,
+        executor=project.executor,
+        look_first=False,
+    )
 
 
 def _id_digests(plan: PurgePlan, corpus: str) -> set[str]:

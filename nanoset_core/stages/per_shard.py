@@ -1,222 +1,227 @@
 """Make outputs that exist once for each shard of a corpus, such as the tables of its columns.
 
-The manifest of another output lists them by digest. If text is appended to a corpus, only the
-outputs of the new shards are made; the others are reused.
+All of them are made in the same way: look which outputs exist, make the others in worker processes,
+and collect what the caller needs of each. If text is appended to a corpus, only the outputs of its
+new shards are made. If a build is killed, the next one makes only what is missing.
+
+A stage says in two classes what its outputs are. `PerShard` belongs to the process that makes
+them: it knows all shards. `PerShardTask` is sent to a worker: it makes the output of one shard.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import ClassVar, Generic, TypeVar
 
 from nanoset_core.execution.processes import Executor, run_tasks
-from nanoset_core.execution.progress import Amount
-from nanoset_core.outputs.manifest import Manifest, Recipe
+from nanoset_core.execution.progress import Amount, RunningWork, progress_reported_to
+from nanoset_core.outputs.manifest import Manifest, Recipe, Written
 from nanoset_core.outputs.root import OutputRoot
-from nanoset_core.project.project import Project
-from nanoset_core.stages.dataset.origin import shards_of
-from nanoset_core.stages.shards.document_rows import DocumentRows
-from nanoset_core.stages.shards.line_numbers import LineNumbers
-from nanoset_core.stages.shards.make import DOCUMENTS, SHARDS
-from nanoset_core.stages.shards.shard_sets import each_shard, some_shards
 
-T = TypeVar("T")
-"""What is needed of an existing output."""
-Task = TypeVar("Task")
-"""Everything that a worker needs to make one output."""
-Made = TypeVar("Made")
-"""What a worker returns for an output that it made."""
+Shard = TypeVar("Shard")
+"""What identifies a shard for its stage, such as its number, or the range of text it is made from.
+"""
+Result = TypeVar("Result")
+"""What is needed of each output after all of them were made."""
 
 
-def find_existing(
-    project: Project, recipes: Sequence[Recipe], read: Callable[[Manifest], T]
-) -> list[T | None]:
-    """Find the outputs that exist and are whole, and read something from each of them.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PerShardTask(ABC):
+    """Everything that a worker needs to make the output of one shard."""
 
-    Args:
-        project: The project. If it is set to `rebuild`, no output counts as existing.
-        recipes: Recipe of the output of each shard, all of one stage and name.
-        read: Returns what the caller needs, given the manifest of an output.
-
-    Returns:
-        What `read` returned for each shard, or None if its output has to be made.
-    """
-    if not recipes:
-        return []
-
-    def look(outputs: OutputRoot, folder: Path) -> T | None:
-        if project.rebuild:
-            return None
-        manifest = outputs.find_at(folder)
-        return None if manifest is None else read(manifest)
-
-    digests = [recipe.digest for recipe in recipes]
-    return project.outputs.each_version(look, recipes[0].stage, recipes[0].name, digests)
-
-
-def make_missing(
-    project: Project,
-    missing: Sequence[int],
-    task_of: Callable[[int], Task],
-    work: Callable[[Task], Made],
-    on_made: Callable[[int, Made], None],
-    executor: Executor | None,
-) -> None:
-    """Make the outputs of some shards in worker processes.
-
-    Args:
-        project: The project.
-        missing: Numbers of the shards.
-        task_of: Returns the task of a shard, given its number.
-        work: Makes one output in a worker process, given its task.
-        on_made: Called when an output is finished, in any order, with the number of its shard and
-            what `work` returned.
-        executor: Runs the tasks; None for processes on this machine.
-    """
-    tasks = (task_of(number) for number in missing)
-    for task_number, made in run_tasks(work, tasks, project.config.workers, executor):
-        on_made(missing[task_number], made)
-
-
-class Sharded(NamedTuple):
-    """The dataset of a corpus, and which of its documents are in each shard."""
-
-    dataset: Manifest
-    """Manifest of the dataset."""
-    tokenized: Manifest
-    """Manifest of the set of its shards."""
-    firsts: NDArray[np.int64]
-    """Number of each shard's first document, and at the end n_documents; shape (n_shards + 1,)."""
-
-    @staticmethod
-    def of(project: Project, dataset: Manifest) -> Sharded:
-        """Find the shards of a dataset, and count their documents.
-
-        Raises:
-            MissingError: The set of shards, or a shard, was deleted.
-            FormatError: The current set cannot be read.
-        """
-        tokenized = shards_of(project.outputs, dataset)
-        counts = each_shard(project, dataset.name, tokenized.facts[SHARDS], _documents_of)
-        return Sharded(dataset, tokenized, np.cumsum([0, *counts]))
-
-    @property
-    def shards(self) -> Sequence[str]:
-        """Digests of the shards, in document order."""
-        shards: Sequence[str] = self.tokenized.facts[SHARDS]
-        return shards
-
-    def places(self, project: Project, documents: Sequence[int]) -> list[dict[str, Any]]:
-        """Return where documents come from in the raw text.
-
-        Args:
-            project: The project.
-            documents: Numbers of documents in the dataset, ascending.
-
-        Returns:
-            A row with the columns of `PLACE` for each document.
-        """
-        line_numbers = LineNumbers.of(self.tokenized.facts)
-        numbers = np.array(documents, np.int64)  # (n_documents,)
-        shard_of_document = np.searchsorted(self.firsts, numbers, side="right") - 1
-        places: list[dict[str, Any]] = []
-        for shard in np.unique(shard_of_document).tolist():
-            first = int(self.firsts[shard])
-            rows = (numbers[shard_of_document == shard] - first).tolist()
-
-            # The table of a shard's documents has a row for each, which says where it was read.
-            [manifest] = some_shards(project, self.tokenized.name, self.shards[shard : shard + 1])
-            table = DocumentRows(manifest.path(DOCUMENTS), manifest.facts["documents"])
-            for row, origin in zip(rows, table.read(rows), strict=True):
-                file = origin["file"]
-                line = line_numbers.in_file(file, origin["byte_offset"], origin["line"])
-                place = {"document": first + row, "file": file, "line": line, "id": origin["id"]}
-                places.append(place)
-        return places
-
-
-def _documents_of(shard: Manifest) -> int:
-    """Return the number of documents of a shard."""
-    return int(shard.facts["documents"])
-
-
-PLACE = (("document", "int64"), ("file", "string"), ("line", "int64"), ("id", "string"))
-"""Name and type of each column of `Sharded.places`."""
-
-
-def write_rows(
-    path: Path, rows: Sequence[Mapping[str, Any]], columns: Iterable[tuple[str, str]]
-) -> None:
-    """Write rows as a Parquet file.
-
-    Args:
-        path: Path of the file.
-        rows: The rows; each maps names of columns to values.
-        columns: Name and type of each column.
-    """
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    table = pa.Table.from_pylist(rows, pa.schema(list(columns)))
-    pq.write_table(table, path, compression="zstd")
-
-
-@dataclass(frozen=True, slots=True)
-class DocumentsTask:
-    """Everything that a worker needs to make an output from the documents of one shard."""
+    deferred_errors: ClassVar[tuple[type[Exception], ...]] = ()
+    """Errors of `write` that are raised only after the outputs of all other shards were made."""
 
     root: OutputRoot
     """The output root."""
     recipe: Recipe
     """Recipe of the output."""
-    dataset: Manifest
-    """Manifest of the dataset that contains the documents."""
-    first: int
-    """Number of the shard's first document in the dataset."""
-    count: int
-    """Number of documents of the shard."""
+
+    @abstractmethod
+    def write(self, folder: Path) -> Written:
+        """Write the files of the output to a folder, and describe them.
+
+        `self.root` reaches the outputs from the process in which this is called.
+        """
+
+    def make(self) -> Manifest:
+        """Make and store the output, or return it if it exists already."""
+        with self.root.in_task() as root:
+            task = replace(self, root=root)
+            return root.commit(task.recipe, task.write)
+
+
+class PerShard(ABC, Generic[Shard, Result]):
+    """Outputs of one kind, of which each shard of a corpus has one."""
+
+    @abstractmethod
+    def shards(self) -> Iterable[Shard]:
+        """Return the shards in their order.
+
+        They may be created as they are needed. This method is called several times.
+        """
+
+    @abstractmethod
+    def recipe(self, shard: Shard) -> Recipe:
+        """Return the recipe of the output of a shard. All are of one stage and name."""
+
+    @abstractmethod
+    def task(self, shard: Shard, recipe: Recipe) -> PerShardTask:
+        """Return the task that makes the output of a shard. Called only if it has to be made."""
+
+    @abstractmethod
+    def result(self, manifest: Manifest) -> Result:
+        """Return what the caller needs of an output. May be called in several threads at once."""
+
+    @abstractmethod
+    def amount(self, shard: Shard, result: Result) -> Amount:
+        """Return how much of the work is done as soon as the output of this shard exists."""
+
+
+@dataclass(frozen=True, slots=True)
+class MadePerShard(Generic[Result]):
+    """The outputs of all shards."""
+
+    results: list[Result]
+    """What `PerShard.result` returned for the output of each shard, in the order of the shards."""
+    existing: list[int]
+    """Numbers of the shards whose outputs were not made, because they existed."""
 
 
 def make_per_shard(
-    project: Project,
-    sharded: Sharded,
-    recipes: Sequence[Recipe],
-    work: Callable[[DocumentsTask], object],
-    label: tuple[str, str],
-) -> list[str]:
-    """Make an output from the documents of each shard of a dataset, unless it exists.
+    outputs: PerShard[Shard, Result],
+    root: OutputRoot,
+    work: RunningWork,
+    *,
+    workers: int,
+    executor: Executor | None,
+    look_first: bool = True,
+) -> MadePerShard[Result]:
+    """Make the output of each shard that has none yet, in worker processes.
 
     Args:
-        project: The project.
-        sharded: The dataset and its shards.
-        recipes: Recipe of the output of each shard.
-        work: Makes one output in a worker process.
-        label: Name of the asset and of the subject, which are shown with the progress.
+        outputs: What the outputs are, and how each is made.
+        root: The output root.
+        work: Receives the progress. Workers may report on the part of one shard; the name of that
+            part is the digest of the shard's output.
+        workers: Number of processes.
+        executor: Runs the tasks instead of these processes; None for processes of this machine.
+        look_first: Whether to look in this process which outputs exist, so that workers get only
+            tasks for missing ones. Otherwise each worker looks for the output of its task.
 
-    Returns:
-        The digest of each shard's output.
+    Raises:
+        ExceptionGroup: Some outputs could not be made because of `PerShardTask.deferred_errors`.
+            All others were made.
     """
-    firsts = sharded.firsts.tolist()
-    counts = np.diff(sharded.firsts).tolist()
-    found = find_existing(project, recipes, lambda manifest: True)
-    missing = [number for number, exists in enumerate(found) if not exists]
-    n_missing = sum(counts[number] for number in missing)
-    activity, subject = label
-    progress = project.progress.work(activity, subject, firsts[-1], "documents")
-    progress.add_existing(Amount(firsts[-1] - n_missing))
+    result_by_number: dict[int, Result] = {}
+    if look_first and not root.rebuild:
+        result_by_number = _find_existing(outputs, root)
+    existing = list(result_by_number)
 
-    def task_of(number: int) -> DocumentsTask:
-        return DocumentsTask(
-            project.outputs, recipes[number], sharded.dataset, firsts[number], counts[number]
-        )
+    # What earlier builds made counts as done from the start.
+    if existing:
+        for number, shard in enumerate(outputs.shards()):
+            if number in result_by_number:
+                work.add_existing(outputs.amount(shard, result_by_number[number]))
+    work.report()
 
-    def report(number: int, made: object) -> None:
-        progress.advance(counts[number])
+    result_by_number |= _make_missing(outputs, existing, work, workers, executor)
+    results = [result_by_number[number] for number in range(len(result_by_number))]
+    return MadePerShard(results, existing)
 
-    make_missing(project, missing, task_of, work, report, project.executor)
-    return [recipe.digest for recipe in recipes]
+
+def _find_existing(outputs: PerShard[Shard, Result], root: OutputRoot) -> dict[int, Result]:
+    """Return number of the shard → what is needed of its output, for all that exist and are whole.
+
+    For outputs in a bucket, only one listing is requested, and then their manifests.
+    """
+
+    def look(listed_root: OutputRoot, folder: Path) -> _FoundOutput[Result] | None:
+        manifest = listed_root.find_at(folder)
+        return None if manifest is None else _FoundOutput(outputs.result(manifest))
+
+    recipe: Recipe | None = None
+    digests: list[str] = []
+    for shard in outputs.shards():
+        recipe = outputs.recipe(shard)
+        digests.append(recipe.digest)
+    if recipe is None:
+        return {}
+
+    result_by_number: dict[int, Result] = {}
+    for number, found in enumerate(root.each_version(look, recipe.stage, recipe.name, digests)):
+        if found is not None:
+            result_by_number[number] = found.result
+    return result_by_number
+
+
+@dataclass(frozen=True, slots=True)
+class _FoundOutput(Generic[Result]):
+    """An output that exists. The result itself may be None, so that it cannot say that."""
+
+    result: Result
+
+
+@dataclass(frozen=True, slots=True)
+class _MissingOutput(Generic[Shard]):
+    """An output that has to be made."""
+
+    number: int
+    """Number of its shard, from 0."""
+    shard: Shard
+    digest: str
+    """Digest of the output."""
+
+
+def _make_missing(
+    outputs: PerShard[Shard, Result],
+    existing: Collection[int],
+    work: RunningWork,
+    workers: int,
+    executor: Executor | None,
+) -> dict[int, Result]:
+    """Make the outputs of all shards but some; return number → what is needed of the output.
+
+    Args:
+        outputs: See `make_per_shard`, also for the other parameters.
+        existing: Numbers of the shards whose outputs exist.
+
+    Raises:
+        ExceptionGroup: See `make_per_shard`.
+    """
+    existing_numbers = frozenset(existing)
+    handed_out: list[_MissingOutput[Shard]] = []  # the output of each task
+
+    def tasks() -> Iterator[PerShardTask]:
+        # Tasks are created as they are handed out, since there may be very many.
+        for number, shard in enumerate(outputs.shards()):
+            if number not in existing_numbers:
+                recipe = outputs.recipe(shard)
+                handed_out.append(_MissingOutput(number, shard, recipe.digest))
+                yield outputs.task(shard, recipe)
+
+    result_by_number: dict[int, Result] = {}
+    errors: list[Exception] = []
+    with progress_reported_to(work.receive):
+        for task_number, made in run_tasks(_make_output, tasks(), workers, executor):
+            if isinstance(made, Exception):
+                errors.append(made)
+                continue
+            output = handed_out[task_number]
+            result = outputs.result(made)
+            result_by_number[output.number] = result
+            work.advance_part(output.digest, outputs.amount(output.shard, result))
+    if errors:
+        raise ExceptionGroup("the outputs of some shards could not be made", errors)
+    return result_by_number
+
+
+def _make_output(task: PerShardTask) -> Manifest | Exception:
+    """Make one output in a worker, or return an error that is raised later."""
+    try:
+        return task.make()
+    except task.deferred_errors as error:
+        return error

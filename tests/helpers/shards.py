@@ -43,9 +43,9 @@ def task_for(
     )
     recipe = Recipe("shards", "web", 1, {"source": source.digest}, {"tokenizer": facts.fingerprint})
     return ShardTask(
-        output_root(out),
-        recipe,
-        corpus,
-        source,
-        dataclasses.replace(settings, **changes),
+        root=output_root(out),
+        recipe=recipe,
+        folder=corpus,
+        source=source,
+        settings=dataclasses.replace(settings, **changes),
     )

@@ -41,7 +41,6 @@ from nanoset_core.stages.attributes.tables import AttributeTables
 from nanoset_core.stages.columns.column_table import ColumnTable
 from nanoset_core.stages.columns.tables import (
     ESCAPED,
-    MadeTables,
     TablesOfShards,
     make_tables,
     publish,
@@ -164,27 +163,27 @@ def _join(project: Project, corpus: str, tokenized: Manifest, recipe: Recipe) ->
 
         fill = partial(fill_by_id, lookup=read.lookup)
         tables = TablesOfShards(
-            recipe=recipe,
+            root=project.outputs,
+            output_recipe=recipe,
             folder=TABLES_FOLDER,
-            progress_name=PROGRESS_NAME,
-            shards=shards,
+            corpus_shards=shards,
             names=read.names,
             fill_of=lambda shard: fill,
         )
         # Workers on other machines could not read the files of the lookup.
-        made = make_tables(project, tables, executor=None)
+        made = make_tables(project, tables, PROGRESS_NAME, executor=None)
         _mark_matched_ids(project, [shards[number] for number in made.existing], read.lookup)
-        return publish(project, tables, made, _facts_of(read, made))
+        return publish(project, tables, made.results, _facts_of(read, made.results))
 
 
-def _facts_of(read: ReadAttributes, made: MadeTables) -> dict[str, Any]:
+def _facts_of(read: ReadAttributes, facts_by_shard: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return the facts of joined attributes that are not sums of those of their tables."""
     facts = {
         UNMATCHED: read.lookup.count_unmatched(),
         ROWS: read.lookup.n_rows,
         FIRST_MISSING: "",
     }
-    for table_facts in made.facts:
+    for table_facts in facts_by_shard:
         if table_facts.get(FIRST_MISSING):
             facts[FIRST_MISSING] = table_facts[FIRST_MISSING]
             break

@@ -79,14 +79,15 @@ def keep_columns(project: Project, corpus: str) -> Manifest:
         return partial(_fill_from_text, folder=folder, source=source, keys=keys)
 
     tables = TablesOfShards(
-        recipe=recipe,
+        root=project.outputs,
+        output_recipe=recipe,
         folder=TABLES_FOLDER,
-        progress_name=PROGRESS_NAME,
-        shards=current_shards(project, tokenized),
+        corpus_shards=current_shards(project, tokenized),
         names=keys.columns,
         fill_of=fill_of,
     )
-    return publish(project, tables, make_tables(project, tables, project.executor))
+    made = make_tables(project, tables, PROGRESS_NAME, project.executor)
+    return publish(project, tables, made.results)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ appended to a corpus, only its new shards are searched.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from nanoset_core.stages.contamination.matches import match_rows, write_matches
 from nanoset_core.stages.contamination.search import Evaluation, Match
 from nanoset_core.stages.dataset.stage import DATASET
 from nanoset_core.stages.dataset.tokens import open_dataset
-from nanoset_core.stages.per_shard import DocumentsTask, Sharded, make_per_shard
+from nanoset_core.stages.sharded import DocumentsTask, Sharded, make_of_documents
 from nanoset_core.stages.stage import PART, SUBJECT, Key, Layout, require
 from nanoset_core.storage.leases import leased
 
@@ -68,12 +69,13 @@ def _find(project: Project, section: str, corpus: str) -> Manifest:
     # Search the shards that have not been searched for these texts yet.
     evaluation = make_evaluation(project, section)
     sharded = Sharded.of(project, dataset)
-    shard_digests = make_per_shard(
+    shard_digests = make_of_documents(
         project,
         sharded,
         _shard_recipes(recipe, evaluation, sharded),
-        partial(_search_shard, evaluation),
-        (STAGE, f"{section} {corpus}"),
+        partial(SearchTask, evaluation=evaluation),
+        activity=STAGE,
+        subject=f"{section} {corpus}",
     )
     matches = _matches(outputs, recipe.name, sharded, shard_digests)
     rows = match_rows(project, sharded, evaluation, matches)
@@ -126,35 +128,28 @@ def _shard_recipes(recipe: Recipe, evaluation: Manifest, sharded: Sharded) -> li
     return recipes
 
 
-def _search_shard(evaluation: Manifest, task: DocumentsTask) -> str:
-    """Search one shard, and store the result. Runs in a worker process.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchTask(DocumentsTask):
+    """Searches the documents of one shard for evaluation texts."""
 
-    Args:
-        evaluation: The index of evaluation texts.
-        task: The documents of the shard.
+    evaluation: Manifest
+    """The index of evaluation texts."""
 
-    Returns:
-        The digest of the result.
-    """
-    with task.root.in_task() as root:
-        evaluation = root.rebase(evaluation)
-        dataset = root.rebase(task.dataset)
-
-        def write(folder: Path) -> Written:
-            # If the outputs are in a bucket, `path` fetches a local copy of the file.
-            for name in evaluation.files:
-                evaluation.path(name)
-            matches = _load_evaluation(evaluation.folder).search(
-                open_dataset(dataset), task.first, task.count, task.recipe.options["threshold"]
-            )
-            # Documents are counted from the start of the shard, wherever it is in the dataset.
-            rows = [
-                [match.document - task.first, match.text, match.share, match.words]
-                for match in matches
-            ]
-            return Written({"matches": rows})
-
-        return root.commit(task.recipe, write).digest
+    def write(self, folder: Path) -> Written:
+        """Search the documents; the matches become facts."""
+        evaluation = self.root.rebase(self.evaluation)
+        dataset = self.root.rebase(self.dataset)
+        # If the outputs are in a bucket, `path` fetches a local copy of the file.
+        for name in evaluation.files:
+            evaluation.path(name)
+        matches = _load_evaluation(evaluation.folder).search(
+            open_dataset(dataset), self.first, self.count, self.recipe.options["threshold"]
+        )
+        # Documents are counted from the start of the shard, wherever it is in the dataset.
+        rows = [
+            [match.document - self.first, match.text, match.share, match.words] for match in matches
+        ]
+        return Written({"matches": rows})
 
 
 @lru_cache(maxsize=2)

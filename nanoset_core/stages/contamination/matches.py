@@ -14,7 +14,7 @@ from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.project.project import Project
 from nanoset_core.stages.contamination.evaluation import TEXTS_FILE
 from nanoset_core.stages.contamination.search import Match
-from nanoset_core.stages.per_shard import PLACE, Sharded, write_rows
+from nanoset_core.stages.sharded import PLACE, Sharded, write_rows
 
 MATCHES = "matches.parquet"
 BOILERPLATE_DOCUMENTS = 100

@@ -7,6 +7,7 @@ read and hashed.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,7 +23,7 @@ from nanoset_core.project.project import Project
 from nanoset_core.sampling.token_hashes import hash_sequences
 from nanoset_core.stages.dataset.tokens import open_dataset
 from nanoset_core.stages.held_out.settings import HASHES_FOLDER, VERSION
-from nanoset_core.stages.per_shard import DocumentsTask, Sharded
+from nanoset_core.stages.sharded import DocumentsTask, Sharded
 
 _HASHES_FILE = "hashes.npy"
 _CHUNK_TOKENS = 1 << 20
@@ -38,17 +39,15 @@ def hashes_recipe(corpus: str, shard_digest: str) -> Recipe:
     return Recipe(HASHES_FOLDER, corpus, VERSION, {"shard": shard_digest})
 
 
-def hash_shard(task: DocumentsTask) -> str:
-    """Hash and store the documents of one shard; return the digest of the output."""
-    with task.root.in_task() as root:
-        dataset = root.rebase(task.dataset)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HashTask(DocumentsTask):
+    """Hashes the documents of one shard."""
 
-        def write(folder: Path) -> Written:
-            hashes = document_hashes(open_dataset(dataset), task.first, task.count)
-            np.save(folder / _HASHES_FILE, hashes)
-            return Written({"documents": task.count})
-
-        return root.commit(task.recipe, write).digest
+    def write(self, folder: Path) -> Written:
+        """Write a hash of each document, in their order."""
+        dataset = open_dataset(self.root.rebase(self.dataset))
+        np.save(folder / _HASHES_FILE, document_hashes(dataset, self.first, self.count))
+        return Written({"documents": self.count})
 
 
 def document_hashes(dataset: MMapIndexedDataset, first: int, count: int) -> NDArray[np.uint64]:

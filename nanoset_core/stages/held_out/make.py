@@ -12,9 +12,9 @@ from nanoset_core.outputs.manifest import Manifest, Recipe, Written
 from nanoset_core.project.project import Project, holding
 from nanoset_core.sampling.splits import SPLITS
 from nanoset_core.stages.held_out.hashes import (
+    HashTask,
     ShardHashes,
     each_shards_hashes,
-    hash_shard,
     hashes_recipe,
 )
 from nanoset_core.stages.held_out.search import (
@@ -26,7 +26,7 @@ from nanoset_core.stages.held_out.search import (
 )
 from nanoset_core.stages.held_out.settings import ASSET, HASHES, SHARED, VERSION
 from nanoset_core.stages.mappings.planning import NanosetContext
-from nanoset_core.stages.per_shard import PLACE, make_per_shard, write_rows
+from nanoset_core.stages.sharded import PLACE, make_of_documents, write_rows
 
 _MAX_LISTED = 10_000
 """Documents that the file lists at most."""
@@ -105,8 +105,14 @@ def _hash_documents(project: Project, nanoset_name: str, corpus: ReadCorpus) -> 
         Digest of the hashes of each shard.
     """
     recipes = [hashes_recipe(corpus.name, shard) for shard in corpus.sharded.shards]
-    label = (ASSET, f"{nanoset_name} {corpus.name}")
-    return make_per_shard(project, corpus.sharded, recipes, hash_shard, label)
+    return make_of_documents(
+        project,
+        corpus.sharded,
+        recipes,
+        HashTask,
+        activity=ASSET,
+        subject=f"{nanoset_name} {corpus.name}",
+    )
 
 
 def _list_columns() -> list[tuple[str, str]]:

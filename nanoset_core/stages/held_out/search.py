@@ -28,7 +28,7 @@ from nanoset_core.sampling.splits import SPLITS, SplitName
 from nanoset_core.stages.datasets import Datasets
 from nanoset_core.stages.held_out.hashes import ShardHashes
 from nanoset_core.stages.mappings.planning import NanosetContext
-from nanoset_core.stages.per_shard import Sharded
+from nanoset_core.stages.sharded import Sharded
 
 _TRAIN = 1 << SPLITS.index("train")
 _VALID = 1 << SPLITS.index("valid")

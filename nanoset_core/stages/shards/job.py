@@ -6,22 +6,21 @@ distrusted, and the shards are made again without it.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from nanoset_core.errors import NanosetError
-from nanoset_core.execution.processes import Executor, run_tasks
-from nanoset_core.execution.progress import Amount, Progress, progress_reported_to
-from nanoset_core.outputs.manifest import Manifest, PackedManifests, pack, unpack
+from nanoset_core.execution.processes import Executor
+from nanoset_core.execution.progress import Amount, Progress
+from nanoset_core.outputs.manifest import Manifest, PackedManifests, Recipe, pack, unpack
 from nanoset_core.outputs.root import OutputRoot
+from nanoset_core.stages.per_shard import PerShard, make_per_shard
 from nanoset_core.stages.shards import purged
 from nanoset_core.stages.shards.make import (
     SHARDS,
     ShardSettings,
     ShardTask,
-    make_shard,
     shard_recipe,
 )
 from nanoset_core.storage.atomic import sweep_abandoned
@@ -76,8 +75,8 @@ class TokenizeJob:
             were not used.
 
         Raises:
-            InputError, SourceChangedError, MissingError: As `make_shard`.
-            ReturnedDocumentsError: As `make_shard`, after all other shards were made.
+            InputError, SourceChangedError, MissingError: As `ShardTask.write`.
+            ReturnedDocumentsError: As `ShardTask.write`, after all other shards were made.
             NanosetError: An engine gave wrong tokens that was already distrusted.
         """
         tokenizer = self.options["tokenizer"]
@@ -123,63 +122,62 @@ class TokenizeJob:
             ReturnedDocumentsError: Some shards could not be made, as erased documents are in their
                 text again.
         """
-        work = self.progress.work(self.activity, self.subject, self.text_bytes)
-        # Number of the range → its shard. Manifests are packed, since there may be 100,000.
-        packed_shards: dict[int, bytes] = {}
-        missing: list[int] = []  # number of the range of each task
-
-        def tasks() -> Iterator[ShardTask]:
-            for number, source in enumerate(self.ranges):
-                if number not in packed_shards:
-                    missing.append(number)
-                    recipe = shard_recipe(self.corpus, source, options)
-                    yield ShardTask(self.root, recipe, self.folder, source, self.settings)
-
-        if self.look_first:
-            for number, shard in self._finished(options):
-                packed_shards[number] = pack(shard)
-                work.add_existing(_amount_of(shard))
-        work.report()
-
-        returned_places: list[purged.ErasedPlace] = []
-        with progress_reported_to(work.receive):
-            for task, outcome in run_tasks(_shard_or_places, tasks(), self.workers, self.executor):
-                if not isinstance(outcome, Manifest):
-                    returned_places += outcome
-                    continue
-                packed_shards[missing[task]] = pack(outcome)
-                work.advance_part(outcome.digest, _amount_of(outcome))
-        if returned_places:
-            raise purged.ReturnedDocumentsError(returned_places)
-        in_order = [packed_shards[number] for number in sorted(packed_shards)]
-        return PackedManifests(in_order, self.root.access)
-
-    def _finished(self, options: Mapping[str, Any]) -> Iterator[tuple[int, Manifest]]:
-        """Yield (number of its range, shard) for each shard that exists and is whole."""
-
-        def pack_if_whole(outputs: OutputRoot, folder: Path) -> bytes | None:
-            shard = outputs.find_at(folder)
-            return None if shard is None else pack(shard)
-
-        digests = [shard_recipe(self.corpus, source, options).digest for source in self.ranges]
-        packed = self.root.each_version(pack_if_whole, SHARDS, self.corpus, digests)
-        for number, shard in enumerate(packed):
-            if shard is not None:
-                yield number, unpack(shard, self.root.access)
+        outputs = _ShardsOfRanges(job=self, options=options)
+        try:
+            made = make_per_shard(
+                outputs,
+                self.root,
+                self.progress.work(self.activity, self.subject, self.text_bytes),
+                workers=self.workers,
+                executor=self.executor,
+                look_first=self.look_first,
+            )
+        except ExceptionGroup as group:
+            raise _all_returned_documents(group) from group
+        return PackedManifests(made.results, self.root.access)
 
 
-def _amount_of(shard: Manifest) -> Amount:
-    """Return how much of a corpus's text is in a shard."""
-    facts = shard.facts
-    return Amount(facts.get("stored_bytes", 0), facts["documents"], facts["tokens"])
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _ShardsOfRanges(PerShard[SourceRange, bytes]):
+    """The shards of a job's ranges; the packed manifest of each is needed.
+
+    Manifests are packed, since there may be 100,000.
+    """
+
+    job: TokenizeJob
+    options: Mapping[str, Any]
+    """Options of the recipes."""
+
+    def shards(self) -> Iterable[SourceRange]:
+        """Return the ranges of text."""
+        return self.job.ranges
+
+    def recipe(self, shard: SourceRange) -> Recipe:
+        return shard_recipe(self.job.corpus, shard, self.options)
+
+    def task(self, shard: SourceRange, recipe: Recipe) -> ShardTask:
+        job = self.job
+        return ShardTask(
+            root=job.root, recipe=recipe, folder=job.folder, source=shard, settings=job.settings
+        )
+
+    def result(self, manifest: Manifest) -> bytes:
+        return pack(manifest)
+
+    def amount(self, shard: SourceRange, result: bytes) -> Amount:
+        facts = unpack(result, self.job.root.access).facts
+        return Amount(facts.get("stored_bytes", 0), facts["documents"], facts["tokens"])
 
 
-def _shard_or_places(task: ShardTask) -> Manifest | Collection[purged.ErasedPlace]:
-    """Make a shard, or return the places of erased documents that are in its text again."""
-    try:
-        return make_shard(task)
-    except purged.ReturnedDocumentsError as error:
-        return error.places
+def _all_returned_documents(
+    group: ExceptionGroup[Exception],
+) -> purged.ReturnedDocumentsError:
+    """Return one error for the erased documents that are in the text of any shard again."""
+    places: list[purged.ErasedPlace] = []
+    for error in group.exceptions:
+        if isinstance(error, purged.ReturnedDocumentsError):
+            places += error.places
+    return purged.ReturnedDocumentsError(places)
 
 
 def _distrusted_engine_used(record: distrust.Distrust) -> NanosetError:

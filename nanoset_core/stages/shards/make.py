@@ -11,7 +11,7 @@ import json
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -21,8 +21,8 @@ import numpy as np
 from nanoset_core.errors import ConfigError, InputError, SourceChangedError
 from nanoset_core.execution.progress import Amount, PartReport, TaskNote, report_progress
 from nanoset_core.formats.indexed.builder import MMapIndexedDatasetBuilder
-from nanoset_core.outputs.manifest import FileFact, Manifest, Recipe, Written
-from nanoset_core.outputs.root import OutputRoot
+from nanoset_core.outputs.manifest import FileFact, Recipe, Written
+from nanoset_core.stages.per_shard import PerShardTask
 from nanoset_core.stages.shards import purged
 from nanoset_core.stages.shards.document_table import document_table
 from nanoset_core.stages.shards.facts import ShardFacts, facts_of
@@ -107,35 +107,33 @@ class ShardSettings:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class ShardTask:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardTask(PerShardTask):
     """Everything that a worker needs to make one shard."""
 
-    root: OutputRoot
-    recipe: Recipe
+    # Whoever erased documents has to know all places in which they are again.
+    deferred_errors = (purged.ReturnedDocumentsError,)
+
     folder: RawFolder
     """The corpus's folder."""
     source: SourceRange
     settings: ShardSettings
 
+    def write(self, folder: Path) -> Written:
+        """Write the files of the shard.
+
+        Raises:
+            InputError: A line was rejected, and the policy is to fail.
+            SourceChangedError, MissingError: The files are not those of the inventory.
+            DistrustError: The engine gave wrong tokens; it is recorded as distrusted.
+            ReturnedDocumentsError: Erased documents are in the files again.
+        """
+        return _write_shard(self, folder)
+
 
 def shard_recipe(corpus: str, source: SourceRange, options: Mapping[str, Any]) -> Recipe:
     """Return the recipe of the shard of one range of a corpus's text."""
     return Recipe(SHARDS, corpus, VERSION, {"source": source.digest}, dict(options))
-
-
-def make_shard(task: ShardTask) -> Manifest:
-    """Make and store the shard of one range, or return it if it exists already.
-
-    Raises:
-        InputError: A line was rejected, and the policy is to fail.
-        SourceChangedError, MissingError: The files are not those of the inventory.
-        DistrustError: The engine gave wrong tokens; it is recorded as distrusted.
-        ReturnedDocumentsError: Erased documents are in the files again.
-    """
-    with task.root.in_task() as root:
-        local_task = replace(task, root=root)
-        return root.commit(task.recipe, lambda folder: _write_shard(local_task, folder))
 
 
 def _write_shard(task: ShardTask, folder: Path) -> Written:

@@ -6,7 +6,7 @@ read.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,9 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_core.errors import MissingError
+from nanoset_core.execution.progress import Amount
 from nanoset_core.formats.indexed.layout import Index, read_idx, write_idx
 from nanoset_core.outputs.manifest import Manifest, Recipe, Written
-from nanoset_core.outputs.root import OutputRoot
+from nanoset_core.stages.per_shard import PerShard, PerShardTask
 from nanoset_core.stages.shards.document_rows import DocumentRows
 from nanoset_core.stages.shards.document_table import copy_without
 from nanoset_core.stages.shards.facts import ShardFacts, length_histogram
@@ -25,13 +26,13 @@ from nanoset_core.stages.shards.make import BIN, DOCUMENTS, REJECTS, TOKENS
 from nanoset_core.storage.atomic import sha256_file
 
 
-@dataclass(frozen=True, slots=True)
-class ShortenTask:
-    """Everything that a worker needs to make a shard from another one."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShortenTask(PerShardTask):
+    """Makes a shard without some documents of another one.
 
-    root: OutputRoot
-    recipe: Recipe
-    """Recipe of the new shard."""
+    Its files are byte for byte those that tokenizing its range without the documents would give.
+    """
+
     shard: Manifest
     """The shard with the documents."""
     files: Sequence[str]
@@ -39,18 +40,36 @@ class ShortenTask:
     rows: NDArray[np.int64]
     """Documents to leave out, ascending."""
 
+    def write(self, folder: Path) -> Written:
+        """Write the files of the shortened shard.
 
-def shorten(task: ShortenTask) -> Manifest:
-    """Make and store a shard without some documents of another one, unless it exists already.
+        Raises:
+            MissingError, FormatError: A file of the other shard is missing or damaged.
+        """
+        return _write_shortened(self.root.rebase(self.shard), self, folder)
 
-    Its files are byte for byte those that tokenizing its range without the documents would give.
 
-    Raises:
-        MissingError, FormatError: A file of the other shard is missing or damaged.
-    """
-    with task.root.in_task() as root:
-        shard = root.rebase(task.shard)
-        return root.commit(task.recipe, lambda folder: _write_shortened(shard, task, folder))
+@dataclass(frozen=True, slots=True)
+class ShortenedShards(PerShard[ShortenTask, None]):
+    """Shards that are made from others; nothing of them is needed once they exist."""
+
+    tasks: Sequence[ShortenTask]
+
+    def shards(self) -> Iterable[ShortenTask]:
+        """Return the task of each shard."""
+        return self.tasks
+
+    def recipe(self, shard: ShortenTask) -> Recipe:
+        return shard.recipe
+
+    def task(self, shard: ShortenTask, recipe: Recipe) -> ShortenTask:
+        return shard
+
+    def result(self, manifest: Manifest) -> None:
+        """Keep nothing."""
+
+    def amount(self, shard: ShortenTask, result: None) -> Amount:
+        return Amount(1)
 
 
 def _write_shortened(shard: Manifest, task: ShortenTask, folder: Path) -> Written:

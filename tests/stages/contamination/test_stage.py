@@ -27,8 +27,7 @@ from nanoset_core.errors import ConfigError, MissingError
 from nanoset_core.project.project import Project
 from nanoset_core.project.settings import check_config
 from nanoset_core.project.verify import verify_project
-from nanoset_core.stages.contamination import make as make_module
-from nanoset_core.stages.contamination.make import find_contamination
+from nanoset_core.stages.contamination.make import SearchTask, find_contamination
 from nanoset_core.stages.contamination.stage import contaminated_documents
 
 # The first file has questions as they are and in other layout, the second one with a word changed.
@@ -61,13 +60,13 @@ def project(searched, tmp_path) -> Project:
 def searched_shards(monkeypatch) -> list[int]:
     """The first document of each shard that is searched during the test."""
     first_documents: list[int] = []
-    search_shard = make_module._search_shard
+    write = SearchTask.write
 
-    def spy(evaluation, task):
+    def spy(task, folder):
         first_documents.append(task.first)
-        return search_shard(evaluation, task)
+        return write(task, folder)
 
-    monkeypatch.setattr(make_module, "_search_shard", spy)
+    monkeypatch.setattr(SearchTask, "write", spy)
     return first_documents
 
 

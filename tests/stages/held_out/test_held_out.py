@@ -14,7 +14,7 @@ from helpers.sample_project import SPLITS, jsonl, sentences, write_corpus
 from nanoset_core.project.gc import collect
 from nanoset_core.project.project import Project
 from nanoset_core.project.verify import verify_project
-from nanoset_core.stages.held_out import hashes, make
+from nanoset_core.stages.held_out import hashes
 from nanoset_core.stages.held_out.hashes import document_hashes
 from nanoset_core.stages.held_out.make import compare_held_out
 from nanoset_core.stages.held_out.settings import SHARED
@@ -166,12 +166,14 @@ def test_only_nanosets_whose_splits_may_share_documents_are_looked_at_and_only_b
 
 
 def test_after_an_append_the_new_shards_alone_are_read(project, monkeypatch):
-    looked, work = [], make.hash_shard
-    monkeypatch.setattr(
-        make,
-        "hash_shard",
-        lambda task: looked.append((task.dataset.name, task.first)) or work(task),
-    )
+    looked = []
+    write = hashes.HashTask.write
+
+    def spy(task, folder):
+        looked.append((task.dataset.name, task.first))
+        return write(task, folder)
+
+    monkeypatch.setattr(hashes.HashTask, "write", spy)
     compare_held_out(project, "parts")
     assert {name for name, _ in looked} == {"web", "more"}
     before = len(looked)

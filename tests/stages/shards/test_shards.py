@@ -23,7 +23,7 @@ from nanoset_core.execution.progress import Amount, PartReport, progress_reporte
 from nanoset_core.stages.shards import make as shards_module
 from nanoset_core.stages.shards.facts import ShardFacts
 from nanoset_core.stages.shards.framing import Framing
-from nanoset_core.stages.shards.make import engine_choice, make_shard
+from nanoset_core.stages.shards.make import engine_choice
 from nanoset_core.text import stored_piece as stored_module
 from nanoset_core.text.importing import import_parquet
 from nanoset_core.text.inventories import take_inventory
@@ -70,7 +70,7 @@ def same_files(one: Path, two: Path) -> bool:
 @pytest.mark.parametrize("engine", ["auto", "tokenizers"])
 def test_bytes_are_those_of_megatrons_preprocess_data(corpus, tmp_path, engine):
     shutil.copyfile(GOLDEN / "documents.jsonl", corpus / "documents.jsonl")
-    shard = make_shard(task_for(corpus, tmp_path, engine=engine))
+    shard = task_for(corpus, tmp_path, engine=engine).make()
     assert same_files(shard.path("tokens"), GOLDEN / "text_document")
     assert (shard.facts["documents"], shard.facts["sequences"], shard.facts["tokens"]) == (
         13,
@@ -96,11 +96,9 @@ def test_bytes_are_those_of_the_slow_way(tmp_path_factory, monkeypatch, texts, e
     folder = tmp_path_factory.mktemp("twin")
     (folder / "raw").mkdir()
     (folder / "raw" / "a.jsonl").write_bytes(lines(*texts))
-    shard = make_shard(
-        task_for(
-            folder / "raw", folder / "out", framing=Framing(after=() if eod is None else (eod,))
-        )
-    )
+    shard = task_for(
+        folder / "raw", folder / "out", framing=Framing(after=() if eod is None else (eod,))
+    ).make()
     slowly(folder / "twin", texts, eod)
     assert same_files(shard.path("tokens"), folder / "twin")
 
@@ -136,7 +134,7 @@ def mixed(corpus: Path) -> None:
 def test_everything_is_accounted_for(corpus, tmp_path):
     mixed(corpus)
     task = task_for(corpus, tmp_path)
-    shard = make_shard(task)
+    shard = task.make()
     assert (
         sorted(path.name for path in shard.folder.iterdir())
         == FILES
@@ -164,7 +162,7 @@ def test_table_of_documents(corpus, tmp_path):
     import pyarrow.parquet as pq
 
     mixed(corpus)
-    shard = make_shard(task_for(corpus, tmp_path))
+    shard = task_for(corpus, tmp_path).make()
     rows = pq.read_table(shard.path("documents.parquet")).to_pylist()
     dataset = MMapIndexedDataset(shard.path("tokens"))
     per_document = np.diff(dataset.document_indices)
@@ -186,7 +184,7 @@ def test_table_of_documents(corpus, tmp_path):
 
 def test_rejects_are_kept(corpus, tmp_path):
     mixed(corpus)
-    shard = make_shard(task_for(corpus, tmp_path))
+    shard = task_for(corpus, tmp_path).make()
     text = shard.path("rejects.jsonl").read_bytes()
     assert text.endswith(b"\n")
     rejects = [json.loads(line) for line in text.splitlines()]
@@ -215,11 +213,11 @@ def tree(folder: Path) -> dict[str, bytes]:
 @pytest.mark.parametrize("engine", ["numpy", "tokenizers"])
 def test_same_bytes_twice_elsewhere_and_from_other_chunks(corpus, tmp_path, monkeypatch, engine):
     mixed(corpus)
-    make_shard(task_for(corpus, tmp_path / "one"))
+    task_for(corpus, tmp_path / "one").make()
     elsewhere = tmp_path / "other" / "place"
     shutil.copytree(corpus, elsewhere)
     monkeypatch.setattr(stored_module, "READ_BYTES", 33)
-    made = make_shard(task_for(elsewhere, tmp_path / "two", engine=engine))
+    made = task_for(elsewhere, tmp_path / "two", engine=engine).make()
     assert made.facts["encoder"]["engine"] == engine
     assert made.facts["encoder"]["audited"] == (0 if engine == "tokenizers" else 4)
     assert without_encoder(tmp_path / "one") == without_encoder(tmp_path / "two")
@@ -261,7 +259,7 @@ def test_first_reject_or_fault_ends_it_when_asked(
 ):
     (corpus / name).write_bytes(content)
     with pytest.raises(InputError, match=reason) as caught:
-        make_shard(task_for(corpus, tmp_path, fail_on_reject=True))
+        task_for(corpus, tmp_path, fail_on_reject=True).make()
     assert caught.value.where == f"{corpus / name}:{place}"
     assert remedy in caught.value.remedy
     assert list((tmp_path / "shards" / "web").iterdir()) == []
@@ -272,7 +270,7 @@ def test_source_that_changed_publishes_nothing(corpus, tmp_path):
     task = task_for(corpus, tmp_path)
     (corpus / "a.jsonl").write_bytes(b"{}" + (corpus / "a.jsonl").read_bytes()[2:])
     with pytest.raises(SourceChangedError):
-        make_shard(task)
+        task.make()
     assert list((tmp_path / "shards" / "web").iterdir()) == []
 
 
@@ -281,13 +279,13 @@ def test_tokenizer_that_changed_is_noticed(corpus, tmp_path):
     (corpus / "a.jsonl").write_bytes(lines("one fox"))
     file = Path(shutil.copyfile(GOLDEN / "tokenizer.json", tmp_path / "tokenizer.json"))
     task = task_for(corpus, tmp_path / "out", tokenizer_file=file)
-    make_shard(task)
+    task.make()
     file.write_text(file.read_text().replace('"ignore_merges":false', '"ignore_merges":true'))
     other = dataclasses.replace(task, recipe=dataclasses.replace(task.recipe, version=2))
     with pytest.raises(
         SourceChangedError, match="the tokenizer has changed since this build started"
     ) as caught:
-        make_shard(other)
+        other.make()
     assert caught.value.where == str(file)
 
 
@@ -297,20 +295,20 @@ def test_saying_which_engine_is_used_makes_no_other_one(corpus, tmp_path):
     task = task_for(corpus, tmp_path)
     shards_module._loaded_engine.cache_clear()
     engine_choice(task.settings.tokenizer_file, task.settings.engine)
-    make_shard(task)
+    task.make()
     assert shards_module._loaded_engine.cache_info().misses == 1
 
 
 def test_id_outside_the_vocabulary_is_refused(corpus, tmp_path):
     (corpus / "a.jsonl").write_bytes(lines("one fox"))
     with pytest.raises(ConfigError, match="outside its vocabulary") as caught:
-        make_shard(task_for(corpus, tmp_path, max_id=3))
+        task_for(corpus, tmp_path, max_id=3).make()
     assert caught.value.expected == "0 to 3"
 
 
 def test_corpus_without_documents(corpus, tmp_path):
     (corpus / "a.jsonl").write_bytes(b"")
-    shard = make_shard(task_for(corpus, tmp_path))
+    shard = task_for(corpus, tmp_path).make()
     assert ShardFacts.of(shard.facts) == ShardFacts()
     assert len(MMapIndexedDataset(shard.path("tokens"))) == 0
     assert shard.path("tokens.bin").stat().st_size == 0
@@ -329,7 +327,7 @@ def test_histogram_of_lengths(corpus, tmp_path):
     # Without an end token, "<|padding|>" n times is n tokens.
     lengths = [0, 1, 2, 3, 4, 7, 8, 15, 16]
     (corpus / "a.jsonl").write_bytes(lines(*("<|padding|>" * length for length in lengths)))
-    shard = make_shard(task_for(corpus, tmp_path, framing=Framing()))
+    shard = task_for(corpus, tmp_path, framing=Framing()).make()
     assert shard.facts["length_histogram"] == [1, 1, 2, 2, 2, 1] + [0] * 26
 
 
@@ -361,7 +359,7 @@ def test_a_table_gives_the_tokens_of_its_lines(tmp_path):
     shards = {}
     for suffix in (".jsonl", ".parquet", ".arrow"):
         write_table(tmp_path / suffix, suffix)
-        shards[suffix] = make_shard(task_for(tmp_path / suffix, tmp_path / "out"))
+        shards[suffix] = task_for(tmp_path / suffix, tmp_path / "out").make()
     for suffix in (".parquet", ".arrow"):
         for name in ("tokens.bin", "tokens.idx"):
             assert (
@@ -380,12 +378,12 @@ def test_pairs_of_keys_stay_aligned(tmp_path):
     import pyarrow.parquet as pq
 
     write_table(tmp_path / "web", ".parquet")
-    first = make_shard(
-        task_for(tmp_path / "web", tmp_path / "out", text_key="text", required_keys=("more",))
-    )
-    second = make_shard(
-        task_for(tmp_path / "web", tmp_path / "out2", text_key="more", required_keys=("text",))
-    )
+    first = task_for(
+        tmp_path / "web", tmp_path / "out", text_key="text", required_keys=("more",)
+    ).make()
+    second = task_for(
+        tmp_path / "web", tmp_path / "out2", text_key="more", required_keys=("text",)
+    ).make()
     assert [shard.facts["documents"] for shard in (first, second)] == [2, 2]
     ids = [
         pq.read_table(shard.path("documents.parquet"))["id"].to_pylist()
@@ -402,7 +400,7 @@ def test_how_far_the_range_of_a_shard_has_come_is_told(corpus, tmp_path, monkeyp
     (corpus / "b.jsonl.gz").write_bytes(gzip.compress(text))
     task, told = task_for(corpus, tmp_path / "out"), []
     with progress_reported_to(told.append):
-        shard = make_shard(task)
+        shard = task.make()
     reports = [report for report in told if isinstance(report, PartReport)]
     assert len(reports) > 4
     read_bytes = [report.amount.units for report in reports]
@@ -414,11 +412,11 @@ def test_how_far_the_range_of_a_shard_has_come_is_told(corpus, tmp_path, monkeyp
 MAKE_ALL = """
 import pickle, sys
 from nanoset_core.stages.shards.framing import Framing
-from nanoset_core.stages.shards.make import make_shard
+from nanoset_core.stages.shards.make import ShardTask
 from nanoset_core.execution.processes import run_tasks
 tasks = pickle.load(open(sys.argv[1], "rb"))
 print("begun", flush=True)
-list(run_tasks(make_shard, tasks, 2))
+list(run_tasks(ShardTask.make, tasks, 2))
 """
 
 
@@ -430,7 +428,7 @@ def test_killed_at_any_moment_and_run_again_gives_the_same_bytes(corpus, tmp_pat
     ranges = cut_ranges(take_inventory(corpus, "web"), 30_000)
     assert len(ranges) > 4
     for source in ranges:
-        make_shard(task_for(corpus, tmp_path / "undisturbed", source))
+        task_for(corpus, tmp_path / "undisturbed", source).make()
     tasks = [task_for(corpus, tmp_path / "killed", source) for source in ranges]
     (tmp_path / "tasks").write_bytes(pickle.dumps(tasks))
     rng = random.Random(11)
@@ -454,7 +452,7 @@ def test_a_document_that_memory_does_not_hold_is_named_with_the_key(corpus, tmp_
     (corpus / "a.jsonl").write_bytes(lines("short", "some words and " * 100_000, "short"))
     monkeypatch.setattr("nanoset_core.tokenizers.engines.reference.free_memory", lambda: 1 << 20)
     with pytest.raises(InputError, match="needs more memory than is available") as caught:
-        make_shard(task_for(corpus, tmp_path / "out", max_line_bytes=1 << 30))
+        task_for(corpus, tmp_path / "out", max_line_bytes=1 << 30).make()
     assert caught.value.where == f"{corpus / 'a.jsonl'}:2 (byte 18)"
     assert caught.value.found.startswith("1,500,000 bytes of text")
     assert "documents.max_line_mib" in caught.value.remedy

@@ -1,0 +1,190 @@
+"""The shards that the dataset of a corpus consists of, and which of its documents are in each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nanoset_core.execution.progress import Amount
+from nanoset_core.outputs.manifest import Manifest, Recipe
+from nanoset_core.project.project import Project
+from nanoset_core.stages.dataset.origin import shards_of
+from nanoset_core.stages.per_shard import PerShard, PerShardTask, make_per_shard
+from nanoset_core.stages.shards.document_rows import DocumentRows
+from nanoset_core.stages.shards.line_numbers import LineNumbers
+from nanoset_core.stages.shards.make import DOCUMENTS, SHARDS
+from nanoset_core.stages.shards.shard_sets import each_shard, some_shards
+
+
+class Sharded(NamedTuple):
+    """The dataset of a corpus, and which of its documents are in each shard."""
+
+    dataset: Manifest
+    """Manifest of the dataset."""
+    tokenized: Manifest
+    """Manifest of the set of its shards."""
+    firsts: NDArray[np.int64]
+    """Number of each shard's first document, and at the end n_documents; shape (n_shards + 1,)."""
+
+    @staticmethod
+    def of(project: Project, dataset: Manifest) -> Sharded:
+        """Find the shards of a dataset, and count their documents.
+
+        Raises:
+            MissingError: The set of shards, or a shard, was deleted.
+            FormatError: The current set cannot be read.
+        """
+        tokenized = shards_of(project.outputs, dataset)
+        counts = each_shard(project, dataset.name, tokenized.facts[SHARDS], _documents_of)
+        return Sharded(dataset, tokenized, np.cumsum([0, *counts]))
+
+    @property
+    def shards(self) -> Sequence[str]:
+        """Digests of the shards, in document order."""
+        shards: Sequence[str] = self.tokenized.facts[SHARDS]
+        return shards
+
+    def places(self, project: Project, documents: Sequence[int]) -> list[dict[str, Any]]:
+        """Return where documents come from in the raw text.
+
+        Args:
+            project: The project.
+            documents: Numbers of documents in the dataset, ascending.
+
+        Returns:
+            A row with the columns of `PLACE` for each document.
+        """
+        line_numbers = LineNumbers.of(self.tokenized.facts)
+        numbers = np.array(documents, np.int64)  # (n_documents,)
+        shard_of_document = np.searchsorted(self.firsts, numbers, side="right") - 1
+        places: list[dict[str, Any]] = []
+        for shard in np.unique(shard_of_document).tolist():
+            first = int(self.firsts[shard])
+            rows = (numbers[shard_of_document == shard] - first).tolist()
+
+            # The table of a shard's documents has a row for each, which says where it was read.
+            [manifest] = some_shards(project, self.tokenized.name, self.shards[shard : shard + 1])
+            table = DocumentRows(manifest.path(DOCUMENTS), manifest.facts["documents"])
+            for row, origin in zip(rows, table.read(rows), strict=True):
+                file = origin["file"]
+                line = line_numbers.in_file(file, origin["byte_offset"], origin["line"])
+                place = {"document": first + row, "file": file, "line": line, "id": origin["id"]}
+                places.append(place)
+        return places
+
+
+def _documents_of(shard: Manifest) -> int:
+    """Return the number of documents of a shard."""
+    return int(shard.facts["documents"])
+
+
+PLACE = (("document", "int64"), ("file", "string"), ("line", "int64"), ("id", "string"))
+"""Name and type of each column of `Sharded.places`."""
+
+
+def write_rows(
+    path: Path, rows: Sequence[Mapping[str, Any]], columns: Iterable[tuple[str, str]]
+) -> None:
+    """Write rows as a Parquet file.
+
+    Args:
+        path: Path of the file.
+        rows: The rows; each maps names of columns to values.
+        columns: Name and type of each column.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    table = pa.Table.from_pylist(rows, pa.schema(list(columns)))
+    pq.write_table(table, path, compression="zstd")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DocumentsTask(PerShardTask):
+    """Everything that a worker needs to make an output from the documents of one shard."""
+
+    dataset: Manifest
+    """Manifest of the dataset that contains the documents."""
+    first: int
+    """Number of the shard's first document in the dataset."""
+    count: int
+    """Number of documents of the shard."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _OutputsOfDocuments(PerShard[int, None]):
+    """Outputs that are made from the documents of each shard of a dataset."""
+
+    project: Project
+    sharded: Sharded
+    recipes: Sequence[Recipe]
+    """Recipe of the output of each shard."""
+    new_task: Callable[..., DocumentsTask]
+    """Returns the task of a shard, given the fields of `DocumentsTask` as keyword arguments."""
+
+    def shards(self) -> Iterable[int]:
+        """Return the numbers of the shards."""
+        return range(len(self.recipes))
+
+    def recipe(self, shard: int) -> Recipe:
+        return self.recipes[shard]
+
+    def task(self, shard: int, recipe: Recipe) -> DocumentsTask:
+        return self.new_task(
+            root=self.project.outputs,
+            recipe=recipe,
+            dataset=self.sharded.dataset,
+            first=int(self.sharded.firsts[shard]),
+            count=self._document_count(shard),
+        )
+
+    def result(self, manifest: Manifest) -> None:
+        """Keep nothing of an output: its digest is known from its recipe."""
+
+    def amount(self, shard: int, result: None) -> Amount:
+        return Amount(self._document_count(shard))
+
+    def _document_count(self, shard: int) -> int:
+        return int(self.sharded.firsts[shard + 1] - self.sharded.firsts[shard])
+
+
+def make_of_documents(
+    project: Project,
+    sharded: Sharded,
+    recipes: Sequence[Recipe],
+    new_task: Callable[..., DocumentsTask],
+    *,
+    activity: str,
+    subject: str,
+) -> list[str]:
+    """Make an output from the documents of each shard of a dataset, unless it exists.
+
+    Args:
+        project: The project.
+        sharded: The dataset and its shards.
+        recipes: Recipe of the output of each shard.
+        new_task: Returns the task of a shard, given the fields of `DocumentsTask` as keyword
+            arguments.
+        activity: What is being done, for the progress.
+        subject: What it is done to, for the progress.
+
+    Returns:
+        The digest of each shard's output.
+    """
+    outputs = _OutputsOfDocuments(
+        project=project, sharded=sharded, recipes=recipes, new_task=new_task
+    )
+    n_documents = int(sharded.firsts[-1])
+    make_per_shard(
+        outputs,
+        project.outputs,
+        project.progress.work(activity, subject, n_documents, "documents"),
+        workers=project.config.workers,
+        executor=project.executor,
+    )
+    return [recipe.digest for recipe in recipes]
