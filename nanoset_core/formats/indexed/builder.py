@@ -249,7 +249,11 @@ class MMapIndexedDatasetBuilder:
             self.abort()
 
     def _check_unfinished(self) -> None:
-        """Check that the builder can still be used; raise ConfigError if it cannot."""
+        """Check that the builder can still be used.
+
+        Raises:
+            ConfigError: It is finished.
+        """
         if self._is_finished:
             raise ConfigError(
                 "the dataset is finished", where=self.prefix, remedy="use a new builder"
@@ -265,7 +269,7 @@ class MMapIndexedDatasetBuilder:
         values = np.asarray(tokens)
         if values.size == 0:
             return np.empty(0, self.dtype)
-        kinds = "f" if self.dtype.kind == "f" else "iu"
+        kinds = "f" if self.dtype.kind == "f" else "iu"  # numpy's codes: float, int, unsigned
         if values.ndim != 1 or values.dtype.kind not in kinds:
             raise ConfigError(
                 "tokens are not a flat array of numbers",
@@ -278,7 +282,11 @@ class MMapIndexedDatasetBuilder:
         return np.ascontiguousarray(values, dtype=self.dtype)
 
     def _check_bounds(self, values: NDArray[np.integer]) -> None:
-        """Raise ConfigError if a token is outside the range of the dataset's type."""
+        """Check that all tokens are in the range of the dataset's type.
+
+        Raises:
+            ConfigError: A token is outside of it.
+        """
         low = int(values.min())
         high = int(values.max())
         bounds = np.iinfo(self.dtype)
@@ -357,10 +365,10 @@ def _check_size(index: Index, size_bytes: int, path: Path, start: int, *, is_ran
         size_bytes: Bytes of all its sequences together.
         path: The file.
         start: Byte at which the tokens start.
-        is_range: Whether other bytes may follow.
+        is_range: Whether other bytes may follow the tokens.
 
     Raises:
-        FormatError: It does not.
+        FormatError: The file has more or fewer bytes, or the sequences are stored in another way.
     """
     available: int | str = "no"
     if path.is_file():
@@ -420,6 +428,11 @@ def merge_inputs(
         inputs: The datasets, in order.
         output_prefix: Prefix of the dataset to write.
         on_join: Called with the bytes of each dataset's tokens once they are copied.
+
+    Raises:
+        ConfigError: There are no datasets.
+        MissingError: A file is missing.
+        FormatError: A dataset is damaged, or token types differ.
     """
     if not inputs:
         raise ConfigError("nothing to merge", where=output_prefix, expected="one dataset or more")
@@ -447,9 +460,13 @@ def deal_documents(
     """
     dataset = MMapIndexedDataset(source)
     n_documents = len(dataset.document_indices) - 1
-    # Copy as many documents at once as have about a chunk of tokens.
-    documents_per_chunk = _CHUNK_TOKENS * n_documents // max(len(dataset.tokens), 1)
-    step = partitions * max(1, min(_CHUNK_DOCUMENTS, documents_per_chunk))
+
+    # Copy as many documents at once as have about a chunk of tokens, by their mean length.
+    n_tokens = max(len(dataset.tokens), 1)
+    documents_per_chunk = _CHUNK_TOKENS * n_documents // n_tokens
+    n_at_once = max(1, min(_CHUNK_DOCUMENTS, documents_per_chunk))
+    step = partitions * n_at_once  # a partition has every P-th document
+
     with MMapIndexedDatasetBuilder(target, dataset.dtype) as builder:
         for partition in range(min(partitions, n_documents)):
             for start in range(partition, n_documents, step):
@@ -460,7 +477,7 @@ def deal_documents(
 def _copy_documents(
     dataset: MMapIndexedDataset, documents: NDArray[np.int64], builder: MMapIndexedDatasetBuilder
 ) -> None:
-    """Add documents of a dataset to another one.
+    """Copy some documents of a dataset to the end of another one.
 
     Args:
         dataset: The dataset.

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby, islice, pairwise
-from operator import itemgetter
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -62,16 +61,31 @@ class StoredPair:
 class _IndexRange(NamedTuple):
     """A range of the bytes of one .idx."""
 
-    pair: int
-    """Position of the dataset in the list of all datasets."""
+    pair: StoredPair
+    """The dataset that the .idx belongs to."""
     start: int
+    """First byte."""
     stop: int
+    """Byte after the last one."""
+    is_first: bool
+    """Whether it is the first of the requested ranges of this .idx."""
+    is_last: bool
+    """Whether it is the last of the requested ranges of this .idx."""
+
+
+class _IndexBlock(NamedTuple):
+    """A range of the bytes of one .idx, and these bytes."""
+
+    range: _IndexRange
+    """Where the bytes are."""
+    data: bytes
+    """The bytes."""
 
 
 def read_pairs(
     store: Store, files: Sequence[tuple[Stored, Stored]]
 ) -> tuple[list[StoredPair], np.dtype] | None:
-    """Read the headers of datasets in a store, at the same time.
+    """Read the headers of the .idx files of datasets in a store, several at the same time.
 
     Args:
         store: The store that contains the datasets.
@@ -87,6 +101,7 @@ def read_pairs(
     """
 
     def read_header(idx: Stored) -> bytes:
+        """Return the first bytes of an .idx, fewer if the file is shorter."""
         return store.read_range(idx.name, 0, min(HEADER.size, idx.size), idx.mark)
 
     idx_files = [idx for _, idx in files]
@@ -94,14 +109,15 @@ def read_pairs(
     pairs = []
     dtypes = []
     for (bin_file, idx_file), header in zip(files, headers, strict=True):
-        if (
-            len(header) < HEADER.size
-            or header[: len(MAGIC)] != MAGIC
-            or header[17] not in DTYPE_CODES
-        ):
-            raise _mismatch(store, idx_file, f"bytes {header!r}", "the header of an .idx")
+        is_idx = len(header) == HEADER.size and header.startswith(MAGIC)
+        if not is_idx or header[17] not in DTYPE_CODES:  # byte 17 is the dtype code
+            raise _mismatch(
+                store, idx_file, found=f"bytes {header!r}", expected="the header of an .idx"
+            )
         _, _, code, n_sequences, n_document_indices = HEADER.unpack(header)
         pair = StoredPair(bin_file, idx_file, n_sequences)
+
+        # Only its size tells whether an .idx has modes: one byte for each sequence, at the end.
         size_with_modes = pair.documents_offset + 8 * n_document_indices + n_sequences
         if n_sequences and idx_file.size == size_with_modes:
             return None
@@ -132,9 +148,12 @@ def write_merged_idx(
     """
     for pair in pairs:
         if pair.documents < 0 or (pair.idx.size - pair.documents_offset) % 8:
-            found = f"{pair.idx.size:,} bytes"
-            expected = f"those of a header with {pair.sequences:,} sequences"
-            raise _mismatch(store, pair.idx, found, expected)
+            raise _mismatch(
+                store,
+                pair.idx,
+                found=f"{pair.idx.size:,} bytes",
+                expected=f"those of a header with {pair.sequences:,} sequences",
+            )
 
     n_sequences = sum(pair.sequences for pair in pairs)
     n_documents = sum(pair.documents for pair in pairs)
@@ -160,7 +179,12 @@ def write_merged_idx(
 def _sequence_lengths(
     store: Store, pairs: Sequence[StoredPair], dtype: np.dtype
 ) -> Iterator[NDArray[np.int32]]:
-    """Check the headers, and yield the lengths of all sequences, some at a time.
+    """Yield the lengths of all sequences, some at a time, and check the files on the way.
+
+    Args:
+        store: The store that contains the datasets.
+        pairs: The datasets, in order.
+        dtype: Type of the tokens that all datasets must have.
 
     Yields:
         Tokens of each sequence, int32, shape (n_chunk,).
@@ -169,30 +193,56 @@ def _sequence_lengths(
         FormatError: An .idx does not fit its size, its .bin, or the other datasets.
     """
 
-    def cuts(pair: StoredPair) -> list[int]:
+    def bounds_of_lengths(pair: StoredPair) -> list[int]:
+        """Return where to divide the bytes of an .idx up to the end of the lengths."""
         stop = HEADER.size + 4 * pair.sequences
         return [0, *range(HEADER.size + SPAN_BYTES, stop, SPAN_BYTES), stop]
 
-    for pair, blocks in _blocks(store, pairs, cuts):
-        expected_header = (MAGIC, VERSION, dtype_code(dtype), pair.sequences, pair.documents + 1)
-        n_tokens = 0
-        for number, block in enumerate(blocks):
-            offset = 0
-            if number == 0:
-                offset = HEADER.size
-                header = HEADER.unpack_from(block)
-                if header != expected_header:
-                    found = f"header {header}, {pair.idx.size:,} bytes"
-                    raise _mismatch(store, pair.idx, found, f"header {expected_header}")
-            lengths = np.frombuffer(block, "<i4", offset=offset)
-            if len(lengths) and lengths.min() < 0:
-                raise _mismatch(store, pair.idx, f"a length of {lengths.min()}", "0 or more tokens")
-            n_tokens += int(lengths.sum(dtype=np.int64))
-            yield lengths
-        if n_tokens * dtype.itemsize != pair.bin.size:
+    n_tokens = 0  # of the current dataset
+    for block in _read_blocks(store, pairs, bounds_of_lengths):
+        pair = block.range.pair
+        offset = 0
+        if block.range.is_first:
+            _check_header(store, pair, block.data, dtype)
+            offset = HEADER.size
+            n_tokens = 0
+        lengths = np.frombuffer(block.data, "<i4", offset=offset)
+        if len(lengths) and lengths.min() < 0:
             raise _mismatch(
-                store, pair.bin, f"a .bin of {pair.bin.size:,} bytes", f"{n_tokens:,} tokens"
+                store, pair.idx, found=f"a length of {lengths.min()}", expected="0 or more tokens"
             )
+        n_tokens += int(lengths.sum(dtype=np.int64))
+        yield lengths
+        if block.range.is_last and n_tokens * dtype.itemsize != pair.bin.size:
+            raise _mismatch(
+                store,
+                pair.bin,
+                found=f"a .bin of {pair.bin.size:,} bytes",
+                expected=f"{n_tokens:,} tokens",
+            )
+
+
+def _check_header(store: Store, pair: StoredPair, data: bytes, dtype: np.dtype) -> None:
+    """Check that the header of an .idx has the expected token type and counts.
+
+    Args:
+        store: The store that contains the dataset.
+        pair: The dataset.
+        data: Bytes of the .idx that begin with the header.
+        dtype: Type that its tokens must have.
+
+    Raises:
+        FormatError: The header has other values.
+    """
+    header = HEADER.unpack_from(data)
+    expected_header = (MAGIC, VERSION, dtype_code(dtype), pair.sequences, pair.documents + 1)
+    if header != expected_header:
+        raise _mismatch(
+            store,
+            pair.idx,
+            found=f"header {header}, {pair.idx.size:,} bytes",
+            expected=f"header {expected_header}",
+        )
 
 
 def _document_indices(store: Store, pairs: Sequence[StoredPair]) -> Iterator[NDArray[np.int64]]:
@@ -200,7 +250,12 @@ def _document_indices(store: Store, pairs: Sequence[StoredPair]) -> Iterator[NDA
 
     The first entry, which is always 0, is left out.
 
+    Args:
+        store: The store that contains the datasets.
+        pairs: The datasets, in order.
+
     Yields:
+        First sequence of each document but the first one, and at last the number of sequences;
         int64, shape (n_chunk,).
 
     Raises:
@@ -208,73 +263,104 @@ def _document_indices(store: Store, pairs: Sequence[StoredPair]) -> Iterator[NDA
             sequence.
     """
 
-    def cuts(pair: StoredPair) -> list[int]:
+    def bounds_of_documents(pair: StoredPair) -> list[int]:
+        """Return where to divide the document indices of an .idx, in bytes."""
         return [*range(pair.documents_offset, pair.idx.size, SPAN_BYTES), pair.idx.size]
 
-    first_sequence = 0
-    for pair, blocks in _blocks(store, pairs, cuts):
-        last_index = 0
-        for number, block in enumerate(blocks):
-            indices = np.frombuffer(block, "<i8")
-            if number == 0 and indices[0] != 0:
+    first_sequence = 0  # of the current dataset in the merged dataset
+    last_index = 0  # the last entry that was read of the current dataset
+    for block in _read_blocks(store, pairs, bounds_of_documents):
+        pair = block.range.pair
+        indices = np.frombuffer(block.data, "<i8")
+        if block.range.is_first:
+            last_index = 0
+            if indices[0] != 0:
                 raise _mismatch(
-                    store, pair.idx, f"document 0 at sequence {indices[0]}", "at sequence 0"
+                    store,
+                    pair.idx,
+                    found=f"document 0 at sequence {indices[0]}",
+                    expected="at sequence 0",
                 )
-            if indices[0] < last_index or (np.diff(indices) < 0).any():
-                found = "a document that begins before the previous one"
-                raise _mismatch(store, pair.idx, found, "documents in order")
-            last_index = int(indices[-1])
-            if number == 0:
-                # The first entry was yielded already, as the end of the previous dataset.
-                indices = indices[1:]
-            yield indices + first_sequence
-        if last_index != pair.sequences:
-            found = f"documents that end at sequence {last_index}"
-            raise _mismatch(store, pair.idx, found, f"{pair.sequences}")
-        first_sequence += pair.sequences
+        if indices[0] < last_index or (np.diff(indices) < 0).any():
+            raise _mismatch(
+                store,
+                pair.idx,
+                found="a document that begins before the previous one",
+                expected="documents in order",
+            )
+        last_index = int(indices[-1])
+        if block.range.is_first:
+            # The first entry was yielded already, as the end of the previous dataset.
+            indices = indices[1:]
+        yield indices + first_sequence
+
+        if block.range.is_last:
+            if last_index != pair.sequences:
+                raise _mismatch(
+                    store,
+                    pair.idx,
+                    found=f"documents that end at sequence {last_index}",
+                    expected=f"{pair.sequences}",
+                )
+            first_sequence += pair.sequences
 
 
-def _blocks(
-    store: Store, pairs: Sequence[StoredPair], cuts: Callable[[StoredPair], Sequence[int]]
-) -> Iterator[tuple[StoredPair, Iterator[bytes]]]:
-    """Yield each dataset together with blocks of its .idx.
+def _read_blocks(
+    store: Store, pairs: Sequence[StoredPair], bounds_of: Callable[[StoredPair], Sequence[int]]
+) -> Iterator[_IndexBlock]:
+    """Read a part of the .idx of each dataset in blocks, and yield these in order.
 
-    Blocks are fetched at the same time, also those of different datasets.
+    Several blocks are read at the same time, also those of different datasets.
 
     Args:
         store: The store that contains the datasets.
-        pairs: The datasets.
-        cuts: Returns where the .idx of a dataset is divided: ascending byte offsets, between which
-            its blocks are.
+        pairs: The datasets, in order.
+        bounds_of: Returns where the .idx of a dataset is divided: ascending byte offsets. A block
+            is what is between two of them.
 
     Yields:
-        The dataset, and its blocks in order. The blocks must be consumed before the next dataset.
+        All blocks of the first dataset, then those of the second one, and so on.
     """
 
-    def read(span: _IndexRange) -> tuple[int, bytes]:
-        idx = pairs[span.pair].idx
-        return span.pair, store.read_range(idx.name, span.start, span.stop, idx.mark)
+    def read(index_range: _IndexRange) -> _IndexBlock:
+        """Read one block."""
+        idx = index_range.pair.idx
+        data = store.read_range(idx.name, index_range.start, index_range.stop, idx.mark)
+        return _IndexBlock(index_range, data)
 
-    def all_spans() -> Iterator[_IndexRange]:
-        for number, pair in enumerate(pairs):
-            for start, stop in pairwise(cuts(pair)):
-                yield _IndexRange(number, start, stop)
-
-    def fetched() -> Iterator[tuple[int, bytes]]:
-        spans = all_spans()
-        window = list(islice(spans, SPANS_AT_ONCE))
-        while window:
-            yield from in_parallel(read, window, CONNECTIONS)
-            window = list(islice(spans, SPANS_AT_ONCE))
-
-    for number, blocks in groupby(fetched(), itemgetter(0)):
-        yield pairs[number], (block for _, block in blocks)
+    # A window of ranges at a time, which limits the memory that the blocks take.
+    ranges = _index_ranges(pairs, bounds_of)
+    window = list(islice(ranges, SPANS_AT_ONCE))
+    while window:
+        yield from in_parallel(read, window, CONNECTIONS)
+        window = list(islice(ranges, SPANS_AT_ONCE))
 
 
-def _mismatch(store: Store, file: Stored, found: str, expected: str) -> FormatError:
-    """Return the error for a file that contradicts the other file of its dataset.
+def _index_ranges(
+    pairs: Sequence[StoredPair], bounds_of: Callable[[StoredPair], Sequence[int]]
+) -> Iterator[_IndexRange]:
+    """Yield the ranges of each .idx that are read as blocks.
 
-    Its datasets may also contradict each other, if their token types differ.
+    Args:
+        pairs: The datasets, in order.
+        bounds_of: Returns the bounds of the blocks of a dataset, as for `_read_blocks`.
+    """
+    for pair in pairs:
+        bounds = bounds_of(pair)
+        for start, stop in pairwise(bounds):
+            yield _IndexRange(
+                pair, start, stop, is_first=start == bounds[0], is_last=stop == bounds[-1]
+            )
+
+
+def _mismatch(store: Store, file: Stored, *, found: str, expected: str) -> FormatError:
+    """Return the error for a file that contradicts the other file of its dataset, or itself.
+
+    Args:
+        store: The store that contains the file.
+        file: The file.
+        found: What the file has.
+        expected: What it should have, by the other file or the other datasets.
     """
     folder = store.url(file.name.rpartition("/")[0])
     return FormatError(

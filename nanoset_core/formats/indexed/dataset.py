@@ -20,11 +20,11 @@ from nanoset_core.storage.store import Store
 
 
 class MMapIndexedDataset:
-    """The sequences of one `.bin`/`.idx` pair, read like a list; nothing is copied.
+    """The sequences of one `.bin`/`.idx` pair, read like a list, without copying tokens.
 
     `dataset[i]` returns the tokens of sequence i as a read-only view of dtype `dtype`, and
-    `dataset[i:j]` a list of such views. A dataset is pickled as its path, and opened again where it
-    is unpickled. It is the counterpart of Megatron-LM's `IndexedDataset`.
+    `dataset[i:j]` a list of such views. It corresponds to Megatron-LM's `IndexedDataset`. A pickle
+    contains only the path of a dataset: unpickling opens it again.
     """
 
     __slots__ = (
@@ -46,15 +46,15 @@ class MMapIndexedDataset:
     )
 
     access: FileAccess | None
-    """How its files are reached if it is below an output root in a bucket; otherwise None."""
+    """Reads its files if it is below an output root in a bucket; otherwise None."""
 
     def __init__(self, prefix: str | os.PathLike[str], *, validate: bool = True) -> None:
         """Open a dataset.
 
         Args:
-            prefix: Path without `.bin` and `.idx`. It may be s3://bucket/path, which the AWS
-                configuration reaches: then the index is downloaded, and of the tokens the blocks
-                that are read.
+            prefix: Path without `.bin` and `.idx`. It may be s3://bucket/path, which is accessed
+                with the AWS configuration of this machine. Then the index is downloaded, and those
+                blocks of the tokens that are read.
             validate: Also check every entry of the .idx, in one pass; otherwise only header, sizes
                 and ends.
 
@@ -71,15 +71,18 @@ class MMapIndexedDataset:
 
     @classmethod
     def below(cls, access: FileAccess | None, prefix: str, *, validate: bool = False) -> Self:
-        """Open a dataset below an output root.
+        """Open a dataset below an output root, which may be the local copy of a bucket.
 
         Args:
-            access: Reaches the files of the root; None if they are simply local.
+            access: Reads the files of the root; None if they are simply local.
             prefix: Absolute path without `.bin` and `.idx`.
-            validate: As in `__init__`.
+            validate: Also check every entry of the .idx, in one pass; otherwise only header, sizes
+                and ends.
 
         Raises:
-            NanosetError: As `__init__`.
+            MissingError: A file is missing.
+            FormatError: A file is damaged; the error names the byte offset.
+            StorageError: The bucket cannot be reached.
         """
         if access is None:
             return cls(prefix, validate=validate)
@@ -90,6 +93,17 @@ class MMapIndexedDataset:
         return dataset
 
     def _open(self, local_prefix: str, access: FileAccess, *, validate: bool) -> None:
+        """Map both files, and set all attributes but `prefix` and `access`.
+
+        Args:
+            local_prefix: Prefix of the dataset, or of its copy, on this machine.
+            access: Reads the files.
+            validate: Also check every entry of the .idx.
+
+        Raises:
+            MissingError: A file is missing.
+            FormatError: A file is damaged.
+        """
         path = bin_path(local_prefix)
         self._bin_path = path
         self._access = access
@@ -198,6 +212,7 @@ class MMapIndexedDataset:
         return bin_path(prefix).is_file() and idx_path(prefix).is_file()
 
     def __len__(self) -> int:
+        """Return the number of sequences."""
         return len(self.sequence_lengths)
 
     @overload
@@ -207,6 +222,7 @@ class MMapIndexedDataset:
     def __getitem__(self, index: slice) -> list[Tokens]: ...
 
     def __getitem__(self, index: int | slice) -> Tokens | list[Tokens]:
+        """Return the tokens of a sequence, or a list with those of each sequence of a slice."""
         if isinstance(index, slice):
             return [self.get(i) for i in range(*index.indices(len(self)))]
         return self.get(index)
@@ -250,6 +266,7 @@ class MMapIndexedDataset:
         return f"MMapIndexedDataset({self.prefix!r}, {len(self)} sequences, {self.dtype.name})"
 
     def __reduce__(self) -> tuple[object, ...]:
+        """Return how to recreate the dataset from a pickle: a function and its arguments."""
         return _open_again, (self.prefix, self.access)
 
 
@@ -263,10 +280,11 @@ def _open_again(prefix: str, access: FileAccess | None = None) -> MMapIndexedDat
 
 
 def _locate(prefix: str) -> tuple[str, FileAccess]:
-    """Return the prefix of a dataset on this machine, and the access to its files.
+    """Return the prefix of a dataset on this machine, and an object that reads its files.
 
-    The .idx of a dataset at s3://bucket/prefix is downloaded again, since it may have been
-    replaced.
+    Args:
+        prefix: Local prefix, or s3://bucket/prefix. The .idx of the latter is downloaded again when
+            it is next read, since it may have been replaced in the bucket.
     """
     if not is_remote(prefix):
         return prefix, FileAccess(Path(prefix).parent)
@@ -281,7 +299,9 @@ def _locate(prefix: str) -> tuple[str, FileAccess]:
 def index_here(prefix: str) -> Path:
     """Return the path of a dataset's .idx on this machine, which may be missing.
 
-    The .idx of a dataset at s3://bucket/prefix is downloaded again.
+    Args:
+        prefix: Local prefix, or s3://bucket/prefix. The copy of the latter is not used any more if
+            the .idx in the bucket has changed.
     """
     local_prefix, _ = _locate(prefix)
     return idx_path(local_prefix)

@@ -45,7 +45,7 @@ class Merged:
     prefix: Location
     """Prefix of its files."""
     parts: tuple[tuple[Location, int], ...]
-    """Prefix and documents of each dataset that was merged, in order."""
+    """(prefix, number of documents) of each dataset that was merged, in order."""
     tokens: int
     """Tokens of all datasets together."""
     made: bool
@@ -53,7 +53,7 @@ class Merged:
 
     @property
     def documents(self) -> int:
-        """Documents of all datasets together."""
+        """Number of documents of all datasets together."""
         return sum(documents for _, documents in self.parts)
 
 
@@ -100,10 +100,10 @@ def merge_folder(
         facts = record["facts"]
     else:
         with output.making(overwrite=overwrite) as draft:
-            # Within a bucket, tokens need not be downloaded.
-            if not _merge_within_bucket(
-                output_prefix, files, output.made_from["sources"], draft, progress
-            ):
+            # If all files are in one bucket, their tokens need not be downloaded.
+            sources = output.made_from["sources"]
+            is_merged = _merge_within_bucket(output_prefix, files, sources, draft, progress)
+            if not is_merged:
                 _merge_on_disk(output_prefix, files, draft, progress)
         facts = draft.facts
     parts_with_documents = tuple(zip(parts, facts["documents"], strict=True))
@@ -117,10 +117,15 @@ def pairs_at(place: Location) -> list[Location]:
     of pairs: `web` also names web_text_document. If it is none of these, it is returned as the
     prefix of a pair that does not exist.
 
+    Args:
+        place: The path, or the address of an object in a bucket.
+
     Raises:
         MissingError: The path is the root of a disk or bucket, and no pair is in it.
     """
-    prefix = place.with_name(place.stem) if place.suffix in _ENDINGS else place
+    prefix = place
+    if place.suffix in _ENDINGS:
+        prefix = place.with_name(place.stem)
     siblings = _stems(prefix.parent)
     if prefix.name in siblings:
         return [prefix]
@@ -180,19 +185,21 @@ def _pairs(folder: Location, output_prefix: Location) -> list[Location]:
             remedy="name the folder that contains them with --input",
         )
     for name, endings in endings_by_name.items():
-        for missing_ending in set(_ENDINGS) - endings:
-            (ending,) = endings
-            raise MissingError(
-                "this dataset is incomplete",
-                where=folder / f"{name}{ending}",
-                found=f"no {name}{missing_ending} next to it",
-                remedy="finish writing it, or move it out of the folder",
-            )
+        if len(endings) == len(_ENDINGS):
+            continue
+        [ending] = endings
+        [missing_ending] = set(_ENDINGS) - endings
+        raise MissingError(
+            "this dataset is incomplete",
+            where=folder / f"{name}{ending}",
+            found=f"no {name}{missing_ending} next to it",
+            remedy="finish writing it, or move it out of the folder",
+        )
     return [folder / name for name in sorted(endings_by_name)]
 
 
 def _is_merged(prefix: Location) -> bool:
-    """Return whether `merge_folder` wrote a pair, or a file of it before it was killed."""
+    """Return whether `merge_folder` wrote a pair, or one of its files before it was killed."""
     record = read_record(record_path(prefix)) or {}
     if record.get("command") != COMMAND:
         return False
@@ -203,6 +210,9 @@ def _is_merged(prefix: Location) -> bool:
 
 def _check_each_once(parts: Sequence[Location]) -> None:
     """Check that no documents would be merged twice.
+
+    Args:
+        parts: Prefixes of the datasets.
 
     Raises:
         ConfigError: A dataset has two names, or is next to a dataset that was merged from it.
@@ -304,7 +314,7 @@ def _merge_within_bucket(
     target = bin_file.path
 
     def join() -> Mapping[str, Any]:
-        """Join the .bin; return its size and ETag."""
+        """Let the bucket join the .bin; return its size and ETag for the record."""
         work = progress.work("merge", output_prefix.name, size_bytes)
         store.compose(target, [pair.bin for pair in pairs], joined=work.advance)
         merged = store.stat(target)
@@ -316,5 +326,6 @@ def _merge_within_bucket(
             )
         return {"bytes": merged.size, "etag": merged.mark}
 
+    # The draft calls it when the .idx is complete.
     draft.elsewhere[bin_file.name] = join
     return True

@@ -17,6 +17,12 @@ def first_repeated_dataset(prefixes: Iterable[Location]) -> tuple[Location, Loca
 
     Views of a corpus share its .bin by a hard link, and choose documents in their .idx. So two
     datasets are the same only if their indexes are the same file, too, or copies of each other.
+
+    Args:
+        prefixes: Prefixes of the datasets; missing ones count as different.
+
+    Returns:
+        (the earlier prefix, the later prefix), or None.
     """
     prefixes_by_tokens: dict[Hashable, list[Location]] = {}
     for prefix in prefixes:
@@ -35,8 +41,8 @@ def check_different_datasets(prefixes: Iterable[Location], where: object, remedy
 
     Args:
         prefixes: Prefixes of the datasets; missing ones are not reported.
-        where: What names them, for the message.
-        remedy: What to do, for the message.
+        where: The setting or argument that names them, for the message.
+        remedy: What the user should do, for the message.
 
     Raises:
         ConfigError: Two prefixes lead to the same dataset.

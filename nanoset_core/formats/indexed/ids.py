@@ -15,19 +15,23 @@ from nanoset_core.formats.indexed.dataset import MMapIndexedDataset
 from nanoset_core.formats.indexed.stream import Stream, document_spans, read_tokens
 
 _CHUNK_TOKENS = 1 << 19
+"""Tokens that are read and checked at once."""
 
 
 def first_foreign(tokens: NDArray[np.integer], greatest: int) -> int | None:
-    """Return the position of the first id that is negative or above `greatest`, or None.
+    """Return the position of the first id that is negative or above the greatest allowed id.
 
     Args:
-        tokens: Of any shape; the position is that in the flattened array.
+        tokens: Ids, of any shape.
         greatest: The greatest id of the vocabulary.
+
+    Returns:
+        Position in the flattened array, or None if all ids are allowed.
     """
     if not tokens.size:
         return None
-    # The extremes decide for nearly all chunks, and need not be computed if the type has no such
-    # ids.
+    # Nearly all chunks have no such id, which their least and greatest ids prove quickly. Even
+    # these need not be computed if the type cannot express such an id.
     limits = np.iinfo(tokens.dtype)
     has_too_great = bool(limits.max > greatest) and int(tokens.max()) > greatest
     has_negative = bool(limits.min < 0) and int(tokens.min()) < 0
@@ -69,6 +73,7 @@ def check_all_ids(dataset: MMapIndexedDataset, stream: Stream | None, greatest: 
     Raises:
         InputError: A token is not in the vocabulary.
     """
+    # Nothing has to be read if the type of the tokens cannot express a wrong id.
     limits = np.iinfo(dataset.dtype)
     if limits.min >= 0 and limits.max <= greatest:
         return
@@ -88,8 +93,11 @@ def _document_and_offset(
 
     Args:
         dataset: The dataset.
-        stream: Its stream, if the .bin is not the stream; None if it is.
-        position: Position of the token in the stream.
+        stream: The order of its tokens if they are not stored in order.
+        position: Position of the token among the dataset's tokens, in the order of its documents.
+
+    Returns:
+        (number of the document, position in it).
     """
     # `document_spans` leaves out documents without tokens, so the document's number follows from
     # its sequence.
