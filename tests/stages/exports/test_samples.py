@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from helpers.command import invoke_nanoset
+from helpers.progress import RecordingDisplay
 from helpers.sample_pairs import random_pair
 from nanoset_core.errors import ConfigError
 from nanoset_core.stages.exports import samples
@@ -143,7 +144,7 @@ def test_a_killed_call_goes_on_and_another_one_begins_anew(tmp_path, monkeypatch
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        export_pair(prefix, folder, options, killed)
+        export_pair(prefix, folder, options, RecordingDisplay(killed).progress)
     assert len(whole) > 3
     there = {path.name: path.stat() for path in folder.iterdir() if not path.name.startswith(".")}
     assert len(there) == 2
