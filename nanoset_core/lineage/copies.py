@@ -28,7 +28,7 @@ from nanoset_core.project.project import Project
 from nanoset_core.sampling.hashing import hash_texts
 from nanoset_core.stages.dataset.stage import DATASET
 from nanoset_core.stages.dataset.tokens import open_dataset
-from nanoset_core.stages.held_out.hashes import document_hashes, stored_hashes
+from nanoset_core.stages.held_out.hashes import MIN_TOKENS, document_hashes, stored_hashes
 from nanoset_core.stages.sharded import Sharded
 from nanoset_core.stages.views.ids import Ids
 from nanoset_core.stages.views.tables import document_groups
@@ -37,8 +37,6 @@ MAX_COMPARED = 1_000_000
 """The tokens of at most this many documents of a corpus are compared."""
 MAX_COMPARED_REMOTELY = 20_000
 """The same limit for a corpus in a bucket, where each document may take a request."""
-MIN_TOKENS = 2
-"""Shorter documents, such as an end token alone, are often equal by chance."""
 
 
 class Copy(NamedTuple):

@@ -28,7 +28,7 @@ from nanoset_core.stages.sharded import DocumentsTask, Sharded
 _HASHES_FILE = "hashes.npy"
 _CHUNK_TOKENS = 1 << 20
 """About how many tokens are read and hashed together."""
-_MIN_TOKENS = 2
+MIN_TOKENS = 2
 """Shorter documents have no hash, such as those of an end-of-document token alone: it proves
 nothing that two of them are equal.
 """
@@ -87,7 +87,7 @@ def _hash_documents(dataset: MMapIndexedDataset, borders: NDArray[np.int64]) -> 
     hashes = np.zeros(len(lengths), np.uint64)
     hashes[lengths > 0] = hash_sequences(tokens, lengths)
     hashes[hashes == 0] = 1  # 0 stands for a document that is too short
-    hashes[lengths < _MIN_TOKENS] = 0
+    hashes[lengths < MIN_TOKENS] = 0
     return hashes
 
 
