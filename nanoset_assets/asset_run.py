@@ -9,7 +9,7 @@ from typing import Any
 
 import dagster as dg
 
-from nanoset_assets.hosted import ProjectDefs
+from nanoset_assets.project_defs import ProjectDefs
 from nanoset_assets.tags import AUTOMATION_TAG, RAW_TAG
 from nanoset_assets.ui.metadata import failure, result
 from nanoset_core.errors import MissingError, NanosetError
@@ -24,7 +24,7 @@ class AssetRun:
     """One run of an asset, or of one partition of it."""
 
     context: dg.AssetExecutionContext
-    hosted: ProjectDefs
+    project_defs: ProjectDefs
     project: Project
     """The project with its current configuration."""
     stage: Stage
@@ -49,7 +49,7 @@ class AssetRun:
     def is_automatic(self) -> bool:
         """Whether a sensor or the schedule requested the run, and not a person."""
         tags = self.context.run.tags
-        return self.hosted.names.tag(RAW_TAG) in tags or AUTOMATION_TAG in tags
+        return self.project_defs.names.tag(RAW_TAG) in tags or AUTOMATION_TAG in tags
 
     def make(self) -> Manifest:
         """Make the output as its stage does, and return its manifest."""
@@ -83,12 +83,12 @@ class AssetRun:
             for warning in settings_warnings(self.stage, config, self.key):
                 self.warn(warning)
 
-        self.hosted.started(self.node)
+        self.project_defs.started(self.node)
         try:
             page = self.page(self)
         except Exception as error:
             # `nanoset build` reports this error; Dagster's own says only that the run failed.
-            self.hosted.failures.append((self.node, error))
+            self.project_defs.failures.append((self.node, error))
             if isinstance(error, NanosetError):
                 raise failure(self._with_missing_input(error)) from error
             raise

@@ -24,10 +24,10 @@ from nanoset_assets.dagster_compat import code_location_of, runs_in_code_locatio
 from nanoset_assets.definitions import DEFINITIONS_MODULE, definitions_of
 from nanoset_assets.due_runs import run_key
 from nanoset_assets.graph_state import load_graph_state
-from nanoset_assets.hosted import ProjectDefs
 from nanoset_assets.names import Names
 from nanoset_assets.overview import OVERVIEW
 from nanoset_assets.partition_sets import register
+from nanoset_assets.project_defs import ProjectDefs
 from nanoset_assets.run_owner import close_abandoned_runs, owner_tag
 from nanoset_assets.selection import check_named_corpora, selected
 from nanoset_assets.tags import REBUILD_TAG
@@ -90,15 +90,15 @@ def build(
     """
     started = time.monotonic()
     counter = StepCounter(project.progress)
-    hosted = ProjectDefs.of(project.config, building=project, started=counter.begin)
-    names = hosted.names
+    project_defs = ProjectDefs.of(project.config, building=project, started=counter.begin)
+    names = project_defs.names
     # Clean up after killed processes: end their runs in Dagster, and delete their temporary files.
     close_abandoned_runs(instance, names)
     sweep(project)
 
     # Compare existing outputs with their inputs, and divide what has to be made into runs.
-    survey = _survey(project, hosted, instance, corpora)
-    definitions = definitions_of(hosted)
+    survey = _survey(project, project_defs, instance, corpora)
+    definitions = definitions_of(project_defs)
     texts = [select] if isinstance(select, str) else select
     selected_nodes = selected(survey.graph.nodes(), texts, corpora, definitions, names)
     runs = _runs_to_execute(survey, selected_nodes, rebuild=rebuild)
@@ -115,7 +115,7 @@ def build(
     report = _report_before_runs(survey, steps, whole=not corpora)
     build_runs = BuildRuns(
         project=project,
-        hosted=hosted,
+        project_defs=project_defs,
         definitions=definitions,
         report=report,
         counter=counter,
@@ -147,9 +147,11 @@ def _execute_runs(build_runs: BuildRuns, runs: Sequence[list[Step]]) -> None:
         build_runs: Executes runs, and adds their results to the report of the build.
         runs: The steps of each run. The runs of one subject are neighbours.
     """
+    # The UI lists runs by code location: assign them to the one that shows the project's assets.
     instance = build_runs.instance
-    overview_sensor = build_runs.hosted.names.definition(OVERVIEW)
+    overview_sensor = build_runs.project_defs.names.definition(OVERVIEW)
     location = code_location_of(instance, overview_sensor, DEFINITIONS_MODULE)
+
     with connections_kept(), runs_in_code_location(instance, location):
         # A subject is a corpus, nanoset, webdataset, … Its runs are executed together, because it
         # is locked meanwhile, so that no other build works on it.
@@ -186,9 +188,9 @@ def dry_run(
     survey = survey_project(project, examined_corpora)
 
     # Definitions are only needed for Dagster's selection syntax.
-    hosted = ProjectDefs.of(project.config)
-    definitions = definitions_of(hosted) if select else dg.Definitions()
-    chosen = selected(survey.graph.nodes(), select, corpora, definitions, hosted.names)
+    project_defs = ProjectDefs.of(project.config)
+    definitions = definitions_of(project_defs) if select else dg.Definitions()
+    chosen = selected(survey.graph.nodes(), select, corpora, definitions, project_defs.names)
     return plan(survey, chosen, label_of, force=force)
 
 
@@ -234,13 +236,16 @@ class _ProjectSurvey:
 
 
 def _survey(
-    project: Project, hosted: ProjectDefs, instance: dg.DagsterInstance, corpora: Sequence[str]
+    project: Project,
+    project_defs: ProjectDefs,
+    instance: dg.DagsterInstance,
+    corpora: Sequence[str],
 ) -> _ProjectSurvey:
     """Compare outputs with raw text and settings, and register new corpora as partitions.
 
     Args:
         project: The project.
-        hosted: What the definitions of the project are made from.
+        project_defs: What the definitions of the project are made from.
         instance: The instance in which corpora are registered and runs recorded.
         corpora: Only these are examined; empty: all.
 
@@ -252,7 +257,7 @@ def _survey(
     examined_corpora = _corpora_to_examine(project, text.corpora, corpora)
     # Register all corpora, and not only those that are examined: the UI shows every corpus of the
     # raw folder.
-    register(instance, hosted.names, list(text.corpora), project.config)
+    register(instance, project_defs.names, list(text.corpora), project.config)
 
     # A corpus that cannot be read does not stop the others.
     inventories: dict[str, Recipe] = {}
@@ -266,7 +271,7 @@ def _survey(
 
     graph = graph_over(project, inventories, examined_corpora)
     graph.set_failures(unreadable)
-    state = load_graph_state(graph, instance, hosted.names)
+    state = load_graph_state(graph, instance, project_defs.names)
     steps = list(state.steps.values())
     if corpora:
         # A nanoset or webdataset may need corpora that were not examined: leave it out.

@@ -16,8 +16,8 @@ import dagster as dg
 
 from nanoset_assets.asset_names import asset_path, job_of, label_of, partition_of
 from nanoset_assets.dagster_compat import interruptible_runs
-from nanoset_assets.hosted import ProjectDefs
 from nanoset_assets.instance import HistoryError, history_faults
+from nanoset_assets.project_defs import ProjectDefs
 from nanoset_core.errors import NanosetError, StorageError
 from nanoset_core.execution.progress import Progress, step_count
 from nanoset_core.project.graph import Graph, Step, reasons_to_build
@@ -115,7 +115,7 @@ class BuildRuns:
     """Executes the runs of one build, and records their results in its report."""
 
     project: Project
-    hosted: ProjectDefs
+    project_defs: ProjectDefs
     """What the definitions of the project are made from."""
     definitions: dg.Definitions
     report: BuildReport
@@ -211,7 +211,7 @@ class BuildRuns:
     def _execute_steps(self, steps: Sequence[Step]) -> str:
         """Execute one run, record its result in the report, and return it in a few words."""
         nodes = [step.node for step in steps]
-        failures = self.hosted.failures  # receives the errors of this run's steps
+        failures = self.project_defs.failures  # receives the errors of this run's steps
         failures.clear()
         started = time.monotonic()
         error = self._run_error(nodes)
@@ -247,7 +247,7 @@ class BuildRuns:
             HistoryError: The run could not be recorded. Since later runs could not be recorded
                 either, the build ends.
         """
-        names = self.hosted.names
+        names = self.project_defs.names
         job = self.definitions.resolve_job_def(names.definition(job_of(nodes[0])))
         try:
             with history_faults(self.instance.root_directory), interruptible_runs(self.instance):

@@ -7,7 +7,7 @@ import dagster as dg
 
 from nanoset_assets.asset_names import asset_path
 from nanoset_assets.asset_table import shape_of
-from nanoset_assets.hosted import ProjectDefs
+from nanoset_assets.project_defs import ProjectDefs
 from nanoset_assets.stage_assets import key_of, partitions_of, subjects_of
 from nanoset_assets.tags import CHECK
 from nanoset_assets.ui.metadata import table, visible_metadata
@@ -29,7 +29,7 @@ class VerificationError(NanosetError, ValueError):
     """A check found errors in an output that was just made."""
 
 
-def checks_for(hosted: ProjectDefs) -> list[dg.AssetChecksDefinition]:
+def checks_for(project_defs: ProjectDefs) -> list[dg.AssetChecksDefinition]:
     """Return the asset checks of the project.
 
     There are two kinds. A check that verifies an output blocks everything downstream if it finds
@@ -40,10 +40,10 @@ def checks_for(hosted: ProjectDefs) -> list[dg.AssetChecksDefinition]:
     checks: list[dg.AssetChecksDefinition] = []
     for stage in stages():
         shape = shape_of(stage)
-        for subject, keys in subjects_of(stage, hosted.config).items():
+        for subject, keys in subjects_of(stage, project_defs.config).items():
             if shape.check is not None:
                 verifying_check = _make_check(
-                    hosted=hosted,
+                    project_defs=project_defs,
                     stage=stage,
                     subject=subject,
                     keys=keys,
@@ -55,7 +55,7 @@ def checks_for(hosted: ProjectDefs) -> list[dg.AssetChecksDefinition]:
                 checks.append(verifying_check)
             if shape.warning_check is not None:
                 warning_check = _make_check(
-                    hosted=hosted,
+                    project_defs=project_defs,
                     stage=stage,
                     subject=subject,
                     keys=keys,
@@ -70,7 +70,7 @@ def checks_for(hosted: ProjectDefs) -> list[dg.AssetChecksDefinition]:
 
 def _make_check(
     *,
-    hosted: ProjectDefs,
+    project_defs: ProjectDefs,
     stage: Stage,
     subject: str,
     keys: Sequence[Key],
@@ -82,7 +82,7 @@ def _make_check(
     """Make one check of an asset. A run of the check examines one partition of the asset.
 
     Args:
-        hosted: The project, for names in Dagster and to open it in a run.
+        project_defs: The project, for names in Dagster and to open it in a run.
         stage: The stage whose outputs the asset contains.
         subject: The nanoset, webdataset, … whose asset is checked; `ALL_CORPORA` for an asset whose
             partitions are corpora.
@@ -92,7 +92,7 @@ def _make_check(
         is_blocking: Whether errors keep runs from making anything downstream.
         evaluate: Executes the check for one output.
     """
-    asset = hosted.names.asset(asset_path(Node(stage, Key(subject))))
+    asset = project_defs.names.asset(asset_path(Node(stage, Key(subject))))
     with warnings.catch_warnings():
         # Dagster warns that checks with partitions are a preview feature. They are needed: without
         # partitions, the UI would not show which corpus or split has failed.
@@ -103,30 +103,30 @@ def _make_check(
             name=name,
             description=description,
             blocking=is_blocking,
-            partitions_def=partitions_of(stage, hosted, keys),
+            partitions_def=partitions_of(stage, project_defs, keys),
         )
         def check(context: dg.AssetCheckExecutionContext) -> dg.AssetCheckResult:
             output = key_of(context, stage, subject)
-            return evaluate(context, hosted, stage, output)
+            return evaluate(context, project_defs, stage, output)
 
     return check
 
 
 def _verify(
-    context: dg.AssetCheckExecutionContext, hosted: ProjectDefs, stage: Stage, key: Key
+    context: dg.AssetCheckExecutionContext, project_defs: ProjectDefs, stage: Stage, key: Key
 ) -> dg.AssetCheckResult:
     """Verify an output. Errors fail the check; warnings are only listed.
 
     Args:
         context: The context of the check's run, whose log lists the findings.
-        hosted: The project.
+        project_defs: The names and settings of the project in Dagster.
         stage: The stage of the output.
         key: The output.
     """
-    report = stage.verify(hosted.load_in_step(context), key)
+    report = stage.verify(project_defs.load_in_step(context), key)
     if not report.passed:
         # `nanoset build` reports this error, since Dagster's own says only that the run failed.
-        hosted.failures.append((Node(stage, key), _verification_error(report)))
+        project_defs.failures.append((Node(stage, key), _verification_error(report)))
 
     rows: list[dict[str, object]] = []
     for finding in report.findings:
@@ -159,20 +159,20 @@ def _verification_error(report: Report) -> VerificationError:
 
 
 def _warn(
-    context: dg.AssetCheckExecutionContext, hosted: ProjectDefs, stage: Stage, key: Key
+    context: dg.AssetCheckExecutionContext, project_defs: ProjectDefs, stage: Stage, key: Key
 ) -> dg.AssetCheckResult:
     """Report the warnings about an output: about its content, and about its settings.
 
     Args:
         context: The context of the check's run.
-        hosted: The project.
+        project_defs: The names and settings of the project in Dagster.
         stage: The stage of the output.
         key: The output.
 
     Raises:
         MissingError: The output has not been built.
     """
-    project = hosted.load_in_step(context)
+    project = project_defs.load_in_step(context)
     manifest = require(project, stage, key)
     content_warnings = stage.show(project, manifest).warnings
     texts = [*content_warnings, *settings_warnings(stage, project.config, key)]

@@ -341,10 +341,14 @@ def _replaced_texts(report: BuildReport) -> list[str]:
 
 
 def _outputs_by_changes(report: BuildReport, steps: Sequence[Step]) -> Mapping[str, list[str]]:
-    """Return the outputs that changed settings made stale.
+    """Group the outputs that replaced versions with other settings by what has changed.
+
+    Args:
+        report: What the build did.
+        steps: The steps of the outputs that the build made.
 
     Returns:
-        The changes, joined by "; " → the outputs, without duplicates.
+        The changes of settings, joined by "; " → the outputs, such as `nanoset pretrain`.
     """
     outputs_by_changes: dict[str, list[str]] = defaultdict(list)
     for step in steps:

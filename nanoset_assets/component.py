@@ -24,8 +24,8 @@ from nanoset_assets.component_attributes import (
     rendered,
 )
 from nanoset_assets.definitions import definitions_of
-from nanoset_assets.hosted import Automation, ProjectDefs
 from nanoset_assets.last_valid import definitions_from_file
+from nanoset_assets.project_defs import Automation, ProjectDefs
 from nanoset_assets.scaffold import NanosetScaffolder
 from nanoset_core.project.settings import ProjectConfig, config_from, load_config
 from nanoset_core.records.settings import json_schema
@@ -122,7 +122,7 @@ class NanosetComponent(dg.Component, dg.Resolvable, dg.Model):
             return definitions_of(self.hosted(context.path), self.automation)
 
         def make(config: ProjectConfig) -> dg.Definitions:
-            return definitions_of(self._hosted(config, None), self.automation)
+            return definitions_of(self._defs_of(config, None), self.automation)
 
         return definitions_from_file(_folder_of(context.path) / self.config, make)
 
@@ -157,11 +157,11 @@ class NanosetComponent(dg.Component, dg.Resolvable, dg.Model):
         if len(projects) != 1:
             raise no_project(projects)
         if self.config is not None:
-            return self._hosted(load_config(folder / self.config), None)
+            return self._defs_of(load_config(folder / self.config), None)
         inline = config_from(self.project, folder / "defs.yaml")
-        return self._hosted(inline, lambda: inline)
+        return self._defs_of(inline, lambda: inline)
 
-    def _hosted(
+    def _defs_of(
         self, config: ProjectConfig, reread: Callable[[], ProjectConfig] | None
     ) -> ProjectDefs:
         """Return what the definitions are made from, with the names and tags of the attributes.
@@ -199,8 +199,11 @@ def _folder_of(path: Path) -> Path:
 
 @cache
 def _attribute_model(component: type[NanosetComponent]) -> type[BaseModel]:
-    """Return the model of a component's attributes, for `dg check yaml` and for editors."""
-    # Dagster's own type of this field also allows text and null. With several alternatives, a
+    """Return the model of a component's attributes, for `dg check yaml` and for editors.
+
+    It is Dagster's own model with narrower types, descriptions, and a check of the project.
+    """
+    # Dagster's own type of `project` also allows text and null. With several alternatives, a
     # checker cannot say which line is wrong: it would only report that none of them matches.
     keys = Annotated[dict[str, Any], WithJsonSchema(json_schema(ProjectConfig, templates=True))]
 
@@ -214,7 +217,7 @@ def _attribute_model(component: type[NanosetComponent]) -> type[BaseModel]:
             "check_project": cast("Callable[..., Any]", model_validator(mode="before")(check))
         },
         project=(keys, Field(default=None)),
-        # Dagster's own type of this field allows any text.
+        # Dagster's own type of `automation` allows any text.
         automation=(Automation, Field(default="own")),
     )
     # Dagster's model has no descriptions, but editors show them.

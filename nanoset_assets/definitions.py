@@ -11,10 +11,10 @@ import dagster as dg
 from nanoset_assets.asset_names import check_asset_names, job_of
 from nanoset_assets.buckets import bucket_resources
 from nanoset_assets.checks import checks_for
-from nanoset_assets.hosted import Automation, ProjectDefs
 from nanoset_assets.landing_sensor import landing_sensor
 from nanoset_assets.last_valid import definitions_from_file
 from nanoset_assets.overview import overview_asset, overview_sensor
+from nanoset_assets.project_defs import Automation, ProjectDefs
 from nanoset_assets.raw_text_sensor import raw_text_sensor
 from nanoset_assets.schedule import reconcile_schedule
 from nanoset_assets.stage_assets import stage_asset, subjects_of
@@ -92,50 +92,50 @@ def build_definitions(
     return definitions_from_file(config, make)
 
 
-def definitions_of(hosted: ProjectDefs, automation: Automation = "own") -> dg.Definitions:
+def definitions_of(project_defs: ProjectDefs, automation: Automation = "own") -> dg.Definitions:
     """Return the definitions of a project.
 
     Each stage of each subject is an asset, and each subject has a job.
 
     Args:
-        hosted: The project.
+        project_defs: The names and settings of the project in Dagster.
         automation: What builds missing and stale outputs: sensors and a schedule of the project
             (`own`), a sensor of the host (`host`), or nothing (`none`).
     """
     check_asset_names()
-    assets_by_job = _assets_by_job(hosted)
-    jobs = {name: _asset_job(hosted, name, assets) for name, assets in assets_by_job.items()}
+    assets_by_job = _assets_by_job(project_defs)
+    jobs = {name: _asset_job(project_defs, name, assets) for name, assets in assets_by_job.items()}
     corpus_job = jobs[INVENTORY.kind]  # makes all outputs of a corpus up to its dataset
 
     assets = [asset for assets in assets_by_job.values() for asset in assets]
     if automation == "host":
-        assets = with_condition(assets, hosted.names)
-    assets.append(overview_asset(hosted, automation))
+        assets = with_condition(assets, project_defs.names)
+    assets.append(overview_asset(project_defs, automation))
 
-    sensors = [overview_sensor(hosted, automation)]
+    sensors = [overview_sensor(project_defs, automation)]
     if automation != "none":
-        sensors.append(raw_text_sensor(hosted, corpus_job))
-    if hosted.upstream:
-        sensors.append(landing_sensor(hosted, corpus_job))
+        sensors.append(raw_text_sensor(project_defs, corpus_job))
+    if project_defs.upstream:
+        sensors.append(landing_sensor(project_defs, corpus_job))
     schedules: list[dg.ScheduleDefinition] = []
     if automation == "own":
-        sensors.append(stale_sensor(hosted, jobs.values()))
-        schedules = reconcile_schedule(hosted)
+        sensors.append(stale_sensor(project_defs, jobs.values()))
+        schedules = reconcile_schedule(project_defs)
 
     all_jobs = list(jobs.values())
     # A nanoset, webdataset or corpus may have the name of this job: its job takes precedence.
-    if hosted.config.nanosets and STEP_JOB not in jobs:
-        all_jobs.append(step_job(hosted))
+    if project_defs.config.nanosets and STEP_JOB not in jobs:
+        all_jobs.append(step_job(project_defs))
     return dg.Definitions(
-        assets=hosted.translated(assets),
-        asset_checks=checks_for(hosted),
+        assets=project_defs.translated(assets),
+        asset_checks=checks_for(project_defs),
         jobs=all_jobs,
         sensors=sensors,
         schedules=schedules,
     )
 
 
-def _assets_by_job(hosted: ProjectDefs) -> Mapping[str, list[dg.AssetsDefinition]]:
+def _assets_by_job(project_defs: ProjectDefs) -> Mapping[str, list[dg.AssetsDefinition]]:
     """Make the assets of all stages.
 
     Returns:
@@ -143,26 +143,26 @@ def _assets_by_job(hosted: ProjectDefs) -> Mapping[str, list[dg.AssetsDefinition
     """
     assets_by_job: dict[str, list[dg.AssetsDefinition]] = {}
     for stage in stages():
-        for subject, keys in subjects_of(stage, hosted.config).items():
+        for subject, keys in subjects_of(stage, project_defs.config).items():
             job = job_of(Node(stage, Key(subject)))
-            asset = stage_asset(stage, hosted, subject, keys)
+            asset = stage_asset(stage, project_defs, subject, keys)
             assets_by_job.setdefault(job, []).append(asset)
     return assets_by_job
 
 
-def _asset_job(hosted: ProjectDefs, name: str, assets: Sequence[dg.AssetsDefinition]) -> Any:
+def _asset_job(project_defs: ProjectDefs, name: str, assets: Sequence[dg.AssetsDefinition]) -> Any:
     """Make a job. Dagster's type of the result is not public.
 
     Args:
-        hosted: The project.
+        project_defs: The names and settings of the project in Dagster.
         name: The name of the job, without the project's prefix.
         assets: The assets that the job materialises.
     """
     return dg.define_asset_job(
-        hosted.names.definition(name),
+        project_defs.names.definition(name),
         assets,
         description=_JOB_DESCRIPTIONS.get(name, f"All of {name}."),
-        tags=hosted.run_tags,
+        tags=project_defs.run_tags,
         # A step starts its own worker processes. Dagster's default executor would start a process
         # for each step, too, which only costs seconds.
         executor_def=dg.in_process_executor,

@@ -118,15 +118,22 @@ def dagster_home(config: ProjectConfig) -> Path:
 
 
 def open_instance(config: ProjectConfig) -> dg.DagsterInstance:
-    """Open the project's instance, and set DAGSTER_HOME for this process and its children.
+    """Open the Dagster instance of a project, which stores the history of its runs.
+
+    DAGSTER_HOME, the folder of the history, is set for this process and its children.
+
+    Args:
+        config: The configuration of the project.
 
     Raises:
         HistoryError: The history cannot be read or written.
-        ConfigError: Its dagster.yaml has a mistake.
+        ConfigError: The dagster.yaml in the folder has a mistake.
     """
     is_set_by_variable = bool(os.environ.get(HOME_VARIABLE))
     home = dagster_home(config)
     os.environ[HOME_VARIABLE] = str(home)
+
+    # Opening an instance may create tables, so no other process may do it at the same time.
     with _locked(home) as lock_error:
         try:
             with history_faults(home):

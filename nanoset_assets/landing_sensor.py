@@ -15,9 +15,9 @@ import dagster as dg
 from nanoset_assets.active_runs import ActiveRuns
 from nanoset_assets.asset_table import shape_of
 from nanoset_assets.dagster_compat import latest_materializations, latest_planned
-from nanoset_assets.hosted import ProjectDefs, tick_result
 from nanoset_assets.names import Names
 from nanoset_assets.partition_sets import register
+from nanoset_assets.project_defs import ProjectDefs, tick_result
 from nanoset_assets.raw_text_sensor import SENSOR as RAW_TEXT_SENSOR
 from nanoset_assets.tags import MAX_REQUESTS
 from nanoset_core.stages.inventory.corpora import scan_corpora
@@ -31,40 +31,42 @@ LANDED_SECONDS = 5
 """Longest interval between two ticks. A tick reads the raw folder only if text has landed."""
 
 
-def landing_sensor(hosted: ProjectDefs, job: Any) -> dg.SensorDefinition:
+def landing_sensor(project_defs: ProjectDefs, job: Any) -> dg.SensorDefinition:
     """Make the sensor that watches the host's assets that land text.
 
     Args:
-        hosted: The project.
+        project_defs: The names and settings of the project in Dagster.
         job: The job that builds a corpus.
     """
-    assets = _landing_assets(hosted)
+    assets = _landing_assets(project_defs)
     asset_names = ", ".join(key.to_user_string() for key in assets)
 
     @dg.sensor(
         job=job,
         description=f"Builds a corpus when an asset that lands its text is materialised: "
         f"{asset_names}.",
-        **hosted.sensor_options(SENSOR, LANDED_SECONDS),
+        **project_defs.sensor_options(SENSOR, LANDED_SECONDS),
     )
     def landed(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         instance = context.instance
         # The cursor: corpus → id of the latest event that led to a request.
         handled: dict[str, int] = json.loads(context.cursor or "{}")
-        due = _landed_since(instance, hosted, assets, handled)
+        due = _landed_since(instance, project_defs, assets, handled)
         nothing = f"nothing has landed since the last look ({len(assets):,} assets)"
         if not due:
             return dg.SensorResult(skip_reason=nothing)
 
         # Corpora that cannot be built yet stay due: the next tick examines them again.
-        waiting_reasons = _waiting_reasons(ActiveRuns(instance, hosted.names, hosted.upstream))
+        waiting_reasons = _waiting_reasons(
+            ActiveRuns(instance, project_defs.names, project_defs.upstream)
+        )
         candidates = [corpus for corpus in due if corpus not in waiting_reasons][:MAX_REQUESTS]
         notes = [
             f"{corpus}: {waiting_reasons[corpus]}" for corpus in due if corpus in waiting_reasons
         ]
 
         # An asset may have been materialised although the folder of the corpus contains no text.
-        project = hosted.load()
+        project = project_defs.load()
         corpora_with_text = scan_corpora(project).corpora if candidates else {}
         corpora = [corpus for corpus in candidates if corpus in corpora_with_text]
         for corpus in candidates:
@@ -75,8 +77,8 @@ def landing_sensor(hosted: ProjectDefs, job: Any) -> dg.SensorDefinition:
                 )
 
         # Runs can only be requested for corpora that are partitions.
-        register(instance, hosted.names, corpora, project.config)
-        requests = [_run_request(hosted.names, corpus, due[corpus]) for corpus in corpora]
+        register(instance, project_defs.names, corpora, project.config)
+        requests = [_run_request(project_defs.names, corpus, due[corpus]) for corpus in corpora]
         # Candidates without text are handled, too: from here on, the sensor over the raw folder
         # waits for the text.
         for corpus in candidates:
@@ -99,10 +101,10 @@ def _run_request(names: Names, corpus: str, event: int) -> dg.RunRequest:
     return dg.RunRequest(run_key, partition_key=corpus, tags={names.tag(LANDED_TAG): run_key})
 
 
-def _landing_assets(hosted: ProjectDefs) -> list[dg.AssetKey]:
+def _landing_assets(project_defs: ProjectDefs) -> list[dg.AssetKey]:
     """Return the assets of the host that land text, without duplicates."""
     assets: dict[dg.AssetKey, None] = {}
-    for keys in hosted.upstream.values():
+    for keys in project_defs.upstream.values():
         assets.update(dict.fromkeys(keys))
     return list(assets)
 
@@ -119,7 +121,7 @@ def _waiting_reasons(active_runs: ActiveRuns) -> dict[str, str]:
 
 def _landed_since(
     instance: dg.DagsterInstance,
-    hosted: ProjectDefs,
+    project_defs: ProjectDefs,
     assets: Sequence[dg.AssetKey],
     handled: Mapping[str, int],
 ) -> dict[str, int]:
@@ -127,7 +129,7 @@ def _landed_since(
 
     Args:
         instance: The instance.
-        hosted: The project.
+        project_defs: The names and settings of the project in Dagster.
         assets: The assets that land text.
         handled: Corpus → id of the latest landing event that led to a request.
 
@@ -135,9 +137,9 @@ def _landed_since(
         Corpus → id of its latest landing event.
     """
     event_by_asset = latest_materializations(instance, assets)
-    inventory = hosted.names.asset(shape_of(INVENTORY).asset)
+    inventory = project_defs.names.asset(shape_of(INVENTORY).asset)
     due: dict[str, int] = {}
-    for corpus, keys in hosted.upstream.items():
+    for corpus, keys in project_defs.upstream.items():
         event = max(event_by_asset.get(key, 0) for key in keys)
         if event <= handled.get(corpus, 0):
             continue

@@ -14,7 +14,7 @@ import dagster as dg
 
 from nanoset_assets.asset_names import asset_path
 from nanoset_assets.dagster_compat import latest_runs, repository_of
-from nanoset_assets.hosted import Automation, ProjectDefs, tick_result
+from nanoset_assets.project_defs import Automation, ProjectDefs, tick_result
 from nanoset_assets.project_look import (
     OverviewContent,
     condition_note,
@@ -73,32 +73,34 @@ class _Cursor:
         return f"{self.seen} {int(self.compared_at)} {self.reported}"
 
 
-def overview_asset(hosted: ProjectDefs, automation: Automation) -> dg.AssetsDefinition:
-    """Make the asset, which the user may materialise to see the current state at once.
+def overview_asset(project_defs: ProjectDefs, automation: Automation) -> dg.AssetsDefinition:
+    """Make the asset `overview`, whose page in the UI shows the state of the whole project.
+
+    A sensor keeps it up to date; the user may materialise it to see the current state at once.
 
     Args:
-        hosted: The project.
+        project_defs: The names and settings of the project in Dagster.
         automation: What builds missing and stale outputs. The page warns if nothing does.
     """
-    key = hosted.names.asset(OVERVIEW)
+    key = project_defs.names.asset(OVERVIEW)
 
     @dg.asset(
         key=key,
-        group_name=hosted.names.group(GROUP),
+        group_name=project_defs.names.group(GROUP),
         check_specs=[
             dg.AssetCheckSpec(
                 CHECK, asset=key, description="Warns of what is missing or stale, and why."
             )
         ],
-        owners=list(hosted.owners),
-        tags=dict(hosted.tags),
+        owners=list(project_defs.owners),
+        tags=dict(project_defs.tags),
         description=_DESCRIPTION,
     )
     def overview(context: dg.AssetExecutionContext) -> Iterator[dg.MaterializeResult[Any]]:
-        project = hosted.load_in_step(context)
+        project = project_defs.load_in_step(context)
         try:
             content = overview_content(
-                hosted, automation, project, context.instance, repository_of(context)
+                project_defs, automation, project, context.instance, repository_of(context)
             )
         except NanosetError as error:
             raise failure(error) from error
@@ -108,15 +110,15 @@ def overview_asset(hosted: ProjectDefs, automation: Automation) -> dg.AssetsDefi
     return overview
 
 
-def overview_sensor(hosted: ProjectDefs, automation: Automation) -> dg.SensorDefinition:
+def overview_sensor(project_defs: ProjectDefs, automation: Automation) -> dg.SensorDefinition:
     """Make the sensor that reports the overview whenever it changes, without a run.
 
     Args:
-        hosted: The project.
+        project_defs: The names and settings of the project in Dagster.
         automation: What builds missing and stale outputs. The page warns if nothing does.
     """
-    key = hosted.names.asset(OVERVIEW)
-    options = hosted.sensor_options(OVERVIEW)
+    key = project_defs.names.asset(OVERVIEW)
+    options = project_defs.sensor_options(OVERVIEW)
     options["minimum_interval_seconds"] = max(SECONDS, options["minimum_interval_seconds"])
 
     @dg.sensor(
@@ -126,7 +128,7 @@ def overview_sensor(hosted: ProjectDefs, automation: Automation) -> dg.SensorDef
         before = _Cursor.parse(context.cursor)
         now = time.time()
         try:
-            project = hosted.load()
+            project = project_defs.load()
         except NanosetError as error:
             return _unloadable(context, key, error, before)
 
@@ -134,12 +136,12 @@ def overview_sensor(hosted: ProjectDefs, automation: Automation) -> dg.SensorDef
         # time.
         instance = context.instance
         repository = context.repository_def
-        seen = _change_digest(hosted, automation, project, instance, repository)
+        seen = _change_digest(project_defs, automation, project, instance, repository)
         if seen == before.seen and now - before.compared_at < COMPARE_SECONDS:
             return tick_result(context, [], [], "no run, setting or corpus has changed")
 
         # Report the content to Dagster, unless it is what was reported before.
-        content = overview_content(hosted, automation, project, instance, repository)
+        content = overview_content(project_defs, automation, project, instance, repository)
         reported = _digest((content.metadata, content.stale, content.warnings))
         cursor = str(_Cursor(seen, now, reported))
         if reported == before.reported:
@@ -159,7 +161,7 @@ def _unloadable(
 ) -> dg.SensorResult:
     """Return the result of a tick that could not load nanoset.yaml.
 
-    The check of the overview reports each error once; the log of every tick repeats it.
+    The check of the asset `overview` reports each error once; the log of every tick repeats it.
 
     Args:
         context: The context of the tick.
@@ -169,7 +171,7 @@ def _unloadable(
     """
     warning = f"{CONFIG_FILE} cannot be loaded, so nothing is built: {one_line(error)}"
     reported = _digest(str(error))
-    if reported == before.reported:
+    if reported == before.reported:  # an earlier tick has reported this error
         return tick_result(context, [], [warning], "")
 
     # With this cursor, the next tick that can load the file compares all outputs.
@@ -180,7 +182,7 @@ def _unloadable(
 
 
 def _change_digest(
-    hosted: ProjectDefs,
+    project_defs: ProjectDefs,
     automation: Automation,
     project: Project,
     instance: dg.DagsterInstance,
@@ -192,19 +194,19 @@ def _change_digest(
     and the state of sensors that evaluate conditions. No outputs are read.
 
     Args:
-        hosted: What the definitions of the project were made from.
+        project_defs: What the definitions of the project were made from.
         automation: What builds missing and stale outputs.
         project: The project, with the current configuration.
         instance: The instance, for the latest runs.
         repository: All definitions of the code location; None if they are unknown.
     """
-    names = hosted.names
+    names = project_defs.names
     keys = {names.asset(asset_path(node)) for node in requested_nodes(project.config)}
     if repository is not None:
         keys.update([reader.key for reader in readers_of(repository, keys)])
     runs = latest_runs(instance, sorted(keys))
     corpora = instance.get_dynamic_partitions(names.corpora_name)
-    note = condition_note(hosted, automation, instance, repository)
+    note = condition_note(project_defs, automation, instance, repository)
     return _digest((LOADED, project.config, corpora, runs, note))
 
 

@@ -21,9 +21,9 @@ from nanoset_assets.dagster_compat import (
     condition_sensors,
     latest_data_versions,
 )
-from nanoset_assets.hosted import Automation, ProjectDefs
 from nanoset_assets.loaded import not_loaded
 from nanoset_assets.names import Names
+from nanoset_assets.project_defs import Automation, ProjectDefs
 from nanoset_assets.ui.metadata import markdown, table
 from nanoset_core.project.graph import requested_nodes
 from nanoset_core.project.project import Project
@@ -65,7 +65,7 @@ class OverviewContent:
 
 
 def overview_content(
-    hosted: ProjectDefs,
+    project_defs: ProjectDefs,
     automation: Automation,
     project: Project,
     instance: dg.DagsterInstance,
@@ -74,7 +74,7 @@ def overview_content(
     """Compare all outputs with the current nanoset.yaml, text and code.
 
     Args:
-        hosted: What the definitions were made from.
+        project_defs: What the definitions were made from.
         automation: Which sensors build missing and stale outputs.
         project: The project, with the current configuration.
         instance: The instance, for the history of materialisations.
@@ -91,20 +91,20 @@ def overview_content(
     # Dagster shows metadata in the order of this dictionary: first a summary, and what the user has
     # to do.
     metadata: dict[str, Any] = {"summary": _summary(project, rows)}
-    warnings = not_loaded(hosted.config, project.config)
+    warnings = not_loaded(project_defs.config, project.config)
     if warnings:
         metadata["not_loaded"] = markdown(*warnings)
-    note = condition_note(hosted, automation, instance, repository)
+    note = condition_note(project_defs, automation, instance, repository)
     if note is not None:
         metadata["automation"] = markdown(note)
 
     # Then come tables, and finally numbers, which Dagster plots over time.
-    seconds_by_row = _seconds_by_row(hosted.names, instance, nodes)
+    seconds_by_row = _seconds_by_row(project_defs.names, instance, nodes)
     tables = {
         "not_up_to_date": _stale_rows(stale),
         "corpora": _table_rows(corpora, ("documents", "tokens"), seconds_by_row),
         "made_of_them": _table_rows(other_outputs, ("samples", "tokens"), seconds_by_row),
-        "read_by": _reader_rows(hosted.names, instance, repository, nodes),
+        "read_by": _reader_rows(project_defs.names, instance, repository, nodes),
     }
     for name, table_rows in tables.items():
         if table_rows:
@@ -122,7 +122,7 @@ def _reasons(row: StatusRow) -> str:
 
 
 def condition_note(
-    hosted: ProjectDefs,
+    project_defs: ProjectDefs,
     automation: Automation,
     instance: dg.DagsterInstance,
     repository: dg.RepositoryDefinition | None,
@@ -130,7 +130,7 @@ def condition_note(
     """Return a note on the sensor that evaluates the conditions of `automation: host`.
 
     Args:
-        hosted: The project.
+        project_defs: The names and settings of the project in Dagster.
         automation: What builds missing and stale outputs.
         instance: The instance, which records which sensors are switched on.
         repository: All definitions of the code location; None if they are unknown.
@@ -142,7 +142,7 @@ def condition_note(
     if automation != "host" or repository is None:
         return None
     # All assets have conditions, except the inventories of raw text. Look up one of them.
-    tokenized = hosted.names.asset(shape_of(TOKENIZED).asset)
+    tokenized = project_defs.names.asset(shape_of(TOKENIZED).asset)
     is_on_by_sensor = condition_sensors(instance, repository, tokenized)
     for sensor, is_on in is_on_by_sensor.items():
         if is_on:

@@ -24,8 +24,8 @@ from nanoset_assets.corpus_partitions import KnownCorpora, PartitionsRequest, pa
 from nanoset_assets.dagster_compat import latest_data_versions
 from nanoset_assets.failed_runs import has_made, why_not_repeated
 from nanoset_assets.graph_state import current_inventories, load_graph_state
-from nanoset_assets.hosted import ProjectDefs
 from nanoset_assets.loaded import not_loaded
+from nanoset_assets.project_defs import ProjectDefs
 from nanoset_assets.raw_text_cursor import RawTextCursor
 from nanoset_assets.run_owner import close_abandoned_runs
 from nanoset_assets.tags import MAX_REQUESTS, RAW_TAG
@@ -58,11 +58,11 @@ _MAX_NAMES = 5
 """How many names a message lists at most."""
 
 
-def raw_text_sensor(hosted: ProjectDefs, job: Any) -> dg.SensorDefinition:
+def raw_text_sensor(project_defs: ProjectDefs, job: Any) -> dg.SensorDefinition:
     """Make the sensor that watches the raw folder.
 
     Args:
-        hosted: The project.
+        project_defs: The names and settings of the project in Dagster.
         job: The job that builds a corpus.
     """
 
@@ -72,23 +72,23 @@ def raw_text_sensor(hosted: ProjectDefs, job: Any) -> dg.SensorDefinition:
         "corpora as partitions, builds a changed corpus once nothing has been written to it for "
         "`automation.settle_seconds`, and removes the partitions of deleted corpora that nothing "
         "needs. Reports changes of nanoset.yaml that are not loaded yet.",
-        **hosted.sensor_options(SENSOR),
+        **project_defs.sensor_options(SENSOR),
     )
     def raw_text(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         instance = context.instance
-        close_abandoned_runs(instance, hosted.names)
-        project = hosted.load()
+        close_abandoned_runs(instance, project_defs.names)
+        project = project_defs.load()
         # Look up runs before files and outputs: a run that ends in between still counts as active,
         # so what it has just built is not requested again.
-        active_runs = ActiveRuns(instance, hosted.names, hosted.upstream)
+        active_runs = ActiveRuns(instance, project_defs.names, project_defs.upstream)
         tick = _Tick(
-            hosted=hosted,
+            project_defs=project_defs,
             project=project,
             active_runs=active_runs,
             text=scan_corpora(project),
             before=RawTextCursor.from_json(context.cursor),
         )
-        tick.notes += not_loaded(hosted.config, project.config)
+        tick.notes += not_loaded(project_defs.config, project.config)
         try:
             return tick.result()
         finally:
@@ -128,7 +128,7 @@ class _Tick:
     The methods fill `after`, `notes` and `complaints` as they go.
     """
 
-    hosted: ProjectDefs
+    project_defs: ProjectDefs
     project: Project
     active_runs: ActiveRuns
     text: RawText
@@ -150,7 +150,7 @@ class _Tick:
     @property
     def inventory_asset(self) -> dg.AssetKey:
         """The asset whose partitions are the corpora and whose outputs are their inventories."""
-        return self.hosted.names.asset(shape_of(INVENTORY).asset)
+        return self.project_defs.names.asset(shape_of(INVENTORY).asset)
 
     def result(self) -> dg.SensorResult:
         """Return the runs and partitions that the tick requests, and the cursor for the next tick.
@@ -187,7 +187,7 @@ class _Tick:
         """Return the requests that add and delete partitions, and note corpora without text."""
         before = KnownCorpora(set(self.before.marks), set(self.before.gone), self.before.members)
         changes = partition_changes(
-            self.project.config, self.hosted.names, self.active_runs, self.text, before
+            self.project.config, self.project_defs.names, self.active_runs, self.text, before
         )
         self.after.gone.extend(changes.gone)
         self.after.members.update(changes.members)
@@ -204,7 +204,7 @@ class _Tick:
             registered: The corpora that are partitions already.
         """
         present = [*self.text.corpora, *self.text.faults]
-        upstream = self.hosted.upstream
+        upstream = self.project_defs.upstream
         awaited = sorted(upstream.keys() - {*present, *registered})
         for corpus in awaited:
             landing = ", ".join(key.to_user_string() for key in upstream[corpus])
@@ -272,7 +272,7 @@ class _Tick:
         if any(recorded.get(name) != recipe.digest for name, recipe in recipes.items()):
             # Its result is not needed: it adds outputs that are missing from the history.
             graph = graph_over(self.project, recipes)
-            load_graph_state(graph, self.instance, self.hosted.names, self.active_runs)
+            load_graph_state(graph, self.instance, self.project_defs.names, self.active_runs)
 
     def _is_up_to_date(self, contents: Contents, digest: str) -> bool:
         """Return whether the current inventory of a corpus lists its present files.
@@ -341,7 +341,7 @@ class _Tick:
     def _run_request(self, corpus: _ChangedCorpus) -> dg.RunRequest | None:
         """Return the run that builds a corpus, or None if a run for the same files is enough."""
         state = corpus.state
-        tags = {self.hosted.names.tag(RAW_TAG): state}
+        tags = {self.project_defs.names.tag(RAW_TAG): state}
         runs = self.instance.get_run_records(dg.RunsFilter(tags=tags))  # the latest first
         if not runs:
             return dg.RunRequest(state, partition_key=corpus.name, tags=tags)

@@ -17,10 +17,10 @@ from nanoset_assets.asset_names import is_asset, label_of
 from nanoset_assets.asset_table import shape_of
 from nanoset_assets.due_runs import due_runs, run_request
 from nanoset_assets.graph_state import load_graph_state
-from nanoset_assets.hosted import ProjectDefs
 from nanoset_assets.loaded import LoadedAssets, not_loaded
 from nanoset_assets.names import Names
 from nanoset_assets.partition_sets import register
+from nanoset_assets.project_defs import ProjectDefs
 from nanoset_assets.tags import AUTOMATION_TAG
 from nanoset_core.outputs.manifest import Recipe
 from nanoset_core.project.graph import Step, graph_over
@@ -46,18 +46,18 @@ MAX_NIGHTLY_REQUESTS = 1000
 """How many runs one tick requests at most; the sensors and the next tick request the rest."""
 
 
-def reconcile_schedule(hosted: ProjectDefs) -> list[dg.ScheduleDefinition]:
+def reconcile_schedule(project_defs: ProjectDefs) -> list[dg.ScheduleDefinition]:
     """Make the schedule, if `automation.reconcile` configures one.
 
     Raises:
         ConfigError: It is not a valid cron line.
     """
-    automation = hosted.config.automation
+    automation = project_defs.config.automation
     cron_line = automation.reconcile
     if cron_line is None:
         return []
-    _check_cron_line(hosted.config.file, cron_line)
-    names = hosted.names
+    _check_cron_line(project_defs.config.file, cron_line)
+    names = project_defs.names
     status = dg.DefaultScheduleStatus
 
     @dg.schedule(
@@ -72,8 +72,8 @@ def reconcile_schedule(hosted: ProjectDefs) -> list[dg.ScheduleDefinition]:
     )
     def reconcile(context: dg.ScheduleEvaluationContext) -> list[dg.RunRequest] | dg.SkipReason:
         instance = context.instance
-        project = hosted.load()
-        loaded_assets = LoadedAssets.of(hosted.config)
+        project = project_defs.load()
+        loaded_assets = LoadedAssets.of(project_defs.config)
 
         # Look up runs before files and outputs: a run that ends in between still counts as active,
         # so what it has just built is not requested again.
@@ -88,7 +88,7 @@ def reconcile_schedule(hosted: ProjectDefs) -> list[dg.ScheduleDefinition]:
 
         for fault in dict.fromkeys(text.faults.values()):
             context.log.warning(visible(Multiline(fault)))
-        for note in not_loaded(hosted.config, project.config):
+        for note in not_loaded(project_defs.config, project.config):
             context.log.warning(note)
 
         tick_time = f"{context.scheduled_execution_time:%Y-%m-%dT%H:%M}"

@@ -22,8 +22,8 @@ from pydantic import Field
 from nanoset_assets.asset_names import asset_path, input_label, is_asset, label_of, partition_of
 from nanoset_assets.asset_run import AssetRun
 from nanoset_assets.asset_table import WORKERS_POOL, AssetShape, shape_of
-from nanoset_assets.hosted import ProjectDefs
 from nanoset_assets.partition_sets import partition_set_of
+from nanoset_assets.project_defs import ProjectDefs
 from nanoset_core.project.settings import ProjectConfig
 from nanoset_core.stages.inventory.stage import INVENTORY
 from nanoset_core.stages.stage import Key, Node, Stage, is_of_corpora
@@ -78,33 +78,33 @@ def key_of(context: Any, stage: Stage, subject: str) -> Key:
 
 
 def partitions_of(
-    stage: Stage, hosted: ProjectDefs, keys: Sequence[Key]
+    stage: Stage, project_defs: ProjectDefs, keys: Sequence[Key]
 ) -> dg.PartitionsDefinition[str] | None:
     """Return the partitions of an asset, or None for an asset without partitions.
 
     Args:
         stage: The stage of the asset.
-        hosted: The project.
+        project_defs: The names and settings of the project in Dagster.
         keys: The outputs of the asset.
     """
     if is_of_corpora(stage):
-        return partition_set_of(hosted.names, stage)
+        return partition_set_of(project_defs.names, stage)
     parts = [key.part for key in keys if key.part is not None]
     return dg.StaticPartitionsDefinition(parts) if parts else None
 
 
 def stage_asset(
-    stage: Stage, hosted: ProjectDefs, subject: str, keys: Sequence[Key]
+    stage: Stage, project_defs: ProjectDefs, subject: str, keys: Sequence[Key]
 ) -> dg.AssetsDefinition:
     """Make the asset of a stage for one nanoset, webdataset, …, or for all corpora.
 
     Args:
         stage: The stage.
-        hosted: The project.
+        project_defs: The names and settings of the project in Dagster.
         subject: The subject of all outputs of the asset, or `ALL_CORPORA`.
         keys: The outputs of the asset.
     """
-    names = hosted.names
+    names = project_defs.names
     shape = shape_of(stage)
 
     # Dagster's graph shows only the last part of a key: `views` could be of any corpus. Their
@@ -113,24 +113,24 @@ def stage_asset(
     # Stages with worker processes take all cores, so a pool limits how many of them run at once.
     pool = None
     if shape.uses_workers:
-        pool = hosted.pool or names.path_name(WORKERS_POOL)
-    retry_policy = dg.RetryPolicy(hosted.retries) if hosted.retries else None
+        pool = project_defs.pool or names.path_name(WORKERS_POOL)
+    retry_policy = dg.RetryPolicy(project_defs.retries) if project_defs.retries else None
     # The location is metadata of the definition, not of materialisations: if the project is moved,
     # a materialisation would still show the old location.
-    location = _live_location(stage, hosted.config, subject)
+    location = _live_location(stage, project_defs.config, subject)
     metadata = {"dagster/uri": location, **shape.metadata}
 
     @dg.asset(
         key=names.asset(asset_path(Node(stage, Key(subject)))),
-        deps=_dependencies(stage, hosted, keys),
-        partitions_def=partitions_of(stage, hosted, keys),
+        deps=_dependencies(stage, project_defs, keys),
+        partitions_def=partitions_of(stage, project_defs, keys),
         group_name=names.group(group),
         code_version=str(stage.version),
-        op_tags=dict(hosted.op_tags),
+        op_tags=dict(project_defs.op_tags),
         retry_policy=retry_policy,
-        owners=list(hosted.owners),
+        owners=list(project_defs.owners),
         kinds=set(shape.kinds),
-        tags=_tags(shape, hosted, subject),
+        tags=_tags(shape, project_defs, subject),
         description=shape.describe(subject),
         metadata=metadata,
         output_required=shape.is_output_required,
@@ -139,18 +139,18 @@ def stage_asset(
     def asset(
         context: dg.AssetExecutionContext, config: RunOptions
     ) -> Iterator[dg.MaterializeResult[Any]]:
-        project = hosted.open_in_run(context, rebuild=config.rebuild)
+        project = project_defs.open_in_run(context, rebuild=config.rebuild)
         key = key_of(context, stage, subject)
         if _can_be_skipped(stage, project.config, key):
             label = label_of(Node(stage, key))
             note = f"{project.config.file} does not request {label}: there is nothing to make"
             context.log.info(visible(note))
             return
-        run = AssetRun(context, hosted, project, stage, key, shape.page, input_label)
-        if hosted.execute is None:
+        run = AssetRun(context, project_defs, project, stage, key, shape.page, input_label)
+        if project_defs.execute is None:
             yield from run.results()
         else:
-            yield from hosted.execute(run)
+            yield from project_defs.execute(run)
 
     return asset
 
@@ -171,38 +171,40 @@ def _can_be_skipped(stage: Stage, config: ProjectConfig, key: Key) -> bool:
     return not is_requested and not shape_of(stage).is_output_required
 
 
-def _tags(shape: AssetShape, hosted: ProjectDefs, subject: str) -> dict[str, str]:
+def _tags(shape: AssetShape, project_defs: ProjectDefs, subject: str) -> dict[str, str]:
     """Return the tags of an asset; those of the host take precedence.
 
     Args:
         shape: How the assets of the stage appear in Dagster.
-        hosted: The project, with the tags that the host sets.
+        project_defs: The project, with the tags that the host sets.
         subject: The subject of the asset.
     """
     tags: dict[str, str] = {}
     if shape.tag is not None:
         tags["nanoset/stage"] = shape.tag
     if shape.tag == "mapping":
-        tags["nanoset/preset"] = hosted.config.nanosets[subject].preset
-    return {**tags, **hosted.tags}
+        tags["nanoset/preset"] = project_defs.config.nanosets[subject].preset
+    return {**tags, **project_defs.tags}
 
 
-def _dependencies(stage: Stage, hosted: ProjectDefs, keys: Sequence[Key]) -> list[dg.AssetDep]:
+def _dependencies(
+    stage: Stage, project_defs: ProjectDefs, keys: Sequence[Key]
+) -> list[dg.AssetDep]:
     """Return the assets that an asset depends on, limited to the partitions that it reads.
 
     Args:
         stage: The stage of the asset.
-        hosted: The project.
+        project_defs: The names and settings of the project in Dagster.
         keys: The outputs of the asset.
     """
     if stage is INVENTORY:
-        return _landing_dependencies(hosted)
+        return _landing_dependencies(project_defs)
 
     # Asset that is read → its partitions that the dependency has to name; often none. The keys of
     # the inner dictionary serve as a set that keeps the order.
     partitions_by_asset: dict[tuple[str, ...], dict[str, None]] = {}
     for key in keys:
-        for source in Node(stage, key).direct_inputs(hosted.config):
+        for source in Node(stage, key).direct_inputs(project_defs.config):
             partitions = partitions_by_asset.setdefault(asset_path(source), {})
             partition = partition_of(source)
             if partition is not None and _is_named(stage, source):
@@ -215,7 +217,7 @@ def _dependencies(stage: Stage, hosted: ProjectDefs, keys: Sequence[Key]) -> lis
         mapping = None
         if partitions:
             mapping = dg.SpecificPartitionsPartitionMapping(list(partitions))
-        dependencies.append(dg.AssetDep(hosted.names.asset(asset), partition_mapping=mapping))
+        dependencies.append(dg.AssetDep(project_defs.names.asset(asset), partition_mapping=mapping))
     return dependencies
 
 
@@ -233,14 +235,14 @@ def _is_named(stage: Stage, source: Node) -> bool:
     return is_of_corpora(source.stage) and not is_of_corpora(stage)
 
 
-def _landing_dependencies(hosted: ProjectDefs) -> list[dg.AssetDep]:
+def _landing_dependencies(project_defs: ProjectDefs) -> list[dg.AssetDep]:
     """Return dependencies on the assets of the host that land raw text.
 
     Dagster has no partition mapping for "this asset lands the text of these corpora", so every
     corpus is shown to depend on all of them.
     """
     keys: dict[dg.AssetKey, None] = {}
-    for corpus_keys in hosted.upstream.values():
+    for corpus_keys in project_defs.upstream.values():
         keys.update(dict.fromkeys(corpus_keys))
     return [dg.AssetDep(key, partition_mapping=dg.AllPartitionMapping()) for key in keys]
 

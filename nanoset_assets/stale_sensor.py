@@ -21,10 +21,10 @@ from nanoset_assets.asset_names import job_of
 from nanoset_assets.asset_table import shape_of
 from nanoset_assets.due_runs import DueRuns, due_runs, run_request
 from nanoset_assets.graph_state import current_inventories, load_graph_state
-from nanoset_assets.hosted import ProjectDefs, tick_result
 from nanoset_assets.loaded import LoadedAssets, not_loaded
 from nanoset_assets.names import Names
 from nanoset_assets.partition_sets import register
+from nanoset_assets.project_defs import ProjectDefs, tick_result
 from nanoset_assets.tags import MAX_REQUESTS
 from nanoset_core.project.graph import graph_over
 from nanoset_core.stages.inventory.stage import INVENTORY
@@ -35,26 +35,26 @@ _MAX_REASONS = 5
 """For how many waiting outputs the log of a tick says why they wait."""
 
 
-def stale_sensor(hosted: ProjectDefs, jobs: Iterable[Any]) -> dg.SensorDefinition:
+def stale_sensor(project_defs: ProjectDefs, jobs: Iterable[Any]) -> dg.SensorDefinition:
     """Make the sensor that builds whatever is missing or stale downstream of raw text.
 
     Args:
-        hosted: The project.
+        project_defs: The names and settings of the project in Dagster.
         jobs: All jobs that build its assets.
     """
-    names = hosted.names
+    names = project_defs.names
 
     @dg.sensor(
         jobs=list(jobs),
         description="Builds missing and stale outputs downstream of raw text as soon as their "
         "inputs are ready. Does not request outputs that failed until one of their inputs changes, "
         "outputs that wait for an active run, and assets that are not loaded yet.",
-        **hosted.sensor_options(SENSOR),
+        **project_defs.sensor_options(SENSOR),
     )
     def missing_or_stale(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         instance = context.instance
-        project = hosted.load()
-        loaded_assets = LoadedAssets.of(hosted.config)
+        project = project_defs.load()
+        loaded_assets = LoadedAssets.of(project_defs.config)
 
         # Look up runs before outputs: a run that ends in between still counts as active, so what it
         # has just built is not requested again.
@@ -68,7 +68,7 @@ def stale_sensor(hosted: ProjectDefs, jobs: Iterable[Any]) -> dg.SensorDefinitio
         state = load_graph_state(graph, instance, names, active_runs)
         due = due_runs(state, active_runs, loaded_assets)
 
-        notes = [*not_loaded(hosted.config, project.config), *_notes_on(due)]
+        notes = [*not_loaded(project_defs.config, project.config), *_notes_on(due)]
         requests: list[dg.RunRequest] = []
         sensor = names.definition(SENSOR)
         for run in due.runs[:MAX_REQUESTS]:

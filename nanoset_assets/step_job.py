@@ -10,7 +10,7 @@ import dagster as dg
 from pydantic import Field
 
 from nanoset_assets.asset_names import asset_path
-from nanoset_assets.hosted import ProjectDefs
+from nanoset_assets.project_defs import ProjectDefs
 from nanoset_assets.ui.metadata import ROWS_SHOWN, failure, markdown, table
 from nanoset_assets.ui.previews import STEP_SAMPLES, sample_row
 from nanoset_core.errors import NanosetError
@@ -43,25 +43,25 @@ class StepOptions(dg.Config):
     rank: int | None = Field(default=None, description="With `run`: only this data-parallel rank.")
 
 
-def step_job(hosted: ProjectDefs) -> dg.JobDefinition:
+def step_job(project_defs: ProjectDefs) -> dg.JobDefinition:
     """Make the job; by default it explains the first step of the first nanoset."""
-    op_name = hosted.names.definition(STEP_OP)
-    first_nanoset = next(iter(hosted.config.nanosets))
+    op_name = project_defs.names.definition(STEP_OP)
+    first_nanoset = next(iter(project_defs.config.nanosets))
 
-    @dg.op(name=op_name, tags=dict(hosted.op_tags), out=dg.Out(dg.Nothing))
+    @dg.op(name=op_name, tags=dict(project_defs.op_tags), out=dg.Out(dg.Nothing))
     def op(context: dg.OpExecutionContext, config: StepOptions) -> None:
-        project = hosted.load_in_step(context)
+        project = project_defs.load_in_step(context)
         try:
-            context.log_event(step_observation(hosted, project, config))
+            context.log_event(step_observation(project_defs, project, config))
         except NanosetError as error:
             raise failure(error) from error
 
     @dg.job(
-        name=hosted.names.definition(STEP_JOB),
+        name=project_defs.names.definition(STEP_JOB),
         description="Decodes the samples that one training step reads, and shows them as an "
         "observation of the nanoset's handoff.",
         config={"ops": {op_name: {"config": {"nanoset": first_nanoset, "step": 1}}}},
-        run_tags=hosted.run_tags,
+        run_tags=project_defs.run_tags,
         executor_def=dg.in_process_executor,
     )
     def job() -> None:
@@ -71,12 +71,12 @@ def step_job(hosted: ProjectDefs) -> dg.JobDefinition:
 
 
 def step_observation(
-    hosted: ProjectDefs, project: Project, options: StepOptions
+    project_defs: ProjectDefs, project: Project, options: StepOptions
 ) -> dg.AssetObservation:
     """Decode a step; return the observation that shows it on the page of the handoff.
 
     Args:
-        hosted: What the definitions are made from, for the names of assets.
+        project_defs: What the definitions are made from, for the names of assets.
         project: The project with its current configuration.
         options: Which step of which run.
 
@@ -104,7 +104,7 @@ def step_observation(
         "samples": table(rows, n_samples),
     }
     handoff = Node(TRAINER_FILES, Key(step.samples[0].name))
-    return dg.AssetObservation(hosted.names.asset(asset_path(handoff)), metadata=metadata)
+    return dg.AssetObservation(project_defs.names.asset(asset_path(handoff)), metadata=metadata)
 
 
 def _run_of(project: Project, options: StepOptions) -> Run:

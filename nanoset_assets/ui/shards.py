@@ -39,7 +39,7 @@ def shards_page(run: AssetRun) -> dict[str, Any]:
     project = run.project
     log = run.context.log
     # Refuse a run that would fill the disk. `nanoset build` has checked that for all its outputs.
-    if run.hosted.building is None:
+    if run.project_defs.building is None:
         check_disk(project, stale_outputs(project, run.key.subject), log.info)
     is_new = snapshot_before(project, project.outputs.folder / SHARDS / run.key.subject)
     manifest = run.make()

@@ -136,7 +136,7 @@ def _show_plans(
 def _planned_packs(
     project: Project, names: Sequence[str], reader: LengthReader
 ) -> dict[str, Manifest]:
-    """Return the manifests of the packs that nanosets read, planned if they are not built yet.
+    """Return the manifests of the packed datasets that nanosets read, planned if not built yet.
 
     Args:
         project: The project.

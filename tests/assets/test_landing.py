@@ -14,8 +14,8 @@ from dagster._core.execution.backfill import BulkActionStatus, PartitionBackfill
 from helpers.sample_platform import Platform, age
 from helpers.sample_project import jsonl, sentences
 from nanoset_assets.definitions import definitions_of
-from nanoset_assets.hosted import ProjectDefs
 from nanoset_assets.landing_sensor import LANDED_TAG, SENSOR
+from nanoset_assets.project_defs import ProjectDefs
 from nanoset_core.project.settings import load_config
 
 DEDUP, CRAWL = dg.AssetKey(["lake", "dedup"]), dg.AssetKey(["lake", "crawl"])
@@ -29,10 +29,10 @@ class Host(Platform):
 
     def load(self) -> None:
         super().load()
-        hosted = ProjectDefs.of(load_config(self.config_file), "llm", upstream=UPSTREAM)
-        self.names = hosted.names
+        project_defs = ProjectDefs.of(load_config(self.config_file), "llm", upstream=UPSTREAM)
+        self.names = project_defs.names
         self.definitions = dg.Definitions.merge(
-            definitions_of(hosted), dg.Definitions(assets=[dedup, crawl])
+            definitions_of(project_defs), dg.Definitions(assets=[dedup, crawl])
         )
         self._repository = self.definitions.get_repository_def()
 

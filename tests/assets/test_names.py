@@ -11,8 +11,8 @@ import dagster as dg
 import pytest
 
 from nanoset_assets.definitions import build_definitions
-from nanoset_assets.hosted import ProjectDefs
 from nanoset_assets.names import Names, names_of
+from nanoset_assets.project_defs import ProjectDefs
 from nanoset_assets.tags import CHECK
 from nanoset_core import load_config
 from nanoset_core.errors import ConfigError

@@ -16,7 +16,7 @@ import dagster as dg
 from nanoset_assets import raw_text_sensor, stale_sensor
 from nanoset_assets.build import BuildReport, build
 from nanoset_assets.definitions import build_definitions
-from nanoset_assets.hosted import ProjectDefs
+from nanoset_assets.project_defs import ProjectDefs
 from nanoset_core.project.project import Project
 from nanoset_core.project.settings import load_config
 from nanoset_core.stages.inventory.corpora import corpus_names

@@ -2,7 +2,7 @@
 
 The *host* is the Dagster code location that contains the definitions; it may have other assets too.
 `ProjectDefs` holds the settings of the project, and what the host decides about its definitions:
-prefixes, owners, tags, and so on. Variables of this type are called `hosted`.
+prefixes, owners, tags, and so on.
 """
 
 from __future__ import annotations
@@ -95,7 +95,10 @@ class ProjectDefs:
         if group_prefix is None:
             group_prefix = spec.group_prefix
         requested = names_of(key_prefix, group_prefix)
-        if configured.key_prefix and requested.key_prefix not in ((), configured.key_prefix):
+
+        # An asset must have the same key for `nanoset build` as in the host's code location.
+        has_two_prefixes = bool(configured.key_prefix and requested.key_prefix)
+        if has_two_prefixes and requested.key_prefix != configured.key_prefix:
             raise ConfigError(
                 "this project has another key prefix already",
                 where=where,
