@@ -364,6 +364,7 @@ def _convert_remaining(
         Index of each row without a text, and the reason.
     """
     problems: dict[int, RowProblem] = {}
+    # The structs around the column, the outermost one first: any of them may be null in a row.
     structs = [_field_at(rows, names[:depth]) for depth in range(1, len(names))]
     remaining_rows = [row for row, text in enumerate(texts) if text is None]
     for row in remaining_rows:

@@ -88,16 +88,18 @@ def fingerprint(folder: RawFolder, stat: FileStat, progress: Advance | None = No
     # In a bucket: a small object is one piece, whose first line has the number 1.
     digest = etag_digest(stat.inode)
     if not (folder.in_pieces and is_large(stat)):
-        return [Piece(stat.path, 0, stat.size, 1, digest)]
+        return [Piece(stat.path, begin=0, end=stat.size, first_line=1, digest=digest)]
 
     # A large object is cut at line ends, which only takes small reads around the cuts.
     path = folder / stat.path
     with probe_raw(path) as probe:
         _check_unchanged(path, stat, probe.status)
         cuts = separate_cuts(probe, stat.size, PIECE_BYTES)
-    # The lines were not counted: 0 says that the number of a piece's first line is not known.
-    bounds = pairwise([0, *cuts, stat.size])
-    return [Piece(stat.path, start, stop, 0, digest) for start, stop in bounds]
+    pieces = []
+    for start, stop in pairwise([0, *cuts, stat.size]):
+        # The lines were not counted: 0 says that the number of the first line is not known.
+        pieces.append(Piece(stat.path, begin=start, end=stop, first_line=0, digest=digest))
+    return pieces
 
 
 def fingerprint_all(

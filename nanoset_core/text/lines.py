@@ -197,7 +197,8 @@ def describe_file(folder: RawFolder, path: str) -> str | None:
     head = b""
     try:
         stored_bytes = min((folder / path).stat().st_size, _DESCRIBED_BYTES)
-        stored = StoredPiece(folder, Piece(path, 0, stored_bytes, 1, ""))
+        beginning = Piece(path, begin=0, end=stored_bytes, first_line=1, digest="")
+        stored = StoredPiece(folder, beginning)
         for chunk in _text_chunks(stored, codec_of(path)):
             head += chunk
             if len(head) >= _DESCRIBED_BYTES:

@@ -58,7 +58,7 @@ class Piece:
 
 def whole_file(file: FileStat) -> Piece:
     """Return a file as one piece without a digest, for reading it without checks."""
-    return Piece(file.path, 0, file.size, 1, "")
+    return Piece(file.path, begin=0, end=file.size, first_line=1, digest="")
 
 
 def checked_piece(piece: Piece) -> Piece:
@@ -165,9 +165,15 @@ def is_same_object(first: Piece, second: Piece) -> bool:
 
 
 def deal_parts(parts: Iterable[Piece], target_bytes: int) -> Iterator[SourceRange]:
-    """Group consecutive parts into ranges of at least `target_bytes`, while the parts arrive."""
+    """Group consecutive pieces into ranges of at least `target_bytes`, while the pieces arrive.
+
+    Args:
+        parts: The pieces, in order.
+        target_bytes: Least size of a range, except the last one.
+    """
 
     def is_last(part: Piece, range_bytes: int) -> bool:
+        """Return whether a range of `range_bytes` ends after this piece."""
         return range_bytes >= target_bytes
 
     return _grouped(parts, is_last)
@@ -176,10 +182,10 @@ def deal_parts(parts: Iterable[Piece], target_bytes: int) -> Iterator[SourceRang
 def cut_ranges(inventory: Inventory, target_bytes: int) -> list[SourceRange]:
     """Group consecutive pieces of a corpus into ranges of about `target_bytes`.
 
-    Whether a range ends after a piece depends only on a hash of the piece; see `ends_range`. So a
-    file that is added, removed or grown changes its range and seldom a neighbour, and the
-    shards of all other ranges can be reused. A range ends in any case once it has four times the
-    target size.
+    Whether a range ends after a piece depends only on a hash of the piece; see `ends_range`. So if
+    a file is added, removed or grown, nearly always only the range that contains the file changes,
+    and the shards of all other ranges can be reused. A range ends in any case once it has four
+    times the target size.
 
     Args:
         inventory: The pieces of the corpus, in order.

@@ -103,7 +103,14 @@ class FaultError(Exception):
 
     def reject(self, path: str) -> Reject:
         """Return the fault as a reject of the file with this path."""
-        return Reject(path, self.line, self.offset, self.reason, self.detail, "")
+        return Reject(
+            path,
+            line=self.line,
+            offset=self.offset,
+            reason=self.reason,
+            detail=self.detail,
+            excerpt="",
+        )
 
 
 def is_fault(reason: str) -> bool:

@@ -121,7 +121,15 @@ class RowReader:
             zeroed=counter_of(self._path, _count_zeroed(texts)),
         )
         for row, problem in sorted(problems.items()):
-            batch.rejects.append(Reject(self._path, first_row + row, NO_OFFSET, *problem))
+            reject = Reject(
+                self._path,
+                line=first_row + row,
+                offset=NO_OFFSET,
+                reason=problem.reason,
+                detail=problem.detail,
+                excerpt=problem.excerpt,
+            )
+            batch.rejects.append(reject)
         self._add_ids(batch, rows, document_rows)
         self._add_kept_values(batch, rows, document_rows)
         return batch
@@ -130,7 +138,15 @@ class RowReader:
         """Reject all rows of a record batch for the same reason."""
         batch = DocumentBatch()
         for row in range(first_row, first_row + n_rows):
-            batch.rejects.append(Reject(self._path, row, NO_OFFSET, error.reason, error.detail, ""))
+            reject = Reject(
+                self._path,
+                line=row,
+                offset=NO_OFFSET,
+                reason=error.reason,
+                detail=error.detail,
+                excerpt="",
+            )
+            batch.rejects.append(reject)
         return batch
 
     def _add_ids(self, batch: DocumentBatch, rows: Any, document_rows: NDArray[np.int64]) -> None:

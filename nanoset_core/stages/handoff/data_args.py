@@ -93,14 +93,13 @@ def blend_from_words(words: Sequence[str], where: object) -> Blend:
     """
     numbers = [_number(word) for word in words[::2]]
     has_weights = len(words) % 2 == 0 and any(number is not None for number in numbers)
-    prefixes = list(words)
-    if has_weights:
-        prefixes = list(words[1::2])
+    prefixes = list(words[1::2]) if has_weights else list(words)
     _check_words(words, prefixes, where, has_weights=has_weights)
     datasets = [_dataset_location(prefix, where) for prefix in prefixes]
     check_different_datasets(datasets, where, "name it once, with the sum of its weights")
     if has_weights:
-        return {prefix: float(word) for prefix, word in zip(prefixes, words[::2], strict=True)}
+        weights = [float(word) for word in words[::2]]
+        return dict(zip(prefixes, weights, strict=True))
     return prefixes[0] if len(prefixes) == 1 else prefixes
 
 
@@ -204,9 +203,13 @@ def read_per_split(path: Path) -> list[Blend | None]:
             expected='{"train": ["0.8", "prefix", …], "valid": …, "test": null}',
             remedy="write one entry for each split",
         ) from error
+
     blends: list[Blend | None] = []
     for words in words_by_split.values():
-        blends.append(None if words is None else blend_from_words(words, path))
+        blend = None
+        if words is not None:
+            blend = blend_from_words(words, path)
+        blends.append(blend)
     return blends
 
 

@@ -156,6 +156,8 @@ def _errors(run: RunSpec, file: Path) -> Iterator[ConfigError]:
             remedy="name the folder of the handoff, or list the folders of several in order",
         )
     yield from _batch_size_errors(run, file)
+
+    # The iterations at which the run was resumed must ascend.
     iterations = [resume.iteration for resume in run.resumes]
     if iterations != sorted(set(iterations)):
         yield ConfigError(
@@ -164,6 +166,8 @@ def _errors(run: RunSpec, file: Path) -> Iterator[ConfigError]:
             found=iterations,
             remedy="write them in order, each iteration once",
         )
+
+    # A skipped iteration is a number or a range.
     for number, skipped in enumerate(run.skipped_iterations):
         if isinstance(skipped, int):  # a single step
             continue

@@ -245,9 +245,12 @@ class TrainerSpec:
         Raises:
             ConfigError: An option does not exist in this version, or is missing.
         """
+        # Options that were set must exist in this version.
         for option in fields(self):
             if getattr(self, option.name) != option.default:
                 self._check_version(option)
+
+        # Options that the tokenizer requires must be set.
         for name in _NEEDED[self.tokenizer_type]:
             is_optional = name == "tiktoken_pattern" and not self.is_legacy
             if getattr(self, name) is None and not is_optional:

@@ -289,36 +289,53 @@ def _scheduled_sizes(text: str, unit: int) -> _BatchSizes:
     """Parse a schedule of batch sizes.
 
     Args:
-        text: Pairs of samples and batch size, such as `0:768 1M:1536`.
+        text: Pairs of samples and batch size, such as `0:768 1M:1536`: 768 samples a step from the
+            first sample on, and 1,536 once a million samples have been consumed.
         unit: 1 if the text counts samples; if it counts tokens, the tokens of a sample.
 
     Raises:
         ConfigError: The schedule is not valid.
     """
-    entries: list[tuple[int, int]] = []
-    is_readable = True
     try:
-        for entry in text.replace(",", " ").split():
-            start, size = entry.split(":", 1)
-            entries.append((_number(start) // unit, _number(size)))
-    except ValueError:
-        is_readable = False
-    entries.sort()
-    starts = [start for start, _ in entries]
-    sizes = [size for _, size in entries]
-
-    # The first size holds from the first sample on, and sizes only grow.
-    begins_at_zero = starts[:1] == [0]
-    is_ascending = sizes == sorted(sizes) and len(set(starts)) == len(starts)
-    if not (is_readable and begins_at_zero and is_ascending):
+        entries = _schedule_entries(text, unit)
+    except ValueError as error:
         raise ConfigError(
             "the schedule of batch sizes cannot be read",
             where="step_batch_size_schedule",
             found=repr(text),
             expected="pairs of samples and batch size from 0 on, in ascending order: 0:768 1M:1536",
             remedy="write the value of the trainer's option",
-        )
-    return _BatchSizes(lambda consumed: sizes[bisect_right(starts, consumed) - 1], starts[-1])
+        ) from error
+    starts = [start for start, _ in entries]
+    sizes = [size for _, size in entries]
+
+    def size_after(consumed: int) -> int:
+        """Return the batch size after this number of consumed samples."""
+        return sizes[bisect_right(starts, consumed) - 1]
+
+    return _BatchSizes(size_after, last_change=starts[-1])
+
+
+def _schedule_entries(text: str, unit: int) -> list[tuple[int, int]]:
+    """Return the pairs (samples consumed, batch size) of a schedule, in ascending order.
+
+    Raises:
+        ValueError: The text is not made of pairs, does not begin at sample 0, names a number of
+            samples twice, or makes the batch size smaller.
+    """
+    entries: list[tuple[int, int]] = []
+    for entry in text.replace(",", " ").split():
+        start, size = entry.split(":", 1)
+        entries.append((_number(start) // unit, _number(size)))
+    entries.sort()
+
+    starts = [start for start, _ in entries]
+    sizes = [size for _, size in entries]
+    if starts[:1] != [0]:
+        raise ValueError("the schedule does not begin at sample 0")
+    if len(set(starts)) < len(starts) or sizes != sorted(sizes):
+        raise ValueError("the schedule is not in ascending order")
+    return entries
 
 
 def _number(text: str) -> int:

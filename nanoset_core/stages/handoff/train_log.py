@@ -213,9 +213,11 @@ class TrainLog:
         Returns:
             A sentence about the steps that differ; none if all agree.
         """
-        # int64, shape (n_logged,) each
-        logged_steps = np.array(sorted(self.consumed), np.int64)
-        logged_samples = np.array([self.consumed[step] for step in sorted(self.consumed)], np.int64)
+        # The samples that were consumed after each step in the log: int64, shape (n_logged,) each
+        steps = sorted(self.consumed)
+        logged_steps = np.array(steps, np.int64)
+        logged_samples = np.array([self.consumed[step] for step in steps], np.int64)
+
         first_samples, sizes = Steps(run).samples(logged_steps)
         computed_samples = first_samples + sizes
         differing = np.flatnonzero(computed_samples != logged_samples)
@@ -293,6 +295,8 @@ def completed(file: Path, log: Path) -> tuple[str, list[str]]:
 
     value, _ = read_yaml(file, remedy="correct the line")
     train_log = TrainLog.read(log)
+
+    # The settings in the log take precedence over those in the file.
     settings = dict(value) if isinstance(value, dict) else {}
     settings |= train_log.settings()
     text = yaml.safe_dump(settings, sort_keys=False, default_flow_style=None, width=100)

@@ -135,7 +135,11 @@ def corpus_folder(project: Project, corpus: str) -> RawFolder:
 
 
 def list_contents(project: Project, corpus: str) -> Contents:
-    """List the present files of a corpus.
+    """List the present files of a corpus, without those that its settings leave out.
+
+    Args:
+        project: The project.
+        corpus: Name of the corpus.
 
     Raises:
         MissingError: The corpus has no folder.

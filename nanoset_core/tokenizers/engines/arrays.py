@@ -69,6 +69,7 @@ def character_starts(data: Bytes, positions: Ints) -> Ints:
     Returns:
         int64, shape (n_positions,).
     """
+    # Step back until the byte is the first one of a character: all others have the form 10xxxxxx.
     starts = positions.copy()
     unfinished = np.arange(len(positions))
     for _ in range(3):  # a character has at most three bytes after its first one

@@ -104,6 +104,7 @@ class PairSplitter:
             hashes = _hash_pairs(left.astype(np.uint64), right.astype(np.uint64))
             is_start[doubtful] = ~self._is_joined_by_hash.take(hashes)
 
+        # Spaces that the tokenizer never joins, and added tokens that repeat a character.
         if self._each_apart:
             is_start[:-1] |= data == SPACE_BYTE
         for byte, max_repetitions in self._longest_runs.items():
@@ -170,8 +171,11 @@ def _edge_bytes(boundary_pairs: Ids) -> Ints:
         int64, shape (n_pairs, 2).
     """
     left, right = boundary_pairs.astype(np.int64).T  # (n_pairs,) each
+
+    # The last byte of a character of several bytes has the lowest six bits of the code point.
     last_byte = np.where(left < 0x80, left, 0x80 | left & 0x3F)
-    # The first byte has the length of the character, and its upper bits.
+
+    # The first byte says how many bytes follow, and has the upper bits of the code point.
     first_byte = np.select(
         [right < 0x80, right < 0x800, right < 0x10000],
         [right, 0xC0 | right >> 6, 0xE0 | right >> 12],

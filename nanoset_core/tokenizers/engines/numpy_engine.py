@@ -185,7 +185,7 @@ class NumpyEngine:
         return starts
 
     def _batches(self, texts: Sequence[str]) -> Iterator[list[Unit]]:
-        """Yield the units of all documents in order, about BATCH_BYTES at a time."""
+        """Yield the units of all documents in order, in lists of about BATCH_BYTES of text."""
         batch: list[Unit] = []
         size = 0
         for unit in self._units(texts):

@@ -110,11 +110,11 @@ def _check_merges(model: Mapping[str, Any]) -> None:
 def encode_text(
     tokenizer: Tokenizer, text: str, file: TokenizerPath, *, add_special_tokens: bool = False
 ) -> Encoding:
-    """Encode one text.
+    """Encode one text with the tokenizers library.
 
     Args:
-        tokenizer: From `load_tokenizer`.
-        text: What to encode.
+        tokenizer: The tokenizer, as `load_tokenizer` returns it.
+        text: The text.
         file: The tokenizer's file, for errors.
         add_special_tokens: Whether to add the special tokens of the tokenizer's template.
 
@@ -158,7 +158,7 @@ def decode_tokens(tokenizer: Tokenizer, ids: Sequence[int], file: TokenizerPath)
     """Return the text of tokens, with special tokens spelled out.
 
     Args:
-        tokenizer: From `load_tokenizer`.
+        tokenizer: The tokenizer, as `load_tokenizer` returns it.
         ids: Token ids.
         file: The tokenizer's file, for errors.
 

@@ -209,9 +209,8 @@ def _check_ids(
 
     last_rank = max(unique_ranks)
     missing_ids = (token_id for token_id in range(last_rank) if token_id not in unique_ids)
-    first_missing_id = next(missing_ids, None)
-    is_valid = not has_repeated_id and first_missing_id is None
-    if is_valid:
+    first_missing_id = next(missing_ids, None)  # None if there is no gap
+    if first_missing_id is None and not has_repeated_id:
         return
 
     counts = (
