@@ -254,13 +254,15 @@ def read_idx(path: str | os.PathLike[str], *, validate: bool = True) -> Index:
     code, n, m = _read_header(path, buffer)
     documents_offset = HEADER.size + 12 * n
     modes_offset = documents_offset + 8 * m
-    if len(buffer) < modes_offset:
-        raise _wrong_size(path, len(buffer), "the file ends too early", buffer, n, m)
-    if len(buffer) not in (modes_offset, modes_offset + n):
-        raise _wrong_size(path, modes_offset, "bytes after the end of the index", buffer, n, m)
+    size = len(buffer)
+    if size < modes_offset:
+        raise _wrong_size(path, "the file ends too early", size, byte=size, n=n, m=m)
+    if size not in (modes_offset, modes_offset + n):
+        what = "bytes after the end of the index"
+        raise _wrong_size(path, what, size, byte=modes_offset, n=n, m=m)
 
     modes = None
-    if n and len(buffer) == modes_offset + n:
+    if n and size == modes_offset + n:
         modes = np.frombuffer(buffer, np.int8, n, modes_offset)
     index = Index(
         dtype=DTYPE_CODES[code],
@@ -302,6 +304,13 @@ def no_such_file(path: Path) -> MissingError:
 def _read_header(path: Path, buffer: mmap.mmap | bytes) -> tuple[int, int, int]:
     """Return the dtype code, n and m of an .idx.
 
+    Args:
+        path: Path of the .idx, for messages.
+        buffer: The bytes of the .idx.
+
+    Returns:
+        (dtype code, number of sequences n, number of document indices m).
+
     Raises:
         FormatError: The header is not that of an .idx, or is cut off.
     """
@@ -318,44 +327,65 @@ def _read_header(path: Path, buffer: mmap.mmap | bytes) -> tuple[int, int, int]:
     if len(head) < HEADER.size:
         raise _damage(
             path,
-            len(head),
             "the header is cut off",
-            f"{len(head)} bytes",
-            f"at least {HEADER.size} bytes",
+            byte=len(head),
+            found=f"{len(head)} bytes",
+            expected=f"at least {HEADER.size} bytes",
         )
     _, version, code, n, m = HEADER.unpack(head)
     if version != VERSION:
-        raise _damage(path, 9, "unknown version", version, VERSION)
+        raise _damage(path, "unknown version", byte=9, found=version, expected=VERSION)
     if code not in DTYPE_CODES:
         known = ", ".join(f"{code} {dtype.name}" for code, dtype in DTYPE_CODES.items())
-        raise _damage(path, 17, "unknown dtype code", code, known)
+        raise _damage(path, "unknown dtype code", byte=17, found=code, expected=known)
     return code, n, m
 
 
-def _damage(path: Path, offset: int, what: str, found: object, expected: object) -> FormatError:
-    """Return the error for an .idx with a wrong value at a byte offset."""
+def _damage(path: Path, what: str, *, byte: int, found: object, expected: object) -> FormatError:
+    """Return the error for an .idx with a wrong value.
+
+    Args:
+        path: Path of the .idx.
+        what: What is wrong, in a few words.
+        byte: Byte offset of the value.
+        found: The value.
+        expected: What it should be.
+    """
     return FormatError(
         what,
-        where=f"{path}, byte {offset}",
+        where=f"{path}, byte {byte}",
         found=found,
         expected=expected,
         remedy="write the dataset again",
     )
 
 
-def _wrong_size(
-    path: Path, offset: int, what: str, buffer: mmap.mmap | bytes, n: int, m: int
-) -> FormatError:
-    """Return the error for an .idx that is shorter or longer than its header says."""
-    size = HEADER.size + 12 * n + 8 * m
-    expected = f"{size} bytes for {n} sequences and {m} document indices ({size + n} with modes)"
-    return _damage(path, offset, what, f"{len(buffer)} bytes", expected)
+def _wrong_size(path: Path, what: str, size: int, *, byte: int, n: int, m: int) -> FormatError:
+    """Return the error for an .idx that is shorter or longer than its header says.
+
+    Args:
+        path: Path of the .idx.
+        what: What is wrong, in a few words.
+        size: Size of the file, in bytes.
+        byte: Byte offset at which the file should not end, or should end.
+        n: Number of sequences, by the header.
+        m: Number of document indices, by the header.
+    """
+    expected_size = HEADER.size + 12 * n + 8 * m
+    return _damage(
+        path,
+        what,
+        byte=byte,
+        found=f"{size} bytes",
+        expected=f"{expected_size} bytes for {n} sequences and {m} document indices "
+        f"({expected_size + n} with modes)",
+    )
 
 
 def is_back_to_back(
     sequence_lengths: NDArray[np.int32], sequence_pointers: NDArray[np.int64], itemsize: int
 ) -> bool:
-    """Return whether sequences are stored in order without gaps, from the start of the .bin on.
+    """Return whether sequences are stored in order and without gaps from the start of the .bin.
 
     Args:
         sequence_lengths: Tokens of each sequence, shape (n,).
@@ -371,7 +401,9 @@ def is_back_to_back(
 def not_back_to_back(path: Path) -> FormatError:
     """Return the error for an .idx whose sequences are not back to back although they must be.
 
-    It is the .idx of a view, which has its sequences in the .bin of a corpus, or it is damaged.
+    Args:
+        path: The .idx. It is that of a view, which has its sequences in the .bin of a corpus, or it
+            is damaged.
     """
     return FormatError(
         "the sequences are not stored back to back in the .bin",
@@ -393,16 +425,25 @@ def _check_document_ends(path: Path, index: Index) -> None:
     m = len(index.document_indices)
     documents_offset = HEADER.size + 12 * n
     if not m:
-        raise _damage(path, 26, "no document indices", 0, "documents + 1")
+        raise _damage(path, "no document indices", byte=26, found=0, expected="documents + 1")
     first = int(index.document_indices[0])
     if first != 0:
         raise _damage(
-            path, documents_offset, "the first document does not begin at sequence 0", first, 0
+            path,
+            "the first document does not begin at sequence 0",
+            byte=documents_offset,
+            found=first,
+            expected=0,
         )
     last = int(index.document_indices[-1])
     if last != n:
-        offset = documents_offset + 8 * (m - 1)
-        raise _damage(path, offset, "the documents do not end at the last sequence", last, n)
+        raise _damage(
+            path,
+            "the documents do not end at the last sequence",
+            byte=documents_offset + 8 * (m - 1),
+            found=last,
+            expected=n,
+        )
 
 
 def _check_sequences(path: Path, index: Index) -> None:
@@ -421,10 +462,10 @@ def _check_sequences(path: Path, index: Index) -> None:
             sequence = start + position
             raise _damage(
                 path,
-                HEADER.size + 4 * sequence,
                 f"sequence {sequence} has a negative length",
-                int(lengths[position]),
-                "0 or more tokens",
+                byte=HEADER.size + 4 * sequence,
+                found=int(lengths[position]),
+                expected="0 or more tokens",
             )
 
         # One copy to aligned memory is faster than several passes over unaligned numbers.
@@ -437,10 +478,10 @@ def _check_sequences(path: Path, index: Index) -> None:
             sequence = start + position
             raise _damage(
                 path,
-                pointers_offset + 8 * sequence,
                 f"sequence {sequence} has an impossible pointer",
-                f"byte {int(pointers[position])} of the .bin",
-                f"a multiple of {itemsize}, 0 or more",
+                byte=pointers_offset + 8 * sequence,
+                found=f"byte {int(pointers[position])} of the .bin",
+                expected=f"a multiple of {itemsize}, 0 or more",
             )
 
 
@@ -459,8 +500,8 @@ def _check_document_order(path: Path, index: Index) -> None:
             document = start + 1 + int(np.argmax(is_backward))
             raise _damage(
                 path,
-                documents_offset + 8 * document,
                 f"document {document} begins before the previous one",
-                int(document_indices[document]),
-                f"{int(document_indices[document - 1])} or more",
+                byte=documents_offset + 8 * document,
+                found=int(document_indices[document]),
+                expected=f"{int(document_indices[document - 1])} or more",
             )

@@ -68,7 +68,9 @@ class PbinLayout:
     """One of the layouts in the table above."""
 
     name: Literal["A", "C", "D"]
+    """Letter of the layout in the table."""
     header_bytes: int
+    """Bytes before the first token."""
     byte_order: Literal["<", ">"]
     """Byte order of the header and the tokens, as numpy writes it."""
     first_offset: int
@@ -87,6 +89,7 @@ class PbinFile:
     path: Path
     """Path of the file, for messages."""
     layout: PbinLayout
+    """The layout, found by where the index starts."""
     token_bytes: int
     """Bytes of one token: 1, 2 or 4."""
     data_bytes: int
@@ -209,9 +212,9 @@ def open_pbin(path: str | os.PathLike[str], file: MappedFile | None = None) -> P
     """Open a `.pbin`, and determine its layout.
 
     Args:
-        path: Its path, also for messages.
+        path: Path of the file, also for messages.
         file: The file, if it is in a store: only its header and its index are downloaded. By
-            default, the path is mapped.
+            default, the local file at the path is mapped into memory.
 
     Raises:
         MissingError: The file does not exist.
@@ -227,9 +230,9 @@ def open_pbin(path: str | os.PathLike[str], file: MappedFile | None = None) -> P
     if len(view) < HEADER_BYTES:
         raise damaged(
             "the header is cut off",
-            f"{path}, byte {len(view)}",
-            f"{len(view)} bytes",
-            f"a .pbin, with a header of {HEADER_BYTES} bytes",
+            where=f"{path}, byte {len(view)}",
+            found=f"{len(view)} bytes",
+            expected=f"a .pbin, with a header of {HEADER_BYTES} bytes",
         )
 
     # A layout fits if an index starts where its header says that the tokens end.
@@ -253,15 +256,15 @@ def open_pbin(path: str | os.PathLike[str], file: MappedFile | None = None) -> P
     if data_bytes % token_bytes:
         raise damaged(
             "the tokens end within a token",
-            f"{path}, byte 0",
-            f"{data_bytes} bytes of tokens",
-            f"a multiple of {token_bytes}, the bytes of one token",
+            where=f"{path}, byte 0",
+            found=f"{data_bytes} bytes of tokens",
+            expected=f"a multiple of {token_bytes}, the bytes of one token",
         )
     return PbinFile(path, layout, token_bytes, data_bytes, view)
 
 
 def _has_pickle(file: MappedFile, begin: int) -> bool:
-    """Return whether the bytes from `begin` on are the beginning of a pickle."""
+    """Return whether the bytes of a file from `begin` on look like the beginning of a pickle."""
     _fetch(file, begin, begin + 2)
     return bytes(memoryview(file.buffer)[begin : begin + 2]) in _PICKLES
 
@@ -274,7 +277,12 @@ def _fetch(file: MappedFile, begin: int, end: int) -> None:
 
 
 def _unknown_layout(path: Path, view: memoryview) -> FormatError:
-    """Return the error for a file that has none of the layouts; it names the most likely reason."""
+    """Return the error for a file that has none of the layouts, with the most likely reason.
+
+    Args:
+        path: Path of the file.
+        view: The file; its header, of layout D, is read again.
+    """
     data_bytes, token_bytes = _HEADER.unpack_from(view)
     index_begin = HEADER_BYTES + data_bytes
     if token_bytes not in TOKEN_BYTES:
@@ -291,9 +299,9 @@ def _unknown_layout(path: Path, view: memoryview) -> FormatError:
         byte = index_begin
     return damaged(
         what,
-        f"{path}, byte {byte}",
-        f"{data_bytes} bytes of {token_bytes}-byte tokens in a file of {len(view)} bytes",
-        "header, tokens and pickled index of one of Modalities' layouts A, C and D",
+        where=f"{path}, byte {byte}",
+        found=f"{data_bytes} bytes of {token_bytes}-byte tokens in a file of {len(view)} bytes",
+        expected="header, tokens and pickled index of one of Modalities' layouts A, C and D",
     )
 
 
@@ -302,6 +310,9 @@ def scan_index(file: PbinFile) -> IndexFacts:
 
     This needs memory for a chunk of entries. But an index that was not written by Python's own
     pickler is read as a whole, which takes some 150 bytes for each entry.
+
+    Args:
+        file: The file.
 
     Raises:
         FormatError: The index is damaged; the message names the byte or the document.
@@ -316,6 +327,9 @@ def load_index(file: PbinFile) -> PbinIndex:
     """Return the whole index, checked and corrected.
 
     It takes 16 bytes of memory for each document, and 32 while it is read.
+
+    Args:
+        file: The file.
 
     Raises:
         FormatError: The index is damaged; the message names the byte or the document.
@@ -354,6 +368,7 @@ def document_entries(file: PbinFile, facts: IndexFacts) -> Iterator[Entries]:
         if not facts.merge_faults:
             yield entries
             continue
+        # The lengths are right, and documents are stored in sequence: compute the offsets.
         stops = total + np.cumsum(entries.lengths)
         yield Entries(stops - entries.lengths, entries.lengths)
         total = int(stops[-1])
@@ -435,10 +450,11 @@ class _IndexScan:
         if file.layout.first_offset and not is_sound:
             raise damaged(
                 f"the index is not that of a file of layout {file.layout.name}",
-                f"{file.path}, byte {file.index_begin}",
-                f"{self._documents} documents of {self._bytes} bytes, "
+                where=f"{file.path}, byte {file.index_begin}",
+                found=f"{self._documents} documents of {self._bytes} bytes, "
                 f"{self._shortfall_changes} of them out of place",
-                f"documents back to back, {file.data_bytes} bytes from {file.layout.first_offset}",
+                expected=f"documents back to back, {file.data_bytes} bytes from "
+                f"{file.layout.first_offset}",
             )
 
         merge_faults = 0
@@ -474,13 +490,19 @@ class _IndexScan:
             raise self._misplaced(entries, is_wrong)
 
     def _misplaced(self, entries: Entries, is_wrong: NDArray[np.bool_]) -> FormatError:
-        """Return the error for the first of the wrong entries of a chunk."""
+        """Return the error for the first wrong entry of a chunk.
+
+        Args:
+            entries: The entries of the chunk, whose documents are not counted yet.
+            is_wrong: Whether each of them is wrong, shape (n_entries,).
+        """
         file = self._file
         row = int(np.argmax(is_wrong))
         return damaged(
             "a document is outside of the tokens",
-            f"{file.path}, entry {self._documents + row} of the index at byte {file.index_begin}",
-            f"{entries.lengths[row]} bytes from byte {entries.offsets[row]} of the tokens",
-            f"within [0, {file.data_bytes}), "
+            where=f"{file.path}, entry {self._documents + row} of the index at byte "
+            f"{file.index_begin}",
+            found=f"{entries.lengths[row]} bytes from byte {entries.offsets[row]} of the tokens",
+            expected=f"within [0, {file.data_bytes}), "
             f"in multiples of {file.token_bytes}, the bytes of one token",
         )

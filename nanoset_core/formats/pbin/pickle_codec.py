@@ -54,7 +54,7 @@ class Entries(NamedTuple):
     """Length of each document, shape (n_entries,)."""
 
     def slice(self, start: int, stop: int | None = None) -> Entries:
-        """Return the entries [start, stop)."""
+        """Return the entries from `start` up to, but not including, `stop`."""
         return Entries(self.offsets[start:stop], self.lengths[start:stop])
 
 
@@ -69,6 +69,7 @@ _CHUNK_ENTRIES = 1 << 13
 _CHUNK_BYTES = 1 << 20
 """Bytes that are decoded at once."""
 
+# Opcodes of the pickles that Python's own pickler writes.
 _FRAME = 0x95
 _MARK = 0x28
 _APPENDS = 0x65
@@ -76,7 +77,8 @@ _TUPLE2 = 0x86
 _MEMOIZE = 0x94
 _LONG1 = 0x8A
 
-# Encoding: one int as a row of bytes, together with all opcodes that may surround it.
+# Encoding: a chunk of ints becomes a table with a row for each int. These columns of a row have all
+# bytes that may surround the int; those that a particular int needs are then selected by a mask.
 _AT_APPENDS = 0
 _AT_MARK = 1
 _AT_OPCODE = 2
@@ -139,8 +141,8 @@ _PICKLE_ERRORS = (
     EOFError,
 )
 """What `pickletools` and `pickle` raise for damaged pickles."""
-_REFUSED = "this is not an index of documents"
 _EXPECTED = "a pickled list of (offset, length) pairs of whole numbers, and nothing else"
+"""What an index is, for messages."""
 _PREFIX_BYTES = 64
 """More than the bytes of a pickle up to the end of its first entry."""
 
@@ -247,20 +249,23 @@ def _encode_chunk(
 
 
 def _payload_bytes(values: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return how many bytes pickle uses for each value.
+    """Return how many bytes pickle uses for each value: 1, 2, or 4 to 8.
 
     Integers of 1 and 2 bytes are unsigned; those of 4 to 8 bytes are signed.
+
+    Args:
+        values: Integers, none of them negative, shape (n,).
     """
     sizes = np.ones(len(values), np.int64)
-    sizes += values >= 1 << 8
-    sizes += 2 * (values >= 1 << 16)
-    for bits in (31, 39, 47, 55):
+    sizes += values >= 1 << 8  # 2 bytes
+    sizes += 2 * (values >= 1 << 16)  # 4 bytes, since there is no int of 3
+    for bits in (31, 39, 47, 55):  # 5 to 8 bytes, one of whose bits is the sign
         sizes += values >= 1 << bits
     return sizes
 
 
 def _with_frame_header(opcodes: bytes) -> bytes:
-    """Return a frame: its header and its opcodes."""
+    """Return a frame of a pickle: a header with the number of its bytes, and its opcodes."""
     if len(opcodes) < _FRAME_MIN_BYTES:
         return opcodes
     return bytes([_FRAME]) + len(opcodes).to_bytes(8, "little") + opcodes
@@ -290,7 +295,13 @@ def decode_index(view: memoryview, begin: int, where: str) -> Iterator[Entries]:
 
 
 class _FastDecoder:
-    """Decodes a pickle up to the first opcode that Python's pickler would not write there."""
+    """Decodes a pickle up to the first opcode that Python's pickler would not write there.
+
+    Args:
+        view: The file that ends with the pickle.
+        begin: First byte of the pickle.
+        where: Name of the file, for messages.
+    """
 
     def __init__(self, view: memoryview, begin: int, where: str) -> None:
         self._view = view
@@ -360,11 +371,12 @@ class _FastDecoder:
             size = int.from_bytes(self._view[position + 1 : start], "little")
             bytes_left = max(len(self._view) - start, 0)
             if not 0 < size <= bytes_left:
+                what = "the index ends too early" if size else "an empty frame in the index"
                 raise damaged(
-                    "the index ends too early" if size else "an empty frame in the index",
-                    f"{self._where}, byte {position}",
-                    f"a frame of {size} bytes, {bytes_left} bytes left",
-                    _EXPECTED,
+                    what,
+                    where=f"{self._where}, byte {position}",
+                    found=f"a frame of {size} bytes, {bytes_left} bytes left",
+                    expected=_EXPECTED,
                 )
             position = start + size
             yield start, position
@@ -408,7 +420,11 @@ def _candidates(opcodes: NDArray[np.uint8]) -> NDArray[np.int64]:
 def _decode_ints(
     padded: NDArray[np.uint8], positions: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Decode the int at each position.
+    """Decode the int that starts at each of some positions.
+
+    Args:
+        padded: Opcodes, with at least 32 zeros after them.
+        positions: Where ints may start, shape (n_positions,).
 
     Returns:
         (values, positions after them), both of shape (n_positions,). If there is no int at a
@@ -449,11 +465,12 @@ def _follow(
     Returns:
         (which candidates are entries, where the last entry ends)
     """
-    # candidates that the next candidate does not follow
+    # Numbers of the candidates whose entry does not end where the next candidate starts.
     jumps = np.flatnonzero(next_starts[:-1] != starts[1:])
     runs: list[NDArray[np.int64]] = []  # numbers of candidates
     current = 0
     while True:
+        # All candidates from the current one to the next jump follow each other.
         place = int(np.searchsorted(jumps, current))
         last = int(jumps[place]) if place < len(jumps) else len(starts) - 1
         if next_starts[last] < 0:
@@ -528,10 +545,11 @@ def unpickle_index(view: memoryview, begin: int, where: str) -> Entries:
         raise _refused_at(view, position, where) from error
 
     if position != len(view):
-        found = f"{len(view) - position} bytes after the end of the index"
-        raise damaged(_REFUSED, f"{where}, byte {position}", found, _EXPECTED)
+        raise _no_index(
+            where, position, found=f"{len(view) - position} bytes after the end of the index"
+        )
     if not isinstance(pairs, list) or not all(map(_is_pair, pairs)):
-        raise damaged(_REFUSED, f"{where}, byte {begin}", "other values", _EXPECTED)
+        raise _no_index(where, begin, found="other values")
 
     table = np.array(pairs, np.int64).reshape(-1, 2)  # (n_entries, 2)
     return Entries(
@@ -551,13 +569,29 @@ def _refused_at(view: memoryview, position: int, where: str) -> FormatError:
         where: Name of the file, for the message.
     """
     if position >= len(view):
-        return damaged(_REFUSED, f"{where}, byte {len(view)}", "the end of the file", _EXPECTED)
+        return _no_index(where, len(view), found="the end of the file")
     name = None
     for opcode in pickletools.opcodes:
         if opcode.code.encode("latin-1") == view[position : position + 1]:
             name = opcode.name
-    found = f"opcode {name}, bytes {view[position : position + 12].hex(' ')}"
-    return damaged(_REFUSED, f"{where}, byte {position}", found, _EXPECTED)
+    next_bytes = view[position : position + 12].hex(" ")
+    return _no_index(where, position, found=f"opcode {name}, bytes {next_bytes}")
+
+
+def _no_index(where: str, byte: int, *, found: str) -> FormatError:
+    """Return the error for a pickle that is anything but a list of pairs of ints.
+
+    Args:
+        where: Name of the file.
+        byte: Byte of the file at which the pickle differs.
+        found: What is there.
+    """
+    return damaged(
+        "this is not an index of documents",
+        where=f"{where}, byte {byte}",
+        found=found,
+        expected=_EXPECTED,
+    )
 
 
 def _is_pair(pair: object) -> bool:
@@ -567,8 +601,15 @@ def _is_pair(pair: object) -> bool:
     return all(type(number) is int and -(2**63) <= number < 2**63 for number in pair)
 
 
-def damaged(what: str, where: str, found: str, expected: str) -> FormatError:
-    """Return the error for a file that is no sound `.pbin`."""
+def damaged(what: str, *, where: str, found: str, expected: str) -> FormatError:
+    """Return the error for a damaged `.pbin`, or for a file that is none.
+
+    Args:
+        what: What is wrong, in a few words.
+        where: File, and byte or document in it.
+        found: What is there instead of what is expected.
+        expected: What should be there.
+    """
     return FormatError(
         what,
         where=where,

@@ -27,7 +27,9 @@ class PbinCounts:
     """Counts of a `.pbin`. The names of the fields are facts in manifests and records."""
 
     documents: int
+    """Number of documents in the index."""
     tokens: int
+    """Number of tokens of all documents together."""
     token_bytes: int
     """Bytes of one token: 1, 2 or 4."""
     left_out: int = 0
@@ -62,6 +64,7 @@ def write_pbin(
     lengths = array("q")  # bytes of each document
 
     def blocks() -> Iterator[memoryview]:
+        """Yield the encoded tokens of all documents, and note their lengths."""
         for number, document in enumerate(documents):
             where = f"{os.fspath(path)}, document {number}"
             tokens = _flat(document, where)
@@ -69,6 +72,7 @@ def write_pbin(
             yield from encode_tokens(tokens, token_bytes, where)
 
     def entries() -> Iterator[Entries]:
+        """Yield the index entries of all documents."""
         # This runs after all tokens were written, when `lengths` is complete.
         yield from entries_in_sequence(in_chunks(np.frombuffer(lengths, np.int64)))
 
@@ -154,7 +158,10 @@ def check_fit(tokens: NDArray[np.integer], token_bytes: int, where: str, first: 
     """Check that all tokens fit into unsigned integers.
 
     Args:
-        tokens, token_bytes, where, first: As for `encode_tokens`.
+        tokens: Shape (n_tokens,).
+        token_bytes: Bytes of each integer.
+        where: The document or file that the tokens belong to, for messages.
+        first: Number of the first token in it, for messages.
 
     Raises:
         ConfigError: A token is negative, or needs more bytes.

@@ -26,7 +26,7 @@ from nanoset_core.storage.regular_files import array_of
 MemberKind = Literal["json.gz", "npy"]
 """How a context is stored in a tar."""
 _INDEX_DIGITS = 8
-"""Digits of the shard's number, and of the context's number, in a member's name."""
+"""Digits of the tar's number, and of the context's number, in a member's name."""
 NPY_HEADER_BYTES = 128
 """Bytes of a `.npy` before its data."""
 _KEY_BYTES = 2 * _INDEX_DIGITS + 1
@@ -192,7 +192,15 @@ def read_member(archive: Archive, member: TarMember, path: Path) -> NDArray[np.i
 
 
 def _decoded(name: str, body: bytes) -> NDArray[Any]:
-    """Decode a member's body by the suffix of its name."""
+    """Decode the body of a member in the format that the suffix of its name says.
+
+    Args:
+        name: Name of the member, in lower case.
+        body: Bytes of the member.
+
+    Raises:
+        ValueError, zlib.error: The body is not in this format, or the suffix is unknown.
+    """
     if name.endswith(".npy"):
         return array_of(body).copy()
     if not name.endswith((".json.gz", ".json", ".txt")):
@@ -206,8 +214,13 @@ def _decoded(name: str, body: bytes) -> NDArray[Any]:
 
 
 def _unzipped(body: bytes) -> bytes:
-    """Unpack one gzip stream, up to `MAX_MEMBER_BYTES`."""
-    decoder = zlib.decompressobj(wbits=31)
+    """Unpack a gzip stream of at most `MAX_MEMBER_BYTES`.
+
+    Raises:
+        ValueError: It unpacks to more, is cut off, or other bytes follow it.
+        zlib.error: It is no gzip stream, or damaged.
+    """
+    decoder = zlib.decompressobj(wbits=31)  # 31 stands for gzip
     text = decoder.decompress(body, MAX_MEMBER_BYTES + 1)
     if len(text) > MAX_MEMBER_BYTES:
         raise ValueError(f"it unpacks to more than {MAX_MEMBER_BYTES:,} bytes")

@@ -76,6 +76,7 @@ class TarMember:
     """One entry of an archive."""
 
     name: str
+    """Its path within the archive."""
     offset: int
     """First byte of the body within the archive."""
     size_bytes: int
@@ -132,27 +133,43 @@ def octal(values: NDArray[np.int64], width: int) -> NDArray[np.uint8]:
 
 
 def record_bytes(size_bytes: int) -> int:
-    """Return the size of a member's whole record: header, body, and zeros after it."""
-    return BLOCK_BYTES + size_bytes + -size_bytes % BLOCK_BYTES
+    """Return the size of a member's whole record: header, body, and zeros after it.
+
+    Args:
+        size_bytes: Size of the body.
+    """
+    padding = -size_bytes % BLOCK_BYTES  # up to the next multiple of a block
+    return BLOCK_BYTES + size_bytes + padding
 
 
 def end_of_archive(written_bytes: int) -> bytes:
-    """Return the zeros that close an archive of this many bytes of records."""
+    """Return the zeros that close an archive: two blocks, and more up to its full size.
+
+    Args:
+        written_bytes: Size of all records of the archive.
+    """
     closing = 2 * BLOCK_BYTES
-    return bytes(closing + -(written_bytes + closing) % ARCHIVE_BYTES)
+    padding = -(written_bytes + closing) % ARCHIVE_BYTES  # up to the next multiple
+    return bytes(closing + padding)
 
 
 class FileBytes:
-    """An open file whose bytes can be sliced; only the bytes of a slice are read."""
+    """An open file whose bytes can be sliced; only the bytes of a slice are read.
+
+    Args:
+        file: The file, which must stay open.
+    """
 
     def __init__(self, file: BinaryIO) -> None:
         self._descriptor = file.fileno()
         self._size = os.fstat(self._descriptor).st_size
 
     def __len__(self) -> int:
+        """Return the size of the file when it was opened."""
         return self._size
 
     def __getitem__(self, span: slice) -> bytes:
+        """Read a range of bytes; a range beyond the end of the file is shorter or empty."""
         start, stop, _ = span.indices(self._size)
         return os.pread(self._descriptor, max(stop - start, 0), start)
 
@@ -205,14 +222,22 @@ def iterate_entries(archive: Archive, where: object) -> Iterator[TarMember]:
         # Check that the body is complete before anything in it is used.
         offset = member.offset + record_bytes(stored_bytes) - BLOCK_BYTES
         if offset > len(archive):
-            what = f"the body of {member.name!r} is cut off"
-            raise _malformed(where, member.offset, what, f"{len(archive)} bytes")
+            raise _malformed(
+                f"the body of {member.name!r} is cut off",
+                where=where,
+                offset=member.offset,
+                found=f"{len(archive)} bytes",
+            )
         if is_extended:
             body = archive[member.offset : member.offset + stored_bytes]
             overrides |= _read_extended(kind, body, where, member.offset)
         elif kind == _SPARSE:
-            what = f"{member.name!r} is stored with holes"
-            raise _malformed(where, member.offset, what, "a sparse file")
+            raise _malformed(
+                f"{member.name!r} is stored with holes",
+                where=where,
+                offset=member.offset,
+                found="a sparse file",
+            )
         else:
             is_file = kind in _REGULAR and not member.name.endswith("/")
             yield member if is_file else replace(member, is_file=False)
@@ -220,7 +245,12 @@ def iterate_entries(archive: Archive, where: object) -> Iterator[TarMember]:
 
 
 def _check_end(archive: Archive, where: object, offset: int) -> None:
-    """Check that only zero blocks, two or more, follow an offset of an archive.
+    """Check that only zero blocks, two or more, follow the last record of an archive.
+
+    Args:
+        archive: Bytes of the archive.
+        where: Name of the archive, for messages.
+        offset: Byte after the last record.
 
     Raises:
         FormatError: Something else follows, or too little.
@@ -232,8 +262,12 @@ def _check_end(archive: Archive, where: object, offset: int) -> None:
             is_closed = False
             break
     if not is_closed:
-        what = "the archive does not end in two or more zero blocks"
-        raise _malformed(where, offset, what, f"{size} bytes")
+        raise _malformed(
+            "the archive does not end in two or more zero blocks",
+            where=where,
+            offset=offset,
+            found=f"{size} bytes",
+        )
 
 
 def _parse_header(header: bytes, where: object, offset: int) -> TarMember:
@@ -251,11 +285,17 @@ def _parse_header(header: bytes, where: object, offset: int) -> TarMember:
         stored_checksum = int(header[148:156].strip(b" \0"), 8)
         size = _parse_size(header[124:136])
     except ValueError as error:
-        raise _malformed(where, offset, "not a tar header", repr(header[:32])) from error
+        raise _malformed(
+            "not a tar header", where=where, offset=offset, found=repr(header[:32])
+        ) from error
     checksum = sum(header) - sum(header[148:156]) + 8 * ord(" ")
     if stored_checksum != checksum:
-        sums = f"{stored_checksum} stored, {checksum} computed"
-        raise _malformed(where, offset, "the header's checksum is wrong", sums)
+        raise _malformed(
+            "the header's checksum is wrong",
+            where=where,
+            offset=offset,
+            found=f"{stored_checksum} stored, {checksum} computed",
+        )
     name = _text(header[:100])
     if header[257:263] == b"ustar\0" and header[345]:
         name = f"{_text(header[345:500])}/{name}"
@@ -263,7 +303,13 @@ def _parse_header(header: bytes, where: object, offset: int) -> TarMember:
 
 
 def _parse_size(field: bytes) -> int:
-    """Read the size field of a header, 12 bytes, as Python's tarfile does."""
+    """Return the number in the size field of a header, which has 12 bytes.
+
+    It is read as by Python's tarfile, but stricter.
+
+    Raises:
+        ValueError: The field is no number.
+    """
     if field[0] == 0x80:
         # This is how GNU tar writes sizes from 8 GiB on.
         return int.from_bytes(field[1:], "big")
@@ -275,7 +321,7 @@ def _parse_size(field: bytes) -> int:
 
 
 def _text(field: bytes) -> str:
-    """Decode a field that ends at its first NUL."""
+    """Decode a text field of a header, which ends at its first NUL."""
     return field.split(b"\0", 1)[0].decode("utf-8", "surrogateescape")
 
 
@@ -302,8 +348,12 @@ def _read_extended(kind: bytes, body: bytes, where: object, offset: int) -> dict
         record = re.match(rb"([0-9]{1,9}) ([^=]*)=", body)
         stop = 0 if record is None else int(record[1])
         if record is None or not record.end() < stop <= len(body):
-            what = "an extended header that cannot be read"
-            raise _malformed(where, offset, what, repr(body[:32]))
+            raise _malformed(
+                "an extended header that cannot be read",
+                where=where,
+                offset=offset,
+                found=repr(body[:32]),
+            )
         value = body[record.end() : stop].rstrip(b"\n")
         if record[2] == b"path":
             overrides["name"] = _text(value)
@@ -313,8 +363,15 @@ def _read_extended(kind: bytes, body: bytes, where: object, offset: int) -> dict
     return overrides
 
 
-def _malformed(where: object, offset: int, what: str, found: str) -> FormatError:
-    """Return the error for an archive that is damaged at an offset."""
+def _malformed(what: str, *, where: object, offset: int, found: str) -> FormatError:
+    """Return the error for an archive that is damaged, or that webdataset could not read.
+
+    Args:
+        what: What is wrong, in a few words.
+        where: Name of the archive.
+        offset: Position of the damage in the archive.
+        found: What is there.
+    """
     return FormatError(
         what,
         where=f"{where}, offset {offset}",

@@ -32,7 +32,9 @@ from nanoset_core.storage.regular_files import open_regular, read_regular
 _PERHAPS_TEXT = ("json", "txt")
 """Extensions of tokens that other files have as well, such as `info.json` and `README.txt`."""
 _PERHAPS_TEXT_ENDINGS = tuple(f".{data_key}" for data_key in _PERHAPS_TEXT)
+"""These extensions with their dots."""
 _DATA_ENDINGS = tuple(f".{data_key}" for data_key in DATA_KEYS)
+"""All extensions of tokens, with their dots."""
 _CHUNK_BYTES = 1 << 20
 """Bytes of tokens written at once."""
 _TOKENS = "tokens.bin"
@@ -44,6 +46,7 @@ class TarSource:
     """A tar, and what its survey found."""
 
     path: Path
+    """Path of the tar."""
     data_key: str
     """Extension of the members that have tokens."""
     contexts: int
@@ -79,7 +82,11 @@ class TarInput:
 
 
 def passed_over_text(surveys: Sequence[TarInput]) -> str | None:
-    """Return a message about members without tokens, or None if there are none."""
+    """Return a message about members without tokens, or None if there are none.
+
+    Args:
+        surveys: The surveys of all inputs of a command.
+    """
     tars: list[TarSource] = []
     for survey in surveys:
         tars += [tar for tar in survey.tars if tar.passed_over]
@@ -162,11 +169,14 @@ def _survey(path: Path, data_key: str | None, first_key: str | None) -> TarSourc
             passed_over += sample.member_count
             example = example or sample.name
 
-    # No member is certain to have tokens. Take those that may be damaged text: decoding the first
-    # one then reports what is wrong with it.
+    # If no member is certain to have tokens, take those that may be damaged text: decoding the
+    # first one then reports what is wrong with it.
     if chosen is None:
-        chosen = next((ending for ending in _PERHAPS_TEXT if counts[ending]), None)
-        contexts = counts[chosen or ""]
+        for extension in _PERHAPS_TEXT:
+            if counts[extension]:
+                chosen = extension
+                contexts = counts[extension]
+                break
     if chosen is None or not contexts:
         members = [f"{count:,} .{extension}" for extension, count in counts.items()]
         raise FormatError(
@@ -180,7 +190,13 @@ def _survey(path: Path, data_key: str | None, first_key: str | None) -> TarSourc
 
 
 def _kind_of_tokens(sample: TarSample, archive: Archive, path: Path) -> str | None:
-    """Return the extension of the member in which a sample has its tokens, or None."""
+    """Return the extension of the member in which a sample has its tokens, or None.
+
+    Args:
+        sample: A sample of the tar.
+        archive: Bytes of the tar.
+        path: Path of the tar, for messages.
+    """
     for data_key in DATA_KEYS:
         member = sample.members.get(data_key)
         if member is not None and _may_hold_tokens(member, archive, path):
@@ -200,8 +216,8 @@ def _check_without_tokens(
 
     Args:
         sample: A sample of the tar.
-        archive: Reads the tar.
-        path: The tar, for errors.
+        archive: Bytes of the tar.
+        path: Path of the tar, for messages.
         chosen: The kind of member from which tokens are taken, such as `npy`.
 
     Raises:
@@ -222,9 +238,14 @@ def _may_hold_tokens(member: TarMember, archive: Archive, path: Path) -> bool:
     """Return whether a member of a tar may hold the tokens of a sample.
 
     Files such as `info.json` and `caption.txt` are common in webdatasets. So a json or txt member
-    counts only if its content is a list of numbers. The other formats of tokens, such as npy and
-    json.gz, have no second use: by their ending alone they count, and a damaged one is reported
-    later rather than passed over now.
+    counts only if its content is a list of numbers. The other formats, npy and json.gz, are used
+    for tokens only, and their ending is enough. A damaged member of such a format counts, too, so
+    that it is reported when it is decoded.
+
+    Args:
+        member: The member.
+        archive: Bytes of the tar.
+        path: Path of the tar, for messages.
     """
     name = member.name.lower()
     is_perhaps_text = name.endswith(_PERHAPS_TEXT_ENDINGS)
@@ -243,7 +264,7 @@ def _is_list_of_numbers(member: TarMember, archive: Archive, path: Path) -> bool
 
 
 def _contexts(tar: TarSource) -> Iterator[NDArray[np.integer[Any]]]:
-    """Yield the tokens of each context of a tar, unchecked."""
+    """Yield the tokens of each context of a tar, without a check of their number and ids."""
     with open_regular(tar.path) as file:
         archive = FileBytes(file)
         for sample in iterate_samples(archive, tar.path):
@@ -313,7 +334,7 @@ def flatten_tars(
 
 
 def _flatten(task: _FlattenTask) -> None:
-    """Decode one tar to its place in the file of tokens, unless its marker says that it is done."""
+    """Decode one tar to its place in the file of tokens, unless an earlier call has done so."""
     tar = task.tar
     # The marker has the tar's time of modification, so that a changed tar is decoded again.
     identity = asdict(tar) | {"path": str(tar.path), "mtime_ns": tar.path.stat().st_mtime_ns}
@@ -344,6 +365,11 @@ def _checked_contexts(tar: TarSource, tar_input: TarInput) -> Iterator[NDArray[n
 
 def _check_context(tokens: NDArray[np.integer[Any]], where: str, tar_input: TarInput) -> None:
     """Check the length of a context, and that its tokens are in the vocabulary and fit the dtype.
+
+    Args:
+        tokens: Tokens of the context, shape (n_tokens,).
+        where: Tar and number of the context, for messages.
+        tar_input: What all contexts must have in common.
 
     Raises:
         InputError: One of these is wrong.
