@@ -25,7 +25,9 @@ from nanoset_core.errors import MissingError, StaleError
 from nanoset_core.formats.indexed.dataset import index_here
 from nanoset_core.formats.indexed.layout import idx_path, map_file, read_idx
 from nanoset_core.outputs.current import setting_differences
-from nanoset_core.records.json_records import to_plain
+from nanoset_core.outputs.deliver import Delivery
+from nanoset_core.outputs.receipts import Receipt, StoredReceipt, parse_receipt, read_receipt
+from nanoset_core.records.json_records import JsonForm, to_plain
 from nanoset_core.sampling.config import NanosetConfig
 from nanoset_core.sampling.indices import (
     BlendIndices,
@@ -35,11 +37,14 @@ from nanoset_core.sampling.indices import (
 )
 from nanoset_core.sampling.planned import BlendPlan, MemberPlan, SplitPlan
 from nanoset_core.storage.access import FileAccess
-from nanoset_core.storage.atomic import alone_in, atomic_file, fsync_folder, sha256_file
-from nanoset_core.storage.regular_files import array_of, read_regular
+from nanoset_core.storage.atomic import sha256_file
+from nanoset_core.storage.location import Location
+from nanoset_core.storage.regular_files import array_of
 
 _VERSION = 1
 """Version of the sidecar."""
+_SIDECAR_FORM = JsonForm("this is not a sidecar of index files", indent=1, sorts_keys=True)
+"""How sidecars are written as JSON."""
 _THREADS = min(2, os.cpu_count() or 1)
 """Threads that build the index arrays of a dataset."""
 _PIECE_BYTES = 1 << 24
@@ -212,21 +217,45 @@ class FileSet:
         Returns:
             File name → sha256; None if a file is missing or belongs to another set.
         """
-        try:
-            notes = self.notes_in(read_regular(self.folder / self.sidecar))
-            if not notes:
-                return None
-            for name, note in notes.items():
-                path = self.folder / name
-                if path.stat().st_size != note["bytes"]:
-                    return None
-                if deep and sha256_file(path) != note["sha256"]:
-                    return None
-            return {name: note["sha256"] for name, note in notes.items()}
-        except _UNREADABLE:
-            return None
+        sidecar = self.delivery(compares_sizes=not deep).find(overwrite=True)
+        return None if sidecar is None else self._digests_in(sidecar)
 
-    def notes_in(self, sidecar: bytes | None) -> dict[str, dict[str, Any]] | None:
+    def delivery(self, folder: Location | None = None, *, compares_sizes: bool = False) -> Delivery:
+        """Return the files of this set as a delivery, of which the sidecar is the receipt.
+
+        Args:
+            folder: Folder or bucket that the files go to; by default the folder of this set.
+            compares_sizes: Whether existing files are compared by their sizes instead of digests.
+        """
+        place = self.folder if folder is None else folder
+        receipt = self._receipt()
+        completing: tuple[str, ...] = ()
+        if _DESCRIPTION in self.files:
+            completing = (self.files[_DESCRIPTION],)
+        elif _is_other_set(read_receipt(place / self.sidecar), receipt):
+            # The trainer writes no description, so it takes the arrays for a complete set. Those of
+            # the same set stay, since another process may be writing them.
+            completing = tuple(self.files.values())
+        return Delivery(
+            folder=place,
+            receipt=receipt,
+            files=tuple(self.files.values()),
+            completing=completing,
+            is_hashed=True,
+            keeps_equal=True,
+            compares_sizes=compares_sizes,
+        )
+
+    def _receipt(self) -> Receipt:
+        """Return what the sidecar of this set says."""
+        return Receipt(
+            name=self.sidecar,
+            made_from={"version": _VERSION, "made_from": self.made_from},
+            has_marks=False,
+            json_form=_SIDECAR_FORM,
+        )
+
+    def notes_in(self, sidecar: bytes | None) -> Mapping[str, Mapping[str, Any]] | None:
         """Return what a sidecar says about the files of this set.
 
         Args:
@@ -234,24 +263,25 @@ class FileSet:
 
         Returns:
             File name → {"bytes": size, "sha256": digest}; None if the sidecar belongs to another
-            set.
+            set, or the set is incomplete.
         """
-        try:
-            content = json.loads(sidecar or b"")
-            if content["version"] != _VERSION or content["made_from"] != self.made_from:
-                return None
-            return {name: content["files"][name] for name in self.files.values()}
-        except _UNREADABLE:
+        stored = parse_receipt(sidecar)
+        if stored is None or not stored.is_of(self._receipt()):
             return None
+        if self._digests_in(stored.content) is None:
+            return None
+        return stored.files
 
-    def note(self, files: Mapping[str, Mapping[str, Any]]) -> bytes:
-        """Return the bytes of the sidecar.
-
-        Args:
-            files: File name → {"bytes": size, "sha256": digest}.
-        """
-        content = {"version": _VERSION, "made_from": self.made_from, "files": files}
-        return json.dumps(content, indent=1, sort_keys=True).encode()
+    def _digests_in(self, sidecar: Mapping[str, Any]) -> dict[str, str] | None:
+        """Return file name → sha256 in the content of a sidecar, or None if one is missing."""
+        notes = StoredReceipt(sidecar).files or {}
+        digests: dict[str, str] = {}
+        for name in self.files.values():
+            sha256 = notes.get(name, {}).get("sha256")
+            if not isinstance(sha256, str):
+                return None
+            digests[name] = sha256
+        return digests
 
     def foreign(self, name: str, sidecar: bytes | None) -> str | None:
         """Return why an existing file does not belong to this set, or None if it does.
@@ -270,7 +300,10 @@ class FileSet:
         return f"{name}, made from something else: {'; '.join(differences)}"
 
     def write(
-        self, make_room: Callable[[int, str], object] = lambda size, what: None
+        self,
+        make_room: Callable[[int, str], object] = lambda size, what: None,
+        *,
+        folder: Location | None = None,
     ) -> dict[str, str]:
         """Write the files, unless they exist with the right digests.
 
@@ -280,6 +313,7 @@ class FileSet:
         Args:
             make_room: Called with the bytes that the files need, and their folder, before any is
                 written.
+            folder: Folder or bucket that the files go to; by default the folder of this set.
 
         Returns:
             File name → sha256.
@@ -288,64 +322,52 @@ class FileSet:
             StaleError: The .idx is not the one with which the set was planned.
             ConfigError, SampleIndexError: The arrays cannot be built.
         """
-        digests = self.complete(deep=True)
+        delivery = self.delivery(folder)
+        sidecar = delivery.find(overwrite=True)
+        digests = None if sidecar is None else self._digests_in(sidecar)
         if digests is not None:
             return digests
+
         indices = self.build()
         arrays = {part: getattr(indices, part) for part in self.files if part != _DESCRIPTION}
-        size = sum(array.nbytes for array in arrays.values())
-        make_room(size, str(self.folder))
-        with alone_in(self.folder):
-            # Another process may have written them while the arrays were built.
-            digests = self.complete(deep=True)
-            if digests is not None:
-                return digests
-            return self._replace(arrays)
+        n_bytes = sum(array.nbytes for array in arrays.values())
+        make_room(n_bytes, str(delivery.folder))
 
-    def _replace(self, arrays: Mapping[str, NDArray[np.integer]]) -> dict[str, str]:
-        """Write all files; `arrays` maps each part except the description to its array."""
-        self._withdraw()
-        notes: dict[str, dict[str, Any]] = {}
-        for part, array in arrays.items():
-            pieces = _npy_pieces(array)
-            _write(self.folder / self.files[part], pieces)
-            notes[self.files[part]] = _note_of(pieces)
-        text = [memoryview(self.description.encode("utf-8"))]
+        pieces_by_name = {self.files[part]: _npy_pieces(array) for part, array in arrays.items()}
         if _DESCRIPTION in self.files:
-            notes[self.files[_DESCRIPTION]] = _note_of(text)
-
-        # The description comes last.
-        _write(self.folder / self.sidecar, [memoryview(self.note(notes))])
-        if _DESCRIPTION in self.files:
-            _write(self.folder / self.files[_DESCRIPTION], text)
-        folders = {(self.folder / name).parent for name in notes}
-        for folder in folders:
-            fsync_folder(folder)
-        return {name: str(note["sha256"]) for name, note in notes.items()}
-
-    def _withdraw(self) -> None:
-        """Remove what makes a trainer take the existing files for a complete set.
-
-        The index files themselves stay until new ones replace them, since another process may be
-        writing the same ones. But if the trainer writes no description, they are all that it looks
-        for: then those of another origin are removed, too.
-        """
-        names = []
-        if _DESCRIPTION in self.files:
-            names.append(self.files[_DESCRIPTION])
-        elif (self.folder / self.sidecar).exists():
-            names += self.files.values()
-        names.append(self.sidecar)
-        for name in names:
-            (self.folder / name).unlink(missing_ok=True)
+            text = self.description.encode("utf-8")
+            pieces_by_name[self.files[_DESCRIPTION]] = [memoryview(text)]
+        # Do not list the folder: it may have the files of a thousand datasets.
+        with delivery.drafting(overwrite=True, sweeps=False) as draft:
+            for name, pieces in pieces_by_name.items():
+                _write_durably(draft.folder / name, pieces)
+                draft.sha256_by_name[name] = _sha256_of(pieces)
+        return draft.sha256_by_name
 
 
-def _note_of(pieces: list[memoryview]) -> dict[str, Any]:
-    """Return size and digest of a file, as the sidecar lists them."""
+def _write_durably(path: Path, pieces: list[memoryview]) -> None:
+    """Write a new file, and make it durable."""
+    # In some presets, names of index files begin with a folder.
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("xb") as file:
+        file.writelines(pieces)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _is_other_set(stored: StoredReceipt | None, receipt: Receipt) -> bool:
+    """Return whether a folder has the files of another set, or a complete one."""
+    if stored is None:
+        return False
+    return stored.files is not None or not stored.is_of(receipt)
+
+
+def _sha256_of(pieces: list[memoryview]) -> str:
+    """Return the sha256 of a file that consists of these pieces, as hex digits."""
     digest = hashlib.sha256()
     for piece in pieces:
         digest.update(piece)
-    return {"bytes": sum(len(piece) for piece in pieces), "sha256": digest.hexdigest()}
+    return digest.hexdigest()
 
 
 def _npy_pieces(array: NDArray[np.integer]) -> list[memoryview]:
@@ -358,12 +380,6 @@ def _npy_pieces(array: NDArray[np.integer]) -> list[memoryview]:
         for start in range(0, len(body), _PIECE_BYTES):
             pieces.append(body[start : start + _PIECE_BYTES])
     return pieces
-
-
-def _write(path: Path, pieces: list[memoryview]) -> None:
-    """Write a file, which appears once it is complete."""
-    with atomic_file(path, sync=False) as file:
-        file.writelines(pieces)
 
 
 def _open_arrays(

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Protocol
 import orjson
 
 from nanoset_core.errors import ConfigError, FormatError, InputError, MissingError
-from nanoset_core.outputs.recorded import make_once
+from nanoset_core.outputs.deliver import make_once
 from nanoset_core.storage.atomic import atomic_file
 from nanoset_core.text.contents import contents_of
 from nanoset_core.text.endings import ARROW, PARQUET, is_table

@@ -66,7 +66,9 @@ def test_bytes_are_those_of_numpy_save(config, tmp_path):
         assert data == buffer.getvalue()
 
 
-def test_the_description_comes_last(config, tmp_path, monkeypatch):
+def test_the_description_comes_after_the_arrays_and_the_sidecar_is_complete_last(
+    config, tmp_path, monkeypatch
+):
     order = []
     rename = os.replace
     monkeypatch.setattr(
@@ -74,9 +76,13 @@ def test_the_description_comes_last(config, tmp_path, monkeypatch):
         "replace",
         lambda source, target: (order.append(os.path.basename(target)), rename(source, target)),
     )
-    plan, _ = write_all(config, tmp_path / "cache")
+    plan = plan_split(config, "train")
     member = plan.members[0]
-    assert order[4:9] == [*member.cache_files[:3], member.sidecar, member.files["description"]]
+
+    member_set(member, config, tmp_path / "cache").write()
+
+    arrays = member.cache_files[:3]
+    assert order == [member.sidecar, *arrays, member.files["description"], member.sidecar]
 
 
 @pytest.mark.parametrize(
@@ -158,18 +164,18 @@ def test_a_stop_in_the_middle_of_replacing_leaves_no_set_that_a_trainer_takes(
     write_pair(tmp_path / "a", GROWING[:160])
     member = plan_split(config, "train").members[0]
     assert member.files == plan.members[0].files
-    real = cache._write
+    real = os.replace
 
-    def stop(path, pieces):
-        if path.name == member.files["sample_index"]:
+    def stop(source, target):
+        if os.path.basename(target) == member.files["sample_index"]:
             raise KeyboardInterrupt
-        real(path, pieces)
+        real(source, target)
 
-    monkeypatch.setattr(cache, "_write", stop)
+    monkeypatch.setattr(os, "replace", stop)
     with pytest.raises(KeyboardInterrupt):
         member_set(member, config, folder).write()
     assert not all((folder / name).exists() for name in member.cache_files)
-    monkeypatch.setattr(cache, "_write", real)
+    monkeypatch.setattr(os, "replace", real)
     member_set(member, config, folder).write()
     assert all((folder / name).exists() for name in member.cache_files)
 

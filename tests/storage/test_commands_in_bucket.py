@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import gzip
 import http.server
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -275,6 +276,23 @@ def test_interrupted_anywhere_it_leaves_nothing_that_looks_finished(
         stop_at[0] = 0
         remotely(command, bucket)
         assert without_names(made_there(bucket)) == without_names(wanted)
+
+
+def test_tars_that_an_older_version_left_unfinished_are_completed(bucket):
+    remotely("shuffle pairs", bucket)
+    wanted = s3_server.snapshot(bucket.below("out"))
+    # Older versions noted only the digest of the recipe while they published tars.
+    manifest = json.loads(bucket.read("out/x/manifest.json"))
+    bucket.put("out/x/.begun", manifest["digest"].encode())
+    bucket.delete("out/x/manifest.json")
+    bucket.delete("out/x/index.json")
+
+    remotely("shuffle pairs", bucket)
+
+    completed = s3_server.snapshot(bucket.below("out"))
+    assert {name: kept.data for name, kept in completed.items()} == {
+        name: kept.data for name, kept in wanted.items()
+    }
 
 
 @pytest.mark.parametrize("command", ["tokenize", "merge", "shuffle pairs", "pbin merge"])

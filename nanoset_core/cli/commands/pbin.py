@@ -218,7 +218,7 @@ def repair(file: Location, output: Location | None, overwrite: bool) -> None:
     The result has the current layout, and an index without the fault of Modalities' own merge.
     """
     from nanoset_core.formats.pbin.dataset import PackedDataset
-    from nanoset_core.outputs.recorded import OutputPlace
+    from nanoset_core.outputs.deliver import replaced_file
     from nanoset_core.stages.pbin.selection import merge_pbin
     from nanoset_core.storage.working_copies import downloaded
 
@@ -231,15 +231,12 @@ def repair(file: Location, output: Location | None, overwrite: bool) -> None:
     if output is not None:
         _make_pbin("repair", output, [file], {}, work, overwrite)
         return
-    place = OutputPlace(file.parent)
     with (
         shown_progress() as progress,
         downloaded([file]) as sources,
-        place.writing(),
-        place.draft(file.name) as draft,
+        replaced_file(file) as target,
     ):
-        counts = work(sources, draft / file.name, progress)
-        place.take(draft / file.name, file.name, sha256=None)
+        counts = work(sources, target, progress)
     _print_counts(file, counts)
 
 
@@ -383,7 +380,7 @@ def _make_once(
     Returns:
         Facts about the output, and whether it was made now.
     """
-    from nanoset_core.outputs.recorded import make_once
+    from nanoset_core.outputs.deliver import make_once
     from nanoset_core.storage.working_copies import downloaded
 
     def make(target: Path) -> Facts:

@@ -214,7 +214,7 @@ class _ExpData:
             MissingError: The input does not exist.
             FormatError: The input is not a JSON object.
         """
-        from nanoset_core.outputs.recorded import check_apart
+        from nanoset_core.outputs.apart import check_apart
         from nanoset_core.stages.webdataset.lists import complete_exp_data
 
         check_apart([self.output], files_read)

@@ -16,16 +16,14 @@ from nanoset_core.formats.indexed.builder import MergeInput, merge_inputs
 from nanoset_core.formats.indexed.composing import read_pairs, write_merged_idx
 from nanoset_core.formats.indexed.identity import first_repeated_dataset
 from nanoset_core.formats.indexed.layout import pair_files, read_idx
-from nanoset_core.outputs.recorded import (
-    Draft,
-    OutputPlace,
-    RecordedOutput,
-    check_apart,
+from nanoset_core.outputs.apart import real_path
+from nanoset_core.outputs.deliver import Delivery, Draft
+from nanoset_core.outputs.receipts import (
+    Receipt,
     noted_path,
     read_record,
-    real_path,
+    record_name,
     record_of,
-    record_path,
 )
 from nanoset_core.storage.identity import names_of_both
 from nanoset_core.storage.location import Location, RemoteFolder, store_of
@@ -83,29 +81,32 @@ def merge_folder(
     files: list[Location] = []
     for part in parts:
         files += pair_files(part)
-    check_apart(
-        pair_files(output_prefix),
-        files,
-        remedy="if this is an earlier merge, move it out of the folder; else name another output",
-    )
     _check_each_once(parts)
 
-    output = RecordedOutput(
-        record=record_path(output_prefix),
-        made_from=record_of(COMMAND, output_prefix, files, {}),
-        files=pair_files(output_prefix),
+    made_from = record_of(COMMAND, output_prefix, files, {})
+    names = [file.name for file in pair_files(output_prefix)]
+    delivery = Delivery(
+        folder=output_prefix.parent,
+        receipt=Receipt(name=record_name(output_prefix.name), made_from=made_from),
+        files=tuple(names),
+        completing=(names[1],),
+        inputs=tuple(files),
+        apart_remedy=(
+            "if this is an earlier merge, move it out of the folder; else name another output"
+        ),
     )
-    record = output.find(overwrite=overwrite)
+    record = delivery.find(overwrite=overwrite)
     if record is not None:
         facts = record["facts"]
     else:
-        with output.making(overwrite=overwrite) as draft:
+        with delivery.drafting(overwrite=overwrite) as draft:
             # If all files are in one bucket, their tokens need not be downloaded.
-            sources = output.made_from["sources"]
-            is_merged = _merge_within_bucket(output_prefix, files, sources, draft, progress)
-            if not is_merged:
-                _merge_on_disk(output_prefix, files, draft, progress)
-        facts = draft.facts
+            facts = _merge_within_bucket(
+                output_prefix, files, made_from["sources"], draft, progress
+            )
+            if facts is None:
+                facts = _merge_on_disk(output_prefix, files, draft, progress)
+            draft.facts = facts
     parts_with_documents = tuple(zip(parts, facts["documents"], strict=True))
     return Merged(output_prefix, parts_with_documents, facts["tokens"], made=record is None)
 
@@ -200,12 +201,21 @@ def _pairs(folder: Location, output_prefix: Location) -> list[Location]:
 
 def _is_merged(prefix: Location) -> bool:
     """Return whether `merge_folder` wrote a pair, or one of its files before it was killed."""
-    record = read_record(record_path(prefix)) or {}
+    record = _record(prefix)
     if record.get("command") != COMMAND:
         return False
     # Sizes are compared and times are not, since a copy has other times.
-    place = OutputPlace(prefix.parent)
-    return all(place.has(name, fact["bytes"]) for name, fact in record.get("files", {}).items())
+    store = store_of(prefix.parent)
+    for name, fact in record.get("files", {}).items():
+        stored = store.stat(name)
+        if stored is None or stored.size != fact["bytes"]:
+            return False
+    return True
+
+
+def _record(prefix: Location) -> Mapping[str, Any]:
+    """Return the record next to a pair, or an empty mapping if it has none."""
+    return read_record(prefix.with_name(record_name(prefix.name))) or {}
 
 
 def _check_each_once(parts: Sequence[Location]) -> None:
@@ -231,8 +241,7 @@ def _check_each_once(parts: Sequence[Location]) -> None:
     for part in parts:
         if not _is_merged(part):
             continue
-        record = read_record(record_path(part)) or {}
-        for source in record.get("sources", []):
+        for source in _record(part).get("sources", []):
             merged_part = part_by_bin.get(real_path(noted_path(source, part)))
             if merged_part is not None:
                 raise ConfigError(
@@ -247,7 +256,7 @@ def _check_each_once(parts: Sequence[Location]) -> None:
 
 def _merge_on_disk(
     output_prefix: Location, files: Sequence[Location], draft: Draft, progress: Progress
-) -> None:
+) -> dict[str, Any]:
     """Write the merged pair into a draft; files in a bucket are downloaded first.
 
     Args:
@@ -255,6 +264,9 @@ def _merge_on_disk(
         files: The .bin and .idx of the first dataset, then those of the second one, and so on.
         draft: The files to write.
         progress: Shows how far the work has come.
+
+    Returns:
+        The facts for the record: documents of each dataset, and tokens of all.
     """
     with downloaded(files) as local_files:
         bin_paths = local_files[::2]
@@ -266,7 +278,7 @@ def _merge_on_disk(
 
         indexes = [read_idx(path, validate=False) for path in idx_paths]
         document_counts = [len(index.document_indices) - 1 for index in indexes]
-        draft.facts = {
+        return {
             "documents": document_counts,
             "tokens": size_bytes // indexes[0].dtype.itemsize,
         }
@@ -278,7 +290,7 @@ def _merge_within_bucket(
     rows: Sequence[Mapping[str, Any]],
     draft: Draft,
     progress: Progress,
-) -> bool:
+) -> dict[str, Any] | None:
     """Write the merged .idx into a draft, and prepare that the bucket itself joins the .bin files.
 
     Args:
@@ -289,43 +301,34 @@ def _merge_within_bucket(
         progress: Shows how far the work has come.
 
     Returns:
-        Whether this is possible. If a file is not in the output's bucket, or a dataset has modes,
-        nothing is done.
+        The facts for the record, as `_merge_on_disk` returns them. None if this is not possible,
+        since a file is not in the output's bucket, or a dataset has modes; then nothing is done.
     """
     bin_file, _ = pair_files(output_prefix)
     remote_inputs = [file for file in files if isinstance(file, RemoteFolder)]
     if not isinstance(bin_file, RemoteFolder) or len(remote_inputs) < len(files):
-        return False
+        return None
     store = bin_file.store
     if any(file.store != store for file in remote_inputs):
-        return False
+        return None
 
     objects = []
     for file, row in zip(remote_inputs, rows, strict=True):
         objects.append(Stored(file.path, row["bytes"], row["etag"], 0))
     pairs_and_dtype = read_pairs(store, list(zip(objects[::2], objects[1::2], strict=True)))
     if pairs_and_dtype is None:
-        return False
+        return None
     pairs, dtype = pairs_and_dtype
     write_merged_idx(draft.folder / f"{output_prefix.name}.idx", store, pairs, dtype)
     size_bytes = sum(pair.bin.size for pair in pairs)
     document_counts = [pair.documents for pair in pairs]
-    draft.facts = {"documents": document_counts, "tokens": size_bytes // dtype.itemsize}
     target = bin_file.path
 
-    def join() -> Mapping[str, Any]:
-        """Let the bucket join the .bin; return its size and ETag for the record."""
+    def join() -> None:
+        """Let the bucket join the .bin."""
         work = progress.work("merge", output_prefix.name, size_bytes)
         store.compose(target, [pair.bin for pair in pairs], joined=work.advance)
-        merged = store.stat(target)
-        if merged is None:
-            raise MissingError(
-                "no such object",
-                where=bin_file,
-                remedy="run again once no other call writes it",
-            )
-        return {"bytes": merged.size, "etag": merged.mark}
 
-    # The draft calls it when the .idx is complete.
-    draft.elsewhere[bin_file.name] = join
-    return True
+    # It is called when the .idx is complete.
+    draft.writers[bin_file.name] = join
+    return {"documents": document_counts, "tokens": size_bytes // dtype.itemsize}

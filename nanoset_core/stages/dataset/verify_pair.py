@@ -17,7 +17,7 @@ from nanoset_core.formats.indexed.layout import (
     not_back_to_back,
 )
 from nanoset_core.formats.indexed.stream import fills_bin
-from nanoset_core.outputs.recorded import read_record
+from nanoset_core.outputs.receipts import read_record
 from nanoset_core.stages.dataset.token_check import AT_ONCE, REMEDY, Expected, TokenCheck
 from nanoset_core.stages.dataset.token_ranges import (
     QUICK_TOKENS,

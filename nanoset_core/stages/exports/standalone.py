@@ -16,15 +16,9 @@ from nanoset_core.formats.indexed.dataset import MMapIndexedDataset
 from nanoset_core.formats.indexed.ids import check_all_ids
 from nanoset_core.formats.indexed.layout import pair_files
 from nanoset_core.formats.indexed.stream import Stream, stream_of
+from nanoset_core.outputs.deliver import Delivery, Draft
 from nanoset_core.outputs.manifest import FileFact
-from nanoset_core.outputs.recorded import (
-    Draft,
-    RecordedOutput,
-    check_apart,
-    read_record,
-    record_of,
-    record_path,
-)
+from nanoset_core.outputs.receipts import Receipt, record_name, record_of
 from nanoset_core.stages.exports.base import DatasetTraits
 from nanoset_core.stages.exports.ends import check_end_tokens
 from nanoset_core.stages.exports.formats import FORMATS, LinkedFormat
@@ -40,7 +34,6 @@ from nanoset_core.stages.exports.writing import (
     token_blocks,
     write_beside,
 )
-from nanoset_core.storage.local import LocalStore
 from nanoset_core.storage.location import Location, RemoteFolder, store_of
 from nanoset_core.storage.store import Stored
 from nanoset_core.tokenizers.files import TokenizerPath, tokenizer_path
@@ -130,14 +123,14 @@ class _Pair:
         """Name of the export's files."""
         return self.options.name or self.prefix.name
 
-    def output(self, files: list[Location]) -> RecordedOutput:
+    def delivery(self, names: list[str], *, is_resumable: bool = False) -> Delivery:
         """Return the files of the export, with a record of everything that decides their bytes.
 
-        Raises:
-            ConfigError: A file of the pair would be overwritten.
+        Args:
+            names: Names of the files.
+            is_resumable: Whether files that an interrupted call has put in place are kept.
         """
         sources = pair_files(self.prefix)
-        check_apart(files, sources)
         settings: dict[str, Any] = {
             "format": self.options.format,
             "name": self.name,
@@ -146,10 +139,18 @@ class _Pair:
         }
         if self.options.sequence_length is not None:
             settings["sequence_length"] = self.options.sequence_length
-        return RecordedOutput(
-            record=record_path(self.folder / f"{self.name}.{self.options.format}"),
-            made_from=record_of("export", files[0], sources, settings),
-            files=tuple(files),
+        receipt = Receipt(
+            name=record_name(f"{self.name}.{self.options.format}"),
+            made_from=record_of("export", self.folder / names[0], sources, settings),
+        )
+        return Delivery(
+            folder=self.folder,
+            receipt=receipt,
+            files=tuple(names),
+            # Readers look for the last one of several files, such as index.json.
+            completing=tuple(names[1:][-1:]),
+            inputs=sources,
+            is_resumable=is_resumable,
         )
 
     def traits(self, dataset: MMapIndexedDataset) -> DatasetTraits:
@@ -194,9 +195,10 @@ def _facts(counts: ExportCounts, traits: DatasetTraits, made_by: str) -> dict[st
 
 def _export_linked(pair: _Pair, export_format: LinkedFormat, *, overwrite: bool) -> Exported:
     """Export a pair in a format that shares its tokens."""
-    files = [pair.folder / file for file in export_format.files(pair.name)]
-    output = pair.output(files)
-    record = output.find(overwrite=overwrite)
+    names = export_format.files(pair.name)
+    files = [pair.folder / name for name in names]
+    delivery = pair.delivery(names)
+    record = delivery.find(overwrite=overwrite)
     if record is not None:
         return Exported(record["facts"], files, is_new=False)
 
@@ -208,7 +210,7 @@ def _export_linked(pair: _Pair, export_format: LinkedFormat, *, overwrite: bool)
         check_end_tokens(export_format, traits, dataset, stream, pair.end_ids())
     pair.check_ids(dataset, stream)
 
-    with output.making(overwrite=overwrite) as draft:
+    with delivery.drafting(overwrite=overwrite) as draft:
         counts = write_beside(export_format, draft.folder, pair.name, dataset, stream, traits)
         if stream is None:
             tokens, _ = pair_files(pair.prefix)
@@ -217,8 +219,9 @@ def _export_linked(pair: _Pair, export_format: LinkedFormat, *, overwrite: bool)
             made_by = WRITTEN
             with (draft.folder / files[0].name).open("xb") as file:
                 file.writelines(token_blocks(dataset, stream, pair.name, pair.progress))
-        draft.facts = _facts(counts, traits, made_by)
-    return Exported(draft.facts, files, is_new=True)
+        facts = _facts(counts, traits, made_by)
+        draft.facts = facts
+    return Exported(facts, files, is_new=True)
 
 
 def _export_samples(pair: _Pair, export_format: SampledFormat, *, overwrite: bool) -> Exported:
@@ -236,20 +239,21 @@ def _export_samples(pair: _Pair, export_format: SampledFormat, *, overwrite: boo
     samples = SampleFiles(
         export_format, export_format.cut(traits), access, bin_file, store_of(pair.folder)
     )
-    files = [pair.folder / file for file in export_format.names(samples.cut)]
-    output = pair.output(files)
-    record = output.find(overwrite=overwrite)
+    names = export_format.names(samples.cut)
+    files = [pair.folder / name for name in names]
+    delivery = pair.delivery(names, is_resumable=True)
+    record = delivery.find(overwrite=overwrite)
     if record is not None:
         return Exported(record["facts"], files, is_new=False)
 
-    _remove_other_files(output)
     work = pair.progress.work("export", pair.name, traits.tokens * traits.dtype.itemsize)
-    writer = _SampleWriter(samples, pair.folder, stream, work)
-    with output.making(overwrite=overwrite) as draft:
-        draft.elsewhere |= writer.writes()
+    writer = _SampleWriter(samples, work)
+    with delivery.drafting(overwrite=overwrite) as draft:
+        draft.writers |= writer.writers(stream)
         facts = _facts(count_documents(dataset, stream), traits, WRITTEN)
-        draft.facts = facts | export_format.facts(samples.cut)
-    return Exported(draft.facts, files, is_new=True)
+        facts |= export_format.facts(samples.cut)
+        draft.facts = facts
+    return Exported(facts, files, is_new=True)
 
 
 @dataclass(slots=True)
@@ -257,49 +261,30 @@ class _SampleWriter:
     """Writes the files of samples in sequence, and then index.json."""
 
     samples: SampleFiles
-    folder: Location
-    stream: Stream | None
     work: RunningWork
     written: list[FileFact] = field(default_factory=list)
 
-    def writes(self) -> dict[str, Callable[[], Mapping[str, Any]]]:
+    def writers(self, stream: Stream | None) -> dict[str, Callable[[], object]]:
         """Return a function to write each file, by its name, in the order in which to call them.
 
-        Each function returns what the record says about its file.
+        Args:
+            stream: Order of the dataset's tokens, if they are not in order in the .bin.
         """
-        writes: dict[str, Callable[[], Mapping[str, Any]]] = {}
-        for task in self.samples.tasks(self.stream):
-            writes[self.samples.format.file(task.number)] = partial(self._write, task)
-        writes[INDEX] = self._write_index
-        return writes
+        writers: dict[str, Callable[[], object]] = {}
+        for task in self.samples.tasks(stream):
+            writers[self.samples.format.file(task.number)] = partial(self._write, task)
+        writers[INDEX] = self._write_index
+        return writers
 
-    def _write(self, task: FileTask) -> Mapping[str, Any]:
-        """Write a file of samples, and return what the record says about it."""
+    def _write(self, task: FileTask) -> None:
+        """Write a file of samples, unless an interrupted call has written it."""
         fact = self.samples.complete(task)
         self.written.append(fact)
         self.work.advance(fact.size)
-        return _noted(self.folder / self.samples.format.file(task.number))
 
-    def _write_index(self) -> Mapping[str, Any]:
-        """Write index.json, and return what the record says about it."""
+    def _write_index(self) -> None:
+        """Write index.json, which lists all files."""
         self.samples.target.put(INDEX, self.samples.index(self.written))
-        return _noted(self.folder / INDEX)
-
-
-def _remove_other_files(output: RecordedOutput) -> None:
-    """Remove the files of an earlier export, which would be taken for files of this one.
-
-    They are kept if they are unfinished and have the same settings, because then this call resumes
-    the earlier one.
-    """
-    record = read_record(output.record) or {}
-    is_complete = "files" in record
-    is_other = any(record.get(key) != value for key, value in output.made_from.items())
-    if not is_complete and not is_other:
-        return
-    names = [INDEX, *record.get("files", ()), *[path.name for path in output.files]]
-    for name in names:
-        output.place.store.delete(name)
 
 
 def _share(source: Location, target: Location, draft: Draft) -> str:
@@ -313,39 +298,22 @@ def _share(source: Location, target: Location, draft: Draft) -> str:
     if isinstance(source, Path):
         made_by = put_tokens(source, draft.folder / target.name)
         return made_by if isinstance(target, Path) else COPIED
+    stored = _stored(source)
     if isinstance(target, RemoteFolder) and source.store == target.store:
-        draft.elsewhere[target.name] = partial(_join, source, target)
+        draft.writers[target.name] = partial(target.store.compose, target.path, [stored])
         return JOINED
     with (draft.folder / target.name).open("xb") as file:
-        file.writelines(source.store.blocks(_stored(source)))
+        file.writelines(source.store.blocks(stored))
     return COPIED
 
 
-def _join(source: RemoteFolder, target: RemoteFolder) -> Mapping[str, Any]:
-    """Copy an object within a bucket, and return what the record says about the copy."""
-    target.store.compose(target.path, [_stored(source)])
-    return _noted(target)
-
-
-def _noted(file: Location) -> Mapping[str, Any]:
-    """Return what the record says about a finished file: its size, and a mark of this version."""
-    stored = _stored(file)
-    if isinstance(file, Path):
-        return {"bytes": stored.size, "mtime_ns": stored.written_ns}
-    return {"bytes": stored.size, "etag": stored.mark}
-
-
-def _stored(file: Location) -> Stored:
-    """Return the entry of a file in its store.
+def _stored(file: RemoteFolder) -> Stored:
+    """Return the entry of an object in its store.
 
     Raises:
-        MissingError: The file does not exist.
+        MissingError: The object does not exist.
     """
-    stored: Stored | None
-    if isinstance(file, Path):
-        stored = LocalStore(file.parent).stat(file.name)
-    else:
-        stored = file.store.stat(file.path)
+    stored = file.store.stat(file.path)
     if stored is None:
         raise MissingError(
             "no such object", where=file, remedy="run again once no other call writes it"

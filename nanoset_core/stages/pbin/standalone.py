@@ -15,13 +15,8 @@ from nanoset_core.execution.progress import SILENT, Progress
 from nanoset_core.formats.indexed.dataset import MMapIndexedDataset
 from nanoset_core.formats.indexed.layout import pair_files
 from nanoset_core.formats.pbin.writing import PbinCounts
-from nanoset_core.outputs.recorded import (
-    RecordedOutput,
-    check_apart,
-    read_record,
-    record_of,
-    record_path,
-)
+from nanoset_core.outputs.deliver import Delivery
+from nanoset_core.outputs.receipts import read_record, record_name, record_of
 from nanoset_core.stages.pbin.conversion import (
     fitting_vocab_size,
     model_vocab_size,
@@ -122,7 +117,7 @@ def make_pbin_once(
     """
     # Find the inputs: a pair, or text files. The list of rejects of an earlier call is not input.
     rejects = output.with_name(f"{output.stem}_rejects.jsonl")
-    has_record = read_record(record_path(output)) is not None
+    has_record = read_record(output.with_name(record_name(output.name))) is not None
     own_rejects = rejects.absolute()
     source = _source(
         [os.fspath(name) for name in inputs],
@@ -134,22 +129,21 @@ def make_pbin_once(
 
     tokenizer = None if options.tokenizer is None else tokenizer_path(options.tokenizer)
     options = replace(options, tokenizer=tokenizer)
-    check_apart([output, rejects], [*_paths_of(source), *tokenizer_files(tokenizer)])
     end = _end_id(options, is_text=isinstance(source, InputFiles))
 
     # Make the file unless it exists. If it has rejected lines, and another number of them is
     # allowed now, it is made again to decide whether there are too many.
-    recorded = _recorded_output(source, output, rejects, options, end)
-    record = recorded.find(overwrite=overwrite)
+    delivery = _delivery(source, output, rejects, options, end)
+    record = delivery.find(overwrite=overwrite)
     facts: Mapping[str, Any] = {} if record is None else record["facts"]
     has_other_policy = (
         bool(facts) and bool(facts["rejected"]) and facts["policy"] != list(options.limits.values())
     )
     is_new = not facts or has_other_policy
     if is_new:
-        with recorded.making(overwrite=overwrite) as draft:
-            draft.facts = _make(source, draft.folder, output, options, end, progress)
-            facts = draft.facts
+        with delivery.drafting(overwrite=overwrite) as draft:
+            facts = _make(source, draft.folder, output, options, end, progress)
+            draft.facts = facts
 
     result = PbinResult(
         counts=PbinCounts(**facts["packed"]),
@@ -169,14 +163,14 @@ def _paths_of(source: Location | InputFiles) -> Sequence[Location]:
     return pair_files(source)
 
 
-def _recorded_output(
+def _delivery(
     source: Location | InputFiles,
     output: Location,
     rejects: Location,
     options: PbinOptions,
     end: int | None,
-) -> RecordedOutput:
-    """Return the output with a record of everything that decides its bytes.
+) -> Delivery:
+    """Return the files that are written, with a record of everything that decides its bytes.
 
     Args:
         source: Prefix of the pair, or the text files.
@@ -196,9 +190,13 @@ def _recorded_output(
         "eod": end,
         "json_key": options.key if is_text else None,
     }
-    further_files = [rejects] if is_text else []
-    made_from = record_of(_COMMAND, output, _paths_of(source), settings)
-    return RecordedOutput.single(output, made_from, *further_files)
+    sources = _paths_of(source)
+    return Delivery.of_file(
+        output,
+        record_of(_COMMAND, output, sources, settings),
+        optional=[rejects.name] if is_text else [],
+        inputs=[*sources, *tokenizer_files(options.tokenizer)],
+    )
 
 
 def _end_id(options: PbinOptions, *, is_text: bool) -> int | None:

@@ -18,16 +18,11 @@ from nanoset_core.execution.processes import Executor
 from nanoset_core.execution.progress import SILENT, Progress
 from nanoset_core.execution.resources import available_processors
 from nanoset_core.formats.indexed.builder import deal_documents, merge_indexed_datasets
+from nanoset_core.outputs.apart import check_apart, real_path
+from nanoset_core.outputs.deliver import Delivery, writing_into
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.outputs.names import MOST_KEY_BYTES, check_text_key
-from nanoset_core.outputs.recorded import (
-    RECORD_VERSION,
-    OutputPlace,
-    RecordedOutput,
-    check_apart,
-    read_record,
-    real_path,
-)
+from nanoset_core.outputs.receipts import RECORD_VERSION, Receipt, read_record
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.stages.shards.document_counts import counts_by_file, tokens_by_file
 from nanoset_core.stages.shards.facts import ShardFacts
@@ -122,7 +117,7 @@ def preprocess(
     # A folder of our own, even within a given `scratch`, since it is removed at the end.
     folder = work_folder(output_prefix, f".{output_prefix.name}.scratch", scratch)
     with (
-        OutputPlace(output_prefix.parent).writing(expected=_EXPECTED_ROOM),
+        writing_into(output_prefix.parent, expected=_EXPECTED_ROOM),
         writing_to(folder.parent, expected=_EXPECTED_ROOM),
     ):
         root = OutputRoot(FileAccess(folder))
@@ -300,7 +295,7 @@ class _Call:
         """Return the file of the rejected lines, or None if no line was rejected."""
         return self.rejects if facts.reasons else None
 
-    def output(self, key: str, prefix: Location) -> RecordedOutput:
+    def delivery(self, key: str, prefix: Location) -> Delivery:
         """Return the files that this call writes for one key, and what decides their bytes.
 
         The file of rejected lines, which all keys share, is an output of the last key.
@@ -332,14 +327,14 @@ class _Call:
 
         pair = _PairFiles.of(prefix)
         is_last_key = key == options.keys[-1]
-        optional_files = (self.rejects,) if is_last_key else ()
-        return RecordedOutput(
-            record=pair.record,
-            made_from=made_from,
-            files=(pair.bin, pair.idx),
-            others=optional_files,
-            flags=_FLAG_BY_SETTING,
-            hashed=True,  # notice later changes by the content, not by the times of the files
+        receipt = Receipt(name=pair.record.name, made_from=made_from, flags=_FLAG_BY_SETTING)
+        return Delivery(
+            folder=self.output_prefix.parent,
+            receipt=receipt,
+            files=(pair.bin.name, pair.idx.name),
+            optional=(self.rejects.name,) if is_last_key else (),
+            completing=(pair.idx.name,),
+            is_hashed=True,  # notice later changes by the content, not by the times of the files
         )
 
     def job(self, key: str) -> TokenizeJob:
@@ -392,12 +387,12 @@ def _find_pair(call: _Call, key: str, prefix: Location) -> Preprocessed | None:
         ConfigError: Something else exists in its place, and may not be replaced.
     """
     # If nothing exists, the inputs need not be read to know that.
-    place = OutputPlace(call.output_prefix.parent)
+    store = store_of(call.output_prefix.parent)
     possible_files = [*_PairFiles.of(prefix), call.rejects]
-    if not any(place.has(path.name) for path in possible_files):
+    if all(store.stat(path.name) is None for path in possible_files):
         return None
 
-    record = call.output(key, prefix).find(overwrite=call.overwrite)
+    record = call.delivery(key, prefix).find(overwrite=call.overwrite)
     if record is None:
         return None
     if call.options.count_by_file and record.get("tokens_by_file") is None:
@@ -442,7 +437,7 @@ def _make_pair(call: _Call, key: str, prefix: Location) -> Preprocessed:
         paths = (file.path for file in call.inputs.files)
         file_counts = tokens_by_file(paths, counts_of_shards)
 
-    with call.output(key, prefix).making(overwrite=call.overwrite) as draft:
+    with call.delivery(key, prefix).drafting(overwrite=call.overwrite) as draft:
         draft.facts = facts.to_json()
         if file_counts is not None:
             draft.more = {"tokens_by_file": file_counts}

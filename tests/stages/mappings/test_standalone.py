@@ -5,6 +5,8 @@ passed over.
 from __future__ import annotations
 
 import hashlib
+import json
+import os
 
 import pytest
 
@@ -12,7 +14,6 @@ from helpers.command import invoke_nanoset
 from helpers.sample_pairs import GROWING, write_pair
 from nanoset_core import NanosetBuilder, NanosetConfig
 from nanoset_core.errors import ConfigError
-from nanoset_core.sampling import cache
 from nanoset_core.stages.mappings.standalone import write_index_files
 
 
@@ -83,23 +84,39 @@ def test_index_files_of_a_trainer_are_not_replaced_unasked(data, made):
     assert digests(folder) == first
 
 
-@pytest.mark.parametrize("step", range(5))
+@pytest.mark.parametrize("step", range(6))
 def test_a_killed_call_goes_on(data, made, monkeypatch, step):
     arguments, folder, first = made
-    real, steps = cache._write, iter(range(1000))
+    real, steps = os.replace, iter(range(1000))
 
-    def killed(path, pieces):
+    def killed(source, target):
         if next(steps) == step:
             raise KeyboardInterrupt
-        real(path, pieces)
+        real(source, target)
 
     for path in folder.iterdir():
         path.unlink()
     with monkeypatch.context() as patch:
-        patch.setattr(cache, "_write", killed)
+        patch.setattr(os, "replace", killed)
         assert run(data, *arguments).exit_code != 0
     assert run(data, *arguments).exit_code == 0
     assert digests(folder) == first, "nothing is left of the first call"
+
+
+def test_a_call_that_an_older_version_left_unfinished_is_completed(data, made):
+    arguments, folder, first = made
+    sidecars = list(folder.glob("*nanoset.json"))
+    for sidecar in sidecars:
+        made_from = json.loads(sidecar.read_bytes())["made_from"]
+        mark = sidecar.with_name(f".{sidecar.name}.begun")
+        mark.write_text(json.dumps(made_from))
+        sidecar.unlink()
+
+    assert run(data, *arguments).exit_code == 0
+
+    assert sidecars
+    assert digests(folder) == first
+    assert not list(folder.glob(".*.begun"))
 
 
 def test_without_a_cache_folder_the_datasets_files_lie_beside_them(data, tmp_path):

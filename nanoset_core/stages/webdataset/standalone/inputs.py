@@ -10,7 +10,7 @@ from pathlib import Path
 from nanoset_core.errors import ConfigError, InputError, MissingError
 from nanoset_core.formats.indexed.identity import check_different_datasets
 from nanoset_core.formats.indexed.layout import pair_files
-from nanoset_core.outputs.recorded import real_path
+from nanoset_core.outputs.apart import real_path
 from nanoset_core.stages.shards.inputs import check_different
 from nanoset_core.stages.webdataset.lists import LISTS
 from nanoset_core.stages.webdataset.standalone.options import InputKind

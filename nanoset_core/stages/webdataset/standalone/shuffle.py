@@ -18,6 +18,8 @@ from typing import Any
 from nanoset_core.errors import ConfigError, NanosetError
 from nanoset_core.execution.progress import SILENT, Progress
 from nanoset_core.formats.tars.members import compressor_identity
+from nanoset_core.outputs.apart import check_outside
+from nanoset_core.outputs.deliver import writing_into
 from nanoset_core.outputs.manifest import (
     MANIFEST,
     FileFact,
@@ -26,7 +28,6 @@ from nanoset_core.outputs.manifest import (
     StoredManifest,
     digest_of,
 )
-from nanoset_core.outputs.recorded import OutputPlace, check_outside
 from nanoset_core.records.json_records import dump, to_plain
 from nanoset_core.stages.webdataset.lists import write_lists
 from nanoset_core.stages.webdataset.markers import clear_markers
@@ -152,8 +153,8 @@ def shuffle(
             return Shuffled(output, finished, False)
 
         tars.check_may_write(recipe, overwrite=overwrite)
-        place = OutputPlace(output.parent) if isinstance(output, Path) else tars.place
-        stack.enter_context(place.writing(expected=_ROOM))
+        place = output.parent if isinstance(output, Path) else output
+        stack.enter_context(writing_into(place, expected=_ROOM))
         stack.enter_context(writing_to(folders.scratch.parent, expected=_ROOM))
         stack.enter_context(_owned(folders.work, recipe, tars.draft))
 

@@ -8,21 +8,34 @@ complete output or none.
 from __future__ import annotations
 
 import contextlib
+import json
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from nanoset_core.errors import ConfigError, FormatError
-from nanoset_core.outputs.manifest import MANIFEST, Manifest, Recipe, read_manifest
-from nanoset_core.outputs.recorded import OutputPlace, flag_differences
+from nanoset_core.outputs.deliver import Delivery, Draft, deliver_folder, put_in_place
+from nanoset_core.outputs.manifest import (
+    MANIFEST,
+    Manifest,
+    Recipe,
+    StoredManifest,
+    read_manifest,
+)
+from nanoset_core.outputs.receipts import Receipt, flag_differences, parse_receipt
 from nanoset_core.stages.webdataset.lists import LISTS
 from nanoset_core.storage.access import FileAccess
-from nanoset_core.storage.atomic import fsync_folder, move_into_place, sweep_abandoned
-from nanoset_core.storage.location import Location
+from nanoset_core.storage.location import Location, store_of
+from nanoset_core.storage.regular_files import read_regular
 
 STAGE = "webdatasets"
 """Stage that manifests of outputs name, as those of a project's webdatasets do."""
-_PUBLISHING = ".begun"
-"""Object in a bucket's folder while a call publishes to it. It remains if the call is killed."""
+_OPENING = ".begun"
+"""Opening receipt in a bucket's folder while a call publishes to it.
+
+It remains if the call is killed.
+"""
+_KEYS_OF_RECIPE = ("nanoset", "digest", "recipe")
+"""Keys of a manifest that say what the output is made from."""
 _FLAGS = {
     "sequence_length": "--seqlen",
     "samples_per_shard": "--wds-chunk-size",
@@ -47,16 +60,11 @@ class TarsFolder:
     output: Location
     """The folder as the user named it."""
 
-    @property
-    def place(self) -> OutputPlace:
-        """The folder as a place for outputs."""
-        return OutputPlace(self.output)
-
     def names(self) -> frozenset[str] | None:
         """Return the names of the files in the folder, or None if the path is not a folder."""
         if isinstance(self.output, Path) and self.output.exists() and not self.output.is_dir():
             return None
-        return self.access.names(self.folder) - {_PUBLISHING}
+        return self.access.names(self.folder) - {_OPENING}
 
     def manifest(self) -> Manifest | None:
         """Return the manifest in the folder, or None if there is none.
@@ -73,14 +81,16 @@ class TarsFolder:
         """
         if isinstance(self.output, Path):
             return None
-        data = self.place.store.read(_PUBLISHING)
-        if data is None:
-            return None
-        return data.decode(errors="replace")
+        data = store_of(self.output).read(_OPENING)
+        stored = parse_receipt(data)
+        if stored is not None:
+            return str(stored.content.get("digest"))
+        # Older versions wrote only the digest.
+        return None if data is None else data.decode(errors="replace")
 
     def forget_interruption(self) -> None:
         """Remove the object that `interrupted` reads."""
-        self.place.store.delete(_PUBLISHING)
+        store_of(self.output).delete(_OPENING)
 
     def check_may_write(self, recipe: Recipe, *, overwrite: bool) -> None:
         """Check that the result of a call may replace the contents of the folder.
@@ -158,39 +168,30 @@ class TarsFolder:
             The manifest in its new place.
         """
         if isinstance(self.output, Path):
-            fsync_folder(self.draft)
-            # Remove an earlier result that a killed call had moved away.
-            sweep_abandoned(self.output.parent, self.output.name)
-            move_into_place(self.draft, self.output)
+            deliver_folder(self.draft, self.output)
             return replace(manifest, folder=self.output)
-        return self._publish_to_bucket(manifest)
 
-    def _publish_to_bucket(self, manifest: Manifest) -> Manifest:
-        """Send the finished files to a bucket, and delete those of an earlier result."""
-        store = self.place.store
-        earlier: Manifest | None = None
-        with contextlib.suppress(ValueError):
-            earlier = self.manifest()
-
-        # From here on the folder is neither the old result nor the new one. Remove the manifest and
-        # the lists first, so that no reader takes it for one.
-        store.put(_PUBLISHING, manifest.digest.encode())
-        for name in (MANIFEST, *LISTS):
-            store.delete(name)
-
-        # Send the tars, then the lists that name them, and then the manifest.
-        access = self.access.with_copies_in(self.draft.parent)
-        sha256_by_name = {name: fact.sha256 for name, fact in manifest.files.items()}
-        tars: dict[Path, str] = {}
-        for name, sha256 in sha256_by_name.items():
-            if name not in LISTS and sha256 is not None:
-                tars[self.draft / name] = sha256
-        access.send(tars, tars)
-        access.publish(self.draft, sha256_by_name, MANIFEST)
-
-        # Delete files of the earlier result that the new one does not have.
-        old_names = set() if earlier is None else earlier.files.keys() - sha256_by_name.keys()
-        for name in old_names:
-            store.delete(name)
-        self.forget_interruption()
-        return replace(manifest, access=access)
+        # In a bucket, the manifest is the receipt of the output.
+        content = json.loads(read_regular(self.draft / MANIFEST))
+        receipt = Receipt(
+            name=MANIFEST,
+            opening_name=_OPENING,
+            made_from={key: content[key] for key in _KEYS_OF_RECIPE},
+            has_marks=False,
+            json_form=StoredManifest.json_form,
+        )
+        lists = tuple(name for name in LISTS if name in manifest.files)
+        others = tuple(name for name in manifest.files if name not in lists)
+        delivery = Delivery(
+            folder=self.output,
+            receipt=receipt,
+            files=(*others, *lists),
+            completing=lists,
+            is_resumable=True,
+        )
+        draft = Draft(self.draft, facts=content["facts"], more={"sha256": content["sha256"]})
+        for name, fact in manifest.files.items():
+            if fact.sha256 is not None:
+                draft.sha256_by_name[name] = fact.sha256
+        put_in_place(draft, delivery)
+        return replace(manifest, access=self.access)

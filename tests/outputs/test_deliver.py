@@ -6,18 +6,15 @@ import errno
 import json
 import os
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from nanoset_core.errors import ConfigError, StorageError
-from nanoset_core.outputs.recorded import (
-    RecordedOutput,
-    check_apart,
-    make_once,
-    record_of,
-    record_path,
-)
+from nanoset_core.outputs.apart import check_apart
+from nanoset_core.outputs.deliver import Delivery, make_once
+from nanoset_core.outputs.receipts import Receipt, record_name, record_of
 
 
 @pytest.fixture
@@ -69,7 +66,7 @@ def test_what_nothing_is_known_of_is_refused(tmp_path, source):
     (tmp_path / "x").write_bytes(b"of another tool")
     for record in (None, b"", b"[]", b'{"files": {}}'):
         if record is not None:
-            record_path(tmp_path / "x").write_bytes(record)
+            (tmp_path / record_name("x")).write_bytes(record)
         with pytest.raises(ConfigError, match="nothing says what it was made from"):
             once(tmp_path / "x", source)
     assert once(tmp_path / "x", source, overwrite=True)[1]
@@ -106,16 +103,17 @@ def test_a_failed_call_leaves_everything_as_it_was(tmp_path, source):
 
 
 def of_pair(folder, made_from):
-    return RecordedOutput(
-        record=folder / ".x.made.json",
-        made_from=made_from,
-        files=(folder / "x.bin", folder / "x.idx"),
-        others=(folder / "x.rejects",),
+    return Delivery(
+        folder=folder,
+        receipt=Receipt(name=".x.made.json", made_from=made_from),
+        files=("x.bin", "x.idx"),
+        optional=("x.rejects",),
+        completing=("x.idx",),
     )
 
 
 def write_pair(output, text, *, overwrite=False, rejects=False):
-    with output.making(overwrite=overwrite) as draft:
+    with output.drafting(overwrite=overwrite) as draft:
         for ending in (".bin", ".idx", *([".rejects"] if rejects else [])):
             (draft.folder / f"x{ending}").write_text(text)
 
@@ -145,7 +143,7 @@ def test_a_list_that_somebody_else_wrote_or_edited_stays(tmp_path, source):
 @pytest.mark.parametrize("name", ["x.bin", "x.rejects"])
 def test_other_bytes_of_the_same_size_are_seen_by_their_checksum(tmp_path, source, name):
     output = replace(
-        of_pair(tmp_path, record_of("tool", tmp_path / "x", [source], {})), hashed=True
+        of_pair(tmp_path, record_of("tool", tmp_path / "x", [source], {})), is_hashed=True
     )
     write_pair(output, "one", rejects=True)
     assert output.find()
@@ -212,7 +210,7 @@ def test_a_pair_that_is_replaced_is_never_one_half_of_each(tmp_path, source, ste
 def test_two_calls_at_once_do_not_mix(tmp_path, source):
     one = of_pair(tmp_path, record_of("tool", tmp_path / "x", [source], {"text": "one"}))
     two = of_pair(tmp_path, record_of("tool", tmp_path / "x", [source], {"text": "two"}))
-    with pytest.raises(ConfigError, match="text: two → one"), one.making() as draft:
+    with pytest.raises(ConfigError, match="text: two → one"), one.drafting() as draft:
         for ending in (".bin", ".idx"):
             (draft.folder / f"x{ending}").write_text("one")
         write_pair(two, "two")
@@ -260,3 +258,67 @@ def test_what_a_killed_call_left_goes_and_what_others_keep_there_stays(tmp_path,
         ".tmp-other.idx-old",
         ".tmp-x-mine",
     ]
+
+
+def samples_of(folder, made_from, **more):
+    """A delivery of numbered files, of which readers look for `index`."""
+    return Delivery(
+        folder=folder,
+        receipt=Receipt(name="receipt.json", made_from=made_from, **more),
+        files=("0", "1", "index"),
+        completing=("index",),
+        is_resumable=True,
+    )
+
+
+def write_unless_present(path, text, written):
+    if not path.exists():
+        path.write_text(text)
+        written.append(path.name)
+
+
+def deliver_samples(delivery, text, *, overwrite=False, stop_at=None):
+    """Deliver files that are written in place; return the names of those that were written."""
+    written = []
+
+    def write(name):
+        if name == stop_at:
+            raise KeyboardInterrupt
+        write_unless_present(delivery.folder / name, text, written)
+
+    with delivery.drafting(overwrite=overwrite) as draft:
+        draft.writers |= {name: partial(write, name) for name in delivery.files}
+    return written
+
+
+def test_an_interrupted_call_keeps_the_files_that_it_wrote_in_place(tmp_path):
+    delivery = samples_of(tmp_path, {"text": "new"})
+    with pytest.raises(KeyboardInterrupt):
+        deliver_samples(delivery, "new", stop_at="1")
+    assert delivery.find() is None
+
+    written = deliver_samples(delivery, "new")
+
+    assert written == ["1", "index"]
+    assert delivery.find() is not None
+
+
+def test_files_of_another_call_are_not_taken_for_those_of_an_interrupted_one(tmp_path):
+    deliver_samples(samples_of(tmp_path, {"text": "old"}), "old")
+
+    written = deliver_samples(samples_of(tmp_path, {"text": "new"}), "new", overwrite=True)
+
+    assert written == ["0", "1", "index"]
+    assert (tmp_path / "0").read_text() == "new"
+
+
+def test_an_opening_receipt_of_another_name_is_gone_at_the_end(tmp_path):
+    delivery = samples_of(tmp_path, {"text": "new"}, opening_name=".begun")
+    with pytest.raises(KeyboardInterrupt):
+        deliver_samples(delivery, "new", stop_at="1")
+    assert not (tmp_path / "receipt.json").exists()
+    assert (tmp_path / ".begun").exists()
+
+    deliver_samples(delivery, "new")
+
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["0", "1", "index", "receipt.json"]

@@ -1,0 +1,59 @@
+"""Check that outputs of commands without a project do not overwrite their inputs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from nanoset_core.errors import ConfigError
+from nanoset_core.storage.location import Location
+
+
+def check_apart(
+    outputs: Iterable[Location], inputs: Iterable[Location], *, remedy: str = "name another output"
+) -> None:
+    """Check that no output would overwrite an input, also not through a symbolic link.
+
+    Args:
+        outputs: Files that will be written.
+        inputs: Files that are read.
+        remedy: What the error says to do.
+
+    Raises:
+        ConfigError: An output is an input.
+    """
+    input_by_real_path = {real_path(path): path for path in inputs}
+    for output in outputs:
+        path = input_by_real_path.get(real_path(output))
+        if path is not None:
+            raise _overwritten(output, f"the output is the input {path}", remedy)
+
+
+def check_outside(folder: Location, inputs: Iterable[Location]) -> None:
+    """Check that no input is in a folder that will be written, also not through a symbolic link.
+
+    Raises:
+        ConfigError: The folder contains an input.
+    """
+    folder_prefix = f"{real_path(folder)}/"
+    for path in inputs:
+        if f"{real_path(path)}/".startswith(folder_prefix):
+            found = f"the output contains the input {path}"
+            raise _overwritten(folder, found, "name another output")
+
+
+def _overwritten(output: Location, found: str, remedy: str) -> ConfigError:
+    """Return the error for an output that would overwrite an input."""
+    return ConfigError(
+        "an input would be overwritten",
+        where=output,
+        found=found,
+        expected="an output separate from all inputs",
+        remedy=remedy,
+    )
+
+
+def real_path(path: Location) -> str:
+    """Return a location as text with symbolic links resolved, so that it can be compared."""
+    return os.path.realpath(path) if isinstance(path, Path) else str(path)

@@ -1,0 +1,610 @@
+"""Deliver finished files to a place outside an output root.
+
+Within an output root, `OutputRoot.commit` publishes outputs. This module does it everywhere else:
+for the files of `nanoset pbin`, `export`, `merge` and `tokenize`, for example, which may be written
+to any folder of this machine or of a bucket. Nobody else watches over that folder. So each output
+has a *receipt* there, which says what made the output, and which files belong to it; see
+`nanoset_core/outputs/receipts.py`. It serves two purposes:
+
+- A call that is repeated finds its output complete, and does nothing.
+- No call replaces files that another call, or another program, has made, unless `--overwrite` is
+  set.
+
+A call first writes its files to a draft folder. Then it delivers them, in this order:
+
+1. It writes the opening receipt.
+2. It deletes the files by which readers recognise a complete output, such as the .idx of a pair.
+3. It puts the other files in place, and then those that complete the output. On this machine, files
+   are renamed. To a bucket, they are uploaded, or the bucket copies them from its own objects.
+4. It writes the final receipt.
+
+If the call is killed on the way, readers find the earlier output or an incomplete one, never a
+mixture. The same call, when repeated, recognises the opening receipt and completes the output.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from nanoset_core.errors import ConfigError, StorageError
+from nanoset_core.outputs.apart import check_apart
+from nanoset_core.outputs.receipts import (
+    Receipt,
+    StoredReceipt,
+    read_receipt,
+    receipt_differences,
+    record_name,
+    record_of,
+)
+from nanoset_core.storage.atomic import (
+    alone_in,
+    atomic_file,
+    claim_scratch,
+    fsync_folder,
+    move_into_place,
+    sha256_file,
+    sweep_abandoned,
+)
+from nanoset_core.storage.location import Location, RemoteFolder, store_of
+from nanoset_core.storage.os_errors import explained, writing_to
+from nanoset_core.storage.store import Store, in_parallel
+from nanoset_core.storage.working_copies import scratch_root, temporary_folder
+
+_REMEDY = "name another output, or replace this one with --overwrite"
+_EXPECTED = "no such file, or one that the same call made"
+
+
+@dataclass(slots=True)
+class Draft:
+    """The finished files of an output, before they are delivered."""
+
+    folder: Path
+    """Where the files are, under their final names."""
+    facts: Mapping[str, Any] | None = None
+    """Counts and other findings for the receipt."""
+    more: dict[str, Any] = field(default_factory=dict)
+    """Further keys and values of the receipt."""
+    sha256_by_name: dict[str, str] = field(default_factory=dict)
+    """Checksums of files that were computed while the files were written."""
+    writers: dict[str, Callable[[], object]] = field(default_factory=dict)
+    """Functions that write a file directly to its final place, by the file's name.
+
+    A bucket can join a large object from others, for example, so that it is not in the draft.
+    """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delivery:
+    """The files that one call delivers to one folder, and their receipt."""
+
+    folder: Location
+    """The folder, on this machine or in a bucket."""
+    receipt: Receipt
+    files: tuple[str, ...]
+    """Names of the files that are always made, in the order in which they are put in place."""
+    optional: tuple[str, ...] = ()
+    """Names of files that are made only if needed, such as a list of rejected lines.
+
+    If a call does not make one, it removes the one of an earlier call.
+    """
+    completing: tuple[str, ...] = ()
+    """Those of `files` without which readers find no output. They must be the last ones of `files`.
+
+    They are removed before any other file is replaced. A single file is replaced at once, so that
+    it need not be listed here.
+    """
+    inputs: tuple[Location, ...] = ()
+    """Files that the output is made from, which must not be replaced by it."""
+    apart_remedy: str = "name another output"
+    """What the error says to do if an input would be replaced."""
+    is_hashed: bool = False
+    """Whether the receipt stores the sha256 of the files instead of their times of change."""
+    keeps_equal: bool = False
+    """Whether the files of another call stay, if it has delivered the same output meanwhile."""
+    compares_sizes: bool = False
+    """Whether a repeated call compares only the sizes of the files with the receipt."""
+    is_resumable: bool = False
+    """Whether `Draft.writers` keep files that an interrupted call has put in place.
+
+    Then all files of other calls are removed first, so that none is kept by mistake.
+    """
+
+    @classmethod
+    def of_file(
+        cls,
+        target: Location,
+        made_from: Mapping[str, Any],
+        optional: Iterable[str] = (),
+        inputs: Iterable[Location] = (),
+    ) -> Delivery:
+        """Return a delivery of one file, with a hidden record.
+
+        Args:
+            target: The file.
+            made_from: Everything that decides its bytes; see `record_of`.
+            optional: Names of files that may be made in addition.
+            inputs: Files that it is made from.
+        """
+        return cls(
+            folder=target.parent,
+            receipt=Receipt(name=record_name(target.name), made_from=made_from),
+            files=(target.name,),
+            optional=tuple(optional),
+            inputs=tuple(inputs),
+        )
+
+    @property
+    def store(self) -> Store:
+        """The folder as a store, in which files are addressed by their names."""
+        return store_of(self.folder)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of all files, including the optional ones."""
+        return (*self.files, *self.optional)
+
+    def stored_receipt(self) -> StoredReceipt | None:
+        """Return the receipt in the folder, or None if there is none of this kind.
+
+        If there is an opening receipt, it is returned.
+        """
+        for name in (self.receipt.opening_name, self.receipt.name):
+            stored = None if name is None else read_receipt(self.folder / name)
+            if stored is not None and not stored.content.keys().isdisjoint(self.receipt.made_from):
+                return stored
+        return None
+
+    def find(self, *, overwrite: bool = False) -> Mapping[str, Any] | None:
+        """Return the content of the receipt if the output is complete, or None.
+
+        Args:
+            overwrite: Whether other files in the place of the output may be replaced.
+
+        Raises:
+            ConfigError: There are other files, and `overwrite` is not set; or an input would be
+                replaced, or a folder has the name of a file.
+        """
+        outputs = [self.folder / name for name in self.names]
+        check_apart(outputs, self.inputs, remedy=self.apart_remedy)
+        return self.find_apart(overwrite=overwrite)
+
+    def find_apart(self, *, overwrite: bool) -> Mapping[str, Any] | None:
+        """Do what `find` does, if it is known that no input would be replaced.
+
+        To check that takes long if there are very many inputs.
+        """
+        self._check_no_folders()
+        store = self.store
+        existing = [name for name in self.names if store.stat(name) is not None]
+        stored = self.stored_receipt()
+        if stored is None or not stored.is_of(self.receipt):
+            if existing and not overwrite:
+                raise self._occupied(existing[0], stored)
+            return None
+        entries = stored.files
+        if entries is None:
+            return None  # The call was killed while it delivered the files.
+
+        changes = self._changes(existing, entries)
+        has_all_files = existing[: len(self.files)] == list(self.files)
+        has_changed_noted_file = any(name in entries for name in changes)
+        # A file that the receipt does not list is no reason to write anything: records of older
+        # versions do not list the rejected lines.
+        if has_all_files and not has_changed_noted_file:
+            return stored.content
+        if changes and not overwrite:
+            name, change = next(iter(changes.items()))
+            raise ConfigError(
+                "the output was changed since it was made",
+                where=self.folder / name,
+                found=change,
+                remedy=_REMEDY,
+            )
+        return None
+
+    def _check_no_folders(self) -> None:
+        """Raise ConfigError if a local folder has the name of one of the files."""
+        for name in (*self.names, self.receipt.name):
+            path = self.folder / name
+            # In a bucket, an object may have the name of a folder.
+            if isinstance(path, Path) and path.is_dir():
+                raise ConfigError(
+                    "a folder of this name already exists",
+                    where=path,
+                    remedy="name another output",
+                )
+
+    def _changes(
+        self, existing: Iterable[str], entries: Mapping[str, Mapping[str, Any]]
+    ) -> dict[str, str]:
+        """Return the existing files that differ from the receipt, each with what has changed.
+
+        Args:
+            existing: Names of the files of this output that exist.
+            entries: The receipt's entry of each file, by name.
+        """
+        changes = {}
+        for name in existing:
+            change: str | None = f"{name} was not there when the others were made"
+            if name in entries:
+                change = _change_of(self.store, name, entries[name], by_size=self.compares_sizes)
+            if change is not None:
+                changes[name] = change
+        return changes
+
+    def _occupied(self, name: str, stored: StoredReceipt | None) -> ConfigError:
+        """Return the error for a file that this call did not make, and must not replace.
+
+        Args:
+            name: Name of the file.
+            stored: The receipt in its folder; None if there is none.
+        """
+        if stored is None:
+            what = "a file exists already, and nothing says what it was made from"
+            found = f"no {self.receipt.name} next to it"
+        else:
+            what = "an output of other input or settings exists already"
+            found = "; ".join(receipt_differences(stored.content, self.receipt))
+        return ConfigError(
+            what,
+            where=self.folder / name,
+            found=found,
+            expected=_EXPECTED,
+            remedy=_REMEDY,
+        )
+
+    @contextmanager
+    def drafting(self, *, overwrite: bool = False, sweeps: bool = True) -> Iterator[Draft]:
+        """Yield a draft to write the files into, and deliver them if the block succeeds.
+
+        Args:
+            overwrite: Whether other files in their place may be replaced.
+            sweeps: Whether drafts of killed processes are removed first, for which the whole folder
+                is listed.
+
+        Raises:
+            ConfigError: There are other files, or another call made some in the meantime, and
+                `overwrite` is not set.
+            StorageError: The folder cannot be written to, or is full.
+        """
+        with writing_into(self.folder):
+            self.find_apart(overwrite=overwrite)
+            swept_names = (self.files[-1], self.receipt.name) if sweeps else ()
+            with draft_folder(self.folder, self.files[-1], swept_names) as folder:
+                draft = Draft(folder)
+                yield draft
+                deliver(draft, self, overwrite=overwrite)
+
+
+def deliver(draft: Draft, delivery: Delivery, *, overwrite: bool = False) -> None:
+    """Put the files of a draft in their places, and write their receipt last.
+
+    Args:
+        draft: The finished files.
+        delivery: Where they go, and what they were made from.
+        overwrite: Whether other files in their place may be replaced.
+
+    Raises:
+        ConfigError: There are other files in their place, and `overwrite` is not set.
+        StorageError: Another call has replaced a file in the meantime.
+    """
+    # Hash the files before the folder is locked, since it takes long.
+    if delivery.is_hashed:
+        for name in delivery.names:
+            path = draft.folder / name
+            if name not in draft.sha256_by_name and path.exists():
+                draft.sha256_by_name[name] = sha256_file(path)
+
+    # A local folder is locked against other processes of this machine; a bucket has no locks.
+    folder = delivery.folder
+    with alone_in(folder) if isinstance(folder, Path) else nullcontext():
+        existing = delivery.find_apart(overwrite=overwrite)
+        if existing is None or not delivery.keeps_equal:
+            put_in_place(draft, delivery)
+
+
+def put_in_place(draft: Draft, delivery: Delivery) -> None:
+    """Deliver files without checking what they replace; see the steps at the top of this file."""
+    missing_names: frozenset[str] = frozenset()
+    if delivery.is_resumable:
+        missing_names = _remove_files_of_other_calls(delivery)
+
+    store = delivery.store
+    receipt = delivery.receipt
+    _put_opening_receipt(delivery)
+    if receipt.opening_name is not None:
+        store.delete(receipt.name)
+    for name in delivery.completing:
+        store.delete(name)
+
+    entries: dict[str, Mapping[str, Any]] = {}
+    others = [name for name in delivery.files if name not in delivery.completing]
+    for names in ([*delivery.optional, *others], delivery.completing):
+        entries |= _put_files(draft, delivery, names, missing_names)
+
+    files = {name: entries[name] for name in delivery.names if name in entries}
+    # On this machine, this also makes all renames durable, in the order in which they were done.
+    store.put(receipt.name, receipt.closing(files, draft.facts, draft.more))
+    if receipt.opening_name is not None:
+        store.delete(receipt.opening_name)
+
+
+def _put_opening_receipt(delivery: Delivery) -> None:
+    """Write the opening receipt."""
+    receipt = delivery.receipt
+    name = receipt.opening_name or receipt.name
+    if isinstance(delivery.folder, RemoteFolder):
+        delivery.store.put(name, receipt.opening())
+        return
+    # The folder is made durable with the final receipt: it would take long to do that twice for
+    # each of many small outputs.
+    with atomic_file(delivery.folder / name, sync=False) as file:
+        file.write(receipt.opening())
+
+
+def _remove_files_of_other_calls(delivery: Delivery) -> frozenset[str]:
+    """Remove files that an interrupted call with the same receipt has not put in place.
+
+    Returns:
+        Names of the files of the delivery that do not exist now.
+    """
+    store = delivery.store
+    present_names = set(store.level()[1])
+    stored = delivery.stored_receipt()
+    if stored is not None and stored.files is None and stored.is_of(delivery.receipt):
+        return frozenset(delivery.names).difference(present_names)
+
+    earlier_names = () if stored is None else stored.files or ()
+    for name in dict.fromkeys([*delivery.completing, *delivery.names, *earlier_names]):
+        if name in present_names:
+            store.delete(name)
+    return frozenset(delivery.names)
+
+
+def _put_files(
+    draft: Draft, delivery: Delivery, names: Sequence[str], missing_names: frozenset[str]
+) -> dict[str, Mapping[str, Any]]:
+    """Put some files of a draft in place, and remove those that were not made.
+
+    Args:
+        draft: The files.
+        delivery: Where they go.
+        names: Names of the files to put in place.
+        missing_names: Names of files that are known not to be in that place.
+
+    Returns:
+        Name of each file → its entry of the receipt.
+    """
+
+    def put(name: str) -> Mapping[str, Any] | None:
+        sha256 = draft.sha256_by_name.get(name)
+        if name in draft.writers:
+            draft.writers[name]()
+            return _entry(delivery, name, None, sha256)
+
+        path = draft.folder / name
+        if name in delivery.optional and not path.exists():
+            delivery.store.delete(name)
+            return None
+        size = path.stat().st_size
+        _move(path, delivery.folder, name, sha256, is_new=name in missing_names)
+        return _entry(delivery, name, size, sha256)
+
+    # Uploads take long, so several run at once. Writers depend on those before them.
+    if isinstance(delivery.folder, RemoteFolder) and not draft.writers:
+        entries = in_parallel(put, names)
+    else:
+        entries = [put(name) for name in names]
+    entry_by_name = zip(names, entries, strict=True)
+    return {name: entry for name, entry in entry_by_name if entry is not None}
+
+
+def _move(
+    path: Path, folder: Location, name: str, sha256: str | None = None, *, is_new: bool = False
+) -> None:
+    """Rename a finished file to its place in a folder; if that is in a bucket, upload it.
+
+    Args:
+        path: The file.
+        folder: The folder.
+        name: Name of the file in the folder.
+        sha256: Checksum of its bytes, with which an upload is compared, or None if not known.
+        is_new: Whether the folder is known to have no file of this name.
+    """
+    if isinstance(folder, Path):
+        target = folder / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        os.replace(path, target)
+    else:
+        # The file stays in the draft, so that a call that is killed can upload it again.
+        folder.place.put_file(name, path, sha256=sha256, is_new=is_new)
+
+
+def _entry(
+    delivery: Delivery, name: str, size: int | None, sha256: str | None
+) -> Mapping[str, Any]:
+    """Return a file's entry of the receipt, after it was put in place.
+
+    Args:
+        delivery: What the file belongs to.
+        name: Name of the file.
+        size: Its size in bytes, or None if a writer has written it.
+        sha256: Its checksum, or None if it was not hashed.
+
+    Returns:
+        `bytes`, and some of `sha256`, `etag` and `mtime_ns`. `_change_of` compares them later.
+
+    Raises:
+        StorageError: Another call has replaced or removed the file in the meantime.
+    """
+    if not delivery.receipt.has_marks and size is not None:
+        # Nothing that only the store knows is needed.
+        return {"bytes": size} if sha256 is None else {"bytes": size, "sha256": sha256}
+    stored = delivery.store.stat(name)
+    if stored is None or size not in (None, stored.size):
+        raise StorageError(
+            "another call wrote this output meanwhile",
+            where=delivery.folder / name,
+            remedy="run again once the other has ended",
+        )
+
+    entry: dict[str, Any] = {"bytes": stored.size}
+    if sha256 is not None:
+        entry["sha256"] = sha256
+    if not delivery.receipt.has_marks:
+        return entry
+    if isinstance(delivery.folder, RemoteFolder):
+        entry["etag"] = stored.mark
+    elif sha256 is None:
+        # Without a checksum, the time of change is the only sign of other bytes of this size.
+        entry["mtime_ns"] = stored.written_ns
+    return entry
+
+
+def _change_of(store: Store, name: str, entry: Mapping[str, Any], *, by_size: bool) -> str | None:
+    """Return how a file differs from its entry of a receipt, or None if it does not.
+
+    Args:
+        store: The folder of the file.
+        name: Name of the file.
+        entry: What `_entry` returned for it.
+        by_size: Whether to compare only the size.
+    """
+    stored = store.stat(name)
+    if stored is None:
+        return f"{name} is missing"
+    if stored.size != entry["bytes"]:
+        return f"{name} has {stored.size:,} bytes, and had {entry['bytes']:,}"
+    if by_size:
+        return None
+
+    if "sha256" in entry:
+        # A copy of an object may have another ETag: it depends on the parts of the upload. So
+        # the bytes are hashed if the ETag differs.
+        if stored.mark == entry.get("etag") or store.sha256(name) == entry["sha256"]:
+            return None
+        return f"{name} has other bytes than those that were written"
+
+    has_same_mark = entry.get("etag", stored.mark) == stored.mark
+    has_same_time = entry.get("mtime_ns", stored.written_ns) == stored.written_ns
+    if has_same_mark and has_same_time:
+        return None
+    return f"{name} was written again"
+
+
+def deliver_folder(draft: Path, target: Path) -> None:
+    """Rename a folder that is finished, and contains its receipt, in place of an earlier one.
+
+    Args:
+        draft: The folder, on the file system of `target`.
+        target: Its new path.
+    """
+    fsync_folder(draft)
+    # Remove an earlier output that a killed call had moved away.
+    sweep_abandoned(target.parent, target.name)
+    move_into_place(draft, target)
+
+
+@contextmanager
+def replaced_file(target: Location) -> Iterator[Path]:
+    """Yield a path to write a file to, which replaces `target` at once if the block succeeds.
+
+    It is for files that need no receipt, since the user names them as input and output.
+
+    Raises:
+        StorageError: The folder cannot be written to, or is full.
+    """
+    folder = target.parent
+    with writing_into(folder), draft_folder(folder, target.name, [target.name]) as draft:
+        yield draft / target.name
+        _move(draft / target.name, folder, target.name)
+        if isinstance(folder, Path):
+            fsync_folder(folder)
+
+
+@contextmanager
+def writing_into(folder: Location, *, expected: str | None = None) -> Iterator[None]:
+    """Check that a folder can be written to, and explain errors of the system in the block.
+
+    Args:
+        folder: The folder, which is created if it does not exist.
+        expected: What the errors say was expected.
+
+    Raises:
+        StorageError: It cannot be written to, or is full.
+    """
+    if isinstance(folder, Path):
+        with writing_to(folder, expected=expected):
+            yield
+        return
+
+    folder.place.check_writable(".probe")
+    with explained(scratch_root(), expected=expected):
+        yield
+
+
+@contextmanager
+def draft_folder(folder: Location, name: str, swept_names: Iterable[str] = ()) -> Iterator[Path]:
+    """Yield a local folder for unfinished files, which is removed when the block ends.
+
+    Args:
+        folder: Where the files will go.
+        name: Name of one of the files, after which the folder is named.
+        swept_names: Names of files. What killed processes left of them is removed first.
+    """
+    # The file may be in a subfolder, which need not exist yet.
+    base_name = PurePosixPath(name).name
+    if isinstance(folder, Path):
+        for swept_name in swept_names:
+            sweep_abandoned(folder, swept_name)
+        # On the same file system as the output, so that finished files can be renamed.
+        context = claim_scratch(folder / base_name)
+    else:
+        context = temporary_folder(base_name)
+    with context as scratch:
+        yield scratch
+
+
+def make_once(
+    command: str,
+    target: Location,
+    sources: Iterable[Location],
+    options: Mapping[str, Any],
+    make: Callable[[Path], Mapping[str, Any]],
+    *,
+    overwrite: bool = False,
+) -> tuple[Mapping[str, Any], bool]:
+    """Make a file, unless the same call has made it already.
+
+    Args:
+        command: The call's name, such as `pack merge`.
+        target: The file.
+        sources: The files that it is made from, in order.
+        options: The settings that decide its bytes.
+        make: Writes the file to the path that it is passed; returns facts, as plain values.
+        overwrite: Whether another file in its place may be replaced.
+
+    Returns:
+        The facts that `make` returned, now or earlier, and whether the file was made now.
+
+    Raises:
+        ConfigError: The target is one of the sources, or another file is in its place and may not
+            be replaced.
+        StorageError: The target cannot be written.
+    """
+    source_paths = list(sources)
+    made_from = record_of(command, target, source_paths, options)
+    delivery = Delivery.of_file(target, made_from, inputs=source_paths)
+
+    record = delivery.find(overwrite=overwrite)
+    if record is not None:
+        return record["facts"], False
+    with delivery.drafting(overwrite=overwrite) as draft:
+        facts = make(draft.folder / target.name)
+        draft.facts = facts
+    return facts, True

@@ -1,0 +1,296 @@
+"""Receipts: the files next to outputs that say what made them.
+
+Every output that is written outside an output root has a receipt in its folder. It is a JSON object
+that contains
+
+- everything that decides the bytes of the output, under keys that depend on the kind of receipt,
+- under `files`, the size of each file of the output, and what else is known of it: its checksum,
+  its ETag in a bucket, or when it was written.
+
+A receipt without `files` is an *opening receipt*. It says that a call began to put its files in
+place and did not end: the call is running, or was killed. See `nanoset_core/outputs/deliver.py`.
+
+There are three kinds of receipts. They have different names and keys, so that older versions of
+nanoset and other programs can read them:
+
+- Commands such as `nanoset pbin write` write hidden records: `.web.pbin.made.json`.
+- Next to index files in a trainer's cache folder is a sidecar, whose name ends in `nanoset.json`.
+- A folder of tars in a bucket has the manifest that all webdatasets have, `manifest.json`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from nanoset_core.errors import MissingError
+from nanoset_core.outputs.current import setting_differences
+from nanoset_core.records.json_records import JsonForm
+from nanoset_core.storage.location import (
+    Location,
+    RemoteFolder,
+    is_remote,
+    remote_location,
+    store_of,
+)
+from nanoset_core.storage.s3_requests import CONNECTIONS
+from nanoset_core.storage.store import in_parallel
+from nanoset_core.storage.working_copies import any_remote
+
+RECORD_VERSION = 1
+"""Version of the format of hidden records, which each record has under the key "nanoset"."""
+FILES = "files"
+"""Key of a receipt: name of each file → its entry. Opening receipts lack it."""
+_MAX_NAMED_FILES = 5
+"""An error names at most this many input files that differ; it counts the others."""
+
+
+_RECORD_FORM = JsonForm("this is not a record of an output", indent=1, ends_with_newline=True)
+"""How hidden records are written."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Receipt:
+    """What a call writes into the receipt of its output."""
+
+    name: str
+    """Name of the receipt's file, in the folder of the output."""
+    made_from: Mapping[str, Any]
+    """Everything that decides the bytes of the output, as plain JSON values.
+
+    Each key is a key of the receipt. Two calls with equal values make the same output.
+    """
+    opening_name: str | None = None
+    """Name of the opening receipt, if it is another file, which is removed at the end.
+
+    It is one if readers take an output for complete once a file has the name of the receipt.
+    """
+    flags: Mapping[str, str] = field(default_factory=dict)
+    """Setting → flag of the command, for settings whose flag has another name; for messages."""
+    has_marks: bool = True
+    """Whether entries of files have ETags of a bucket, or times of change of files not hashed."""
+    json_form: JsonForm = _RECORD_FORM
+    """How the content of the receipt is written as JSON."""
+
+    def opening(self) -> bytes:
+        """Return the bytes of the opening receipt, which is written before the first file."""
+        return self.json_form.write(self.made_from)
+
+    def closing(
+        self,
+        files: Mapping[str, Mapping[str, Any]],
+        facts: Mapping[str, Any] | None,
+        more: Mapping[str, Any],
+    ) -> bytes:
+        """Return the bytes of the final receipt, which is written after the last file.
+
+        Args:
+            files: Name of each file of the output → its entry.
+            facts: Counts and other findings, if the receipt has them.
+            more: Further keys and values.
+        """
+        content = dict(self.made_from)
+        if facts is not None:
+            content["facts"] = facts
+        return self.json_form.write({**content, FILES: files, **more})
+
+
+@dataclass(frozen=True, slots=True)
+class StoredReceipt:
+    """A receipt that was read from the folder of an output."""
+
+    content: Mapping[str, Any]
+
+    @property
+    def files(self) -> Mapping[str, Mapping[str, Any]] | None:
+        """Name of each file of the output → its entry; None for an opening receipt.
+
+        If somebody edited the receipt so that it lists no sizes, it also counts as an opening one.
+        """
+        files = self.content.get(FILES)
+        if not isinstance(files, Mapping):
+            return None
+        for entry in files.values():
+            if not isinstance(entry, Mapping) or not isinstance(entry.get("bytes"), int):
+                return None
+        return files
+
+    def is_of(self, receipt: Receipt) -> bool:
+        """Return whether a call with another receipt makes the same output."""
+        return all(self.content.get(key) == value for key, value in receipt.made_from.items())
+
+
+def parse_receipt(data: bytes | None) -> StoredReceipt | None:
+    """Return the receipt with these bytes, or None if they are not a JSON object.
+
+    Args:
+        data: The bytes; None if the receipt does not exist.
+    """
+    try:
+        content = json.loads(data or b"")
+    except (ValueError, RecursionError):
+        return None
+    return StoredReceipt(content) if isinstance(content, dict) else None
+
+
+def read_receipt(path: Location) -> StoredReceipt | None:
+    """Return the receipt at a path, or None if it does not exist or is not a JSON object."""
+    return parse_receipt(store_of(path.parent).read(path.name))
+
+
+def record_name(output_name: str) -> str:
+    """Return the name of the hidden record of a file, or of a .bin/.idx pair by its prefix.
+
+    The record of `web.pbin` is `.web.pbin.made.json`, which is hidden because it is not data.
+    """
+    return f".{output_name}.made.json"
+
+
+def read_record(path: Location) -> dict[str, Any] | None:
+    """Return the content of a hidden record, or None if it does not exist or is not a record."""
+    receipt = read_receipt(path)
+    if receipt is None or "nanoset" not in receipt.content:
+        return None
+    return dict(receipt.content)
+
+
+def record_of(
+    command: str, output: Location, sources: Iterable[Location], options: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the part of a record that says what a call makes its output from.
+
+    Local sources are known by their size and time of change, objects of a bucket by their ETag.
+    If output and source are both local, the path of the source is relative to the folder of the
+    output, so that both can be moved together.
+
+    Args:
+        command: The call's name, such as `pack merge`.
+        output: The file, or the folder or prefix of the files, that the call makes.
+        sources: The files that it reads, in order.
+        options: The settings that decide the bytes.
+
+    Raises:
+        MissingError: A source does not exist.
+    """
+    source_paths = list(sources)
+    max_parallel = CONNECTIONS if any_remote(source_paths) else 1
+    rows = in_parallel(lambda path: _source_row(path, output), source_paths, max_parallel)
+
+    # As plain JSON values, so that it compares equal to a record that was read from a file.
+    content: dict[str, Any] = json.loads(json.dumps({"options": dict(options), "sources": rows}))
+    return {"nanoset": RECORD_VERSION, "command": command, **content}
+
+
+def _source_row(path: Location, output: Location) -> dict[str, Any]:
+    """Return a source's path, size, and ETag or time of change, for the record of an output."""
+    if isinstance(path, RemoteFolder):
+        stored = path.store.stat(path.path)
+        if stored is None:
+            raise MissingError("no such object", where=path, remedy="name an object that exists")
+        return {"path": str(path), "bytes": stored.size, "etag": stored.mark}
+
+    try:
+        stat = path.stat()
+        resolved = path.resolve()
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise MissingError("no such file", where=path, remedy="name a file that exists") from error
+    noted = str(resolved)
+    if isinstance(output, Path):
+        noted = os.path.relpath(resolved, output.parent.resolve())
+    return {"path": noted, "bytes": stat.st_size, "mtime_ns": stat.st_mtime_ns}
+
+
+def noted_path(source: Mapping[str, Any], output: Location) -> Location:
+    """Return the location of a source that the record of an output lists.
+
+    Args:
+        source: One of the record's `sources`.
+        output: The output whose record it is.
+    """
+    path = str(source["path"])
+    if is_remote(path):
+        return remote_location(path, where=str(output), only_read=True)
+    if isinstance(output, Path):
+        return output.parent / path
+    return Path(path)
+
+
+def receipt_differences(content: Mapping[str, Any], receipt: Receipt) -> list[str]:
+    """Return how the call that wrote a hidden record differs from another call, for a message.
+
+    Args:
+        content: The record of an existing output, which may have been edited.
+        receipt: What the other call writes into its record.
+    """
+    made_from = receipt.made_from
+    if content.get("command") != made_from.get("command"):
+        # Records of `nanoset tokenize` once did not name their command.
+        return [f"it was made by `nanoset {content.get('command') or 'tokenize'}`"]
+
+    file_differences = _source_differences(content.get("sources"), made_from["sources"])
+    options = content.get("options")
+    if not isinstance(options, Mapping):
+        options = {}
+    option_differences = flag_differences(options, made_from["options"], receipt.flags)
+    return [*file_differences, *option_differences] or ["another version"]
+
+
+def _source_differences(sources_before: object, sources_now: object) -> list[str]:
+    """Return how the input files of two calls differ; `_MAX_NAMED_FILES` are named at most."""
+    before = _sources_by_path(sources_before)
+    now = _sources_by_path(sources_now)
+    differences = []
+    for path in {**now, **before}:
+        if before.get(path) == now.get(path):
+            continue
+        if path not in now:
+            differences.append(f"{path} was one of the files")
+        elif path not in before:
+            differences.append(f"{path} was not among the files")
+        else:
+            differences.append(f"{path} was another file, or written again since")
+
+    if not differences and list(before) != list(now):
+        return ["the files came in another order"]
+    n_unnamed = len(differences) - _MAX_NAMED_FILES
+    if n_unnamed > 0:
+        differences[_MAX_NAMED_FILES:] = [f"{n_unnamed:,} more files differ"]
+    return differences
+
+
+def flag_differences(
+    before: Mapping[str, Any], now: Mapping[str, Any], flags: Mapping[str, str]
+) -> list[str]:
+    """Return the settings that differ, each as `--flag: before → now`.
+
+    Args:
+        before: Settings of the earlier call.
+        now: Settings of this call.
+        flags: Flags of the command by setting, for settings whose flag has another name.
+    """
+    lines = []
+    for difference in setting_differences(before, now, {}):
+        name, values = difference.split(": ", 1)
+        flag = flags.get(name, "--" + name.replace("_", "-"))
+        lines.append(f"{flag}: {values}")
+    return lines
+
+
+def _sources_by_path(sources: object) -> dict[str, list[Any]]:
+    """Return path → entries of a record's sources; a file that is read twice has two entries.
+
+    Args:
+        sources: The list in a record; if a record was edited, it may be anything.
+    """
+    entries_by_path: dict[str, list[Any]] = {}
+    if not isinstance(sources, Sequence):
+        return entries_by_path
+    for source in sources:
+        if isinstance(source, Mapping):
+            entries = entries_by_path.setdefault(str(source.get("path")), [])
+            entries.append(dict(source))
+    return entries_by_path
