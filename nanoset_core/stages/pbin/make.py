@@ -11,6 +11,7 @@ from nanoset_core.outputs.manifest import Manifest, Recipe, Written
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.stages.pbin.conversion import put_dataset_as_pbin
 from nanoset_core.storage.local import LocalStore
+from nanoset_core.storage.store import Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,54 +44,37 @@ def make_pbin(root: OutputRoot, *, task: PbinTask, progress: Progress) -> Manife
     with root.in_task() as outputs:
 
         def write(folder: Path) -> Written:
-            if outputs.access.has_copies:
-                return _write_to_bucket(outputs, task, progress)
-            return _write_to_folder(outputs, task, folder, progress)
+            return _write(outputs, task, folder, progress)
 
         return outputs.commit(task.recipe, write)
 
 
-def _write_to_folder(
-    outputs: OutputRoot, task: PbinTask, folder: Path, progress: Progress
-) -> Written:
-    """Write the file to a folder on this machine."""
-    name = _file_name(task)
-    dataset = MMapIndexedDataset.below(outputs.access, _prefix(outputs, task))
+def _write(outputs: OutputRoot, task: PbinTask, folder: Path, progress: Progress) -> Written:
+    """Write the file to a folder on this machine, or directly to the bucket of the outputs.
+
+    Args:
+        outputs: The outputs.
+        task: The dataset, and how it is written.
+        folder: The folder, which stays empty if the outputs are in a bucket.
+        progress: Shows how far the work has come.
+    """
+    file_name = f"{task.recipe.name}.pbin"
+    store: Store = LocalStore(folder)
+    stored_name = file_name
+    if outputs.access.has_copies:
+        # The file is replaced in its final place, so an earlier version is no longer complete.
+        outputs.invalidate(task.recipe)
+        store = outputs.access.store
+        stored_name = outputs.access.name(outputs.place(task.recipe) / file_name)
+
+    source = outputs.rebase(task.dataset)
+    prefix = str(source.folder / source.facts["prefix"])
     counts, file = put_dataset_as_pbin(
-        dataset,
-        LocalStore(folder),
-        name,
+        MMapIndexedDataset.below(outputs.access, prefix),
+        store,
+        stored_name,
         vocab_size=task.vocab_size,
         max_id=task.max_id,
         progress=progress,
     )
-    facts = {"file": name, **asdict(counts)}
-    return Written(facts, {name: str(file.sha256)})
-
-
-def _write_to_bucket(outputs: OutputRoot, task: PbinTask, progress: Progress) -> Written:
-    """Write the file directly to the bucket of the outputs, without a copy on this machine."""
-    name = _file_name(task)
-    outputs.invalidate(task.recipe)
-    dataset = MMapIndexedDataset.below(outputs.access, _prefix(outputs, task), validate=False)
-    counts, file = put_dataset_as_pbin(
-        dataset,
-        outputs.access.store,
-        outputs.access.name(outputs.place(task.recipe) / name),
-        vocab_size=task.vocab_size,
-        max_id=task.max_id,
-        progress=progress,
-    )
-    facts = {"file": name, **asdict(counts)}
-    return Written(facts, {name: file})
-
-
-def _file_name(task: PbinTask) -> str:
-    """Return the file name of the `.pbin`."""
-    return f"{task.recipe.name}.pbin"
-
-
-def _prefix(outputs: OutputRoot, task: PbinTask) -> str:
-    """Return the path of the dataset's .bin and .idx, without the ending."""
-    dataset = outputs.rebase(task.dataset)
-    return str(dataset.folder / dataset.facts["prefix"])
+    return Written({"file": file_name, **asdict(counts)}, {file_name: file})
