@@ -36,7 +36,7 @@ class ActiveRuns:
         Args:
             instance: The instance.
             names: The names of the project.
-            upstream: Corpus → the host's assets that land its text; default: none.
+            upstream: Corpus → the host's assets that write ("land") its raw text; default: none.
         """
         self.instance = instance
         self.names = names

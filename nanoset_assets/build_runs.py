@@ -173,14 +173,18 @@ class BuildRuns:
             self.say(f"waits for {work.owner}, which makes {subject}; {work.owner.remedy()} …")
 
     def _made_elsewhere(self, steps: Sequence[Step]) -> set[Node]:
-        """Return outputs that were missing or stale, and that another build has made since then."""
+        """Return outputs that were missing or stale, and that another build has made since then.
+
+        Args:
+            steps: The steps that this build is about to execute.
+        """
         # Read the outputs again, instead of relying on what this process has cached.
         project = replace(self.project, seen=None)
         nodes: set[Node] = set()
         for step in steps:
             recipe = self.report.graph.recipe(step.node)
-            # A step that was done before is here because it is forced, or because a check failed:
-            # it has to run.
+            # A step whose output is up to date is one of these because its rebuild is forced, or
+            # because a check failed: it has to run.
             if step.done or recipe is None:
                 continue
             # If an output cannot be read, the step that makes it reports the error.

@@ -298,7 +298,10 @@ def interruptible_runs(instance: dg.DagsterInstance) -> Iterator[None]:
 
 @contextmanager
 def _log_helpers_shielded(instance: dg.DagsterInstance) -> Iterator[None]:
-    """Let the processes that copy a run's output ignore Ctrl-C."""
+    """Let the processes that copy a run's output ignore Ctrl-C, within a `with` block.
+
+    Dagster has no option for this, so a method of the instance is replaced in the meantime.
+    """
     logs: Any = instance.compute_log_manager
     capture_logs = logs.capture_logs
 

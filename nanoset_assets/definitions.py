@@ -93,9 +93,10 @@ def build_definitions(
 
 
 def definitions_of(project_defs: ProjectDefs, automation: Automation = "own") -> dg.Definitions:
-    """Return the definitions of a project.
+    """Return the definitions of a project: its assets, checks, jobs, sensors and schedule.
 
-    Each stage of each subject is an asset, and each subject has a job.
+    A subject is a nanoset, a webdataset, and so on. Every stage that makes outputs of it is an
+    asset, and a job makes all assets of a subject. The assets of corpora have jobs of their kind.
 
     Args:
         project_defs: The names and settings of the project in Dagster.
@@ -103,6 +104,8 @@ def definitions_of(project_defs: ProjectDefs, automation: Automation = "own") ->
             (`own`), a sensor of the host (`host`), or nothing (`none`).
     """
     check_asset_names()
+
+    # Assets and jobs.
     assets_by_job = _assets_by_job(project_defs)
     jobs = {name: _asset_job(project_defs, name, assets) for name, assets in assets_by_job.items()}
     corpus_job = jobs[INVENTORY.kind]  # makes all outputs of a corpus up to its dataset
@@ -112,6 +115,7 @@ def definitions_of(project_defs: ProjectDefs, automation: Automation = "own") ->
         assets = with_condition(assets, project_defs.names)
     assets.append(overview_asset(project_defs, automation))
 
+    # Sensors and the schedule. With `host`, a sensor of the host takes the place of `stale_sensor`.
     sensors = [overview_sensor(project_defs, automation)]
     if automation != "none":
         sensors.append(raw_text_sensor(project_defs, corpus_job))

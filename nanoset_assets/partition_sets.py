@@ -42,6 +42,8 @@ def corpora_by_partition_set(
 ) -> dict[str, set[str]]:
     """Return which corpora belong to each set of partitions.
 
+    One set contains all corpora. Each stage that only some corpora go through has a separate set.
+
     Args:
         config: The project, which decides which corpora go through which stage.
         names: The names of the project.
@@ -54,7 +56,7 @@ def corpora_by_partition_set(
     corpora_by_set = {names.corpora_name: present}
     for stage in stages_of_corpora():
         if isinstance(stage, CorpusStage):
-            continue
+            continue  # its partitions are all corpora
         requested = {key.subject for key in stage.keys(config, sorted(present))}
         set_name = partition_set_of(names, stage).name or ""
         corpora_by_set[set_name] = requested & present

@@ -148,6 +148,8 @@ class ProjectDefs:
         try:
             return self.load(progress, rebuild=rebuild)
         except NanosetError as error:
+            # By the first tag, the sensors know that the run may be requested again. The second one
+            # keeps Dagster's daemon from retrying the run.
             tags = {CONFIG_ERROR_TAG: "true", _RETRY_FAILURES_TAG: "false"}
             context.instance.add_run_tags(context.run.run_id, tags)
             raise failure(error, allow_retries=False) from error

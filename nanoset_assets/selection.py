@@ -39,7 +39,7 @@ def selected(
     definitions: dg.Definitions,
     names: Names,
 ) -> set[Node]:
-    """Return the outputs of a project that a build was told to make.
+    """Return the outputs of a project that `--select` and `--corpus` name.
 
     Args:
         nodes: All outputs of the project.
@@ -54,9 +54,8 @@ def selected(
     """
     candidates = list(nodes)
     if corpora:
-        candidates = [
-            node for node in candidates if is_of_corpora(node.stage) and node.key.subject in corpora
-        ]
+        of_any_corpus = [node for node in candidates if is_of_corpora(node.stage)]
+        candidates = [node for node in of_any_corpus if node.key.subject in corpora]
     if not select:
         if corpora:
             # All outputs of a corpus up to its dataset have the kind of its inventory.

@@ -182,6 +182,7 @@ def _tags(shape: AssetShape, project_defs: ProjectDefs, subject: str) -> dict[st
     tags: dict[str, str] = {}
     if shape.tag is not None:
         tags["nanoset/stage"] = shape.tag
+    # The assets of a nanoset also have the trainer for which it is made.
     if shape.tag == "mapping":
         tags["nanoset/preset"] = project_defs.config.nanosets[subject].preset
     return {**tags, **project_defs.tags}

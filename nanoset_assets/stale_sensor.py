@@ -40,7 +40,7 @@ def stale_sensor(project_defs: ProjectDefs, jobs: Iterable[Any]) -> dg.SensorDef
 
     Args:
         project_defs: The names and settings of the project in Dagster.
-        jobs: All jobs that build its assets.
+        jobs: All jobs that build assets of the project.
     """
     names = project_defs.names
 
@@ -62,8 +62,8 @@ def stale_sensor(project_defs: ProjectDefs, jobs: Iterable[Any]) -> dg.SensorDef
         corpora = instance.get_dynamic_partitions(names.corpora_name)
         # nanoset.yaml may have assigned corpora to further stages since they were registered.
         register(instance, names, corpora, project.config)
-        # Outputs are compared with the inventories of the last build, not with the raw text: the
-        # sensor over raw text has changed corpora built.
+        # Compare outputs with the inventories of the last build, not with the raw text: if raw text
+        # changes, the sensor over raw text requests the build.
         graph = graph_over(project, current_inventories(project, corpora))
         state = load_graph_state(graph, instance, names, active_runs)
         due = due_runs(state, active_runs, loaded_assets)

@@ -68,11 +68,14 @@ def map_project(
     for name in names:
         check_nanoset_files(project, name)
 
+    # Print first: a build may take long.
     _show_plans(project, names, splits, plan_only=plan_only, as_json=as_json)
     _warn_of_settings(project, names)
     if plan_only:
         return
     _build(project, names, splits)
+
+    # The options of this command are not stored: a later build would not continue the run.
     if continuation:
         file = project.config.file.name
         echo(f"add these lines to {file}, so that `nanoset build` continues the run as well:")

@@ -138,7 +138,8 @@ def _print_in_full(table: Table, console: Console) -> None:
         table.box = None
         table.pad_edge = False
 
-    # rich shortens whatever exceeds the width of the console: widen it for this table.
+    # rich shortens whatever exceeds the width of the console: widen it for this table. Without a
+    # frame, each column is followed by at most two spaces.
     width = console.width
     console.width = max(width, content_width + 2 * n_columns)
     console.print(table, crop=False)
