@@ -271,13 +271,13 @@ def unsound_checks(
 def interruptible_runs(instance: dg.DagsterInstance) -> Iterator[None]:
     """Raise KeyboardInterrupt in this block on Ctrl-C or SIGTERM, at any point of a run.
 
-    Without it, Dagster behaves differently in four ways:
+    Otherwise Dagster would handle signals in ways that do not suit a command:
 
-    - It raises an error of its own.
+    - It raises its own error in place of KeyboardInterrupt.
     - It forgets a signal that arrives between the last step and the end of the run.
     - It starts helper processes that copy the run's output. A Ctrl-C reaches them too, and they end
       with tracebacks on the terminal.
-    - It handles signals that this process was told to ignore, such as by `nohup`.
+    - It handles signals that this process should ignore, as under `nohup`.
     """
     with ExitStack() as changes:
         changes.enter_context(_log_helpers_shielded(instance))

@@ -150,13 +150,19 @@ def _copies(file: Path) -> list[Path]:
 
 
 def _store(file: Path, text: str) -> None:
-    """Store a copy of a valid text; log a warning if it cannot be written anywhere."""
+    """Store a copy of a valid text; log a warning if it cannot be written anywhere.
+
+    Args:
+        file: The nanoset.yaml.
+        text: Its text.
+    """
     data = text.encode("utf-8")
     copies = _copies(file)
     failures: list[str] = []
     for number, copy in enumerate(copies):
         try:
-            if not copy.is_file() or copy.read_bytes() != data:
+            is_stored = copy.is_file() and copy.read_bytes() == data
+            if not is_stored:
                 _write_copy(copy, data, file)
         except OSError as error:
             failures.append(f"{copy.parent}: {error.strerror}")

@@ -46,8 +46,8 @@ class NanosetScaffolder(dg.Scaffolder[ScaffoldParams]):
         key_prefix = params.key_prefix or folder.name
         names = names_of(key_prefix, None, "the key prefix; by default the folder's name")
 
-        # A new nanoset.yaml contains the prefix. For an existing one without a prefix, the defs.yaml
-        # does.
+        # A new nanoset.yaml contains the prefix. For an existing one without a prefix, the
+        # defs.yaml does.
         attributes: dict[str, Any] = {}
         if params.config is None:
             project_folder = (request.project_root or folder) / folder.name

@@ -81,16 +81,20 @@ def reconcile_schedule(project_defs: ProjectDefs) -> list[dg.ScheduleDefinition]
         text = scan_corpora(project)
         sweep(project)  # removes temporary files of killed processes
         register(instance, names, text.corpora, project.config)
+
+        # Compare all outputs with the present files, settings and code.
         survey = _survey(project, text)
         graph = graph_over(project, survey.recipes)
         state = load_graph_state(graph, instance, names, active_runs)
         due = due_runs(state, active_runs, loaded_assets, again=True)
 
+        # Log what a person has to correct. Several corpora may have the same fault.
         for fault in dict.fromkeys(text.faults.values()):
             context.log.warning(visible(Multiline(fault)))
         for note in not_loaded(project_defs.config, project.config):
             context.log.warning(note)
 
+        # Request corpora with new files as a whole, and other outputs as far as they are stale.
         tick_time = f"{context.scheduled_execution_time:%Y-%m-%dT%H:%M}"
         idle_unread = [corpus for corpus in survey.unread if corpus not in active_runs.corpora]
         requests = _corpus_requests(names, tick_time, text, idle_unread)

@@ -127,7 +127,12 @@ def _to_json(collection: GarbageCollection) -> dict[str, Any]:
 
 
 def _print_collection(collection: GarbageCollection, *, is_removed: bool) -> None:
-    """Print what is removed, what is left alone and why, and the total."""
+    """Print what is removed, what is kept and why, and the total.
+
+    Args:
+        collection: The versions and files to remove, and those that are kept.
+        is_removed: Whether they were removed; if not, they are only listed.
+    """
     _print_outputs(collection)
     for item in collection.left_alone:
         echo(f"kept: {item.path}: {item.why}", fg="yellow")
