@@ -5,16 +5,23 @@ The names of the fields are stored as JSON keys in Dagster's history, so they mu
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from nanoset_core.errors import FormatError
+from nanoset_core.records.json_records import JsonForm, Record, load
 
 
 @dataclass(frozen=True, slots=True)
-class RawTextCursor:
+class RawTextCursor(Record):
     """What a tick saw, for the next tick.
 
     It only saves work: if it is lost, everything is compared again, but nothing is built twice.
     """
+
+    json_form: ClassVar[JsonForm] = JsonForm(
+        "this is not the cursor of the sensor over the raw folder", is_compact=True
+    )
 
     marks: dict[str, str] = field(default_factory=dict)
     """Corpus → signature of its files."""
@@ -27,16 +34,12 @@ class RawTextCursor:
     members: dict[str, list[str]] = field(default_factory=dict)
     """Name of a set of partitions that only some corpora belong to → corpora that were added."""
 
-    @staticmethod
-    def from_json(cursor: str | None) -> RawTextCursor:
-        """Return the cursor that an earlier tick stored; an empty one if the text is not valid."""
-        try:
-            seen = RawTextCursor(**json.loads(cursor or "{}"))
-        except (ValueError, TypeError):
-            return RawTextCursor()
-        is_valid = all(isinstance(value, dict | list) for value in asdict(seen).values())
-        return seen if is_valid else RawTextCursor()
 
-    def to_json(self) -> str:
-        """Return the cursor as text."""
-        return json.dumps(asdict(self), separators=(",", ":"))
+def read_cursor(cursor: str | None) -> RawTextCursor:
+    """Return the cursor that an earlier tick stored; an empty one if the text is not valid."""
+    if cursor is None:
+        return RawTextCursor()
+    try:
+        return load(RawTextCursor, cursor.encode(), "the cursor of the sensor")
+    except FormatError:
+        return RawTextCursor()

@@ -26,7 +26,7 @@ from nanoset_assets.failed_runs import has_made, why_not_repeated
 from nanoset_assets.graph_state import current_inventories, load_graph_state
 from nanoset_assets.loaded import not_loaded
 from nanoset_assets.project_defs import ProjectDefs
-from nanoset_assets.raw_text_cursor import RawTextCursor
+from nanoset_assets.raw_text_cursor import RawTextCursor, read_cursor
 from nanoset_assets.run_owner import close_abandoned_runs
 from nanoset_assets.tags import MAX_REQUESTS, RAW_TAG
 from nanoset_core.errors import InputError, NanosetError, raised
@@ -34,6 +34,7 @@ from nanoset_core.outputs.manifest import Recipe
 from nanoset_core.project.graph import graph_over
 from nanoset_core.project.project import Project
 from nanoset_core.project.requested_corpora import check_requested_corpora
+from nanoset_core.records.json_records import dump
 from nanoset_core.stages.inventory.corpora import scan_corpora
 from nanoset_core.stages.inventory.make import (
     inventory_recipe,
@@ -86,7 +87,7 @@ def raw_text_sensor(project_defs: ProjectDefs, job: Any) -> dg.SensorDefinition:
             project=project,
             active_runs=active_runs,
             text=scan_corpora(project),
-            before=RawTextCursor.from_json(context.cursor),
+            before=read_cursor(context.cursor),
         )
         tick.notes += not_loaded(project_defs.config, project.config)
         try:
@@ -179,7 +180,7 @@ class _Tick:
         return dg.SensorResult(
             run_requests=requests,
             skip_reason=skip_reason,
-            cursor=self.after.to_json(),
+            cursor=dump(self.after).decode(),
             dynamic_partitions_requests=partitions,
         )
 

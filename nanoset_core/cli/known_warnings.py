@@ -8,15 +8,17 @@ warnings are printed in full once more.
 from __future__ import annotations
 
 import getpass
-import json
 import re
 import sys
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from nanoset_core.cli.echo import echo
+from nanoset_core.errors import FormatError
+from nanoset_core.records.json_records import JsonForm, Record, dump, load
 from nanoset_core.records.text import format_count
 
 if TYPE_CHECKING:
@@ -95,19 +97,30 @@ def _print_counts(*, n_new: int, n_known: int, err: bool) -> None:
         echo(f"{known_warnings}: `{SHOW}` prints them in full", err=err)
 
 
+@dataclass(frozen=True, slots=True)
+class KnownWarnings(Record):
+    """The warnings that a user has seen."""
+
+    json_form: ClassVar[JsonForm] = JsonForm(
+        "this is not a record of known warnings", ends_with_newline=True
+    )
+    ignores_unknown_keys: ClassVar[bool] = True
+
+    warnings: tuple[str, ...]
+    """Hashes of the warnings, the oldest first."""
+
+
 def read_known(outputs: OutputRoot) -> list[str]:
     """Return the hashes of the warnings that this user has seen, oldest first.
 
     There are none if the record cannot be read.
     """
+    path = _record_path(outputs)
     try:
-        record = json.loads(outputs.access.read_current(_record_path(outputs)))
-    except (OSError, ValueError, RecursionError):
+        record = load(KnownWarnings, outputs.access.read_current(path), path)
+    except (OSError, FormatError):
         return []
-    hashes = record.get("warnings") if isinstance(record, dict) else None
-    if not isinstance(hashes, list):
-        return []
-    return [value for value in hashes if isinstance(value, str)]
+    return list(record.warnings)
 
 
 def _remember(outputs: OutputRoot, known_hashes: Sequence[str], printed: Iterable[str]) -> None:
@@ -122,11 +135,11 @@ def _remember(outputs: OutputRoot, known_hashes: Sequence[str], printed: Iterabl
     hashes.update(dict.fromkeys(map(_hash, printed)))
     if len(hashes) == len(known_hashes):
         return
-    content = json.dumps({"warnings": [*hashes][-MAX_KNOWN:]}).encode() + b"\n"
+    record = KnownWarnings(tuple(hashes)[-MAX_KNOWN:])
     try:
         path = _record_path(outputs)
         path.parent.mkdir(parents=True, exist_ok=True)
-        outputs.access.write(path, content)
+        outputs.access.write(path, dump(record))
     except OSError:
         # The root of another team may be read-only: its warnings are printed in full every time.
         return

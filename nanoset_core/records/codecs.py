@@ -2,8 +2,9 @@
 
 | JSON | type |
 | --- | --- |
-| object | a dataclass, whose fields are the keys; `Mapping[str, X]` |
-| array | `tuple[X, ...]`; `tuple[X, Y]` or a `NamedTuple` for an array of fixed length |
+| object | a dataclass, whose fields are the keys; `Mapping[str, X]` or `dict[str, X]` |
+| array | `tuple[X, ...]` or `list[X]` |
+| array of fixed length | `tuple[X, Y]` or a `NamedTuple`, with a type for each item |
 | others | `str`, `int`, `float`, `bool`, `None`, `Literal`, and unions of them |
 | any value | `Any`, which stays as it is |
 
@@ -147,15 +148,22 @@ def _make_codec(hint: Any) -> ValueCodec:
         items = tuple(codec_of(hints[name]) for name in hint._fields)
         return _RowCodec(hint._make, items)
 
+    return _codec_of_generic(hint)
+
+
+def _codec_of_generic(hint: Any) -> ValueCodec:
+    """Return the codec of a type with arguments, such as `tuple[int, ...]`."""
     origin = get_origin(hint)
     arguments = get_args(hint)
     if origin is Literal:
         return _ChoiceCodec(arguments, describe(hint))
+    if origin is list:
+        return _SequenceCodec(list, codec_of(arguments[0]))
     if origin is tuple and arguments[1:] == (...,):
-        return _SequenceCodec(codec_of(arguments[0]))
+        return _SequenceCodec(tuple, codec_of(arguments[0]))
     if origin is tuple:
         return _RowCodec(tuple, tuple(codec_of(item) for item in arguments))
-    if origin is Mapping and arguments[0] is str:
+    if origin in (Mapping, dict) and arguments[0] is str:
         return _MappingCodec(codec_of(arguments[1]))
     raise TypeError(f"records cannot have values of the type {hint}")
 
@@ -177,15 +185,12 @@ def _codec_of_dataclass(kind: Any) -> ValueCodec:
         if field.default_factory is not MISSING:
             default = field.default_factory()
         codec = codec_of(field.metadata.get(_HINT) or hint)
-        plain_types: frozenset[type] = frozenset()
-        if isinstance(codec, _PlainCodec):
-            plain_types = codec.allowed
         fields.append(
             _Field(
                 name=field.name,
                 key=field.metadata.get(_JSON_KEY) or key_of(field),
                 codec=codec,
-                plain_types=plain_types,
+                plain_types=_plain_types_of(codec),
                 default=default,
                 is_required=is_required(field),
                 omit_default=field.metadata.get(_OMIT_DEFAULT, False),
@@ -244,6 +249,11 @@ class _PlainCodec:
         return value
 
 
+def _plain_types_of(codec: ValueCodec) -> frozenset[type]:
+    """Return the types of values that a codec returns as they are; empty if there are none."""
+    return codec.allowed if isinstance(codec, _PlainCodec) else frozenset()
+
+
 class _ChoiceCodec:
     """One of a few texts."""
 
@@ -290,14 +300,25 @@ class _UnionCodec:
 
 
 class _SequenceCodec:
-    """An array of any length ↔ a tuple."""
+    """An array of any length ↔ a tuple or list."""
 
-    def __init__(self, item: ValueCodec) -> None:
+    def __init__(self, make: Callable[[list[Any]], Any], item: ValueCodec) -> None:
+        """Declare the sequence.
+
+        Args:
+            make: Makes it from its items.
+            item: Codec of the items.
+        """
+        self._make = make
         self._item = item
+        self._plain_types = _plain_types_of(item)
 
-    def decode(self, value: Any) -> tuple[Any, ...]:
+    def decode(self, value: Any) -> Any:
         if type(value) is not list:
             raise MismatchError(_shown(value), "a list")
+        # If all items stay as they are, they need not be decoded one by one.
+        if self._plain_types.issuperset(map(type, value)):
+            return self._make(value)
         decode = self._item.decode
         items: list[Any] = []
         try:
@@ -306,7 +327,7 @@ class _SequenceCodec:
         except MismatchError as error:
             error.add_parent(f"[{len(items)}]")
             raise
-        return tuple(items)
+        return self._make(items)
 
     def encode(self, value: Any) -> list[Any]:
         encode = self._item.encode
@@ -321,7 +342,7 @@ class _RowCodec:
 
         Args:
             make: Makes it from its items.
-            items: ValueCodec of each item.
+            items: Codec of each item.
         """
         self._make = make
         self._items = items
@@ -348,13 +369,14 @@ class _MappingCodec:
 
     def __init__(self, item: ValueCodec) -> None:
         self._item = item
+        self._plain_types = _plain_types_of(item)
         self._is_any = isinstance(item, _AnyCodec)
-        self._is_plain = isinstance(item, _AnyCodec | _PlainCodec)
 
     def decode(self, value: Any) -> dict[str, Any]:
         if type(value) is not dict:
             raise MismatchError(_shown(value), "a mapping")
-        if self._is_any:
+        # If all items stay as they are, they need not be decoded one by one.
+        if self._is_any or self._plain_types.issuperset(map(type, value.values())):
             return value
         decode = self._item.decode
         result: dict[str, Any] = {}
@@ -367,7 +389,7 @@ class _MappingCodec:
         return result
 
     def encode(self, value: Any) -> dict[str, Any]:
-        if self._is_plain:
+        if self._is_any or self._plain_types:
             return dict(value)
         encode = self._item.encode
         return {key: encode(item) for key, item in value.items()}
@@ -438,17 +460,25 @@ class _DataclassCodec:
             error.add_parent(f".{key}")
             raise
 
+        return self._make(arguments, value)
+
+    def _make(self, arguments: Mapping[str, Any], value: Mapping[str, Any]) -> Any:
+        """Return the dataclass.
+
+        Args:
+            arguments: Field → its value.
+            value: The JSON, in which a required key may be missing.
+
+        Raises:
+            MismatchError: A required key is missing.
+        """
         try:
             return self._kind(**arguments)
         except TypeError:
-            self._check_required(value)
+            for field in self._fields:
+                if field.is_required and field.key not in value:
+                    raise MismatchError(f"no key {field.key!r}", "a record with this key") from None
             raise
-
-    def _check_required(self, value: Mapping[str, Any]) -> None:
-        """Raise MismatchError if a required key is missing."""
-        for field in self._fields:
-            if field.is_required and field.key not in value:
-                raise MismatchError(f"no key {field.key!r}", "a record with this key")
 
     def encode(self, value: Any) -> dict[str, Any]:
         result: dict[str, Any] = {}

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
+from nanoset_core.records.json_records import JsonForm, Record
 from nanoset_core.records.settings import Range
 
 OnReject = Literal["quarantine", "fail"]
@@ -52,8 +53,12 @@ FAULTS = ("corrupt_", "truncated_", WRONG_FORMAT, AMBIGUOUS_COLUMN)
 
 
 @dataclass(frozen=True, slots=True)
-class Reject:
+class Reject(Record):
     """A line or row that is not a document, or the fault that ends a file early."""
+
+    json_form: ClassVar[JsonForm] = JsonForm(
+        "this is not the list of a shard's rejected lines", ends_with_newline=True
+    )
 
     file: str
     """Path relative to the corpus's folder."""

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
-from typing import Any
+from dataclasses import dataclass, field, fields
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from nanoset_core.records.codecs import stored
+from nanoset_core.records.json_records import from_plain
 from nanoset_core.records.text import format_count
 from nanoset_core.stages.shards.framing import Framed
 from nanoset_core.text.document_batch import DocumentBatch
@@ -19,7 +21,13 @@ LENGTH_BINS = 32
 
 @dataclass(slots=True)
 class ShardFacts:
-    """Counts of one shard, or sums over several. The names of the fields are facts in manifests."""
+    """Counts of one shard, or sums over several. The names of the fields are facts in manifests.
+
+    Rare counts are facts only if they are not 0, so that older manifests have the same facts.
+    """
+
+    ignores_unknown_keys: ClassVar[bool] = True
+    """Manifests have other facts, too."""
 
     lines: int = 0
     """Lines read = documents + skipped + rejected + purged."""
@@ -43,37 +51,29 @@ class ShardFacts:
     """Reason → rejects, faults included."""
     length_histogram: list[int] = field(default_factory=lambda: [0] * LENGTH_BINS)
     """Entry b counts the documents of 2^(b-1) to 2^b - 1 tokens; entry 0 the empty ones."""
-    zeroed: dict[str, int] = field(default_factory=dict)
+    zeroed: dict[str, int] = field(default_factory=dict, metadata=stored(omit_default=True))
     """Table → documents in it whose text contains runs of zero bytes."""
-    padding: dict[str, int] = field(default_factory=dict)
+    padding: dict[str, int] = field(default_factory=dict, metadata=stored(omit_default=True))
     """Gzip file → zero bytes after its members."""
-    unkept_ids: dict[str, int] = field(default_factory=dict)
+    unkept_ids: dict[str, int] = field(default_factory=dict, metadata=stored(omit_default=True))
     """File → documents in it whose id has no usual text form, or is too long, and is not kept."""
-    escaped_ids: dict[str, int] = field(default_factory=dict)
+    escaped_ids: dict[str, int] = field(default_factory=dict, metadata=stored(omit_default=True))
     """Table → documents in it whose id is bytes that are not UTF-8, and is kept with such bytes as
     \\xNN.
     """
-    repeated: int = 0
+    repeated: int = field(default=0, metadata=stored(omit_default=True))
     """Documents whose tokens occurred before in the shard, if these are many; see `Repeats`."""
-    purged: int = 0
+    purged: int = field(default=0, metadata=stored(omit_default=True))
     """Documents that were left out because they are erased; see purged.py."""
-    vanished: int = 0
+    vanished: int = field(default=0, metadata=stored(omit_default=True))
     """Characters or bytes that the tokenizer has no token for, so that they are missing from the
     tokens.
     """
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the facts as manifests contain them: without rare ones that are 0 or empty."""
-        return {
-            name: value
-            for name, value in asdict(self).items()
-            if value or name not in _OMITTED_IF_ZERO
-        }
-
     @staticmethod
     def of(facts: Mapping[str, Any]) -> ShardFacts:
         """Return the counts among the facts of a manifest."""
-        return ShardFacts(**{name: facts[name] for name in facts.keys() & _NAMES})
+        return from_plain(ShardFacts, facts)
 
     def described(self) -> str:
         """Return lines and rejects for a message."""
@@ -99,10 +99,8 @@ class ShardFacts:
         )
 
 
-_NAMES = frozenset(entry.name for entry in fields(ShardFacts))
 _COUNTS = tuple(entry.name for entry in fields(ShardFacts) if entry.default == 0)
 _COUNTS_BY_FILE = ("zeroed", "padding", "unkept_ids", "escaped_ids")
-_OMITTED_IF_ZERO = (*_COUNTS_BY_FILE, "repeated", "purged", "vanished")
 
 
 def length_histogram(lengths: NDArray[np.integer]) -> NDArray[np.int64]:

@@ -18,7 +18,7 @@ The second column is a default, which settings can change. Sources: Megatron-LM
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -55,10 +55,6 @@ class Framing:
     empty: Empty = "no_sequence"
     """What becomes of a document without tokens: a document without a sequence, a document with a
     sequence of the ids before and after, or nothing (skip)."""
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain values, as recipes contain them."""
-        return {"before": list(self.before), "after": list(self.after), "empty": self.empty}
 
 
 class Framed(NamedTuple):

@@ -7,11 +7,10 @@ processes, also on other machines.
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from nanoset_core.errors import ConfigError, InputError, SourceChangedError
 from nanoset_core.execution.progress import Amount, PartReport, TaskNote, report_progress
 from nanoset_core.formats.indexed.builder import MMapIndexedDatasetBuilder
 from nanoset_core.outputs.manifest import FileFact, Recipe, Written
+from nanoset_core.records.json_records import dump, to_plain
 from nanoset_core.stages.per_shard import PerShardTask
 from nanoset_core.stages.shards import purged
 from nanoset_core.stages.shards.document_table import document_table
@@ -100,7 +100,7 @@ class ShardSettings:
         return {
             "tokenizer": tokenizer,
             "dtype": self.dtype,
-            "framing": self.framing.to_json(),
+            "framing": to_plain(self.framing),
             "text_key": self.text_key,
             "id_key": self.id_key,
             "max_line_bytes": self.max_line_bytes,
@@ -150,7 +150,7 @@ def _write_shard(task: ShardTask, folder: Path) -> Written:
     ):
         for batch in _batches(task):
             for reject in batch.rejects:
-                rejects.write(json.dumps(asdict(reject)).encode() + b"\n")
+                rejects.write(dump(reject))
             if batch.rejects and settings.fail_on_reject:
                 raise _reject_error(task, batch.rejects[0])
 
@@ -276,9 +276,9 @@ class _ShardInProgress:
         engine = self._engine
         encoder = Encoder(engine.name, engine.version, self._audit.documents, engine.helper)
         return {
-            **self._facts.to_json(),
+            **to_plain(self._facts),
             **piece_lines_of_shard(self._lines_of_pieces),
-            ENCODER_FACT: asdict(encoder),
+            ENCODER_FACT: to_plain(encoder),
         }
 
 

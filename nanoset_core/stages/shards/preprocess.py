@@ -24,6 +24,7 @@ from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.outputs.names import MOST_KEY_BYTES, check_text_key
 from nanoset_core.outputs.receipts import RECORD_VERSION, Receipt, read_record
 from nanoset_core.outputs.root import OutputRoot
+from nanoset_core.records.json_records import to_plain
 from nanoset_core.stages.shards.document_counts import counts_by_file, tokens_by_file
 from nanoset_core.stages.shards.facts import ShardFacts
 from nanoset_core.stages.shards.framing import Framing, make_framing, pair_name
@@ -312,7 +313,7 @@ class _Call:
             "tokenizer": self.tokenizer.fingerprint,
             "dtype": self.tokenizer.dtype.name,
             "preset": options.preset,
-            "framing": self.framing.to_json(),
+            "framing": to_plain(self.framing),
             "partitions": n_partitions,
             "keys": list(options.keys),
             "max_line_bytes": options.max_line_bytes,
@@ -438,7 +439,7 @@ def _make_pair(call: _Call, key: str, prefix: Location) -> Preprocessed:
         file_counts = tokens_by_file(paths, counts_of_shards)
 
     with call.delivery(key, prefix).drafting(overwrite=call.overwrite) as draft:
-        draft.facts = facts.to_json()
+        draft.facts = to_plain(facts)
         if file_counts is not None:
             draft.more = {"tokens_by_file": file_counts}
         _write_pair(shards, draft.folder / prefix.name, call.options, call.root)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
 from nanoset_core.errors import FormatError
+from nanoset_core.records.json_records import load
 from nanoset_core.stages.shards.line_numbers import LineNumbers
 from nanoset_core.storage.regular_files import open_regular
 from nanoset_core.text.rejects import Reject
@@ -22,15 +22,18 @@ def read_rejects(path: Path, numbers: LineNumbers) -> Iterator[Reject]:
     Raises:
         FormatError: The file is missing, or is not such a list.
     """
+    remedy = f"delete {path.parent}; the next build makes it again"
     try:
         with open_regular(path) as lines:
             for line in lines:
-                yield numbers.of_reject(Reject(**json.loads(line)))
-    except (FileNotFoundError, ValueError, TypeError) as error:
+                yield numbers.of_reject(load(Reject, line, path))
+    except FormatError as error:
+        raise error.at(path, remedy) from error
+    except FileNotFoundError as error:
         raise FormatError(
-            "this is not the list of a shard's rejected lines",
+            Reject.json_form.problem,
             where=path,
             found=repr(error)[:500],
             expected="one JSON object a line, as nanoset writes them",
-            remedy=f"delete {path.parent}; the next build makes it again",
+            remedy=remedy,
         ) from error

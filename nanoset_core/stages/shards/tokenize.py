@@ -10,6 +10,7 @@ from typing import Any
 from nanoset_core.errors import InputError, StorageError
 from nanoset_core.outputs.manifest import Manifest, Recipe, Written
 from nanoset_core.project.project import Project, holding
+from nanoset_core.records.json_records import to_plain
 from nanoset_core.records.text import format_bytes
 from nanoset_core.stages.inventory.corpora import corpus_folder
 from nanoset_core.stages.inventory.make import current_inventory, with_object_marks
@@ -74,7 +75,7 @@ def tokenize_corpus(project: Project, corpus: str) -> Manifest:
 
     def write(folder: Path) -> Written:
         facts = {
-            **lost.facts.to_json(),
+            **to_plain(lost.facts),
             **piece_lines_of_corpus(shards, inventory.pieces),
             SHARDS: [shard.digest for shard in shards],
         }

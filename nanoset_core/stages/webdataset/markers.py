@@ -8,19 +8,68 @@ markers are removed.
 from __future__ import annotations
 
 import contextlib
-import json
 import shutil
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
-from nanoset_core.records.json_records import canonical_json
+from nanoset_core.errors import FormatError
+from nanoset_core.records.json_records import JsonForm, Record, dump, load
 from nanoset_core.stages.webdataset.tars import TarFacts, shard_stem
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.atomic import fsync_folder
 
 MARKERS = ".shards"
 """Folder of the markers, within the folder of the tars."""
+
+
+@dataclass(frozen=True, slots=True)
+class TarMarker(Record):
+    """The content of the marker of a finished tar: its `TarFacts`, and what it was made from."""
+
+    json_form: ClassVar[JsonForm] = JsonForm(
+        "this is not the marker of a tar", sorts_keys=True, is_compact=True
+    )
+
+    shard: int
+    sequences: int
+    tokens: int
+    pad_tokens: int
+    size_bytes: int
+    sha256: str
+    made_from: str
+    """Digest of the recipe."""
+
+    @staticmethod
+    def of(tar: TarFacts, made_from: str) -> TarMarker:
+        """Return the marker of a tar.
+
+        Args:
+            tar: Facts of the tar.
+            made_from: Digest of the recipe that it was made from.
+        """
+        return TarMarker(
+            shard=tar.shard,
+            sequences=tar.sequences,
+            tokens=tar.tokens,
+            pad_tokens=tar.pad_tokens,
+            size_bytes=tar.size_bytes,
+            sha256=tar.sha256,
+            made_from=made_from,
+        )
+
+    @property
+    def tar(self) -> TarFacts:
+        """Facts of the tar."""
+        return TarFacts(
+            shard=self.shard,
+            sequences=self.sequences,
+            tokens=self.tokens,
+            pad_tokens=self.pad_tokens,
+            size_bytes=self.size_bytes,
+            sha256=self.sha256,
+        )
 
 
 def write_markers(
@@ -45,7 +94,7 @@ def write_markers(
         (folder / MARKERS).mkdir(exist_ok=True)
         for facts in tars:
             path = folder / MARKERS / f"{facts.stem}.json"
-            path.write_bytes(canonical_json({**asdict(facts), "made_from": made_from}))
+            path.write_bytes(dump(TarMarker.of(facts, made_from)))
             paths.append(path)
     access.send(path for path in paths if path.is_file())
 
@@ -92,12 +141,10 @@ def read_markers(
 def _read_marker(path: Path, made_from: str, access: FileAccess) -> TarFacts | None:
     """Return the facts in a marker, or None if it is cut off, or its tar has another recipe."""
     try:
-        marker = json.loads(access.read_current(path))
-        if marker.pop("made_from") != made_from:
-            return None
-        return TarFacts(**marker)
-    except (FileNotFoundError, ValueError, KeyError, TypeError, AttributeError):
+        marker = load(TarMarker, access.read_current(path), path)
+    except (FileNotFoundError, FormatError):
         return None
+    return marker.tar if marker.made_from == made_from else None
 
 
 def _tar_name(shard: int) -> str:

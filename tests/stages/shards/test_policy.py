@@ -9,6 +9,7 @@ import pytest
 import zstandard
 
 from helpers.command import invoke_nanoset
+from helpers.records import plain, through_json
 from helpers.sample_project import EOD, jsonl, sentences
 from nanoset_core.errors import InputError
 from nanoset_core.stages.shards.facts import ShardFacts
@@ -87,7 +88,7 @@ def losses(tmp_path, rejects=(), sizes=None, **facts):
     for reject in rejects:
         reasons[reject[3]] = reasons.get(reject[3], 0) + 1
     counts = ShardFacts(reasons=reasons, **facts)
-    return Losses(counts, [Listing(counts.to_json(), lambda _: path)], sizes or {})
+    return Losses(counts, [Listing(plain(counts), lambda _: path)], sizes or {})
 
 
 SOUND = ("blank_line", "not_an_object", "text_not_a_string")
@@ -190,18 +191,18 @@ def test_a_spoilt_list_of_rejects_is_said(tmp_path):
 
 
 def test_zeroed_tables_are_told_and_kept_in_manifests(tmp_path):
-    assert "zeroed" not in ShardFacts().to_json()
+    assert "zeroed" not in plain(ShardFacts())
     facts = ShardFacts(zeroed={"a.arrow": 1}) + ShardFacts(zeroed={"a.arrow": 2, "b.parquet": 1})
-    assert ShardFacts(**facts.to_json()) == facts
+    assert through_json(facts) == facts
     assert Losses(facts).texts() == ["4 documents with runs of zero bytes: a.arrow 3, b.parquet 1"]
 
 
 def test_ids_that_are_no_text_are_told_and_kept_in_manifests():
-    assert not {"unkept_ids", "escaped_ids"} & ShardFacts().to_json().keys()
+    assert not {"unkept_ids", "escaped_ids"} & plain(ShardFacts()).keys()
     facts = ShardFacts(unkept_ids={"a.parquet": 1}, escaped_ids={"b.parquet": 2}) + ShardFacts(
         unkept_ids={"c.jsonl": 1}
     )
-    assert ShardFacts(**facts.to_json()) == facts
+    assert through_json(facts) == facts
     assert Losses(facts).texts() == [
         "2 documents with ids that cannot be kept, so that no list names them: a.parquet 1, "
         "c.jsonl 1; "
@@ -245,4 +246,4 @@ def test_zeros_at_the_end_of_a_gzip_file_are_told(tmp_path, tokenizer_file):
         assert outcome.exit_code == 0
         assert "27 documents" in outcome.output
         assert told in outcome.output
-    assert "padding" not in ShardFacts().to_json()
+    assert "padding" not in plain(ShardFacts())

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from helpers.records import plain
 from nanoset_core.stages.shards.facts import ShardFacts
 from nanoset_core.stages.shards.repeats import Repeats, repeats_text
 from nanoset_core.tokenizers.engines import Encoded
@@ -25,8 +26,8 @@ def test_share(texts, share, most):
 
 
 def test_it_is_noted_where_it_is_much():
-    assert "repeated" not in ShardFacts().to_json()
-    assert (ShardFacts(repeated=2) + ShardFacts(repeated=3)).to_json()["repeated"] == 5
+    assert "repeated" not in plain(ShardFacts())
+    assert plain(ShardFacts(repeated=2) + ShardFacts(repeated=3))["repeated"] == 5
     assert repeats_text(0.2, 0.2) == ""
     assert repeats_text(2 / 3, 0.2, "") == "66.7% of the documents repeat others, more than 0.2"
     assert repeats_text(2 / 3, 0.2).startswith(
