@@ -227,7 +227,7 @@ def _describe_unusual_line_ends(head: bytes) -> str | None:
 
 
 def _describe_no_json(head: bytes) -> str | None:
-    """Describe a file without JSON, by how many of its bytes are text.
+    """Describe a file in which no line starts as JSON does: zeros, binary data, or other text.
 
     Returns:
         The description; None if a line of the file starts as JSON does.

@@ -348,21 +348,28 @@ class _PieceHasher:
         return []
 
     def _find_cut(self, block: bytes, start: int) -> int | None:
-        """Return the position in a block at which the current piece ends, or None.
+        """Return the position in a block at which the current piece ends.
 
         Args:
             block: The bytes.
             start: How many of them were hashed already.
+
+        Returns:
+            The position after a line feed; None if the piece does not end in this block.
         """
         if not self._is_plain:
             return None
-        missing_bytes = self._piece_bytes - (self._position - self._piece_start)
-        earliest_cut = start + missing_bytes
+        size = self._position - self._piece_start
+        earliest_cut = start + self._piece_bytes - size
         if earliest_cut > len(block):
             return None
-        # A line feed just before the earliest cut ends the piece there.
+
+        # If the byte just before the earliest cut is a line feed, the piece ends there, otherwise at
+        # the next line feed. `start` is after the earliest cut if earlier blocks had no line feed.
         line_feed = block.find(b"\n", max(earliest_cut - 1, start))
-        return line_feed + 1 if line_feed >= 0 else None
+        if line_feed < 0:
+            return None
+        return line_feed + 1
 
     def _hash(self, data: memoryview) -> None:
         """Add bytes to the current piece."""

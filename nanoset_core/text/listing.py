@@ -42,12 +42,16 @@ class FileStat:
         Size and modification time must be equal. The inode or the change time must be equal, too,
         so that a replaced file is noticed. One of these two is enough, since some file systems give
         a file another inode for each process or at each mount.
+
+        Args:
+            other: A stat result of the same path, from another time.
         """
         if self.size != other.size or self.mtime_ns != other.mtime_ns:
             return False
         if self.inode == other.inode:
             return True
-        return self.changed_ns == other.changed_ns and self.changed_ns != 0
+        has_change_time = self.changed_ns != 0
+        return has_change_time and self.changed_ns == other.changed_ns
 
 
 def file_stat(path: str, status: os.stat_result | ObjectStat) -> FileStat:
@@ -120,7 +124,7 @@ def list_below(
         within: The folder that links may not lead out of; None permits all links.
 
     Returns:
-        (the files, in the order in which they are found, the paths of the folders).
+        (files in the order in which they are found; paths of the folders).
 
     Raises:
         MissingError: A link leads nowhere.

@@ -146,17 +146,17 @@ def _estimated_stored_bytes(
     Returns:
         The estimate, which may exceed the size of the file.
     """
+    # Parquet: the columns that are read may be a small part of the file, so compare rows.
     if file.path.lower().endswith(PARQUET):
         import pyarrow.parquet as pq
 
-        # The columns that are read may be a small part of the file, so compare rows, not bytes.
         all_rows = int(pq.read_metadata(str(folder / file.path)).num_rows)
         return file.size * n_rows / max(all_rows, 1)
     is_compressed = not (is_table(file.path) or is_cuttable(file.path))
     if not is_compressed:
         return read_bytes
 
-    # Estimate how many compressed bytes were read by how well some of the text compresses.
+    # Compressed lines: assume that they compress as well as some of the text does here.
     text_bytes = text.encode(errors="replace")
     compressed_bytes = len(zlib.compress(text_bytes))
     return read_bytes * compressed_bytes / max(len(text_bytes), 1)

@@ -428,12 +428,16 @@ class Dealer:
         round_size = step.micro_batch * step.ranks
         positions = step.sample - base + numbers  # within the dataset
         micro_batches = numbers // round_size
+
+        # Consecutive samples go to consecutive ranks, or a whole micro-batch to one rank.
         if self.kind == "interleaved":
             ranks = numbers % step.ranks
-            # If the run was resumed in the middle of a round, the trainer repeats that round.
+            # If the run was resumed after a number of samples that is not a multiple of the ranks,
+            # the trainer reads the samples after the last multiple again.
             positions -= max(step.resumed - base, 0) % step.ranks
         else:
             ranks = numbers % round_size // step.micro_batch
+
         if self.kind == "cyclic":
             samples = self._cyclic_samples(step, positions, ranks)
         else:

@@ -216,7 +216,7 @@ def _classes_by_first_two_bytes(classes: Bytes) -> Bytes:
         uint8, shape (65536,); the index is 256 * first byte + second byte.
     """
     table = np.full((256, 256), _MIXED, np.uint8)
-    two_bytes = classes[:0x800].reshape(32, 64)
+    two_bytes = classes[:0x800].reshape(32, 64)  # 32 first bytes, 64 second bytes
     table[0xC0:0xE0, 0x80:0xC0] = two_bytes
 
     three_bytes = classes[:0x10000].reshape(-1, 64)  # (1024, 64)

@@ -41,7 +41,10 @@ _SLASH = 0x2F
 
 
 def resolve_case(data: Bytes, byte_classes: Bytes, pattern: SplitPattern) -> Ints:
-    """Replace the classes of letters and marks by LETTER or OTHER, and return where words are cut.
+    """Find where a pattern that looks at capital letters cuts words, and simplify the classes.
+
+    Afterwards, all letters have the class LETTER, and marks have LETTER or OTHER, as other patterns
+    treat them.
 
     Args:
         data: uint8, shape (n_bytes,): UTF-8 texts between separators.
@@ -82,30 +85,49 @@ def _resolve_marks(data: Bytes, byte_classes: Bytes) -> None:
     starts, stops = find_runs(is_mark)  # (n_runs,) runs of marks
     if not len(starts):
         return
+    is_symbol = byte_classes == OTHER
+    byte_classes[is_mark] = LETTER
 
     # Only marks right after a symbol can be symbols.
-    is_symbol = byte_classes == OTHER
     is_after_symbol = is_symbol[starts - 1]
     starts = starts[is_after_symbol]
     stops = stops[is_after_symbol]
-    byte_classes[is_mark] = LETTER
     if not len(starts):
         return
+    is_taken = _are_taken_by_symbols(data, is_mark, is_symbol, starts)
+    lengths = stops - starts
+    byte_classes[positions_in(starts[is_taken], lengths[is_taken])] = OTHER
 
-    # A run of symbols begins to take marks at its second character: at a symbol that follows a
-    # symbol or a plain space. From there on it takes all of the mixed run of symbols and marks.
+
+def _are_taken_by_symbols(data: Bytes, is_mark: Bools, is_symbol: Bools, starts: Ints) -> Bools:
+    """Return which runs of marks belong to a run of symbols, and not to a word.
+
+    A mixed run consists of symbols and marks. A symbol in it that follows another symbol or a space
+    is a taker: from there on, all of the mixed run is a run of symbols. With m for a mark:
+
+        text      a!mb!!m!m
+        taker          T
+        taken       n   y y      n: no, y: yes
+
+    Args:
+        data: uint8, shape (n_bytes,).
+        is_mark: bool, shape (n_bytes,): whether a byte belongs to a mark.
+        is_symbol: bool, shape (n_bytes,): whether a byte belongs to a symbol.
+        starts: int64, shape (n_runs,): first bytes of runs of marks, each right after a symbol.
+
+    Returns:
+        bool, shape (n_runs,).
+    """
     takes_marks = is_symbol[:-1] | (data[:-1] == SPACE_BYTE)
     takes_marks &= is_symbol[1:]
     takes_marks &= data[1:] & 0xC0 != 0x80  # not inside a character of several bytes
-    takers = np.append(-1, np.flatnonzero(takes_marks) + 1)
+    takers = np.append(-1, np.flatnonzero(takes_marks) + 1)  # -1: there is always one before
 
-    # A run of marks is taken if the last such symbol before it is in the same mixed run.
+    # A run of marks is taken if the last taker before it is in the same mixed run.
     mixed_starts, mixed_stops = find_runs(is_mark | is_symbol)
     start_of_mixed_run = mixed_starts[np.searchsorted(mixed_stops, starts, side="right")]
     last_taker = takers[np.searchsorted(takers, starts) - 1]
-    is_taken = last_taker >= start_of_mixed_run
-    lengths = stops - starts
-    byte_classes[positions_in(starts[is_taken], lengths[is_taken])] = OTHER
+    return last_taker >= start_of_mixed_run
 
 
 def _extend_newlines_by_slashes(data: Bytes, byte_classes: Bytes) -> None:

@@ -76,13 +76,13 @@ class SpaceSigns:
     """Whether every ▁ starts a piece. Otherwise only the first of several does."""
 
     def prepared(self, text: bytes) -> bytes:
-        """Return the beginning of a document as the engines encode it.
+        """Put a space before a document if the tokenizer does, and write each ▁ as a space.
 
         Args:
-            text: UTF-8.
+            text: The document, or its beginning, in UTF-8.
 
         Returns:
-            UTF-8 with a space for each ▁, including the one that is put before the document.
+            The text in UTF-8, in which every space stands for a ▁ of the tokenizer.
         """
         text = text.replace(SPACE_SIGN.encode(), b" ")
         if not text or self.prepend == "never":

@@ -287,6 +287,7 @@ class PretokenCache:
             half = _capacity(width) // 2
             if not self._has_room(width, half):
                 return
+
         arrays = self._lists.to_arrays()
         arrays["seeded"] = np.array(list(self._n_seeded.values()))
         for width, table in self._tables.items():
@@ -313,6 +314,7 @@ def _positions_by_width(positions: Ints, lengths: Ints) -> Iterator[tuple[int, I
     for width in SLOT_BITS_LIMITS:
         if width == 1:  # words of up to 8 bytes
             continue
+        # Words that do not fit into this width remain for the next one.
         fits = lengths.take(positions) <= 8 * width
         if fits.any():
             yield width, positions.take(fits.nonzero()[0])

@@ -67,6 +67,7 @@ def read_vocabulary(vocabulary: dict[str, int], merges: list[Any]) -> Vocabulary
     """
     split_merges = _split_merges(merges)
     _check_ids(vocabulary, len(split_merges.left))
+
     # A byte-level vocabulary writes each byte of a token as one character.
     words = [(token_bytes(token), token_id) for token, token_id in vocabulary.items()]
     byte_tokens = [vocabulary.get(character, -1) for character in byte_characters()]

@@ -231,6 +231,7 @@ def _convert(source: TokenizerFile, kind: Kind, digests: Sequence[str]) -> Conve
         digests: The kind, and the sha256 of each file that is read. They identify the result in the
             cache.
     """
+    # The result of an earlier call.
     settings = sorted(source.settings.items())
     identity = orjson.dumps([*digests, settings], default=str).decode()
     cached = CacheEntry("definition", identity, cache_folder())
