@@ -364,8 +364,8 @@ class _PieceHasher:
         if earliest_cut > len(block):
             return None
 
-        # If the byte just before the earliest cut is a line feed, the piece ends there, otherwise at
-        # the next line feed. `start` is after the earliest cut if earlier blocks had no line feed.
+        # If the byte just before the earliest cut is a line feed, the piece ends there. Otherwise
+        # it ends at the next line feed, which may be in a later block than the earliest cut.
         line_feed = block.find(b"\n", max(earliest_cut - 1, start))
         if line_feed < 0:
             return None

@@ -52,9 +52,11 @@ def config_from_arguments(
         )
     preset = get_preset(options["preset"])
     data = _data(options)
-    # Checked even if each split has its own data, so that `split` is not used: an invalid value is
-    # a mistake that the user should know of.
+
+    # If each split has its own data, `split` is not used. It is checked all the same: an invalid
+    # value is a mistake that the user should know of.
     parse_split(options["split"], exactly_three=preset.exactly_three_shares)
+
     cache_path = options["data_cache_path"]
     config = NanosetConfig(
         **data,

@@ -140,6 +140,7 @@ def _arguments(handoff: Handoff, *, has_sequences: bool) -> Iterator[str]:
         handoff: Everything that the options mention.
         has_sequences: Whether the file with the counts of each dataset is written.
     """
+    # The data, the order of its samples, and the tokenizer.
     config = handoff.config
     if handoff.is_per_split:
         yield f"--per-split-data-args-path {handoff.folder}/{_PER_SPLIT}"
@@ -150,6 +151,8 @@ def _arguments(handoff: Handoff, *, has_sequences: bool) -> Iterator[str]:
     yield f"--seed {config.random_seed}"
     yield from handoff.tokenizer
     yield f"--data-cache-path {handoff.cache}"
+
+    # The masks of samples.
     for mask in handoff.spec.masks:
         # Megatron-LM has no option to create the attention mask, which is its default.
         if mask == "create_attention_mask":
@@ -159,6 +162,8 @@ def _arguments(handoff: Handoff, *, has_sequences: bool) -> Iterator[str]:
             yield f"--dataloader-{name}"
         else:
             yield f"--{name}"
+
+    # Options that make the start faster, and the length of the run.
     if has_sequences and config.rules.starts_without_scanning:
         yield f"--per-dataset-sequences-path {handoff.folder}/{_SEQUENCES}"
     if loads_fast(handoff):
@@ -172,15 +177,19 @@ def _length_arguments(handoff: Handoff) -> Iterator[str]:
     if not handoff.evaluates:
         # Core 0.16.1 evaluates with any other number, and fails without data.
         yield "--eval-iters 0"
+
+    # Without a schedule, the user chooses all other options.
     if schedule is None:
         if handoff.config.train_split_samples is not None:
             yield f"--train-samples {handoff.config.train_split_samples}"
         return
+
     if handoff.spec.transitions:
         # With phases, Megatron-LM needs --train-samples and does not accept --train-iters.
         yield f"--train-samples {schedule.iterations * schedule.global_batch_size}"
         yield f"--phase-transition-iterations {','.join(map(str, handoff.spec.transitions))}"
     elif handoff.run != schedule:
+        # Fewer samples were built than the schedule requests, because of a limit on epochs.
         yield f"--train-samples {handoff.config.train_split_samples}"
     else:
         yield f"--train-iters {schedule.iterations}"

@@ -184,6 +184,8 @@ class TrainerSpec:
         if kind == "GPT2BPETokenizer":
             paths = [self.vocab_file, self.merge_file]
 
+        # The arguments that the class records, in the order in which it does. This order decides
+        # the names of index files.
         options: dict[str, object] = {}
         if kind == "SentencePieceTokenizer":
             options["vocab_extra_ids"] = self.vocab_extra_ids

@@ -119,7 +119,8 @@ def are_in(members: str, points: Ints) -> Bools:
     """Return which code points the tokenizers library takes for members of a class.
 
     Args:
-        members: As in a regular expression's brackets, or DIGITS.
+        members: The class as in the brackets of a regular expression, such as `\\p{L}\\p{M}`; or
+            DIGITS, the digits that the pre-tokenizer Digits recognizes.
         points: Code points, int64, shape (n_points,).
 
     Returns:

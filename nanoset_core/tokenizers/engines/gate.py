@@ -157,8 +157,14 @@ class GatedEngine:
     def _find_refused(self, texts: Sequence[str], encoded: Sequence[bytes]) -> Bools:
         """Find the texts that do not pass the gate.
 
-        A text does not pass if it contains an added token, or a character that versions of Unicode
-        may treat differently.
+        A text does not pass if it contains an added token, or a doubtful character: one that
+        versions of Unicode may treat differently. All texts are searched at once for doubtful
+        characters. An example with the texts "aé", "b" and "Ω☃", of which ☃ is doubtful, and 0 for
+        the character zero:
+
+            characters       é 0 Ω ☃      those that are not ASCII; "b" has none
+            zeros_before     0 1 1 1      ☃ is after one zero
+            zeros_to_end     1 2          so it is in the second of these texts
 
         Args:
             texts: All texts of a batch.
@@ -170,7 +176,7 @@ class GatedEngine:
         is_refused = np.zeros(len(texts), bool)
         is_refused[self._added_tokens.find(encoded)] = True
 
-        # Look all characters up at once that are not ASCII. Zeros stay, to separate the texts.
+        # Join the texts with zeros between them, without their ASCII, and look all characters up.
         indices = [index for index, text in enumerate(texts) if not text.isascii()]
         joined = b"\0".join([encoded[index] for index in indices])
         characters = joined.translate(None, _ASCII_EXCEPT_ZERO).decode()

@@ -227,6 +227,7 @@ class NumpyEngine:
         Yields:
             (piece, whether the piece is for the reference).
         """
+        # Normalise the document, if the tokenizer does and the document changes.
         form = self._rules.form
         if form is not None and not text.isascii() and not is_normalized(form, text):
             normal = self._normalised(data)
@@ -237,6 +238,8 @@ class NumpyEngine:
                 return
             data = normal
 
+        # Without text for the reference, only cut it. Otherwise the reference encodes all of the
+        # document, or the pieces that contain such text.
         if not is_mixed:
             for piece in cut(self._prepared(data), UNIT_BYTES):
                 yield piece, False

@@ -192,7 +192,9 @@ def _texts_of_marks() -> Iterator[str]:
     marks: list[str] = []
     for _, group in groupby(by_class, combining):
         members = list(group)
-        marks += {members[0], members[-1]}
+        marks.append(members[0])
+        if len(members) > 1:
+            marks.append(members[-1])
     for first in marks:
         yield " ".join(f"e{first}{second}" for second in marks)
 
