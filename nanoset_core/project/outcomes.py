@@ -129,8 +129,8 @@ def _with_planned_files(project: Project, node: Node, outcome: Outcome) -> Outco
         return replace(outcome, why=f"{outcome.why}; it cannot be built: {one_line(error)}")
     if files is None:
         return outcome
-    planned, existing = files
-    return replace(outcome, index_files=len(planned), kept_files=len(planned & existing))
+    kept = files.needed & files.existing
+    return replace(outcome, index_files=len(files.needed), kept_files=len(kept))
 
 
 def _origins(graph: Graph, nodes: Sequence[Node], manifest: Manifest) -> set[str]:

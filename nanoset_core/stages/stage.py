@@ -1,5 +1,9 @@
 """The interface of a stage, which makes one kind of output of the pipeline.
 
+An *output* is a folder of files with a manifest. It is *current* if other stages read it, and
+*stale* if its recipe, which is everything that decides its bytes, has changed since it was made.
+Earlier versions of an output are kept next to the current one.
+
 Each stage is one object in `stages/<stage>/stage.py`: it names, makes, verifies and summarises its
 outputs. `stages/registry.py` lists the stages in order. Commands, checks, sensors and pages find
 them through `project.graph`, so none of these depends on a particular stage.
@@ -40,7 +44,10 @@ from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.atomic import UNFINISHED
 
 AFTER = "after "
-"""Prefix of the name of an input that must be built first, but is not part of the recipe."""
+"""Prefix of the name of an input that must be built first, but has no influence on the bytes.
+
+Such inputs are left out of the recipe.
+"""
 SUBJECT = "{subject}"
 """Placeholder for `Key.subject` in the path of a layout."""
 PART = "{part}"
@@ -78,14 +85,18 @@ class Layout:
 
         With the path `("{subject}", "index", "{part}")`, `Key("pretrain", "train")` has the name
         `pretrain/index/train`.
+
+        Args:
+            key: The output.
         """
         values = {SUBJECT: key.subject, PART: key.part or ""}
         return "/".join(values.get(folder, folder) for folder in self.path)
 
     def key_of(self, name: str) -> Key | None:
-        """Return the key of the output with this name, or None if the name does not fit the path.
+        """Return the key of the output with a name, or None if the name does not fit the path.
 
-        It is the inverse of `name_of`.
+        Args:
+            name: A name that `name_of` may have returned.
         """
         names = name.split("/")
         if len(names) != len(self.path):
@@ -102,9 +113,17 @@ class ReadingBudget:
     """A limit on the bytes that all stages together read before a build, to plan it."""
 
     bytes_left: int
+    """Bytes that may still be read."""
 
     def spend(self, size: int) -> bool:
-        """Take `size` bytes from the budget; return whether it had that many."""
+        """Take bytes from the budget, if it has that many left.
+
+        Args:
+            size: Number of bytes that the caller is going to read.
+
+        Returns:
+            Whether the caller may read them.
+        """
         if size > self.bytes_left:
             return False
         self.bytes_left -= size
@@ -164,14 +183,27 @@ class Stage(ABC):
 
     @abstractmethod
     def make(self, project: Project, key: Key) -> Manifest:
-        """Make an output from the current versions of its inputs, and make it current."""
+        """Make an output from the current versions of its inputs, and make it current.
+
+        Args:
+            project: The project.
+            key: The output.
+
+        Returns:
+            Manifest of the new version, or of an existing one with the same recipe.
+        """
 
     def report_name(self, key: Key) -> str:
         """Return what reports call an output: its path below the root, such as datasets/web."""
         return f"{self.layout.folder}/{self.layout.name_of(key)}"
 
     def inputs(self, config: ProjectConfig, key: Key) -> Mapping[str, Node]:
-        """Return the outputs that an output is made from, by their names in the recipe."""
+        """Return the outputs that an output is made from, by their names in the recipe.
+
+        Args:
+            config: The settings of nanoset.yaml.
+            key: The output.
+        """
         return {}
 
     def verify(
@@ -191,13 +223,22 @@ class Stage(ABC):
         return Report(self.report_name(key))
 
     def show(self, project: Project, manifest: Manifest) -> Summary:
-        """Return the summary of a version."""
+        """Return the figures and warnings of a version that `nanoset status` and the UI show.
+
+        Args:
+            project: The project.
+            manifest: Manifest of the version.
+        """
         return Summary()
 
     def references(self, outputs: OutputRoot, manifest: Manifest) -> Iterable[str]:
-        """Return digests of versions that a version needs in addition to its parents.
+        """Return digests of versions that a version needs in addition to its inputs.
 
         `nanoset gc` does not delete them.
+
+        Args:
+            outputs: The outputs of the project.
+            manifest: Manifest of the version.
         """
         return ()
 
@@ -216,6 +257,7 @@ class CorpusStage(PerCorpus):
     kind = "corpus"
 
     def keys(self, config: ProjectConfig, corpora: Collection[str]) -> Iterable[Key]:
+        """Return a key for each corpus that exists in the raw folder."""
         return map(Key, corpora)
 
 
@@ -241,7 +283,12 @@ class Advising(Stage):
 
     @abstractmethod
     def settings_warnings(self, config: ProjectConfig, key: Key) -> Iterable[str]:
-        """Return warnings about the settings of an output, as clauses."""
+        """Return warnings about the settings of an output, as clauses.
+
+        Args:
+            config: The settings of nanoset.yaml.
+            key: The output.
+        """
 
 
 class Estimated(Stage):
@@ -269,7 +316,22 @@ class OutsideFiles(Stage):
 
     @abstractmethod
     def fault(self, project: Project, key: Key, manifest: Manifest) -> str | None:
-        """Return what is wrong with these files, or None."""
+        """Return what is wrong with these files, in words, or None if they are whole.
+
+        Args:
+            project: The project.
+            key: The output.
+            manifest: Manifest of its current version.
+        """
+
+
+class SharedFileNames(NamedTuple):
+    """Shared files of a stage, as they are before a build; by their names in the shared folder."""
+
+    needed: Set[str]
+    """Files that the build would need."""
+    existing: Set[str]
+    """Files that exist, needed or not."""
 
 
 class SharesFiles(Stage):
@@ -285,15 +347,22 @@ class SharesFiles(Stage):
     def shared_files(self, manifest: Manifest) -> set[str]:
         """Return the shared files that a version needs, by their names in the shared folder.
 
+        Args:
+            manifest: Manifest of the version.
+
         Raises:
             FormatError: A file of the version, which would name them, is damaged.
         """
 
-    def planned_files(self, project: Project, key: Key) -> tuple[Set[str], Set[str]] | None:
-        """Return which shared files a build would need now, and which of them exist.
+    def planned_files(self, project: Project, key: Key) -> SharedFileNames | None:
+        """Return which shared files a build would need now, and which shared files exist.
+
+        Args:
+            project: The project.
+            key: The output that would be built.
 
         Returns:
-            The two sets, or None if that cannot be predicted.
+            The names of these files, or None if they cannot be predicted.
         """
         return None
 
@@ -311,13 +380,23 @@ class InParts(Stage):
 
     @abstractmethod
     def part_digest(self, recipe: Recipe) -> str:
-        """Return a digest that identifies a part, which has no version in a folder of its own."""
+        """Return a digest that identifies a part, which has no version in a folder of its own.
+
+        Args:
+            recipe: Recipe of the part.
+        """
 
     @abstractmethod
     def part_problem(self, project: Project, key: Key, recipe: Recipe) -> Reason | None:
-        """Return how a part differs from its recipe, or None.
+        """Return why a part has to be written, or None if it was made by its recipe and is whole.
 
-        The result is `NOT_WRITTEN` for a part that does not exist.
+        Args:
+            project: The project.
+            key: The part.
+            recipe: Recipe that it should have been made by.
+
+        Returns:
+            The reason; `NOT_WRITTEN` if the part does not exist.
         """
 
 
@@ -332,12 +411,20 @@ class Resumable(Stage):
     """A stage whose builds continue with the files that an interrupted build wrote."""
 
     def sweep(self, outputs: OutputRoot) -> None:
-        """Remove temporary files of killed processes from complete outputs."""
+        """Remove temporary files of killed processes from complete outputs.
+
+        Args:
+            outputs: The outputs of the project.
+        """
         return
 
     @abstractmethod
     def unfinished_files(self, access: FileAccess, folder: Path) -> set[str] | None:
-        """Return the files of an unfinished version.
+        """Return the files of an unfinished version, which has no manifest yet.
+
+        Args:
+            access: Reads the files.
+            folder: Folder of the version.
 
         Returns:
             Their names, or None if the folder contains files that this project may not have
@@ -396,7 +483,7 @@ class RowName(NamedTuple):
 
     @property
     def label(self) -> str:
-        """Its kind, subject and part in one text, such as `nanoset pretrain train`."""
+        """Kind, subject and part in one text, such as `nanoset pretrain train`."""
         return " ".join(name for name in self if name)
 
 
@@ -435,11 +522,19 @@ class Node:
         return None if last_folder in (SUBJECT, PART) else last_folder
 
     def inputs(self, config: ProjectConfig) -> Mapping[str, Node]:
-        """Return the outputs that must be built before it, by their names in its recipe."""
+        """Return the outputs that must be built before this one, by their names in its recipe.
+
+        Args:
+            config: The settings of nanoset.yaml.
+        """
         return self.stage.inputs(config, self.key)
 
     def direct_inputs(self, config: ProjectConfig) -> list[Node]:
-        """Return its inputs without those that another input is made from."""
+        """Return the inputs of this output without those that another input is made from.
+
+        Args:
+            config: The settings of nanoset.yaml.
+        """
         inputs = list(self.inputs(config).values())
         indirect = {node for parent in inputs for node in parent.inputs(config).values()}
         return [node for node in dict.fromkeys(inputs) if node not in indirect]
@@ -458,7 +553,13 @@ def settings_warnings(stage: Stage, config: ProjectConfig, key: Key) -> list[str
 
 
 def current_version(project: Project, stage: Stage, key: Key) -> CurrentVersion:
-    """Return the current version of an output, or why it has none."""
+    """Return the current version of an output, or why it has none.
+
+    Args:
+        project: The project.
+        stage: Stage of the output.
+        key: The output.
+    """
     if isinstance(stage, InParts):
         return CurrentVersion(None, NOT_BUILT)  # only the whole output has versions
     return project.outputs.current_version(stage.layout.folder, stage.layout.name_of(key))
@@ -466,6 +567,14 @@ def current_version(project: Project, stage: Stage, key: Key) -> CurrentVersion:
 
 def require(project: Project, stage: Stage, key: Key) -> Manifest:
     """Return the current version of an output that another one is made from.
+
+    Args:
+        project: The project.
+        stage: Stage of the output.
+        key: The output.
+
+    Returns:
+        Manifest of the version.
 
     Raises:
         MissingError: The output has not been built, or a file of it is missing or damaged.
@@ -478,6 +587,10 @@ def require(project: Project, stage: Stage, key: Key) -> Manifest:
 
 def check_recipe(manifest: Manifest, expected: Recipe) -> None:
     """Check that an output was made from the present inputs and settings.
+
+    Args:
+        manifest: Manifest of the output.
+        expected: Recipe that the output would have if it were made now.
 
     Raises:
         StaleError: Its recipe differs from `expected`.
@@ -519,7 +632,12 @@ def size_bytes(manifest: Manifest) -> int:
 
 
 def counted(manifest: Manifest, *names: str) -> dict[str, int]:
-    """Return some facts of a version, and its size as `bytes`, as figures of a summary."""
+    """Return some facts of a version, and its size as `bytes`, as figures of a summary.
+
+    Args:
+        manifest: Manifest of the version.
+        names: Names of facts that are counts.
+    """
     figures = {name: int(manifest.facts[name]) for name in names}
     figures["bytes"] = size_bytes(manifest)
     return figures

@@ -40,6 +40,9 @@ class PackedDataset:
     of the dataset contains its path only. Modalities' counterparts are `PackedMemMapDatasetBase`
     and `PackedMemMapDatasetContinuous`.
 
+    Args:
+        path: Path of the file.
+
     Raises:
         MissingError: The file does not exist.
         FormatError: The file is damaged; the message names the byte.
@@ -81,14 +84,30 @@ class PackedDataset:
         return self._index.lengths
 
     def continuous(self, block_size: int, reuse_last_target: bool = True) -> ContinuousSamples:
-        """Return samples that are cut from one stream of all tokens; see `ContinuousSamples`."""
+        """Return samples that are cut from one stream of all tokens, regardless of documents.
+
+        Args:
+            block_size: Tokens of a sample.
+            reuse_last_target: Whether the last token of a sample is also the first of the next one.
+
+        Raises:
+            ConfigError: The block is smaller than 2 tokens, or larger than the dataset.
+        """
         return ContinuousSamples(self, block_size, reuse_last_target=reuse_last_target)
 
     def document_blocks(self, block_size: int) -> DocumentBlocks:
-        """Return samples that start where documents start; see `DocumentBlocks`."""
+        """Return samples that start where documents start.
+
+        Args:
+            block_size: Largest number of tokens in a sample. Longer documents are cut.
+
+        Raises:
+            ConfigError: The block is smaller than 1 token.
+        """
         return DocumentBlocks(self, block_size)
 
     def __len__(self) -> int:
+        """Return the number of documents."""
         return len(self._index.starts)
 
     @overload
@@ -98,6 +117,7 @@ class PackedDataset:
     def __getitem__(self, index: slice) -> list[NDArray[np.integer]]: ...
 
     def __getitem__(self, index: int | slice) -> NDArray[np.integer] | list[NDArray[np.integer]]:
+        """Return the tokens of a document, or a list with those of each document of a slice."""
         if isinstance(index, slice):
             return [self[number] for number in range(*index.indices(len(self)))]
         number = _checked_number(index, len(self), "document", self.path)
@@ -107,6 +127,7 @@ class PackedDataset:
 
     @cached_property
     def _index(self) -> PbinIndex:
+        """The index, which is read when it is first needed."""
         return load_index(self._file)
 
     def __repr__(self) -> str:
@@ -117,7 +138,13 @@ class PackedDataset:
 
 
 class _PbinSamples(ABC):
-    """The samples of a dataset, read like a list."""
+    """The samples of a dataset, read like a list.
+
+    Args:
+        dataset: The dataset.
+        block_size: Largest number of tokens in a sample.
+        n_samples: Number of samples.
+    """
 
     def __init__(self, dataset: PackedDataset, block_size: int, n_samples: int) -> None:
         self._dataset = dataset
@@ -134,6 +161,7 @@ class _PbinSamples(ABC):
         return self._dataset.dtype
 
     def __len__(self) -> int:
+        """Return the number of samples."""
         return self._n_samples
 
     def __repr__(self) -> str:
@@ -144,6 +172,11 @@ class _PbinSamples(ABC):
         return type(self), (self._dataset, self.block_size)
 
     def _number(self, index: int) -> int:
+        """Return the number of a sample, from 0 on; a negative index counts from the end.
+
+        Raises:
+            SampleIndexError: There is no such sample.
+        """
         return _checked_number(index, len(self), "sample", self._dataset.path)
 
 
@@ -162,7 +195,7 @@ class ContinuousSamples(_PbinSamples):
     configuration is block_size - 1 with `reuse_last_target`, and block_size without.
 
     Raises:
-        ConfigError: The block is smaller than 2 tokens, or larger than N.
+        ConfigError: The block is smaller than 2 tokens, or larger than the dataset.
     """
 
     def __init__(
@@ -195,6 +228,9 @@ class ContinuousSamples(_PbinSamples):
 
     def batch(self, indices: ArrayLike) -> NDArray[np.integer]:
         """Return the tokens of several samples, shape (len(indices), block_size).
+
+        Args:
+            indices: Numbers of the samples; negative ones are not allowed.
 
         Raises:
             SampleIndexError: A number is outside [0, n_samples).
@@ -248,7 +284,7 @@ class DocumentBlocks(_PbinSamples):
         """
         starts = dataset.document_starts
         lengths = dataset.document_lengths
-        n_pieces = -(-lengths // block_size)  # (n_documents,)
+        n_pieces = -(-lengths // block_size)  # (n_documents,) a quotient that is rounded up
         document_of_piece = np.repeat(np.arange(len(starts)), n_pieces)
 
         # (n_pieces,) tokens of the same document before each piece
@@ -287,8 +323,8 @@ def _sample_bounds(tokens_before: NDArray[np.int64], block_size: int) -> NDArray
     n_pieces = len(tokens_before) - 1
     # (n_pieces,) the first piece that no longer fits into a sample that starts with each piece
     ends = np.searchsorted(tokens_before, tokens_before[:-1] + block_size, side="right") - 1
-    # Go from the start of each sample to the next one. Single entries of a buffer are read several
-    # times as fast as those of an array.
+    # Go from the start of each sample to that of the next one. This reads single entries, which a
+    # buffer returns several times as fast as an array.
     next_piece = ends.data
     bounds = array("q", [0])
     while bounds[-1] < n_pieces:
@@ -315,6 +351,13 @@ def _checked_number(index: SupportsIndex, count: int, noun: str, path: Path) -> 
 
 
 def _no_such(noun: str, found: object, count: int, path: Path) -> SampleIndexError:
-    """Return the error for a document or sample that does not exist."""
+    """Return the error for a document or sample that does not exist.
+
+    Args:
+        noun: "document" or "sample".
+        found: The requested number or numbers.
+        count: How many there are.
+        path: The file.
+    """
     expected = f"0 to {count - 1}" if count else "none: it is empty"
     return SampleIndexError(f"no such {noun}", where=path, found=found, expected=expected)

@@ -90,8 +90,11 @@ class _Lines:
     """Reads the lines of a text, and counts them on the way."""
 
     source: Path
+    """The text."""
     on_fault: Literal["raise", "drop"]
+    """Whether a line that is not JSON is an error, or is left out of the index."""
     work: RunningWork
+    """Shows how many bytes were read."""
     total: int = 0
     """Lines that were read so far."""
     documents: int = 0
@@ -159,7 +162,10 @@ def _blocks(file: BinaryIO) -> Iterator[list[bytes]]:
 
 
 def _json_test() -> Callable[[bytes], bool]:
-    """Return a function that decides whether Modalities, which calls `json.loads`, reads a line."""
+    """Return a function that tells whether a line is JSON for Modalities, which uses `json.loads`.
+
+    It is created once for all lines, since it imports a library.
+    """
     # Imported here, since readers of .pbin files need numpy alone.
     import orjson
 
@@ -167,7 +173,12 @@ def _json_test() -> Callable[[bytes], bool]:
 
 
 def _is_json(fast_loads: Callable[[bytes], object], line: bytes) -> bool:
-    """Return whether a line is JSON; `fast_loads` is tried first, since json is slow."""
+    """Return whether a line is JSON for Python's json module.
+
+    Args:
+        fast_loads: A faster parser, `orjson.loads`, which is tried first.
+        line: The line, with its line feed.
+    """
     # What orjson accepts, json accepts, too, except for integers of more than 4,300 digits.
     try:
         fast_loads(line)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Mapping, Sequence, Set
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,7 @@ from nanoset_core.stages.stage import (
     OutsideFiles,
     Planned,
     ReadingBudget,
+    SharedFileNames,
     SharesFiles,
     Summary,
     check_recipe,
@@ -136,21 +137,22 @@ class MappingsStage(_SplitStage, Planned):
         versions = handoff_and_splits(outputs, nanoset, digest)
         return [version.digest for version in versions.values()]
 
-    def planned_files(self, project: Project, key: Key) -> tuple[Set[str], Set[str]] | None:
+    def planned_files(self, project: Project, key: Key) -> SharedFileNames | None:
         """Return the index files that a build would need now, and those that exist.
 
         Returns:
-            (needed files, existing files), or None if the split has no data.
+            The names of these files, or None if the split has no data.
         """
         plan = NanosetContext(project, key.subject).plan(split_of(key)).plan
         if plan is None:
             return None
-        planned: set[str] = set()
+        needed: set[str] = set()
         for member in plan.members:
-            planned.update(member.cache_files)
+            needed.update(member.cache_files)
         if plan.blend is not None:
-            planned.update(plan.blend.cache_files)
-        return planned, project.outputs.access.names(cache_folder(project, key.subject))
+            needed.update(plan.blend.cache_files)
+        existing = project.outputs.access.names(cache_folder(project, key.subject))
+        return SharedFileNames(needed, existing)
 
 
 class BlendStage(_SplitStage):
