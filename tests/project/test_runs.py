@@ -1,8 +1,13 @@
-"""Which steps can be made now, and in which runs."""
+"""Which steps can be made now, and in which runs.
+
+The tests use a chain of four steps of the corpus `web`, each made from the one before: inventory,
+shards and dataset, which share a run, and a `.pbin`, which has a run of its own.
+"""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable, Collection
+from typing import Any
 
 from nanoset_core.project.graph import Step
 from nanoset_core.project.runs import GraphState, add_stale_inputs, divide_into_runs
@@ -12,58 +17,84 @@ from nanoset_core.stages.stage import Key, Node
 CHAIN = [Node(stage, Key("web")) for stage in (INVENTORY, TOKENIZED, DATASET, PBIN)]
 
 
-def state(*stale, **marks):
-    """A chain of four steps, of which those at some places are stale."""
-    steps = {
-        node: Step(
-            node,
-            str(place),
-            ("stale",) if place in stale else (),
-            (CHAIN[place - 1],) if place else (),
-        )
-        for place, node in enumerate(CHAIN)
-    }
+def chain_state(
+    *, stale: Collection[int] = (), faulty: Collection[int] = (), forced: Collection[int] = ()
+) -> GraphState:
+    """Return the state of the chain; steps are named by their positions in it, from 0."""
+    steps: dict[Node, Step] = {}
+    for position, node in enumerate(CHAIN):
+        reasons = ("stale",) if position in stale else ()
+        needs = (CHAIN[position - 1],) if position > 0 else ()
+        steps[node] = Step(node, str(position), reasons, needs)
     return GraphState(
         steps,
-        **{name: frozenset(CHAIN[place] for place in places) for name, places in marks.items()},
+        unverified=frozenset(CHAIN[position] for position in faulty),
+        forced=frozenset(CHAIN[position] for position in forced),
     )
 
 
-def taken(found, select=lambda place: True, run_key=lambda step: step.node.stage.kind, **settings):
-    runs = divide_into_runs(found, lambda step: select(int(step.digest)), run_key, **settings)
+def kind_of(step: Step) -> str:
+    return step.node.stage.kind
+
+
+def runs_of(
+    state: GraphState,
+    accepts: Callable[[int], bool] = lambda position: True,
+    run_key: Callable[[Step], Any] = kind_of,
+    **options: bool,
+) -> list[list[int]]:
+    """Return the positions of the steps of each run."""
+    runs = divide_into_runs(state, lambda step: accepts(int(step.digest)), run_key, **options)
     return [[int(step.digest) for step in run] for run in runs]
 
 
-def test_a_run_takes_what_is_stale_and_what_follows_within_it():
-    assert taken(state()) == []
-    assert taken(state(1, 2)) == [[1, 2]]
-    assert taken(state(1, 2, 3)) == [[1, 2]], "another run could not see the dataset yet"
-    assert taken(state(1, 2, 3), runs_in_sequence=True) == [[1, 2], [3]]
-    assert taken(state(1, 2), run_key=lambda step: step.node) == [[1]]
+def test_nothing_runs_if_everything_is_fresh():
+    assert runs_of(chain_state()) == []
 
 
-def test_what_is_not_selected_holds_up_what_needs_it():
-    asked = []
-    assert taken(state(0, 1, 2), lambda place: asked.append(place) or place != 1) == [[0]]
-    assert asked == [0, 1]
+def test_a_run_contains_stale_steps_and_those_that_are_made_from_them():
+    assert runs_of(chain_state(stale=[1, 2])) == [[1, 2]]
 
 
-def test_marks_of_the_history():
-    assert taken(state(unverified=[1])) == [[1]]
-    assert taken(state(forced=[3])) == [[3]]
-    assert taken(state(3)) == [[3]]
-    assert taken(state(3, unverified=[2])) == [[2]], "what is faulty cannot"
+def test_a_step_waits_if_another_run_makes_its_input():
+    assert runs_of(chain_state(stale=[1, 2, 3])) == [[1, 2]]
+    assert runs_of(chain_state(stale=[1, 2]), run_key=lambda step: step.node) == [[1]]
 
 
-def stale_before(found, node):
+def test_a_step_does_not_wait_for_another_run_that_is_executed_before():
+    assert runs_of(chain_state(stale=[1, 2, 3]), runs_in_sequence=True) == [[1, 2], [3]]
+
+
+def test_a_step_that_the_caller_refuses_holds_up_those_that_are_made_from_it():
+    offered = []
+
+    def accepts(position: int) -> bool:
+        offered.append(position)
+        return position != 1
+
+    assert runs_of(chain_state(stale=[0, 1, 2]), accepts) == [[0]]
+    assert offered == [0, 1]
+
+
+def test_a_faulty_output_is_made_again_before_anything_is_made_from_it():
+    assert runs_of(chain_state(faulty=[1])) == [[1]]
+    assert runs_of(chain_state(stale=[3])) == [[3]]
+    assert runs_of(chain_state(stale=[3], faulty=[2])) == [[2]]
+
+
+def test_a_forced_output_is_made_although_it_is_fresh():
+    assert runs_of(chain_state(forced=[3])) == [[3]]
+
+
+def stale_before(state: GraphState, node: Node) -> set[Node]:
     """Return a node and the stale outputs that have to be made before it."""
-    return add_stale_inputs([node], inputs_of=found.inputs_of, is_stale=found.is_stale)
+    return add_stale_inputs([node], inputs_of=state.inputs_of, is_stale=state.is_stale)
 
 
 def test_stale_inputs_are_added_up_to_the_first_one_that_is_fresh():
-    first, second, third, last = CHAIN
-    found = state(0, 2, 3)
-    assert stale_before(found, last) == {third, last}
+    _, _, third, last = CHAIN
+    assert stale_before(chain_state(stale=[0, 2, 3]), last) == {third, last}
 
-    faulty = replace(found, unverified=frozenset([second]))
-    assert stale_before(faulty, last) == {first, second, third, last}
+
+def test_faulty_inputs_count_as_stale():
+    assert stale_before(chain_state(stale=[0, 2, 3], faulty=[1]), CHAIN[-1]) == set(CHAIN)
