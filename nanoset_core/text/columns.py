@@ -182,8 +182,12 @@ def to_strings(array: Any, errors: str = "strict") -> list[str | None]:
     """Return the values of an Arrow array of bytes as Python strings.
 
     Args:
-        array: Of the type binary or large_binary.
-        errors: What happens to bytes that are not UTF-8; see `bytes.decode`.
+        array: An Arrow array of the type binary or large_binary.
+        errors: How to treat bytes that are not UTF-8, in the words of `bytes.decode`: "strict"
+            raises an error, "backslashreplace" writes them as \\xNN.
+
+    Returns:
+        The text of each value; None for a null.
 
     Raises:
         UnicodeDecodeError: Bytes are not UTF-8, and `errors` is strict.
@@ -193,8 +197,17 @@ def to_strings(array: Any, errors: str = "strict") -> list[str | None]:
     try:
         strings = as_unchecked_strings(array)
         texts: list[str | None] = strings.to_numpy(zero_copy_only=False).tolist()
-    except pa.ArrowException:  # some bytes are not UTF-8
-        return [None if data is None else data.decode(errors=errors) for data in array.to_pylist()]
+        return texts
+    except pa.ArrowException:
+        pass
+
+    # Some bytes are not UTF-8: decode each value alone.
+    texts = []
+    for data in array.to_pylist():
+        text = None
+        if data is not None:
+            text = data.decode(errors=errors)
+        texts.append(text)
     return texts
 
 
@@ -210,8 +223,8 @@ def locate(schema: Any, key: str, *, is_text: bool = False) -> tuple[str, ...]:
         The names that lead to the column: those of the structs around it, then its own.
 
     Raises:
-        NotADocumentError: With the reason that no row is a document: missing_key, not_an_object, or
-            text_not_a_string.
+        NotADocumentError: There is no such column, or it has no texts, so that no row is a
+            document. The reason is missing_key, not_an_object, or text_not_a_string.
         FaultError: Several columns, or several fields of a struct, have one of the names.
     """
     import pyarrow as pa

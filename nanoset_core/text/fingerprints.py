@@ -73,19 +73,19 @@ def fingerprint(folder: RawFolder, stat: FileStat, progress: Advance | None = No
         progress: Called with the number of bytes that were hashed.
 
     Returns:
-        The pieces in order. An object in a bucket is only read if its content has to be hashed;
-        usually its ETag serves as the digest of all its pieces.
+        The pieces in order. If the objects of the folder are known by their ETags, the file is not
+        read: the digest of all its pieces is made from its ETag.
 
     Raises:
         SourceChangedError: The file is not as `stat` describes it, before or after it was read.
         MissingError: The file was deleted.
         InputError: The file cannot be read.
     """
-    # On a file system: read the file, and hash it.
+    # Read the file, and hash it.
     if not _is_by_etag(folder):
         return _hash_range(_ByteRange(folder, stat, 0, stat.size), progress).pieces
 
-    # In a bucket: a small object is one piece, whose first line has the number 1.
+    # By its ETag, a small object is one piece, whose first line has the number 1.
     digest = etag_digest(stat.inode)
     if not (folder.in_pieces and is_large(stat)):
         return [Piece(stat.path, begin=0, end=stat.size, first_line=1, digest=digest)]
@@ -323,7 +323,11 @@ class _PieceHasher:
         self._start_piece()
 
     def add(self, block: bytes) -> list[Piece]:
-        """Hash the next bytes; return the pieces that end in them."""
+        """Hash the next bytes of the file.
+
+        Returns:
+            The pieces that end in these bytes, in order.
+        """
         pieces = []
         view = memoryview(block)
         start = 0  # of the bytes of the block that were not hashed yet

@@ -241,7 +241,7 @@ def _check_columns(path: Path, schema: Any, columns: Sequence[str] | None) -> No
 
     Args:
         path: The table.
-        schema: Its Arrow schema.
+        schema: The Arrow schema of the table.
         columns: Names of the chosen columns; None for all columns of the table.
 
     Raises:

@@ -46,6 +46,7 @@ def ids_of(array: Any) -> TableIds:
     else:
         values = _json_values_or_none(array)
 
+    # Rows without an id have no text either, and do not count as ids that are not kept.
     texts = [id_text(value) for value in values]
     n_unkept = texts.count(None) - array.null_count
     return TableIds(texts, n_unkept=n_unkept, n_escaped=escaped_count(array))

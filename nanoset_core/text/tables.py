@@ -137,8 +137,9 @@ def _is_damage(error: Exception) -> bool:
     """
     import pyarrow as pa
 
+    # The MemoryError of pyarrow is also an ArrowException, so it has to be recognized first.
     if isinstance(error, MemoryError | NanosetError):
-        return False  # comes first: that of pyarrow is also an ArrowException
+        return False
     if isinstance(error, OSError):
         # Errors of the system have a number. pyarrow raises OSError for damaged data without one.
         return error.errno is None

@@ -156,7 +156,14 @@ def from_json(values: Sequence[Any]) -> Any:
 
 
 def _common_type(types: set[type]) -> Any:
-    """Return the Arrow type for JSON values of some Python types, or None if there is none."""
+    """Return the Arrow type that holds JSON values of some Python types.
+
+    Args:
+        types: The types of the values, without that of None; at least one.
+
+    Returns:
+        The type; None if no Arrow type holds all of them, as with strings and numbers.
+    """
     import pyarrow as pa
 
     if types == {bool}:

@@ -139,12 +139,14 @@ def _extend_newlines_by_slashes(data: Bytes, byte_classes: Bytes) -> None:
         data: uint8, shape (n_bytes,).
         byte_classes: uint8, shape (n_bytes,). Changed in place.
     """
+    # Runs of newlines after a symbol, with a slash after them.
     starts, stops = find_runs(byte_classes == NEWLINE)
     has_slash = (byte_classes[starts - 1] == OTHER) & (data[stops] == _SLASH)
     first_slashes = stops[has_slash]
     if not len(first_slashes):
         return
 
+    # All slashes that follow each other there.
     run_starts, run_stops = find_runs(data == _SLASH)
     slash_stops = run_stops[np.searchsorted(run_starts, first_slashes)]
     byte_classes[positions_in(first_slashes, slash_stops - first_slashes)] = NEWLINE

@@ -99,7 +99,8 @@ class PairRanks:
         self.merged = merged.astype(np.uint64)
         """uint64, shape (n_merges,): the token that the merge of each rank makes."""
 
-        # A slot of a table holds one pair. Pairs whose slot is taken go into a further table.
+        # An entry is a pair and its rank in one number of 64 bits. A slot of a table holds one
+        # entry; pairs whose slot is taken go into a further table.
         self._tables: list[_RankTable] = []
         pairs = left.astype(np.uint64) << _ID_SHIFT | right.astype(np.uint64)
         entries = pairs << _RANK_SHIFT | np.arange(len(merged), dtype=np.uint64)

@@ -170,7 +170,14 @@ class NumpyEngine:
         return True
 
     def pretoken_starts(self, text: str) -> list[int]:
-        """Return at which characters of a text pre-tokens start, if added tokens are ignored."""
+        """Return at which characters of a text pre-tokens start, if added tokens are ignored.
+
+        Args:
+            text: The text.
+
+        Returns:
+            Numbers of characters, ascending.
+        """
         buffer = _SEPARATOR + text.encode() + _SEPARATOR
         data = np.frombuffer(buffer, np.uint8)  # (n_bytes,)
         if isinstance(self._splitter, PatternSplitter):
@@ -333,13 +340,14 @@ class NumpyEngine:
         return self._merger.merge_words(words)
 
     def _seed(self, pretokens: PretokenCache) -> None:
-        """Fill an empty cache with words whose tokens are known without encoding any text.
+        """Fill an empty cache with words that texts probably contain, before any text is encoded.
 
         These are the added tokens that repeat a character, and the entries of the vocabulary.
 
         Args:
             pretokens: The cache.
         """
+        # The runs of a character in one buffer, the shortest first.
         for character, ids in self._rules.runs.items():
             lengths = np.array(sorted(ids), np.int64)
             starts = np.cumsum(lengths) - lengths
@@ -347,6 +355,8 @@ class NumpyEngine:
             tokens = np.array([ids[length] for length in sorted(ids)], np.int32)
             pretokens.learn_tokens(data, starts, lengths, tokens)
 
+        # The entries of the vocabulary. Usually an entry is a token only if merges make it, so the
+        # entries have to be encoded, too.
         vocabulary = self._rules.vocabulary
         lengths = vocabulary.lengths
         starts = np.cumsum(lengths) - lengths

@@ -222,12 +222,12 @@ class PretokenCache:
         return gathered
 
     def learn(self, data: Bytes, starts: Ints, lengths: Ints, encode: EncodeWords) -> None:
-        """Add words of a buffer, with the tokens that an encoder returns.
+        """Encode words of a buffer, and remember their tokens.
 
         Args:
-            data: As for `look_up`.
-            starts: As for `look_up`.
-            lengths: As for `look_up`.
+            data: uint8, shape (n_bytes + PADDING,): the text, and padding.
+            starts: First byte of each word, int64, shape (n_words,).
+            lengths: Bytes of each word, int64, shape (n_words,).
             encode: Encodes words of up to LONGEST bytes.
         """
         batch = Batch()
@@ -236,12 +236,12 @@ class PretokenCache:
             self._learn(width, unknown, encode)
 
     def learn_tokens(self, data: Bytes, starts: Ints, lengths: Ints, tokens: Ids) -> None:
-        """Add words of a buffer that are one token each.
+        """Remember words of a buffer that are one token each.
 
         Args:
-            data: As for `look_up`.
-            starts: As for `look_up`.
-            lengths: As for `look_up`.
+            data: uint8, shape (n_bytes + PADDING,): the text, and padding.
+            starts: First byte of each word, int64, shape (n_words,).
+            lengths: Bytes of each word, int64, shape (n_words,).
             tokens: int32, shape (n_words,): the token of each word.
         """
         batch = Batch()

@@ -316,7 +316,7 @@ def _add_tokens(named: NamedTokens, content: bytes) -> Sequence[Mapping[str, Any
 
 
 def _as_library_token(token: Token, special_names: Collection[str]) -> AddedToken:
-    """Convert a token to the class of the tokenizers library, as transformers does.
+    """Convert a token to an `AddedToken` of the tokenizers library, as transformers does.
 
     Args:
         token: Text and flags of the token. By default, a special token is found before the text is
