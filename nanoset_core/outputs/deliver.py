@@ -77,6 +77,17 @@ class Draft:
     A bucket can join a large object from others, for example, so that it is not in the draft.
     """
 
+    def hash_files(self, names: Iterable[str]) -> None:
+        """Compute the checksums of files, except those that are known or not in the draft.
+
+        Args:
+            names: Names of the files.
+        """
+        for name in names:
+            path = self.folder / name
+            if name not in self.sha256_by_name and path.exists():
+                self.sha256_by_name[name] = sha256_file(path)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delivery:
@@ -295,34 +306,42 @@ def deliver(draft: Draft, delivery: Delivery, *, overwrite: bool = False) -> Non
     """
     # Hash the files before the folder is locked, since it takes long.
     if delivery.is_hashed:
-        for name in delivery.names:
-            path = draft.folder / name
-            if name not in draft.sha256_by_name and path.exists():
-                draft.sha256_by_name[name] = sha256_file(path)
+        draft.hash_files(delivery.names)
 
     # A local folder is locked against other processes of this machine; a bucket has no locks.
     folder = delivery.folder
     with alone_in(folder) if isinstance(folder, Path) else nullcontext():
         existing = delivery.find_apart(overwrite=overwrite)
         if existing is None or not delivery.keeps_equal:
-            put_in_place(draft, delivery)
+            put_files_in_place(draft, delivery)
 
 
-def put_in_place(draft: Draft, delivery: Delivery) -> None:
-    """Deliver files without checking what they replace; see the steps at the top of this file."""
+def put_files_in_place(draft: Draft, delivery: Delivery) -> None:
+    """Deliver files without checking what they replace.
+
+    The steps are described at the top of this module.
+
+    Args:
+        draft: The finished files.
+        delivery: Where they go, and what they were made from.
+
+    Raises:
+        StorageError: Another call has replaced a file in the meantime.
+    """
     missing_names: frozenset[str] = frozenset()
     if delivery.is_resumable:
         missing_names = _remove_files_of_other_calls(delivery)
 
     store = delivery.store
     receipt = delivery.receipt
+    # From here on, readers must find no complete output until all files are in place.
     _put_opening_receipt(delivery)
     if receipt.opening_name is not None:
         store.delete(receipt.name)
     for name in delivery.completing:
         store.delete(name)
 
-    entries: dict[str, Mapping[str, Any]] = {}
+    entries: dict[str, Mapping[str, Any]] = {}  # name of a file → its entry of the receipt
     others = [name for name in delivery.files if name not in delivery.completing]
     for names in ([*delivery.optional, *others], delivery.completing):
         entries |= _put_files(draft, delivery, names, missing_names)
@@ -348,7 +367,9 @@ def _put_opening_receipt(delivery: Delivery) -> None:
 
 
 def _remove_files_of_other_calls(delivery: Delivery) -> frozenset[str]:
-    """Remove files that an interrupted call with the same receipt has not put in place.
+    """Remove all files in the place of the output, unless an interrupted call has put them there.
+
+    If a call with the same receipt was interrupted, this one continues with its files.
 
     Returns:
         Names of the files of the delivery that do not exist now.

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from nanoset_core.errors import ConfigError, FormatError
-from nanoset_core.outputs.deliver import Delivery, Draft, deliver_folder, put_in_place
+from nanoset_core.outputs.deliver import Delivery, Draft, deliver_folder, put_files_in_place
 from nanoset_core.outputs.manifest import (
     MANIFEST,
     Manifest,
@@ -193,5 +193,5 @@ class TarsFolder:
         for name, fact in manifest.files.items():
             if fact.sha256 is not None:
                 draft.sha256_by_name[name] = fact.sha256
-        put_in_place(draft, delivery)
+        put_files_in_place(draft, delivery)
         return replace(manifest, access=self.access)
