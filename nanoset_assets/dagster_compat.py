@@ -399,6 +399,10 @@ def runs_in_code_location(
 
     Dagster's timeline and its job pages show only runs of a code location, and
     `execute_in_process` has no argument for it. So this adds it where the instance creates a run.
+
+    Args:
+        instance: The instance that records the runs.
+        location: The code location, as `code_location_of` returns it.
     """
     this: Any = instance
     create_run_for_job = this.create_run_for_job

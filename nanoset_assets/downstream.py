@@ -7,6 +7,7 @@ materialised, so that the lineage in Dagster is true, or reports that it was reb
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from typing import Any
 
 import dagster as dg
@@ -51,42 +52,64 @@ def load_materialized(
         ConfigError: The samples cannot have one of the masks.
         FormatError: A file of the nanoset is damaged.
     """
-    materialization = event.asset_materialization if isinstance(event, dg.EventLogEntry) else event
-    if materialization is None:
-        raise _no_handoff(None)
-    metadata: dict[str, Any] = {key: entry.value for key, entry in materialization.metadata.items()}
-    version = (materialization.tags or {}).get(DATA_VERSION_TAG)
-    if NAME not in metadata or version is None:
-        raise _no_handoff(materialization.asset_key)
+    handoff = _recorded_handoff(event)
 
     # The handoff that was materialised must still be the live one.
-    name = metadata[NAME]
-    outputs = open_root(metadata[ROOT] if root is None else root, storage)
-    live = outputs.current(STAGE, f"{name}/{HANDOFF}")
-    if live is None or live.digest != version:
+    outputs = open_root(handoff.root if root is None else root, storage)
+    live = outputs.current(STAGE, f"{handoff.nanoset}/{HANDOFF}")
+    if live is None or live.digest != handoff.digest:
         raise StaleError(
             "the nanoset was rebuilt, moved or deleted after it was materialised",
-            where=outputs.folder / STAGE / name / HANDOFF,
+            where=outputs.folder / STAGE / handoff.nanoset / HANDOFF,
             found="none" if live is None else live.digest,
-            expected=version,
+            expected=handoff.digest,
             remedy="use the latest materialisation; if the outputs were moved, pass their new "
             "location as `root`",
         )
 
     # A split may have been rebuilt while its handoff is not rebuilt yet: compare the version that
     # was opened with the one that the handoff was made from.
-    nanoset = load_nanoset(outputs, name, split, storage, **masks)
-    live_split = live_version(outputs, f"{name}/{split}").digest
+    nanoset = load_nanoset(outputs, handoff.nanoset, split, storage, **masks)
+    live_split = live_version(outputs, f"{handoff.nanoset}/{split}").digest
     handoff_split = live.recipe["parents"][split]
     if live_split != handoff_split:
         raise StaleError(
             "the split was rebuilt after its handoff",
-            where=outputs.folder / STAGE / name / split,
+            where=outputs.folder / STAGE / handoff.nanoset / split,
             found=live_split,
             expected=handoff_split,
             remedy="wait until the handoff is rebuilt, and use its latest materialisation",
         )
     return nanoset
+
+
+@dataclass(frozen=True, slots=True)
+class _RecordedHandoff:
+    """The version of a handoff that a materialisation records."""
+
+    nanoset: str
+    """Name of the nanoset."""
+    root: str
+    """Folder or URL of the outputs when the handoff was made."""
+    digest: str
+    """Digest of the version."""
+
+
+def _recorded_handoff(event: dg.EventLogEntry | dg.AssetMaterialization | None) -> _RecordedHandoff:
+    """Return the version of a handoff that was materialised.
+
+    Raises:
+        MissingError: There is no event, it is not the materialisation of a handoff, or an earlier
+            version of this package made it, which did not record the root.
+    """
+    materialization = event.asset_materialization if isinstance(event, dg.EventLogEntry) else event
+    if materialization is None:
+        raise _no_handoff(None)
+    metadata: dict[str, Any] = {key: entry.value for key, entry in materialization.metadata.items()}
+    digest = (materialization.tags or {}).get(DATA_VERSION_TAG)
+    if NAME not in metadata or digest is None:
+        raise _no_handoff(materialization.asset_key)
+    return _RecordedHandoff(nanoset=metadata[NAME], root=metadata[ROOT], digest=digest)
 
 
 def _no_handoff(key: dg.AssetKey | None) -> MissingError:

@@ -145,6 +145,8 @@ class SlurmRunLauncher(RunLauncher, ConfigurableClass):
         origin = context.job_code_origin
         if origin is None:
             raise ConfigError("this run has no record of its code location", where=run.run_id)
+
+        # The script executes the run as Dagster's own launchers do.
         arguments = ExecuteRunArgs(
             origin, run.run_id, self._instance.get_ref(), set_exit_code_on_failure=True
         )
