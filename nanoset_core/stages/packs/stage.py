@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from nanoset_core.execution.processes import run_tasks
 from nanoset_core.execution.progress import Progress
 from nanoset_core.formats.indexed.dataset import MMapIndexedDataset
 from nanoset_core.formats.indexed.layout import idx_path
@@ -28,6 +27,7 @@ from nanoset_core.sampling.packing.assignment import document_lengths
 from nanoset_core.sampling.split_data import LengthReader
 from nanoset_core.stages.dataset.dataset import corpus_of
 from nanoset_core.stages.dataset.tokens import open_dataset, write_tokens
+from nanoset_core.stages.one_task import make_in_one_task
 from nanoset_core.stages.packs.make import (
     PackCounts,
     PackingRules,
@@ -117,10 +117,7 @@ def make_packs(project: Project, name: str) -> Manifest:
         MissingError: The dataset has not been built.
     """
     task = _PackTask.of(project, name)
-    [(_, manifest)] = run_tasks(
-        partial(_pack, task=task, progress=project.progress), [project.outputs], 1, project.executor
-    )
-    return project.outputs.make_current(project.outputs.rebase(manifest))
+    return make_in_one_task(project, partial(_pack, task=task))
 
 
 @dataclass(frozen=True, slots=True)
