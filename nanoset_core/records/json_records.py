@@ -22,7 +22,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, NoReturn, TypeVar
 
 from nanoset_core.errors import FormatError, NanosetError
 from nanoset_core.records.codecs import MismatchError, codec_of
@@ -98,6 +98,13 @@ class Record:
         """
 
 
+def _refuse_constant(name: str) -> NoReturn:
+    """Raise ValueError for NaN and Infinity, which are not JSON, and which `dump` never writes."""
+    raise ValueError(f"{name} is not a number of JSON")
+
+
+_DECODER = json.JSONDecoder(parse_constant=_refuse_constant)
+"""Made once, since making one takes as long as reading a small record."""
 RecordType = TypeVar("RecordType", bound=Record)
 Kind = TypeVar("Kind")
 
@@ -115,7 +122,9 @@ def load(kind: type[RecordType], data: bytes, where: object) -> RecordType:
             what was found and what was expected.
     """
     try:
-        value = json.loads(data)
+        # Encodings and stray surrogates are accepted as by `json.loads`.
+        text = data.decode(json.detect_encoding(data), errors="surrogatepass")
+        value = _DECODER.decode(text)
         record: RecordType = codec_of(kind).decode(value)
         record.check(value)
     except (ValueError, RecursionError) as error:

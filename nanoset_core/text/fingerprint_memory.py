@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from collections.abc import Collection, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
+from nanoset_core.errors import FormatError
+from nanoset_core.records.json_records import JsonForm, Record, dump, load
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.atomic import write_atomic
 from nanoset_core.storage.location import RawFolder, is_in_bucket
@@ -34,6 +36,21 @@ clocks of file systems are coarse.
 _VERSION = 1
 _SENT = b"\n"
 """Last byte of the local file if the store has the same content, apart from this byte."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredFingerprints(Record):
+    """The content of the JSON file."""
+
+    json_form: ClassVar[JsonForm] = JsonForm("this is not a memory of fingerprints")
+    ignores_unknown_keys: ClassVar[bool] = True
+
+    version: int
+    """Version of this format."""
+    piece_bytes: int
+    """Size of the pieces that large files were cut into."""
+    files: dict[str, Any]
+    """Path → entry. Each is checked when it is used, so that a damaged one costs no other."""
 
 
 class FingerprintMemory:
@@ -157,8 +174,7 @@ class FingerprintMemory:
         if access is not None:
             entries = self._stored_entries | entries
         files = {path: entry for path, entry in entries.items() if path in paths}
-        value = {"version": _VERSION, "piece_bytes": PIECE_BYTES, "files": files}
-        data = json.dumps(value).encode()
+        data = dump(StoredFingerprints(_VERSION, PIECE_BYTES, files))
 
         # Write the file to the store, unless the store has the same already.
         if access is not None and files:
@@ -225,8 +241,11 @@ def _row(piece: Piece) -> list[Any]:
 
 def _parse(data: bytes | None) -> dict[str, Any]:
     """Return the entries of a JSON file: none if it is missing, damaged, or of another version."""
-    with suppress(ValueError, RecursionError, LookupError, TypeError):
-        value = json.loads(data or b"")
-        if value["version"] == _VERSION and value["piece_bytes"] == PIECE_BYTES:
-            return dict(value["files"])
-    return {}
+    if data is None:
+        return {}
+    try:
+        content = load(StoredFingerprints, data, "fingerprints")
+    except FormatError:
+        return {}
+    is_current = content.version == _VERSION and content.piece_bytes == PIECE_BYTES
+    return content.files if is_current else {}

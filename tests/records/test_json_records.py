@@ -145,6 +145,13 @@ def test_a_damaged_file_is_no_record(data):
         load(Note, data, "note.json")
 
 
+@pytest.mark.parametrize("constant", [b"NaN", b"Infinity", b"-Infinity"])
+def test_numbers_that_json_lacks_are_refused(constant):
+    data = dump(NOTE).replace(b"0.5", constant)
+    with pytest.raises(FormatError, match="is not a number of JSON"):
+        load(Note, data, "note.json")
+
+
 def test_what_a_record_checks_itself_is_reported():
     data = dump(replace(NOTE, name="forbidden"))
     with pytest.raises(FormatError, match="a forbidden name"):
