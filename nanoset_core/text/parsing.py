@@ -228,6 +228,10 @@ def has_long_id(line: bytes, key: str) -> bool:
 def _text_at(value: Any, key: str) -> str:
     """Return the text at a key of a JSON value.
 
+    Args:
+        value: The value of a line.
+        key: The key, which may have dots; see `find`.
+
     Raises:
         NotADocumentError: The value has no text there, or a text that UTF-8 cannot represent.
     """

@@ -135,7 +135,13 @@ class RowReader:
         return batch
 
     def _all_rejected(self, n_rows: int, first_row: int, error: NotADocumentError) -> DocumentBatch:
-        """Reject all rows of a record batch for the same reason."""
+        """Reject all rows of a record batch for the same reason.
+
+        Args:
+            n_rows: Rows of the batch.
+            first_row: 1-based number of the first row of the batch in the file.
+            error: Why no row of the file can be a document.
+        """
         batch = DocumentBatch()
         for row in range(first_row, first_row + n_rows):
             reject = Reject(

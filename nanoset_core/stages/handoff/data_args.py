@@ -171,8 +171,9 @@ def read_data_args(path: Path) -> Blend:
     """Read the blend of a --data-args-path file: words between spaces or newlines.
 
     Raises:
-        MissingError, FormatError: The file cannot be read, or is not UTF-8.
-        ConfigError: As for `blend_from_words`.
+        MissingError: The file cannot be read.
+        FormatError: The file is not UTF-8.
+        ConfigError: The words do not describe a blend.
     """
     return blend_from_words(_read(path).split(), path)
 

@@ -66,6 +66,10 @@ def nemo_files(handoff: Handoff) -> FilesAndNotes:
 def _data_words(handoff: Handoff, split: SplitName) -> list[str | float]:
     """Return the datasets of a split as NeMo's YAML file lists them.
 
+    Args:
+        handoff: The nanoset, as its trainer will see it.
+        split: The split.
+
     Returns:
         The weight and prefix of each dataset in one flat list, or only the prefixes.
     """

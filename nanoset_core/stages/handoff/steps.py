@@ -319,6 +319,10 @@ def _scheduled_sizes(text: str, unit: int) -> _BatchSizes:
 def _schedule_entries(text: str, unit: int) -> list[tuple[int, int]]:
     """Return the pairs (samples consumed, batch size) of a schedule, in ascending order.
 
+    Args:
+        text: The schedule, such as `0:768 1M:1536`.
+        unit: 1 if the text counts samples; if it counts tokens, the tokens of a sample.
+
     Raises:
         ValueError: The text is not made of pairs, does not begin at sample 0, names a number of
             samples twice, or makes the batch size smaller.

@@ -118,6 +118,10 @@ def _ambiguous_corpora(config: ProjectConfig, folders: Collection[str]) -> dict[
 def corpus_folder(project: Project, corpus: str) -> RawFolder:
     """Return the folder of a corpus, after checking that it exists.
 
+    Args:
+        project: The project.
+        corpus: Name of the corpus.
+
     Raises:
         MissingError: The folder does not exist. The remedy suggests corpora with similar names.
     """

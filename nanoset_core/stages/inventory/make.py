@@ -98,6 +98,10 @@ def quiet_period(project: Project, corpus: str) -> QuietPeriod | None:
     A file that was written within the last `automation.settle_seconds` may still be incomplete. So
     the new inventory lists such a file with the content that the current inventory has of it.
 
+    Args:
+        project: The project.
+        corpus: Name of the corpus.
+
     Returns:
         The rule; None if the current inventory is damaged, so that all files have to be read.
     """

@@ -110,8 +110,10 @@ def piece_starts(
 
     Args:
         data: uint8, shape (n_bytes,): texts between 0xFF bytes, the first and last byte among them.
-        byte_classes: As `ByteClassifier.classify` returns them for these bytes. Changed in place.
-        wide_spaces: As it returns them.
+        byte_classes: uint8, shape (n_bytes,): class of each byte, from `ByteClassifier.classify`.
+            Changed in place.
+        wide_spaces: int64, shape (n_wide_spaces,): first bytes of white space of several bytes,
+            from the same method.
         pattern: How to split.
         longest_run: Spaces in the longest added token of spaces (GPT-NeoX: 24); 0 if there is none.
 

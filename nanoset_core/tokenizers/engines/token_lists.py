@@ -131,7 +131,8 @@ class TokenLists:
             codes: int32, shape (n_lists,), at least one.
 
         Returns:
-            As `gather`.
+            ids: The tokens of all lists, concatenated; int32, shape (n_tokens,).
+            lengths: Tokens of each list; int64, shape (n_lists,).
         """
         is_stored = (codes >= _FIRST_LIST).nonzero()[0]  # (n_stored,) index into `codes`
         numbers = (codes.take(is_stored) - _FIRST_LIST).astype(np.int64)

@@ -208,6 +208,10 @@ def _build(
 def _merge_table(vocabulary: dict[str, int], merges: _Merges) -> Ids:
     """Return the merges as a table of token ids.
 
+    Args:
+        vocabulary: Token → id.
+        merges: The merges, in order of rank.
+
     Returns:
         int32, shape (n_merges, 3): the left token, the right token, and the token that they become.
 

@@ -117,6 +117,10 @@ def _check_not_empty(model: Mapping[str, Any], where: object) -> None:
     With an empty vocabulary, the tokenizers library would encode every text as nothing, without an
     error.
 
+    Args:
+        model: The model of a parsed tokenizer.json.
+        where: Path of the file, for the error.
+
     Raises:
         FormatError: The vocabulary is empty.
     """

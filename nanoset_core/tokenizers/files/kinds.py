@@ -48,8 +48,8 @@ def kind_of(source: TokenizerFile) -> Kind:
     A file that is not recognised counts as a tokenizer.json.
 
     Raises:
-        MissingError: There is no such file.
-        FormatError: It is a pointer of Git LFS, and its content is stored elsewhere.
+        MissingError: The file does not exist.
+        FormatError: The file is a pointer of Git LFS, whose content is stored elsewhere.
         ConfigError: A setting does not apply to files of this kind.
     """
     if not source.is_file():
@@ -102,6 +102,10 @@ def _recognise(head: bytes, name: str) -> Kind:
 
 def _check_settings(source: TokenizerFile, kind: Kind) -> None:
     """Check that all settings of a tokenizer apply to the kind of its file.
+
+    Args:
+        source: The file with its settings.
+        kind: The kind of the file.
 
     Raises:
         ConfigError: A setting is one for other kinds of files.

@@ -139,6 +139,10 @@ def read_sentencepiece_model(source: TokenizerFile) -> ConvertedTokenizer:
 def _piece_ids(model: _Model, source: TokenizerFile) -> dict[str, int]:
     """Return the ids of the pieces, which are their positions in the model.
 
+    Args:
+        model: The model.
+        source: The file of the model, for the error.
+
     Returns:
         Text of the piece → id.
 
@@ -393,7 +397,15 @@ def _parse_piece(message: bytes) -> _ModelPiece:
 def _build_model(
     pieces: list[_ModelPiece], trainer: Mapping[int, Any], normalizer: Mapping[int, Any]
 ) -> _Model:
-    """Build a model from its parsed messages; fields that are missing have protobuf's defaults.
+    """Build a model from the fields of its messages.
+
+    The numbers of fields are those of `ModelProto`. A field that is missing has the default that
+    sentencepiece defines for it.
+
+    Args:
+        pieces: The pieces.
+        trainer: Number → value of the fields of the trainer's settings.
+        normalizer: Number → value of the fields of the normalizer's settings.
 
     Raises:
         ValueError: The settings of the trainer or of the normalizer are missing.

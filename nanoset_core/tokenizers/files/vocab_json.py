@@ -92,7 +92,7 @@ def _check_vocabulary(vocabulary: Any) -> None:
     """Check that a parsed vocab.json maps tokens to ids, and has a token for each byte.
 
     Raises:
-        ValueError: It is something else, repeats an id, or lacks a byte.
+        ValueError: The value is something else, two tokens have one id, or a byte has no token.
     """
     if not isinstance(vocabulary, dict):
         raise ValueError("not an object of tokens and ids")
