@@ -140,7 +140,15 @@ class BlendedNanoset(SplitSamples):
         return number, self.datasets[number].sources(sample)
 
     def batch(self, indices: ArrayLike) -> NDArray[np.int64]:
-        """Return the tokens of many samples, shape (n, sample_tokens); see `SplitSamples.batch`."""
+        """Return the tokens of many samples, padded if they are short; shape (n, sample_tokens).
+
+        Args:
+            indices: Integers, shape (n,); negative ones count from the end.
+
+        Raises:
+            SampleIndexError: There is no such sample.
+            StaleError: The index arrays do not fit the datasets.
+        """
         positions = self._positions(indices)
         batch = np.empty((len(positions), self.config.sample_tokens), np.int64)
         for part in self._by_dataset(positions):

@@ -169,6 +169,9 @@ class Nanoset(SplitSamples):
     def sources(self, index: int) -> NDArray[np.int64]:
         """Return where the tokens of a sample are in the dataset.
 
+        Args:
+            index: Index of the sample; a negative one counts from the end.
+
         Returns:
             Shape (n_pieces, 3): number of the sequence, first token in it, and the token after the
             last one.
@@ -184,7 +187,15 @@ class Nanoset(SplitSamples):
         return np.stack([sequences, begins, stops], axis=1)
 
     def _read(self, index: int) -> Tokens:
-        """Return the tokens of a sample, padded if it is short; shape (sample_tokens,)."""
+        """Return the tokens of a sample, padded if it is short; shape (sample_tokens,).
+
+        Args:
+            index: Index of the sample; a negative one counts from the end.
+
+        Raises:
+            SampleIndexError: There is no such sample.
+            StaleError: The index arrays do not fit the dataset.
+        """
         position = self._position(index)
         try:
             sample = self._shuffle_entries[position]
@@ -271,7 +282,15 @@ class Nanoset(SplitSamples):
         return [self._bytes[start:stop] for start, stop in ranges]
 
     def batch(self, indices: ArrayLike) -> NDArray[np.int64]:
-        """Return the tokens of many samples, shape (n, sample_tokens); see `SplitSamples.batch`."""
+        """Return the tokens of many samples, padded if they are short; shape (n, sample_tokens).
+
+        Args:
+            indices: Integers, shape (n,); negative ones count from the end.
+
+        Raises:
+            SampleIndexError: There is no such sample.
+            StaleError: The index arrays do not fit the dataset.
+        """
         samples = self.shuffle_index[self._positions(indices)].astype(np.int64)  # (n,)
         width = self._width
         if not len(samples):

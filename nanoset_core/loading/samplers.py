@@ -146,6 +146,12 @@ class PretrainingSampler(_MicroBatchSampler):
     """
 
     def __post_init__(self) -> None:
+        """Check the fields.
+
+        Raises:
+            ConfigError: A number is out of range, or the global batch does not consist of whole
+                micro-batches.
+        """
         _MicroBatchSampler.__post_init__(self)
         if self.consumed_samples == self.total_samples:
             raise ConfigError(
@@ -237,6 +243,12 @@ class CyclicSampler(_MicroBatchSampler):
     """Added to the number of the epoch (NeMo); in Megatron-LM it is 0."""
 
     def __post_init__(self) -> None:
+        """Check the fields.
+
+        Raises:
+            ConfigError: A number is out of range, or the consumed samples are not whole
+                micro-batches of all ranks.
+        """
         _MicroBatchSampler.__post_init__(self)
         step = self._step
         _check_range("total_samples", self.total_samples, step)  # a micro-batch of every rank

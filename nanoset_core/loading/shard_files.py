@@ -142,6 +142,9 @@ def manifest_rows(path: Path) -> list[ManifestRow]:
 def _parse_row(line: bytes) -> ManifestRow:
     """Parse one line of a manifest.
 
+    Args:
+        line: The line, a JSON object.
+
     Raises:
         ValueError, KeyError, TypeError: It is not a row of a manifest.
     """

@@ -142,6 +142,9 @@ class SplitSamples:
     def _positions(self, indices: ArrayLike) -> NDArray[np.int64]:
         """Return indices as an array of int64, after a check that the samples exist.
 
+        Args:
+            indices: Integers, shape (n,); negative ones count from the end.
+
         Raises:
             SampleIndexError: The indices are not a flat list of integers, or one has no sample.
         """

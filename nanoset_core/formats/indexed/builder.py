@@ -262,6 +262,9 @@ class MMapIndexedDatasetBuilder:
     def _encode(self, tokens: ArrayLike) -> Tokens:
         """Return tokens in the dataset's type, shape (tokens,).
 
+        Args:
+            tokens: Tokens in any type that can be an array.
+
         Raises:
             ConfigError: They are not a flat array of integers (floats, if the dataset has floats),
                 or a token does not fit the type.
@@ -302,6 +305,11 @@ class MMapIndexedDatasetBuilder:
 
     def _write(self, flat: Tokens, lengths: ArrayLike, modes: Sequence[int] | None) -> None:
         """Append tokens, and the lengths and modes of the sequences that they belong to.
+
+        Args:
+            flat: Tokens of all sequences, in the dataset's type, shape (tokens,).
+            lengths: Tokens of each sequence, shape (sequences,).
+            modes: Mode of each sequence; None stands for modes of 0.
 
         Raises:
             ConfigError: The lengths do not add up to the tokens, or the modes are wrong.

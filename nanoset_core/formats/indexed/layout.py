@@ -418,6 +418,10 @@ def not_back_to_back(path: Path) -> FormatError:
 def _check_document_ends(path: Path, index: Index) -> None:
     """Check that the documents begin at the first sequence and end at the last one.
 
+    Args:
+        path: Path of the .idx, for messages.
+        index: Its arrays.
+
     Raises:
         FormatError: They do not, or document_indices is empty.
     """
@@ -449,6 +453,10 @@ def _check_document_ends(path: Path, index: Index) -> None:
 def _check_sequences(path: Path, index: Index) -> None:
     """Check the length and the pointer of every sequence.
 
+    Args:
+        path: Path of the .idx, for messages.
+        index: Its arrays.
+
     Raises:
         FormatError: A length is negative, or a pointer is negative, too large, or not at the start
             of a token.
@@ -472,6 +480,7 @@ def _check_sequences(path: Path, index: Index) -> None:
         pointers = index.sequence_pointers[start : start + CHUNK_SEQUENCES].astype(np.int64)
         is_impossible = (pointers < 0) | (pointers > _MAX_POINTER)
         if itemsize > 1:
+            # The size of a token is a power of two, so this is the remainder of a division.
             is_impossible |= (pointers & (itemsize - 1)) != 0
         if is_impossible.any():
             position = int(np.argmax(is_impossible))
@@ -488,8 +497,12 @@ def _check_sequences(path: Path, index: Index) -> None:
 def _check_document_order(path: Path, index: Index) -> None:
     """Check that no document begins before the previous one.
 
+    Args:
+        path: Path of the .idx, for messages.
+        index: Its arrays.
+
     Raises:
-        FormatError: A document does.
+        FormatError: A document begins before the previous one.
     """
     documents_offset = HEADER.size + 12 * len(index.sequence_lengths)
     document_indices = index.document_indices

@@ -281,6 +281,10 @@ class DocumentBlocks(_PbinSamples):
 
         These are the first token of each piece, and the one after its last token, int64, shape
         (n_pieces,).
+
+        Args:
+            dataset: The dataset.
+            block_size: Largest number of tokens in a piece.
         """
         starts = dataset.document_starts
         lengths = dataset.document_lengths

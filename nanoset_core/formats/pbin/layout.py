@@ -412,7 +412,10 @@ class _IndexScan:
         """
 
     def add(self, entries: Entries) -> None:
-        """Check the next entries, at least one.
+        """Check the next entries of the index.
+
+        Args:
+            entries: The entries, at least one, with offsets from the first token.
 
         Raises:
             FormatError: An entry is impossible, even if a merge has damaged the index.
@@ -475,6 +478,9 @@ class _IndexScan:
 
         Offsets are only limited, not compared with the data: those of a file that Modalities merged
         may be wrong and even negative, and the caller knows how to correct them.
+
+        Args:
+            entries: The entries, with offsets from the first token.
 
         Raises:
             FormatError: A document is longer than all tokens of the file, a length or an offset is

@@ -190,6 +190,9 @@ def _regrouped(chunks: Iterable[Entries]) -> Iterator[Entries]:
 
     The first chunk has a single entry only if there are no others, since an index of one entry is
     pickled differently.
+
+    Args:
+        chunks: The entries, in chunks of any size.
     """
     pending = Entries(np.empty(0, np.int64), np.empty(0, np.int64))
     for offsets, lengths in chunks:

@@ -239,6 +239,10 @@ def entries_in_sequence(chunks: Iterable[NDArray[np.int64]]) -> Iterator[Entries
 def _flat(document: ArrayLike, where: str) -> NDArray[np.integer]:
     """Return a document as an array of integers, shape (n_tokens,).
 
+    Args:
+        document: Token ids, as a list or an array.
+        where: File and number of the document, for messages.
+
     Raises:
         ConfigError: The document is something else.
     """

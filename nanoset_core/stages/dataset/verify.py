@@ -123,6 +123,11 @@ def _check_drift(report: Report, outputs: OutputRoot, dataset: Manifest) -> None
     """Warn if documents are much longer or shorter than in the previous version of a dataset.
 
     Such a change often means that the raw text was exported in another way by mistake.
+
+    Args:
+        report: Report on the dataset.
+        outputs: The outputs of the project.
+        dataset: Manifest of the dataset.
     """
     previous = outputs.previous(dataset)
     if previous is None or not previous.facts["documents"] or not dataset.facts["documents"]:
@@ -147,7 +152,13 @@ def _check_drift(report: Report, outputs: OutputRoot, dataset: Manifest) -> None
 
 
 def _check_shards(report: Report, project: Project, dataset: Manifest) -> None:
-    """Check that a dataset is fresh, and has the counts of the shards that it was merged from."""
+    """Check that a dataset is fresh, and has the counts of the shards that it was merged from.
+
+    Args:
+        report: Report on the dataset.
+        project: The project.
+        dataset: Manifest of the dataset.
+    """
     try:
         tokenized = project.outputs.require(TOKENIZED.layout.folder, dataset.name, remedy=BUILD)
     except NanosetError as error:

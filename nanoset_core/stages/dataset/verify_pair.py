@@ -126,28 +126,7 @@ def _check_index(report: Report, dataset: MMapIndexedDataset, expected: Expected
         report.add_exception(not_back_to_back(index_path))
         return False
 
-    counts = {
-        "documents": len(dataset.document_indices) - 1,
-        "sequences": len(dataset),
-        "tokens": n_tokens,
-    }
-    report.figures.update(counts)
-    expected_counts = {
-        "documents": expected.documents,
-        "sequences": expected.sequences,
-        "tokens": expected.tokens,
-    }
-    for name, count in counts.items():
-        expected_count = expected_counts[name]
-        if expected_count is not None:
-            report.compare(
-                f"the .idx has another number of {name} than its manifest",
-                where=index_path,
-                found=count,
-                expected=expected_count,
-                remedy=REMEDY,
-            )
-
+    _check_counts(report, dataset, n_tokens, expected)
     report.compare(
         "the tokens have another type than the tokenizer requires",
         where=f"{index_path}, byte 17",
@@ -176,6 +155,40 @@ def _check_index(report: Report, dataset: MMapIndexedDataset, expected: Expected
         )
         return False
     return True
+
+
+def _check_counts(
+    report: Report, dataset: MMapIndexedDataset, n_tokens: int, expected: Expected
+) -> None:
+    """Report the counts of a pair, and check that they are those of its manifest.
+
+    Args:
+        report: Report on the pair.
+        dataset: The pair.
+        n_tokens: Sum of the lengths of its sequences.
+        expected: The counts in the manifest; None for unknown ones.
+    """
+    counts = {
+        "documents": len(dataset.document_indices) - 1,
+        "sequences": len(dataset),
+        "tokens": n_tokens,
+    }
+    report.figures.update(counts)
+    expected_counts = {
+        "documents": expected.documents,
+        "sequences": expected.sequences,
+        "tokens": expected.tokens,
+    }
+    for name, count in counts.items():
+        expected_count = expected_counts[name]
+        if expected_count is not None:
+            report.compare(
+                f"the .idx has another number of {name} than its manifest",
+                where=idx_path(dataset.prefix),
+                found=count,
+                expected=expected_count,
+                remedy=REMEDY,
+            )
 
 
 def _count_tokens(dataset: MMapIndexedDataset) -> int:

@@ -29,7 +29,11 @@ def mappings_summary(manifest: Manifest) -> Summary:
 
 
 def _figures(manifest: Manifest) -> dict[str, int]:
-    """Return the sizes and counts of a split: bytes, samples, tokens and unused samples."""
+    """Return the sizes and counts of a split: bytes, samples, tokens and unused samples.
+
+    Args:
+        manifest: Manifest of the index mappings or the blend.
+    """
     facts = manifest.facts
     index_bytes = sum(note["bytes"] for note in cache_files(manifest).values())
     figures = {"bytes": size_bytes(manifest) + index_bytes}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 
@@ -141,7 +142,6 @@ def _check_files(
         Whether all files are as they were written.
     """
     recorded = manifest.facts[CACHE_FILES]  # name → size and sha256
-    access = manifest.access
     folder = file_sets[0].folder
 
     planned: list[str] = []
@@ -150,31 +150,13 @@ def _check_files(
         planned.extend(files.files.values())
         sidecars.append(files.sidecar)
     # One listing of the folder answers for all files.
-    size_by_name = access.sizes(folder, [*planned, *recorded, *sidecars])
+    size_by_name = manifest.access.sizes(folder, [*planned, *recorded, *sidecars])
 
-    are_whole = True
+    n_errors_before = len(report.errors)
     for name in dict.fromkeys([*planned, *recorded]):
-        path = folder / name
-        if name not in recorded:
-            report.error(
-                "the trainer looks for a file that the build does not list",
-                where=path,
-                remedy=FORCE_BUILD,
-            )
-            are_whole = False
-            continue
-        is_whole = check_written(
-            report,
-            access,
-            path,
-            size=size_by_name.get(name),
-            expected=FileFact(recorded[name]["bytes"], recorded[name]["sha256"]),
-            deep=deep,
-            remedy_for_size=BUILD,
-            remedy_for_bytes=_DELETE,
-            kind="an index file",
-        )
-        are_whole = are_whole and is_whole
+        size = size_by_name.get(name)
+        _check_index_file(report, manifest, folder, name, size=size, deep=deep)
+    are_whole = len(report.errors) == n_errors_before
 
     # Check the sidecars: files next to the others that say what these were made from.
     for files in file_sets:
@@ -189,6 +171,40 @@ def _check_files(
         elif are_whole:
             _check_sidecar(report, manifest, files)
     return are_whole
+
+
+def _check_index_file(
+    report: Report, manifest: Manifest, folder: Path, name: str, *, size: int | None, deep: bool
+) -> None:
+    """Check that an index file is as it was written.
+
+    Args:
+        report: Report on the index mappings or the blend.
+        manifest: Manifest of the index mappings or the blend, which records the written files.
+        folder: The trainer's cache.
+        name: Path of the file below this folder.
+        size: Its present size in bytes; None if it is missing.
+        deep: Compare its sha256, too.
+    """
+    recorded = manifest.facts[CACHE_FILES]  # name → size and sha256
+    if name not in recorded:
+        report.error(
+            "the trainer looks for a file that the build does not list",
+            where=folder / name,
+            remedy=FORCE_BUILD,
+        )
+        return
+    check_written(
+        report,
+        manifest.access,
+        folder / name,
+        size=size,
+        expected=FileFact(recorded[name]["bytes"], recorded[name]["sha256"]),
+        deep=deep,
+        remedy_for_size=BUILD,
+        remedy_for_bytes=_DELETE,
+        kind="an index file",
+    )
 
 
 def _check_sidecar(report: Report, manifest: Manifest, files: FileSet) -> None:

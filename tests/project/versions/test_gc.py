@@ -26,6 +26,7 @@ from helpers.changing import build, change_web, rebuild
 from helpers.child_processes import wait_until
 from helpers.command import invoke_nanoset
 from helpers.inspecting import current_output, leased_by_a_build, lineage_of, node_at
+from helpers.progress import RecordingDisplay
 from helpers.sample_project import jsonl, sentences, tree
 from nanoset_core import load_nanoset
 from nanoset_core.errors import StorageError
@@ -190,12 +191,13 @@ def test_shards_of_a_build_that_was_cut_short_stay_unless_asked(copy):
         os.utime(path, (1e9, 1e9))
     change_web(folder)
 
-    def stop(progress):
-        if progress.stage == "tokenized_shards" and progress.done == progress.total:
+    def stop(work):
+        if work.stage == "tokenized_shards" and work.done == work.total:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        make_corpora(Project.open(folder / "nanoset.yaml", stop), "web")
+        display = RecordingDisplay(on_work=stop)
+        make_corpora(Project.open(folder / "nanoset.yaml", display.progress), "web")
     project = Project.open(folder / "nanoset.yaml")
     assert not [item for item in collect(project).garbage if item.output == "shards/web"]
     taken = [
