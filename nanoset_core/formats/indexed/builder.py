@@ -242,6 +242,7 @@ class MMapIndexedDatasetBuilder:
         value: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        """Finish the dataset, or discard it if the block has raised an exception."""
         try:
             if kind is None and not self._is_finished:
                 self.finalize()

@@ -140,7 +140,10 @@ def optimal_dtype(vocab_size: int | None) -> np.dtype:
 
 
 def dtype_code(dtype: DTypeLike) -> int:
-    """Return the code that stands for a token type in an .idx.
+    """Return the code of a token type in an .idx.
+
+    Args:
+        dtype: The type, of any byte order.
 
     Raises:
         ConfigError: The format has no code for the type.

@@ -307,6 +307,9 @@ def _parse_size(field: bytes) -> int:
 
     It is read as by Python's tarfile, but stricter.
 
+    Args:
+        field: The field: octal digits, or a binary number after the byte 0x80.
+
     Raises:
         ValueError: The field is no number.
     """

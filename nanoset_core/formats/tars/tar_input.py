@@ -334,7 +334,16 @@ def flatten_tars(
 
 
 def _flatten(task: _FlattenTask) -> None:
-    """Decode one tar to its place in the file of tokens, unless an earlier call has done so."""
+    """Decode one tar to its place in the file of tokens, unless an earlier call has done so.
+
+    Args:
+        task: The tar, and its place.
+
+    Raises:
+        FormatError: A member does not contain the tokens of a context.
+        InputError: A context has another length, or a token does not fit the vocabulary or the
+            dtype.
+    """
     tar = task.tar
     # The marker has the tar's time of modification, so that a changed tar is decoded again.
     identity = asdict(tar) | {"path": str(tar.path), "mtime_ns": tar.path.stat().st_mtime_ns}

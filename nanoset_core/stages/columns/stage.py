@@ -66,6 +66,7 @@ class ColumnsStage(AlignedStage):
     tables_folder = TABLES_FOLDER
 
     def keys(self, config: ProjectConfig, corpora: Collection[str]) -> Iterable[Key]:
+        """Return a key for each corpus whose settings name columns."""
         # A corpus with columns of its own is requested even if its folder does not exist (yet).
         corpora_with_settings = [name for name, spec in config.corpora.items() if spec.columns]
         keys = []

@@ -134,6 +134,11 @@ def gates(config: ProjectConfig, names: Iterable[str]) -> dict[str, Node]:
 def contaminated_documents(project: Project, section: str, corpus: str) -> NDArray[np.int64]:
     """Return the documents of a corpus's current dataset in which a section found a text.
 
+    Args:
+        project: The project.
+        section: The section of `contamination` in nanoset.yaml.
+        corpus: Name of the corpus.
+
     Returns:
         Numbers of documents in the dataset, int64, ascending.
 

@@ -93,21 +93,31 @@ DATASET = DatasetStage()
 def make_dataset(project: Project, corpus: str) -> Manifest:
     """Merge the current shards of a corpus, and make the dataset its current version.
 
+    Args:
+        project: The project.
+        corpus: Name of the corpus.
+
+    Returns:
+        Manifest of the dataset.
+
     Raises:
         MissingError: The corpus was not tokenized, or a shard was deleted.
         StaleError: The shards were made with other settings than the present ones.
         StorageError: The tokens of a shard have changed since they were written.
     """
+    # The shards must be up to date: a dataset of stale ones would get the wrong recipe.
     key = Key(corpus)
     tokenized = require(project, TOKENIZED, key)
     parents = {"inventory": tokenized.recipe["parents"]["inventory"]}
     check_recipe(tokenized, TOKENIZED.recipe(project, key, parents))
+
     recipe = DATASET.recipe(project, key, parents)
     config = project.config
     prefix = pair_name(config.tokenization.preset, corpus, config.documents_of(corpus).text_key)
     task = MergeTask(project, tokenized, recipe, prefix)
 
     def write(folder: Path) -> Written:
+        """Merge the shards into a folder, within the bucket if the outputs are in one."""
         merge = merge_within_bucket if project.outputs.access.has_copies else merge_on_disk
         files = merge(task, folder)
         facts: dict[str, Any] = {"prefix": prefix}

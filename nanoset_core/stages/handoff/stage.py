@@ -214,6 +214,9 @@ def _export_nodes(config: ProjectConfig, name: str) -> dict[str, Node]:
 def _current_exports(nanoset: NanosetContext) -> dict[str, Manifest]:
     """Return the current exports that the trainer of a nanoset reads instead of datasets.
 
+    Args:
+        nanoset: The nanoset.
+
     Returns:
         Name of a corpus or view → manifest of its export.
 
@@ -234,6 +237,9 @@ def _check_cache(nanoset: NanosetContext) -> None:
     """Check that every index file exists in the trainer's cache, with the size that was written.
 
     With --dataloader-fast-cache-load Megatron-LM does not check that, and fails later.
+
+    Args:
+        nanoset: The nanoset.
 
     Raises:
         MissingError: An index file is missing, or has another size.

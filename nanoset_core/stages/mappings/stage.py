@@ -226,6 +226,14 @@ def mappings_recipe(
 def write_mappings(project: Project, name: str, split: SplitName) -> Manifest:
     """Write the index files of every dataset of a split, and make them current.
 
+    Args:
+        project: The project.
+        name: Name of the nanoset.
+        split: One of its splits.
+
+    Returns:
+        Manifest of the index mappings.
+
     Raises:
         MissingError: A dataset has not been built.
         ConfigError, InputError: The split cannot be filled as its settings ask.
@@ -249,6 +257,14 @@ def write_mappings(project: Project, name: str, split: SplitName) -> Manifest:
 @holding
 def write_blended(project: Project, name: str, split: SplitName) -> Manifest:
     """Write the index files of a split's blend, and make them current.
+
+    Args:
+        project: The project.
+        name: Name of the nanoset.
+        split: One of its splits, whose index mappings are current.
+
+    Returns:
+        Manifest of the blend.
 
     Raises:
         ConfigError: The nanoset has no blend.

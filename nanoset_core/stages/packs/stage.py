@@ -113,6 +113,13 @@ def pad_id(project: Project) -> int | None:
 def make_packs(project: Project, name: str) -> Manifest:
     """Pack the documents of the current dataset of a corpus or view, and make the packs current.
 
+    Args:
+        project: The project.
+        name: Name of the packs.
+
+    Returns:
+        Manifest of the packs.
+
     Raises:
         MissingError: The dataset has not been built.
     """
@@ -182,6 +189,7 @@ def _pack(root: OutputRoot, task: _PackTask, progress: Progress) -> Manifest:
         source = outputs.rebase(task.dataset)
 
         def write(folder: Path) -> Written:
+            """Write the files of the packs into a folder."""
             source_prefix = str(source.folder / source.facts["prefix"])
             dataset = MMapIndexedDataset.below(outputs.access, source_prefix)
             writer = PackWriter(dataset, task.rules, task.recipe.name, progress)

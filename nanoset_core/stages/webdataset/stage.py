@@ -85,23 +85,14 @@ class PlanStage(Planned, Advising):
         return make_plan(project, key.subject)
 
     def verify(
-        self,
-        project: Project,
-        key: Key,
-        *,
-        deep: bool = False,
-        run: Run = run_here,
+        self, project: Project, key: Key, *, deep: bool = False, run: Run = run_here
     ) -> Report:
         from nanoset_core.stages.webdataset.verify import verify_plan
 
         return verify_plan(project, key.subject)
 
     def refusal(
-        self,
-        project: Project,
-        key: Key,
-        wanted: Recipe,
-        reading: ReadingBudget,
+        self, project: Project, key: Key, wanted: Recipe, reading: ReadingBudget
     ) -> str | None:
         """Return a message if two corpora of the webdataset contain the same file, or else None."""
         errors = raised(check_webdataset_files, project, key.subject)
@@ -166,12 +157,7 @@ class TarsStage(InParts, Estimated):
         return plan
 
     def verify(
-        self,
-        project: Project,
-        key: Key,
-        *,
-        deep: bool = False,
-        run: Run = run_here,
+        self, project: Project, key: Key, *, deep: bool = False, run: Run = run_here
     ) -> Report:
         from nanoset_core.stages.webdataset.verify import verify_group
 
@@ -218,12 +204,7 @@ class WebdatasetStage(Resumable):
         return finish(project, key.subject)
 
     def verify(
-        self,
-        project: Project,
-        key: Key,
-        *,
-        deep: bool = False,
-        run: Run = run_here,
+        self, project: Project, key: Key, *, deep: bool = False, run: Run = run_here
     ) -> Report:
         from nanoset_core.stages.webdataset.verify import verify_webdataset
 
