@@ -146,6 +146,8 @@ class Handoff:
         if self.run != self.spec.schedule:
             # A shorter run is started with the number of training samples that were built.
             requested["train"] = self.config.train_split_samples or 0
+
+        # Splits without samples, and those built for one epoch, have no number to compare.
         mismatch: dict[SplitName, int] = {}
         for split in SPLITS:
             built = self.config.samples(split)

@@ -325,11 +325,14 @@ def trainer_errors(
             found=f"preset {preset}",
             remedy="remove the key",
         )
+
     # The arguments can only be written if the version has all options.
     errors = raised(trainer.arguments)
     if errors:
         yield errors[0].at(f"{where}trainer.{errors[0].where}")
         return
+
+    # One preset is for the old versions of megatron-core, the other for all newer ones.
     is_old_version = trainer.minor <= 10
     is_old_preset = preset == "megatron-0.10"
     if hashes_tokenizer and is_old_version != is_old_preset:
@@ -384,6 +387,7 @@ def _hugging_face_options(spec: TrainerSpec) -> _Options:
     Yields:
         (name of the identifier, value).
     """
+    # GPT2BPETokenizer has its special tokens before its files, the other class after them.
     is_gpt2 = spec.tokenizer_type == "GPT2BPETokenizer"
     if spec.minor >= 18 and not is_gpt2:
         yield "chat_template", spec.chat_template
@@ -396,7 +400,8 @@ def _hugging_face_options(spec: TrainerSpec) -> _Options:
     if not is_gpt2:
         yield "additional_special_tokens", list(spec.special_tokens)
 
-    # In core 0.16 two options switch this on; from 0.17 on, two others switch it off.
+    # In core 0.16, two options switch the fast class and the special tokens on. From 0.17 on, both
+    # are on, and two other options switch them off.
     use_fast = not spec.tokenizer_hf_no_use_fast
     include_special_tokens = not spec.tokenizer_hf_no_include_special_tokens
     if spec.minor == 16:

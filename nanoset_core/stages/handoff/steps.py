@@ -385,7 +385,10 @@ class Dealer:
 
     @staticmethod
     def of(preset: str, dataloader_type: str, total: int, random_seed: int) -> Dealer:
-        """Return the dealer of a preset's trainer.
+        """Return how the trainer of a preset deals samples to its ranks.
+
+        All versions of nanotron deal single samples, some in a shuffled order. Other trainers deal
+        samples as the type of the data loader in run.yaml says.
 
         Sources:
             nanotron 896473d `dataloader.py` (_get_train_sampler), 698c85b4
@@ -401,6 +404,7 @@ class Dealer:
         Raises:
             ConfigError: The trainer's data loader has no such type.
         """
+        # Preset → seed of the shuffle; None if the samples are not shuffled.
         nanotron_seeds = {"nanotron": 42, "nanotron-000": random_seed, "nanotron-main": None}
         if preset not in nanotron_seeds:
             return Dealer(total, dataloader_type)
@@ -411,7 +415,7 @@ class Dealer:
                 found=dataloader_type,
                 remedy="remove dataloader_type",
             )
-        return Dealer(total, "interleaved", nanotron_seeds[preset])
+        return Dealer(total, kind="interleaved", seed=nanotron_seeds[preset])
 
     def dealt(self, step: Stretch, base: int) -> DealtSamples:
         """Return the samples of a step, with the rank and the micro-batch of each.

@@ -115,6 +115,7 @@ def _held_out_notices(config: ProjectConfig, corpus: str, contents: Contents) ->
     if spec.files is not None or not config.trains_on(corpus):
         return []
 
+    # Find the files whose names say so, and patterns that match these names.
     held_out_paths: list[str] = []
     patterns_by_split: dict[str, list[str]] = {}
     for file in contents.ordered:

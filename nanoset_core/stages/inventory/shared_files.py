@@ -123,7 +123,7 @@ def _candidates(config: ProjectConfig, corpora: Iterable[str]) -> list[str]:
     corpora = list(corpora)
     count_by_text_key = Counter(config.documents_of(corpus).text_key for corpus in corpora)
     count_by_folder = Counter(config.folder_name(corpus) for corpus in corpora)
-    has_links = isinstance(config.raw_folder, Path)
+    has_links = isinstance(config.raw_folder, Path)  # it is on a file system, and not in a bucket
     candidates = []
     for corpus in corpora:
         shares_text_key = count_by_text_key[config.documents_of(corpus).text_key] > 1
