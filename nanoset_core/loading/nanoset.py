@@ -329,17 +329,9 @@ class Nanoset(SplitSamples):
         Raises:
             StaleError: The index arrays lead outside of one another or of the dataset.
         """
-        if samples.min() < 0 or samples.max() >= len(self.sample_index) - 1:
-            raise self._misfit("a sample outside of the sample index")
-        # (n, 2) each: entry of the document index, token in its sequence
-        begins = self.sample_index[samples].astype(np.int64)
-        ends = self.sample_index[samples + 1].astype(np.int64)
+        begins, ends = self._begins_and_ends(samples)
         first_entries = begins[:, 0]
         last_entries = ends[:, 0]
-        has_negative = begins.min() < 0
-        is_backwards = (last_entries < first_entries).any()
-        if has_negative or is_backwards or last_entries.max() >= len(self.document_index):
-            raise self._misfit("a document outside of the document index")
 
         # Each sample has a piece for each entry of the document index from its first to its last.
         counts = last_entries - first_entries + 1  # (n,)
@@ -351,9 +343,10 @@ class Nanoset(SplitSamples):
         if sequences.max() >= len(self.dataset):
             raise self._misfit("a sequence outside of the dataset")
 
-        # A piece is a complete sequence, except at both ends of a sample.
-        starts = self.dataset.sequence_pointers[sequences] >> self._item_shift
-        lengths = self.dataset.sequence_lengths[sequences].astype(np.int64)
+        # A piece is a complete sequence, except at both ends of a sample. Shorten the last pieces
+        # first: if a sample has only one piece, its length is the difference of both positions.
+        starts = self.dataset.sequence_pointers[sequences] >> self._item_shift  # (n_pieces,)
+        lengths = self.dataset.sequence_lengths[sequences].astype(np.int64)  # (n_pieces,)
         begin_tokens = begins[:, 1]
         stop_tokens = ends[:, 1] + self._extra
         lengths[last_pieces] = stop_tokens
@@ -363,6 +356,33 @@ class Nanoset(SplitSamples):
         if lengths.min() < 0 or starts.min() < 0 or stops.max() > self._token_count:
             raise self._misfit("samples outside of their sequences")
         return _SequencePieces(starts, lengths, counts)
+
+    def _begins_and_ends(
+        self, samples: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return the rows of the sample index that say where samples begin and end.
+
+        Args:
+            samples: Numbers of the samples in the sample index, shape (n,), at least one.
+
+        Returns:
+            (begins, ends), int64, shape (n, 2) each: an entry of the document index, and the
+            position of a token in the sequence of this entry.
+
+        Raises:
+            StaleError: A row leads outside of the document index.
+        """
+        if samples.min() < 0 or samples.max() >= len(self.sample_index) - 1:
+            raise self._misfit("a sample outside of the sample index")
+        begins = self.sample_index[samples].astype(np.int64)
+        ends = self.sample_index[samples + 1].astype(np.int64)
+        first_entries = begins[:, 0]
+        last_entries = ends[:, 0]
+        has_negative = begins.min() < 0
+        is_backwards = (last_entries < first_entries).any()
+        if has_negative or is_backwards or last_entries.max() >= len(self.document_index):
+            raise self._misfit("a document outside of the document index")
+        return begins, ends
 
     def _gather(self, pieces: _SequencePieces) -> Tokens:
         """Return the tokens of some pieces, concatenated; shape (tokens of all pieces,)."""

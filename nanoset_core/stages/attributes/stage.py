@@ -60,7 +60,11 @@ class AttributesStage(AlignedStage, Planned):
         return verify_attributes(project, key.subject, deep=deep)
 
     def fault(self, project: Project, key: Key, manifest: Manifest) -> str | None:
-        """Return what is wrong with a table, or which policy is violated, or None."""
+        """Return what is wrong with a table, or else which policy the counts violate, or None.
+
+        Policies are settings that are not part of the recipe. So a stricter policy makes no output
+        stale, and is checked here.
+        """
         table_fault = super().fault(project, key, manifest)
         if table_fault is not None:
             return table_fault
@@ -69,7 +73,11 @@ class AttributesStage(AlignedStage, Planned):
     def refusal(
         self, project: Project, key: Key, wanted: Recipe, reading: ReadingBudget
     ) -> str | None:
-        """Return that a file cannot be read, or which policy an existing output violates."""
+        """Return why the tables cannot be joined, or which policy an existing output violates.
+
+        Returns:
+            The reason in words; None if no reason is known before the tables are joined.
+        """
         try:
             spec = attributes_spec(project.config, key.subject)
             given_files(project, spec.files, files_setting(key.subject))

@@ -79,7 +79,7 @@ class ContaminationStage(Planned):
     def refusal(
         self, project: Project, key: Key, wanted: Recipe, reading: ReadingBudget
     ) -> str | None:
-        """Return the error if an evaluation file is missing or named twice."""
+        """Return the error if an evaluation file is missing or named twice, or None."""
         try:
             evaluation_files(project, key.subject)
         except NanosetError as error:

@@ -67,14 +67,18 @@ class ExportStage(Planned, Resumable, Estimated):
         return make_export(project, key.subject)
 
     def disk_bytes(self, project: Project, key: Key, text_of: Callable[[str], TextEstimate]) -> int:
-        """Return the size of the tokens, or 0 if the export can be a link to those of a corpus."""
+        """Return the size of the tokens, or 0 if the export can be a link to those of a corpus.
+
+        Formats of samples have their own copy of the tokens. So does the export of a view, whose
+        tokens are scattered over the .bin of its corpus.
+        """
         config = project.config
         spec = config.exports[key.subject]
         if spec.format not in IN_SAMPLES and spec.of not in config.views:
             return 0
-        return int(
-            text_of(base_of(config.derived, spec.of)).tokens * project.tokenizer.dtype.itemsize
-        )
+        # How many documents a view chooses is not known before it is built: assume all of them.
+        text = text_of(base_of(config.derived, spec.of))
+        return int(text.tokens * project.tokenizer.dtype.itemsize)
 
     def verify(
         self, project: Project, key: Key, *, deep: bool = False, run: Run = run_here
@@ -87,7 +91,7 @@ class ExportStage(Planned, Resumable, Estimated):
     def refusal(
         self, project: Project, key: Key, wanted: Recipe, reading: ReadingBudget
     ) -> str | None:
-        """Return why the reader could not read the dataset, or None if the settings allow it."""
+        """Return why the format cannot hold the dataset, judging by the settings, or None."""
         traits = traits_of(project, key.subject, project.tokenizer.dtype, tokens=1)
         try:
             FORMATS[wanted.options["format"]].check(traits)
