@@ -20,15 +20,15 @@ import numpy as np
 
 from benchmarks.growth import write_dataset
 from benchmarks.harness import options
+from nanoset_core.document_tables.conditions import parse_condition
+from nanoset_core.document_tables.relation import DocumentRelation, TableSource
 from nanoset_core.formats.indexed.layout import read_idx
 from nanoset_core.stages.attributes.schema import AttributeSchema
 from nanoset_core.stages.attributes.tables import AttributeTables
 from nanoset_core.stages.columns.column_table import ColumnTable
-from nanoset_core.stages.views.conditions import ColumnStatistics, parse_condition
 from nanoset_core.stages.views.ids import Ids
 from nanoset_core.stages.views.rules import HashSplit, Listed, Rule, Where
 from nanoset_core.stages.views.selection import select
-from nanoset_core.stages.views.tables import statistics_of
 from nanoset_core.stages.views.writing import write_view_idx
 from nanoset_core.text.listing import stat_file
 
@@ -46,20 +46,37 @@ class FileGroup:
     def read(self, columns: list[str]) -> Any:
         return self.file.read_row_group(self.number, columns=columns)
 
-    def statistics(self) -> dict[str, ColumnStatistics]:
-        return statistics_of(self.file.metadata.row_group(self.number))
+
+class FileShard:
+    """A Parquet file as a shard."""
+
+    def __init__(self, path: Path, first: int) -> None:
+        import pyarrow.parquet as pq
+
+        self.path = path
+        self.file = pq.ParquetFile(path)
+        self.groups = []
+        for number in range(self.file.metadata.num_row_groups):
+            self.groups.append(FileGroup(self.file, number, first))
+            first += self.groups[-1].rows
+
+    @property
+    def relation(self) -> DocumentRelation:
+        schema = self.file.schema_arrow
+        return DocumentRelation(schema, (TableSource(self.path, schema),))
+
+
+def shards(folder: Path) -> Iterator[FileShard]:
+    first = 0
+    for path in sorted(folder.glob("*.parquet")):
+        shard = FileShard(path, first)
+        yield shard
+        first += sum(group.rows for group in shard.groups)
 
 
 def groups(folder: Path) -> Iterator[FileGroup]:
-    import pyarrow.parquet as pq
-
-    first = 0
-    for path in sorted(folder.glob("*.parquet")):
-        file = pq.ParquetFile(path, read_dictionary=["topic"])
-        for number in range(file.metadata.num_row_groups):
-            group = FileGroup(file, number, first)
-            first += group.rows
-            yield group
+    for shard in shards(folder):
+        yield from shard.groups
 
 
 def write_tables(folder: Path, prefix: Path) -> None:
@@ -104,7 +121,10 @@ def timed(what: str, work: Callable[[], Any]) -> tuple[float, Any]:
 
 def chosen(folder: Path, rules: list[Rule]) -> list[Any]:
     with tempfile.TemporaryDirectory(dir=folder) as scratch:
-        return [(one.documents, one.tokens) for one in select(groups(folder), rules, Path(scratch))]
+        return [
+            (one.documents, one.tokens)
+            for one in select(shards(folder), rules, Path(scratch), root=folder)
+        ]
 
 
 def main() -> None:
@@ -130,7 +150,7 @@ def without(folder: Path, prefix: Path, documents: int) -> None:
 
     def make() -> int:
         with tempfile.TemporaryDirectory(dir=folder) as scratch:
-            (found,) = select(groups(folder), [rule], Path(scratch))
+            (found,) = select(shards(folder), [rule], Path(scratch), root=folder)
             base = read_idx(prefix.with_suffix(".idx"), validate=False)
             assert (
                 write_view_idx(Path(scratch, "view.idx"), base, found.chunks).documents

@@ -10,7 +10,6 @@ from nanoset_core.project.project import Project
 from nanoset_core.stages.attributes.column_sources import columns_of
 from nanoset_core.stages.shards.make import DOCUMENTS
 from nanoset_core.stages.shards.shard_sets import current_shards
-from nanoset_core.stages.views.conditions import without_dictionary
 
 
 def all_rows(project: Project, tokenized: Manifest, names: Sequence[str]) -> list[dict[str, Any]]:
@@ -26,11 +25,13 @@ def all_rows(project: Project, tokenized: Manifest, names: Sequence[str]) -> lis
     for number, shard in enumerate(current_shards(project, tokenized)):
         files = aligned.open_tables(number)
         documents = pq.ParquetFile(shard.path(DOCUMENTS))
-        assert {file.num_row_groups for file in files} == {documents.num_row_groups}
+        assert {file.parquet.num_row_groups for file in files} == {documents.num_row_groups}
         for group in range(documents.num_row_groups):
             ids = documents.read_row_group(group, columns=["id"]).column("id").to_pylist()
             values = aligned.read(files, group, names)
-            table = pa.table({name: without_dictionary(values[name]) for name in names})
+            table = pa.table(
+                {name: values[name].cast(aligned.schema.field(name).type) for name in names}
+            )
             assert table.schema == pa.schema([aligned.schema.field(name) for name in names])
             rows += [
                 {"id": identity, **row}

@@ -11,6 +11,7 @@ LAYERS = (
     ("execution",),
     ("formats",),
     ("text",),
+    ("document_tables",),
     ("tokenizers",),
     ("sampling",),
     ("loading",),

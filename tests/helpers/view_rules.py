@@ -5,12 +5,14 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from fractions import Fraction
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 
+from nanoset_core.document_tables.conditions import parse_condition
+from nanoset_core.document_tables.relation import DocumentRelation, TableSource, value_type
 from nanoset_core.sampling.hashing import hash_bytes, salted
-from nanoset_core.stages.views.conditions import ColumnStatistics, parse_condition
 from nanoset_core.stages.views.ids import Ids
 from nanoset_core.stages.views.rules import (
     Budget,
@@ -28,7 +30,7 @@ ROWS = 1000
 
 
 class RowGroup:
-    """A row group in memory."""
+    """A row group in memory, and a shard that consists of it."""
 
     def __init__(self, table: pa.Table, first: int) -> None:
         self.table, self.first, self.rows = table, first, table.num_rows
@@ -37,15 +39,22 @@ class RowGroup:
         """Return some columns."""
         return self.table.select(columns)
 
-    def statistics(self) -> dict[str, ColumnStatistics]:
-        """Return the least and the greatest value of the column `quality`."""
-        quality = [one for one in self.table.column("quality").to_pylist() if one is not None]
-        nulls = self.rows - len(quality)
-        return {
-            "quality": ColumnStatistics(
-                min(quality, default=None), max(quality, default=None), nulls, self.rows
-            )
-        }
+    @property
+    def groups(self) -> list[RowGroup]:
+        """Return the one row group of the shard."""
+        return [self]
+
+    @property
+    def relation(self) -> DocumentRelation:
+        """Return the table as DuckDB reads it."""
+        return relation_of(self.table)
+
+
+def relation_of(table: pa.Table) -> DocumentRelation:
+    """Return a table in memory as DuckDB reads it."""
+    types = {field.name: value_type(field.type) for field in table.schema}
+    source = TableSource(Path("in-memory.parquet"), table.schema, table)
+    return DocumentRelation(pa.schema(types), (source,))
 
 
 def documents_table(rows: int = ROWS, seed: int = 0) -> pa.Table:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from nanoset_core.document_tables.relation import value_type
 from nanoset_core.errors import FormatError
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.stages.columns.column_table import TABLE
@@ -26,13 +27,12 @@ class TablesOfOutput(NamedTuple):
     """Digest of each table, in the order of the shards."""
 
 
-class GroupStatistics(NamedTuple):
-    """What a Parquet file tells about one of its row groups."""
+class OpenTable(NamedTuple):
+    """The table of one shard."""
 
-    row_group: Any
-    """pyarrow.parquet.RowGroupMetaData."""
-    columns: Collection[str]
-    """Columns whose statistics are valid for the values as `AlignedColumns.read` returns them."""
+    path: Path
+    parquet: Any
+    """The same file, a pyarrow.parquet.ParquetFile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +48,8 @@ class AlignedColumns:
     outputs: OutputRoot
     tables: tuple[TablesOfOutput, ...]
 
-    def open_tables(self, shard: int) -> list[Any]:
-        """Open the tables of a shard, by its number; return a pyarrow.parquet.ParquetFile for each.
+    def open_tables(self, shard: int) -> list[OpenTable]:
+        """Open the tables of a shard, by its number.
 
         Raises:
             MissingError: A table was deleted.
@@ -63,7 +63,8 @@ class AlignedColumns:
                 folder, corpus, digests[shard], "a table of columns was deleted", _REMEDY
             )
             try:
-                files.append(_open_table(manifest.path(TABLE)))
+                path = manifest.path(TABLE)
+                files.append(OpenTable(path, _open_table(path)))
             except (pa.ArrowException, OSError) as error:
                 raise FormatError(
                     "a table of columns cannot be read",
@@ -73,7 +74,9 @@ class AlignedColumns:
                 ) from error
         return files
 
-    def read(self, files: Sequence[Any], group: int, columns: Collection[str]) -> dict[str, Any]:
+    def read(
+        self, files: Sequence[OpenTable], group: int, columns: Collection[str]
+    ) -> dict[str, Any]:
         """Read columns of one row group.
 
         Args:
@@ -89,39 +92,19 @@ class AlignedColumns:
         for file in files:
             names = [
                 name
-                for name in file.schema_arrow.names
+                for name in file.parquet.schema_arrow.names
                 if name in columns and name not in values_by_column
             ]
             if not names:
                 continue
-            table = file.read_row_group(group, columns=names)
+            table = file.parquet.read_row_group(group, columns=names)
             for name in names:
                 values = table.column(name)
                 target = self.schema.field(name).type
-                if _value_type(values.type) != target:
+                if value_type(values.type) != target:
                     values = as_type(values, target)
                 values_by_column[name] = values
         return values_by_column
-
-    def statistics(self, files: Sequence[Any], group: int) -> Iterator[GroupStatistics]:
-        """Yield the statistics of a row group of each table.
-
-        The statistics follow the order of the types in the table. For a column that has numbers in
-        this shard and texts in the corpus they say nothing, as 10 is greater than 9 and "10" less
-        than "9".
-        """
-        import pyarrow as pa
-
-        for file in files:
-            columns = set()
-            for field in file.schema_arrow:
-                if field.name not in self.schema.names:
-                    continue
-                target = self.schema.field(field.name).type
-                # Numbers that become floating-point numbers keep their order.
-                if target in (_value_type(field.type), pa.float64()):
-                    columns.add(field.name)
-            yield GroupStatistics(file.metadata.row_group(group), columns)
 
 
 def _open_table(path: Path) -> Any:
@@ -149,12 +132,3 @@ def _open_table(path: Path) -> Any:
     if not names:
         return file
     return pq.ParquetFile(path, metadata=file.metadata, read_dictionary=names)
-
-
-def _value_type(arrow_type: Any) -> Any:
-    """Return the type of the values of a dictionary, or any other type as it is."""
-    import pyarrow as pa
-
-    if pa.types.is_dictionary(arrow_type):
-        return arrow_type.value_type
-    return arrow_type

@@ -49,7 +49,7 @@ class DocumentRows:
             rows_per_group = [
                 metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)
             ]
-        self._starts = list(accumulate(rows_per_group, initial=0))
+        self._starts: list[int] = list(accumulate(rows_per_group, initial=0))
         """First row of each row group, and the number of rows."""
 
     @property
@@ -90,9 +90,15 @@ class DocumentRows:
                     raise ValueError(f"tokens as {tokens.type}, {tokens.null_count:,} of them null")
         return table
 
-    def metadata(self, group: int) -> Any:
-        """Return the pyarrow.parquet.RowGroupMetaData of a row group, with its statistics."""
-        return self._file.metadata.row_group(group)
+    @property
+    def count(self) -> int:
+        """Number of rows."""
+        return self._starts[-1]
+
+    @property
+    def schema(self) -> Any:
+        """The pyarrow.Schema of the table."""
+        return self._file.schema_arrow
 
     def lengths(self) -> Iterator[tuple[int, NDArray[np.int32]]]:
         """Yield (first row; tokens of each document, int32, shape (n_rows,)) of each row group."""

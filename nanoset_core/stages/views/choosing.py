@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+from nanoset_core.document_tables.conditions import parse_condition
 from nanoset_core.errors import ConfigError, remedy_for_name
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.project.project import Project
@@ -18,7 +19,6 @@ from nanoset_core.stages.dataset.origin import shards_of
 from nanoset_core.stages.dataset.stage import DATASET
 from nanoset_core.stages.given_files import given_files
 from nanoset_core.stages.stage import Key, require
-from nanoset_core.stages.views.conditions import parse_condition
 from nanoset_core.stages.views.facts import choice_facts
 from nanoset_core.stages.views.ids import Ids, read_ids
 from nanoset_core.stages.views.rules import (
@@ -34,7 +34,7 @@ from nanoset_core.stages.views.rules import (
 )
 from nanoset_core.stages.views.selection import Selection, select
 from nanoset_core.stages.views.settings import base_of, chain_of
-from nanoset_core.stages.views.tables import DOCUMENT_COLUMNS, document_groups
+from nanoset_core.stages.views.tables import DOCUMENT_COLUMNS, document_groups, document_shards
 
 STAGE = "views"
 ID_LIST_KEYS: tuple[Literal["include", "exclude"], ...] = ("include", "exclude")
@@ -84,9 +84,9 @@ def choose(project: Project, corpus: str, names: Sequence[str], scratch: Path) -
         columns |= columns_kept(project, dataset, name)
 
     work = project.progress.work(STAGE, corpus, int(dataset.facts["documents"]))
-    groups = document_groups(project, corpus, dataset, columns)
+    shards = document_shards(project, corpus, dataset, columns)
     rules = [view_rule.rule for view_rule in view_rules]
-    selections = select(groups, rules, scratch, work.advance)
+    selections = select(shards, rules, scratch, work.advance, root=project.outputs.folder)
 
     # If a large document leaves much of a budget unused, a warning names the file and line of it.
     large_documents: set[int] = set()

@@ -15,7 +15,7 @@ Budget looks at all documents together, and a Repeat changes how often documents
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Protocol
@@ -23,8 +23,9 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from nanoset_core.document_tables.conditions import Condition
+from nanoset_core.document_tables.relation import DocumentRelation
 from nanoset_core.sampling.hashing import below, hash_texts, salted
-from nanoset_core.stages.views.conditions import ColumnStatistics, Condition
 from nanoset_core.stages.views.ids import Ids
 
 LOCATION_COLUMNS = ("file", "line", "byte_offset")
@@ -47,17 +48,38 @@ class RowGroup(Protocol):
     def read(self, columns: list[str]) -> Any:
         """Return some columns as an Arrow table."""
 
-    def statistics(self) -> Mapping[str, ColumnStatistics]:
-        """Return statistics of the columns, such as the smallest value, without reading them."""
+
+class ShardDocuments(Protocol):
+    """Consecutive documents of a corpus whose tables are opened together: those of a shard."""
+
+    @property
+    def groups(self) -> Sequence[RowGroup]:
+        """The documents in parts, in order."""
+        ...
+
+    @property
+    def relation(self) -> DocumentRelation:
+        """The tables of all these documents, for conditions."""
+        ...
 
 
 class GroupReader:
     """Reads a row group for the filters of many views: each column is read once, when needed."""
 
-    def __init__(self, group: RowGroup) -> None:
+    def __init__(
+        self,
+        group: RowGroup,
+        condition_masks: Mapping[Condition, NDArray[np.bool_]] | None = None,
+    ) -> None:
+        """Prepare to read a row group.
+
+        Args:
+            group: The row group.
+            condition_masks: Condition → the documents that it is true of, shape (n_documents,). The
+                filters `Where` need them.
+        """
         self.group = group
-        self.results: dict[object, Any] = {}
-        """Results of conditions for these documents; see `Condition.mask`."""
+        self.condition_masks = condition_masks or {}
         self._columns: dict[str, Any] = {}
         self._hashes: dict[str, NDArray[np.uint64]] = {}
 
@@ -84,11 +106,6 @@ class GroupReader:
         """Number of tokens of each document, shape (n_documents,)."""
         column = self.table(frozenset({"tokens"})).column("tokens")
         return np.asarray(column.to_numpy())
-
-    @cached_property
-    def statistics(self) -> Mapping[str, ColumnStatistics]:
-        """Statistics of the columns, such as the smallest value."""
-        return self.group.statistics()
 
     def hashes(self, column: str = "id") -> NDArray[np.uint64]:
         """Return a hash of each document's value of a column, shape (n_documents,).
@@ -132,17 +149,9 @@ class Where:
         """The step in words."""
         return f"where {self.condition.text}"
 
-    def mask(self, reader: GroupReader, candidates: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """Return which documents of a row group the condition is true for.
-
-        Args:
-            reader: The row group.
-            candidates: Documents that matter, shape (n_documents,). The result for other documents
-                may be anything.
-        """
-        if not candidates.any() or not self.condition.may_hold(reader.statistics):
-            return np.zeros(len(candidates), np.bool_)
-        return self.condition.mask(reader.table(self.condition.columns), reader.results)
+    def mask(self, reader: GroupReader) -> NDArray[np.bool_]:
+        """Return which documents of a row group the condition is true for, shape (n_documents,)."""
+        return reader.condition_masks[self.condition]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -156,11 +165,10 @@ class Listed:
     text: str
     """The step in words."""
 
-    def mask(self, reader: GroupReader, candidates: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """Return which documents of a row group are kept.
+    def mask(self, reader: GroupReader) -> NDArray[np.bool_]:
+        """Return which documents of a row group are kept, shape (n_documents,).
 
-        All documents are looked up, not just the candidates, so that `ids` knows in the end which
-        ids no document has.
+        Call it for each row group, so that `ids` knows in the end which ids no document has.
         """
         texts = reader.strings("id")
         is_listed = self.ids.mask(texts, hash_texts(texts))
@@ -177,13 +185,13 @@ class Without:
     text: str
     """The step in words."""
 
-    def mask(self, reader: GroupReader, candidates: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    def mask(self, reader: GroupReader) -> NDArray[np.bool_]:
         """Return which documents of a row group are kept, shape (n_documents,)."""
         first_document = reader.group.first
-        stop_document = first_document + len(candidates)
+        stop_document = first_document + reader.group.rows
         start, stop = np.searchsorted(self.documents, [first_document, stop_document])
         removed = self.documents[start:stop] - first_document  # numbers within the row group
-        is_kept = np.ones(len(candidates), np.bool_)
+        is_kept = np.ones(reader.group.rows, np.bool_)
         is_kept[removed] = False
         return is_kept
 
@@ -209,10 +217,8 @@ class HashSplit:
         """The step in words."""
         return f"split by {self.by}, [{self.start:g}, {self.stop:g})"
 
-    def mask(self, reader: GroupReader, candidates: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    def mask(self, reader: GroupReader) -> NDArray[np.bool_]:
         """Return which documents of a row group are kept, shape (n_documents,)."""
-        if not candidates.any():
-            return candidates
         hashes = salted(reader.hashes(self.by), "split")
         is_kept = below(hashes, self.stop)
         if self.start > 0:

@@ -3,7 +3,8 @@
 The steps of a view are applied in two phases:
 
 1. The leading filters decide about each document for itself. They are applied while the tables are
-   read, for all views at once (see `sieve`). What they keep are the candidates of the view.
+   read, for all views at once (see `leading_filters`). What they keep are the candidates of the
+   view.
 2. Budgets and repeats, and the filters after them, change how many copies of each candidate the
    view has. If a view has such steps, or a shuffled order, then a hash and the number of tokens of
    each of its candidates are written to scratch files in phase 1, and phase 2 works on these alone.
@@ -22,6 +23,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from nanoset_core.document_tables.condition_masks import ConditionMasks
+from nanoset_core.document_tables.conditions import Condition
+from nanoset_core.document_tables.relation import value_type
 from nanoset_core.sampling.hashing import salted
 from nanoset_core.stages.views.budgets import (
     CHUNK_DOCUMENTS,
@@ -30,20 +34,21 @@ from nanoset_core.stages.views.budgets import (
     find_gap,
     hash_limit,
 )
-from nanoset_core.stages.views.conditions import without_dictionary
+from nanoset_core.stages.views.leading_filters import LeadingFilters
 from nanoset_core.stages.views.rules import (
     FILTERS,
     Budget,
     Filter,
     GroupReader,
+    Listed,
     Repeat,
-    RowGroup,
     Rule,
+    ShardDocuments,
     StepCount,
     ViewOrder,
+    Where,
 )
 from nanoset_core.stages.views.scratch import ScratchArray
-from nanoset_core.stages.views.sieve import Sieve
 
 
 class CopyChunk(NamedTuple):
@@ -157,8 +162,10 @@ class _CandidateFiles:
             self.hashes.append(reader.hashes()[is_candidate])
             self.tokens.append(reader.tokens[is_candidate])
         for later_filter in self.later_filters.values():
-            mask = later_filter.step.mask(reader, is_candidate)
-            later_filter.mask.append(mask[is_candidate])
+            # Lists of ids look at all documents, to find out which ids no document has.
+            if is_candidate.any() or isinstance(later_filter.step, Listed):
+                mask = later_filter.step.mask(reader)
+                later_filter.mask.append(mask[is_candidate])
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,25 +201,28 @@ class _ViewInProgress:
             self.files.append(reader, is_candidate)
         if self.sort_column is not None and is_candidate.any():
             column = reader.table(frozenset({self.sort_column})).column(0)
-            values = without_dictionary(column).filter(is_candidate)
+            values = column.cast(value_type(column.type)).filter(is_candidate)
             self.sort_values.extend(values.chunks)
 
 
 def select(
-    groups: Iterable[RowGroup],
+    shards: Iterable[ShardDocuments],
     rules: Sequence[Rule],
     scratch: Path,
     progress: Callable[[int], None] = lambda _: None,
+    *,
+    root: Path | None = None,
 ) -> list[Selection]:
     """Choose the documents of some views of one corpus, in one pass over its tables.
 
     Args:
-        groups: The row groups of the corpus, in order.
+        shards: The documents of the corpus, in order.
         rules: Of the views.
         scratch: An empty folder for scratch files, which the selections need as long as they are
-            used. They take 1 bit to 2 bytes for each document, and 12 bytes for each candidate of
-            a view that has budgets, repeats or a shuffled order.
+            used. They take a bit for each document and view, and 12 bytes for each candidate of a
+            view that has budgets, repeats or a shuffled order.
         progress: Called with the number of documents of each row group.
+        root: A folder that contains all tables; None if they are in memory.
 
     Returns:
         A selection for each rule.
@@ -228,36 +238,47 @@ def select(
             files = _CandidateFiles.create(rule, scratch / str(number))
         views.append(_ViewInProgress(number, rule, files))
 
-    sieve = Sieve(rules, scratch)
+    filters = LeadingFilters(rules, scratch)
     views_with_rows = [view for view in views if view.needs_rows]
-    for group in groups:
-        if group.rows == 0:
-            continue
-        reader = GroupReader(group)
-        sieve.add(reader)
-        for view in views_with_rows:
-            view.add(reader, sieve.kept(view.number))
-        progress(group.rows)
-    return [_finish(view, sieve, scratch / f"{view.number}-times") for view in views]
+    with ConditionMasks(_conditions_of(rules), root, scratch) as conditions:
+        for shard in shards:
+            masks = conditions.of_shard(shard.relation)
+            for group in shard.groups:
+                reader = GroupReader(group, masks.take(group.rows))
+                filters.add(reader)
+                for view in views_with_rows:
+                    view.add(reader, filters.kept(view.number))
+                progress(group.rows)
+    return [_finish(view, filters, scratch / f"{view.number}-times") for view in views]
 
 
-def _finish(view: _ViewInProgress, sieve: Sieve, times_path: Path) -> Selection:
+def _conditions_of(rules: Sequence[Rule]) -> list[Condition]:
+    """Return the conditions of some rules, each of them once."""
+    conditions: dict[Condition, None] = {}
+    for rule in rules:
+        for step in rule.steps:
+            if isinstance(step, Where):
+                conditions[step.condition] = None
+    return list(conditions)
+
+
+def _finish(view: _ViewInProgress, filters: LeadingFilters, times_path: Path) -> Selection:
     """Apply the steps after the leading filters, and the order.
 
     Args:
         view: The view.
-        sieve: What the leading filters kept.
+        filters: The leading filters, after all documents.
         times_path: A file that is created, for the number of copies of each candidate.
     """
     # Count what the leading filters left of the corpus.
     rule = view.rule
-    corpus_counts, *filter_counts = sieve.counts(view.number)
+    corpus_counts, *filter_counts = filters.counts(view.number)
     step_counts = [StepCount("", "all", corpus_counts.documents, corpus_counts.tokens)]
     for step, counts in zip(rule.leading_filters, filter_counts, strict=True):
         step_counts.append(StepCount(step.view, step.text, counts.documents, counts.tokens))
 
     # Apply the other steps to the candidates.
-    candidate_numbers = partial(sieve.chunks, view.number)
+    candidate_numbers = partial(filters.chunks, view.number)
     hashes = np.empty(0, np.uint64)
     times = None
     gaps = []

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Literal, Protocol
 
+from nanoset_core.document_tables.conditions import parse_condition
 from nanoset_core.errors import ConfigError, raised
 from nanoset_core.outputs.names import check_corpus_name
 from nanoset_core.records.settings import Range
-from nanoset_core.stages.views.conditions import parse_condition
 
 Share = Annotated[float, Range(0, 1)]
 MAX_CHAIN_LENGTH = 16

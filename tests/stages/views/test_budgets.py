@@ -13,6 +13,7 @@ from helpers.building import make_corpora, open_project
 from helpers.command import invoke_nanoset
 from helpers.inspecting import current_dataset
 from helpers.sample_project import jsonl, write_project
+from helpers.view_rules import relation_of
 from nanoset_assets.ui.views import view_metadata
 from nanoset_core.sampling.hashing import hash_texts, salted
 from nanoset_core.stages.views import stage as views
@@ -23,7 +24,7 @@ from nanoset_core.stages.views.stage import VIEW
 
 
 class Group:
-    """The documents of a corpus, in one row group."""
+    """The documents of a corpus, in one row group of one shard."""
 
     first = 0
 
@@ -40,8 +41,13 @@ class Group:
         values |= {"file": ["a"] * self.rows, "line": list(count), "byte_offset": list(count)}
         return pa.table({name: values[name] for name in columns})
 
-    def statistics(self):
-        return {}
+    @property
+    def groups(self):
+        return [self]
+
+    @property
+    def relation(self):
+        return relation_of(self.read(["id", "tokens"]))
 
 
 def slow_gap(ids, tokens, budget, unit, times):

@@ -15,8 +15,8 @@ from helpers.view_rules import (
     random_rule,
     row_groups,
 )
+from nanoset_core.document_tables.conditions import parse_condition
 from nanoset_core.sampling.hashing import hash_texts
-from nanoset_core.stages.views.conditions import parse_condition
 from nanoset_core.stages.views.ids import Ids
 from nanoset_core.stages.views.rules import (
     Budget,
@@ -158,22 +158,3 @@ def test_ids_are_found_by_their_texts_and_those_missing_are_counted():
     texts = pa.array(["x", "b", None, "a", ""], pa.large_string())
     assert ids.mask(texts, hash_texts(texts)).tolist() == [False, True, False, True, False]
     assert (len(ids), ids.missing) == (3, 1)
-
-
-def test_statistics_never_hide_a_row(tmp_path):
-    table = documents_table().sort_by("quality")
-    conditions = [
-        "quality = 2",
-        "not quality < 3",
-        "quality is null",
-        "quality is not null",
-        "quality in (0, 4)",
-    ]
-    for text in [
-        *conditions,
-        "quality >= 4 and not quality is null",
-        "not (quality = 1 or quality <> 3)",
-    ]:
-        condition = parse_condition(text, "where")
-        for chunk in row_groups(table, 50):
-            assert condition.mask(chunk.table).any() <= condition.may_hold(chunk.statistics())

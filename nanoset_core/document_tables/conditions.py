@@ -1,0 +1,528 @@
+"""Conditions on the columns of documents, such as `quality >= 3 and not lang = 'en'`.
+
+A condition is written as SQL writes it after WHERE. DuckDB parses it, and its syntax tree is
+translated into a tree of the few operations that are documented; anything else is refused. The tree
+of the condition above is:
+
+    and
+    ├── >=  column quality, values (3,)
+    └── not
+        └── =  column lang, values ("en",)
+
+Before documents are read, the operations are checked against the types of the columns, and are
+written as SQL again. So DuckDB never executes what a user wrote, and a text is never compared with
+a number.
+
+If a value is null, a comparison with it is neither true nor false, as in SQL. Only documents for
+which the whole condition is true are chosen.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import cache, lru_cache
+from typing import Any
+
+from nanoset_core.document_tables.connection import open_locked, text_literal
+from nanoset_core.document_tables.relation import column_reference, value_type
+from nanoset_core.errors import ConfigError
+
+MAX_LISTED_VALUES = 20_000
+"""Values that one condition may list. Every command that reads nanoset.yaml parses its conditions,
+and 20,000 values take half a second.
+"""
+_MAX_CHARACTERS = 2_000_000
+_MAX_ERROR_CHARACTERS = 300
+_EXPECTED = (
+    "comparisons of a column with a value, `in`, `between`, `like`, `starts_with`, `is null` and "
+    "`is not null`, joined by and, or, not"
+)
+_INT64_STOP = 1 << 63
+"""DuckDB's BIGINT holds the integers from -_INT64_STOP to _INT64_STOP - 1."""
+
+_COMPARISONS: Mapping[str, str] = {
+    "COMPARE_EQUAL": "=",
+    "COMPARE_NOTEQUAL": "<>",
+    "COMPARE_GREATERTHAN": ">",
+    "COMPARE_GREATERTHANOREQUALTO": ">=",
+    "COMPARE_LESSTHAN": "<",
+    "COMPARE_LESSTHANOREQUALTO": "<=",
+}
+"""Type of a comparison in DuckDB's syntax tree → its operator."""
+_MIRRORED = {">": "<", ">=": "<=", "<": ">", "<=": ">=", "=": "=", "<>": "<>"}
+"""The operator that `3 <= quality` becomes when it is turned into `quality >= 3`."""
+_PATTERN_FUNCTIONS = {"~~": "like", "!~~": "not like", "starts_with": "starts_with"}
+"""Function in DuckDB's syntax tree → how a condition writes it. The first argument is a column, the
+second a text.
+"""
+
+_CONDITION_WORDS = frozenset({"and", "or", "not", "in", "is", "null", "true", "false", "like"})
+"""Reserved words of SQL that conditions use. `between` and `date` are not reserved in DuckDB."""
+_TOKEN = re.compile(
+    r"""
+    '(?:[^']|'')*'    # a text
+    | "(?:[^"]|"")*"  # a quoted name
+    | --[^\n]*        # a comment
+    | \w+             # a word or number
+    """,
+    re.VERBOSE,
+)
+"""The parts of a condition that may contain the letters of a keyword."""
+
+Literal = str | bool | int | float | datetime
+"""A value that a column is compared with."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Operation:
+    """One operation of a condition: it joins other operations, or compares a column."""
+
+    kind: str
+    """`and`, `or`, `not`; `null` (is null), `in`, `like`, `starts_with`, or an operator such as
+    `>=`.
+    """
+    operands: tuple[_Operation, ...] = ()
+    """What `and`, `or` and `not` join; empty for comparisons."""
+    column: str = ""
+    """What is compared; empty for `and`, `or` and `not`."""
+    values: tuple[Literal, ...] = ()
+    """What the column is compared with: several values for `in`, none for `null`."""
+
+    def columns(self) -> Iterator[str]:
+        """Yield the columns that this operation and those below it compare."""
+        if self.column:
+            yield self.column
+        for operand in self.operands:
+            yield from operand.columns()
+
+
+class _TypeMismatchError(Exception):
+    """A column cannot be compared with the values of an operation."""
+
+    def __init__(self, column_type: Any, operation: _Operation) -> None:
+        super().__init__()
+        self.column_type = column_type
+        self.operation = operation
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """A parsed condition. Two conditions are equal if they have the same text."""
+
+    text: str
+    """As it was written."""
+    where: str = field(compare=False)
+    """The setting that holds it, for messages."""
+    _root: _Operation = field(compare=False, repr=False)
+
+    @property
+    def columns(self) -> frozenset[str]:
+        """Names of the columns that the condition needs."""
+        return frozenset(self._root.columns())
+
+    def sql(self, schema: Any) -> str:
+        """Return SQL that is true for the documents that the condition chooses, otherwise false.
+
+        Args:
+            schema: pyarrow.Schema of the documents, with all columns of the condition. The SQL
+                names columns as `column_reference` does.
+
+        Raises:
+            ConfigError: A column is missing, or cannot be compared with a value.
+        """
+        for column in sorted(self.columns):
+            if column not in schema.names:
+                raise self._not_computable(
+                    "no such column", column, f"one of {', '.join(schema.names)}"
+                )
+        try:
+            return f"coalesce({_sql_of(self._root, schema)}, false)"
+        except _TypeMismatchError as error:
+            operation = error.operation
+            raise self._not_computable(
+                f"{operation.column} holds {error.column_type}",
+                str(operation.values),
+                "a value of the column's type",
+            ) from None
+
+    def _not_computable(self, what: str, found: str, expected: str) -> ConfigError:
+        """Return the error for a condition that does not fit the columns."""
+        return ConfigError(
+            f"the condition cannot be computed: {what}",
+            where=self.where,
+            found=found,
+            expected=expected,
+            remedy="correct the condition, or add the column by documents.columns or attributes",
+        )
+
+
+def parse_condition(text: str, where: str) -> Condition:
+    """Parse a condition.
+
+    Args:
+        text: Such as "quality >= 3 and lang = 'en'".
+        where: The setting that holds it, for messages.
+
+    Raises:
+        ConfigError: The text is no condition, or lists too many values.
+    """
+    n_values = text.count(",") + 1
+    if n_values > MAX_LISTED_VALUES or len(text) > _MAX_CHARACTERS:
+        raise ConfigError(
+            "this condition lists too many values",
+            where=where,
+            found=f"about {n_values:,} values in {len(text):,} characters",
+            expected=f"at most {MAX_LISTED_VALUES:,} values and {_MAX_CHARACTERS:,} characters",
+            remedy=(
+                "write ids into a file, one on each line, and name it in `include` or `exclude` of "
+                "the view; for other columns, add a table by `attributes` with a column that marks "
+                "the documents"
+            ),
+        )
+    try:
+        return Condition(text, where, _parse(text))
+    except (ValueError, RecursionError) as error:
+        reason = repr(error)
+        if str(error):
+            first_line = str(error).splitlines()[0]
+            reason = first_line[:_MAX_ERROR_CHARACTERS]
+        raise ConfigError(
+            "this is not a condition on documents",
+            where=where,
+            found=f"{text!r}: {reason}",
+            expected=_EXPECTED,
+            remedy=(
+                "write it as in quality >= 3 and lang = 'en'; "
+                "quote a column as \"a b\", a text as 'en'"
+            ),
+        ) from error
+
+
+# Cached, since nanoset.yaml is checked and then used by different callers.
+@lru_cache(maxsize=64)
+def _parse(text: str) -> _Operation:
+    """Parse a condition into its tree of operations.
+
+    Raises:
+        ValueError: The text is not SQL, or uses SQL that conditions do not support.
+    """
+    statement = _syntax_tree(_with_quoted_keywords(text))
+    # Whatever else the text has, such as `limit 3`, changes another part of the statement.
+    plain_statement = _syntax_tree("true")
+    plain_statement["node"]["where_clause"] = statement["node"]["where_clause"]
+    if statement != plain_statement:
+        raise ValueError("it has more than a condition")
+    return _operation_of(statement["node"]["where_clause"])
+
+
+def _syntax_tree(text: str) -> dict[str, Any]:
+    """Return DuckDB's syntax tree of a statement that has a text as its condition.
+
+    DuckDB parses the statement, and does not execute it.
+
+    Raises:
+        ValueError: The text is not SQL, or has several statements.
+    """
+    import duckdb
+
+    try:
+        # The line break ends a comment. A cursor is a connection of its own, for this thread.
+        with _parser().cursor() as cursor:
+            result = cursor.execute("SELECT json_serialize_sql(?)", [f"SELECT 1 WHERE {text}\n"])
+            [[serialized]] = result.fetchall()
+    except duckdb.Error as error:
+        raise ValueError(str(error)) from error
+    tree = json.loads(serialized)
+    if tree["error"]:
+        raise ValueError(tree["error_message"])
+    if len(tree["statements"]) != 1:
+        raise ValueError("it has several statements")
+    statement: dict[str, Any] = tree["statements"][0]
+    return statement
+
+
+@cache
+def _parser() -> Any:
+    """Return the connection that parses conditions. It takes 15 ms to open, so it is kept."""
+    return open_locked()
+
+
+@cache
+def _reserved_words() -> frozenset[str]:
+    """Return the words that DuckDB accepts as names of columns only in double quotes."""
+    with _parser().cursor() as cursor:
+        query = "SELECT keyword_name FROM duckdb_keywords() WHERE keyword_category = 'reserved'"
+        rows = cursor.execute(query).fetchall()
+    return frozenset(word for (word,) in rows) - _CONDITION_WORDS
+
+
+def _with_quoted_keywords(text: str) -> str:
+    """Return a condition with double quotes around columns such as `group`, `table` or `order`.
+
+    Conditions use only a few of SQL's keywords, so that the others are columns.
+    """
+    quoted = []
+    stop = 0
+    for match in _TOKEN.finditer(text):
+        quoted.append(text[stop : match.start()])
+        token = match.group()
+        is_column = token.lower() in _reserved_words()
+        quoted.append(f'"{token}"' if is_column else token)
+        stop = match.end()
+    quoted.append(text[stop:])
+    return "".join(quoted)
+
+
+def _operation_of(node: Mapping[str, Any]) -> _Operation:
+    """Translate a node of DuckDB's syntax tree.
+
+    Raises:
+        ValueError: Conditions do not support it.
+    """
+    kind = node["type"]
+    if kind in ("CONJUNCTION_AND", "CONJUNCTION_OR"):
+        operands = tuple(_operation_of(child) for child in node["children"])
+        return _Operation(kind.removeprefix("CONJUNCTION_").lower(), operands)
+    if kind == "OPERATOR_NOT":
+        return _negated(_operation_of(node["children"][0]))
+    if kind in ("OPERATOR_IS_NULL", "OPERATOR_IS_NOT_NULL"):
+        is_null = _Operation("null", column=_column_name(node["children"][0]))
+        return is_null if kind == "OPERATOR_IS_NULL" else _negated(is_null)
+    if kind == "COMPARE_IN":
+        column, *values = node["children"]
+        return _Operation("in", (), _column_name(column), tuple(map(_literal_value, values)))
+    if kind == "COMPARE_BETWEEN":
+        column = _column_name(node["input"])
+        lower = _Operation(">=", (), column, (_literal_value(node["lower"]),))
+        upper = _Operation("<=", (), column, (_literal_value(node["upper"]),))
+        return _Operation("and", (lower, upper))
+    if kind in _COMPARISONS:
+        return _comparison_of(_COMPARISONS[kind], node["left"], node["right"])
+    if kind == "COLUMN_REF":
+        # A column of booleans is a condition by itself.
+        return _Operation("=", (), _column_name(node), (True,))
+    if kind == "FUNCTION":
+        return _pattern_of(node)
+    raise ValueError(f"{_described(node)} is none of these")
+
+
+def _negated(operation: _Operation) -> _Operation:
+    """Return the operation `not`."""
+    return _Operation("not", (operation,))
+
+
+def _comparison_of(operator: str, left: Mapping[str, Any], right: Mapping[str, Any]) -> _Operation:
+    """Translate a comparison of a column with a literal; the column may be on either side."""
+    if right["type"] == "COLUMN_REF":
+        return _Operation(_MIRRORED[operator], (), _column_name(right), (_literal_value(left),))
+    return _Operation(operator, (), _column_name(left), (_literal_value(right),))
+
+
+def _pattern_of(node: Mapping[str, Any]) -> _Operation:
+    """Translate `like`, `not like` or `starts_with`.
+
+    Raises:
+        ValueError: It is another function, or does not compare a column with a text.
+    """
+    name = node["function_name"]
+    arguments = [argument["expression"] for argument in node["arguments"]]
+    if name not in _PATTERN_FUNCTIONS or len(arguments) != 2:
+        raise ValueError(f"{_described(node)} is none of these")
+    function = _PATTERN_FUNCTIONS[name]
+    pattern = _literal_value(arguments[1])
+    if not isinstance(pattern, str):
+        raise ValueError(f"{function} needs a text")
+    operation = _Operation(
+        function.removeprefix("not "), (), _column_name(arguments[0]), (pattern,)
+    )
+    return _negated(operation) if function.startswith("not ") else operation
+
+
+def _column_name(node: Mapping[str, Any]) -> str:
+    """Return the name of a column; names of nested columns are joined by dots.
+
+    Raises:
+        ValueError: The node is not a column.
+    """
+    if node["type"] != "COLUMN_REF":
+        raise ValueError(f"{_described(node)} is not a column")
+    return ".".join(node["column_names"])
+
+
+def _literal_value(node: Mapping[str, Any]) -> Literal:
+    """Return the Python value of a literal: a number, a text, a boolean, a date or a timestamp.
+
+    Raises:
+        ValueError: The node is not a literal, or the text of a date is not a date.
+    """
+    if node["type"] == "OPERATOR_CAST" and not node["try_cast"]:
+        return _date_value(node)
+    if node["type"] == "VALUE_CONSTANT":
+        literal = node["literal"]
+        text: str = literal["text"]
+        match literal["kind"]:
+            case "BOOLEAN":
+                return text == "true"
+            case "STRING":
+                return text
+            case "INTEGER":
+                return int(text)
+            case "NUMERIC":
+                return float(text)
+    if node["type"] == "FUNCTION" and node["function_name"] in ("+", "-"):
+        # The sign of a number, unless there are two operands.
+        operands = [argument["expression"] for argument in node["arguments"]]
+        number = _literal_value(operands[0])
+        is_signed = len(operands) == 1 and not isinstance(number, bool)
+        if is_signed and isinstance(number, int | float):
+            return -number if node["function_name"] == "-" else number
+    if node["type"] == "COLUMN_REF":
+        raise ValueError(f"{_column_name(node)} is a column: put a text in single quotes")
+    raise ValueError(f"{_described(node)} is not a number, a text, a date or true or false")
+
+
+def _date_value(node: Mapping[str, Any]) -> datetime:
+    """Return the value of `date '2024-01-31'` or `timestamp '2024-01-31 12:00:00'`.
+
+    Raises:
+        ValueError: The node is another conversion, or its text is not a date.
+    """
+    type_name = node["type_expr"].get("type_name", "").lower()
+    text = _literal_value(node["child"])
+    if type_name not in ("date", "timestamp") or not isinstance(text, str):
+        raise ValueError(f"{_described(node)} is not a number, a text, a date or true or false")
+    value = datetime.fromisoformat(text)
+    if value.tzinfo is not None:
+        raise ValueError(f"{text!r} has a time zone: write it in UTC, without one")
+    return value
+
+
+def _described(node: Mapping[str, Any]) -> str:
+    """Return what kind of expression a node is, for messages."""
+    name = node.get("function_name") or node["type"]
+    return repr(str(name).removeprefix("OPERATOR_").removeprefix("VALUE_").lower())
+
+
+def _sql_of(operation: _Operation, schema: Any) -> str:
+    """Return an operation as SQL.
+
+    Raises:
+        _TypeMismatchError: A column cannot be compared with a value.
+    """
+    if operation.column:
+        arrow_type = value_type(schema.field(operation.column).type)
+        reference = column_reference(schema, operation.column)
+        return f"({_comparison_sql(operation, reference, arrow_type)})"
+    operands = [_sql_of(operand, schema) for operand in operation.operands]
+    if operation.kind == "not":
+        return f"(NOT {operands[0]})"
+    return "(" + f" {operation.kind.upper()} ".join(operands) + ")"
+
+
+def _comparison_sql(operation: _Operation, reference: str, arrow_type: Any) -> str:
+    """Return a comparison as SQL.
+
+    Args:
+        operation: The comparison.
+        reference: How SQL names its column.
+        arrow_type: Type of the column.
+
+    Raises:
+        _TypeMismatchError: The column cannot be compared with the values.
+    """
+    import pyarrow as pa
+
+    if operation.kind == "null":
+        return f"{reference} IS NULL"
+    if pa.types.is_null(arrow_type):
+        return "NULL::BOOLEAN"
+
+    is_text = pa.types.is_string(arrow_type) or pa.types.is_large_string(arrow_type)
+    if is_text and all(isinstance(value, datetime) for value in operation.values):
+        # Dates are stored as texts. A text that is not a date has no place in time: it is null.
+        reference = f"TRY_CAST({reference} AS TIMESTAMP)"
+        return _compared(operation, reference, list(operation.values))
+    if any(isinstance(value, str) != is_text for value in operation.values):
+        raise _TypeMismatchError(arrow_type, operation)
+    if is_text:
+        return _compared(operation, reference, list(operation.values))
+    if operation.kind in ("like", "starts_with"):
+        raise _TypeMismatchError(arrow_type, operation)
+    return _number_sql(operation, reference, arrow_type)
+
+
+def _number_sql(operation: _Operation, reference: str, arrow_type: Any) -> str:
+    """Return a comparison of a column of numbers or booleans as SQL; see `_comparison_sql`."""
+    import pyarrow as pa
+
+    is_boolean = pa.types.is_boolean(arrow_type)
+    number_checks = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal)
+    if not is_boolean and not any(is_type(arrow_type) for is_type in number_checks):
+        raise _TypeMismatchError(arrow_type, operation)
+    values: list[int | float] = []  # a bool is an int, too
+    for value in operation.values:
+        if isinstance(value, str | datetime):
+            raise _TypeMismatchError(arrow_type, operation)
+        if isinstance(value, int) and not -_INT64_STOP <= value < _INT64_STOP:
+            raise _TypeMismatchError(arrow_type, operation)
+        values.append(value)
+
+    if operation.kind != "in" and isinstance(values[0], bool) != is_boolean:
+        raise _TypeMismatchError(arrow_type, operation)
+
+    # `in` takes booleans for the numbers 0 and 1, and the other way round.
+    has_floats = any(isinstance(value, float) for value in values)
+    if has_floats or pa.types.is_floating(arrow_type):
+        reference = f"CAST({reference} AS DOUBLE)"
+        comparison = _compared(operation, reference, [float(value) for value in values])
+        if operation.kind in (">", ">="):
+            # For DuckDB, NaN is greater than any number. A comparison with NaN is false instead.
+            return f"{comparison} AND NOT isnan({reference})"
+        zero_signs = {str(math.copysign(1, value) < 0) for value in values if value == 0}
+        if operation.kind == "in" and zero_signs:
+            # `in` tells 0.0 and -0.0 apart, as it always has; views must not change.
+            is_listed_zero = f"signbit({reference}) IN ({', '.join(sorted(zero_signs))})"
+            return f"{comparison} AND ({reference} <> 0 OR {is_listed_zero})"
+        return comparison
+    convert = bool if is_boolean else int
+    return _compared(operation, reference, [convert(value) for value in values])
+
+
+def _compared(operation: _Operation, reference: str, values: list[Any]) -> str:
+    """Return a comparison as SQL, given values of the type of the column.
+
+    Args:
+        operation: The comparison.
+        reference: SQL of the column.
+        values: The values of the operation.
+    """
+    literals = [_sql_literal(value) for value in values]
+    match operation.kind:
+        case "in":
+            return f"{reference} IN ({', '.join(literals)})"
+        case "like":
+            return f"{reference} LIKE {literals[0]}"
+        case "starts_with":
+            return f"starts_with({reference}, {literals[0]})"
+        case operator:
+            return f"{reference} {operator} {literals[0]}"
+
+
+def _sql_literal(value: Literal) -> str:
+    """Return a value as SQL, of the type that the value has in Python."""
+    if isinstance(value, str):
+        # DuckDB's parser may end a statement at a NUL.
+        parts = [text_literal(part) for part in value.split("\0")]
+        return "(" + " || chr(0) || ".join(parts) + ")" if len(parts) > 1 else parts[0]
+    if isinstance(value, datetime):
+        return f"TIMESTAMP '{value.isoformat(sep=' ')}'"
+    if isinstance(value, bool):
+        return str(value).upper()
+    if isinstance(value, float):
+        return f"'{value!r}'::DOUBLE"
+    return f"'{value}'::BIGINT"

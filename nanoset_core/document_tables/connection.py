@@ -1,0 +1,62 @@
+"""Open DuckDB so that it reads the files of one folder, and can do nothing else.
+
+DuckDB is a library that works inside this process. By default it can read and write any file, open
+URLs, and download extensions. None of that is needed, so it is switched off, and the settings are
+locked.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+MEMORY_LIMIT = "1GB"
+"""Memory that DuckDB may use; beyond that it writes to the scratch folder, or fails."""
+BATCH_DOCUMENTS = 1 << 16
+"""Documents of one batch of results."""
+
+
+def open_locked(readable_folder: Path | None = None, scratch: Path | None = None) -> Any:
+    """Open a duckdb.DuckDBPyConnection, a context manager, that reads nothing outside of a folder.
+
+    It has one thread, since stages run one task on each processor. Results have the order of the
+    rows in the files, so the same query gives the same result every time.
+
+    Args:
+        readable_folder: Contains all files that queries may read; None if they read no file.
+        scratch: A folder for what exceeds the memory limit. Without it, nothing is written, and a
+            query that needs more memory fails.
+    """
+    import duckdb
+
+    config: dict[str, str | bool | int | float | list[str]] = {
+        "threads": 1,
+        "memory_limit": MEMORY_LIMIT,
+        "preserve_insertion_order": True,
+        "autoinstall_known_extensions": False,
+        "autoload_known_extensions": False,
+        "allow_community_extensions": False,
+        # An empty name means that nothing is written.
+        "temp_directory": "" if scratch is None else str(scratch / "duckdb"),
+    }
+    connection = duckdb.connect(":memory:", config=config)
+    if readable_folder is not None:
+        # Queries name files by `exact_path`, and DuckDB checks that text as well as the path.
+        folder = str(readable_folder)
+        folders = f"{text_literal(folder)}, {text_literal(exact_path(folder))}"
+        connection.execute(f"SET allowed_directories = [{folders}]")
+    # Afterwards, neither the folder nor another setting can be changed.
+    connection.execute("SET enable_external_access = false")
+    connection.execute("SET lock_configuration = true")
+    return connection
+
+
+def text_literal(text: str) -> str:
+    """Return a text as SQL writes it, in single quotes."""
+    quoted = text.replace("'", "''")
+    return f"'{quoted}'"
+
+
+def exact_path(path: str) -> str:
+    """Return a pattern that only this path matches: DuckDB takes every path for a pattern."""
+    return "".join(f"[{letter}]" if letter in "*?[" else letter for letter in path)

@@ -1,0 +1,214 @@
+"""The documents of a shard as one relation, whose columns are stored in several Parquet files.
+
+The files have the same rows in the same order: row n of each is document n of the shard. So they
+are joined by position, without a key:
+
+    documents.parquet      columns.parquet       columns.parquet of attributes
+    file   id   tokens     lang   quality        score
+    a      x    12         en     3              0.5       document 0
+    a      y    7          de     4              0.1       document 1
+
+In SQL, columns have numbers in place of names, since DuckDB takes `Lang` and `lang` for the same
+name. `column_reference` returns what to write for a column.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from nanoset_core.document_tables.connection import BATCH_DOCUMENTS, exact_path, text_literal
+from nanoset_core.errors import FormatError
+from nanoset_core.text.values import as_type
+
+_MAX_ERROR_CHARACTERS = 500
+
+
+def column_reference(schema: Any, column: str) -> str:
+    """Return how SQL names a column.
+
+    Args:
+        schema: pyarrow.Schema of the relation.
+        column: A column of the schema.
+    """
+    return f"c{schema.get_field_index(column)}"
+
+
+def value_type(arrow_type: Any) -> Any:
+    """Return the type of the values of a dictionary, or any other Arrow type as it is."""
+    import pyarrow as pa
+
+    if pa.types.is_dictionary(arrow_type):
+        return arrow_type.value_type
+    return arrow_type
+
+
+@dataclass(frozen=True, slots=True)
+class TableSource:
+    """A table with one row for each document of a shard."""
+
+    path: Path
+    """The Parquet file that has the rows, unless `table` has them."""
+    stored: Any
+    """pyarrow.Schema of all columns of the table, in the order in which they are stored."""
+    table: Any = None
+    """A pyarrow.Table with the rows, if they are in memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentRelation:
+    """The documents of one shard, as DuckDB reads them.
+
+    To ask something about all documents of a shard, write SQL expressions over its columns:
+
+        quality = column_reference(relation.schema, "quality")
+        expressions = [f"{quality} >= 3", f"{quality} IS NULL"]
+        with open_locked(root, scratch) as connection:
+            for batch in relation.batches(connection, ["quality"], expressions):
+                is_good, is_missing = batch.columns  # Arrow arrays, one value for each document
+    """
+
+    schema: Any
+    """pyarrow.Schema of the columns that can be used, with their types in the whole corpus. A shard
+    may store a column in a narrower type; it is converted.
+    """
+    sources: tuple[TableSource, ...]
+    """The tables, at least one. If several have a column of one name, the first of them counts."""
+
+    def batches(
+        self, connection: Any, columns: Collection[str], expressions: Sequence[str]
+    ) -> Iterator[Any]:
+        """Compute expressions for all documents, and yield the results in the documents' order.
+
+        Args:
+            connection: As `open_locked` returns it for a folder with all tables.
+            columns: Names of all columns that the expressions use.
+            expressions: SQL in which columns are written as `column_reference` returns them.
+
+        Yields:
+            A pyarrow.RecordBatch of at most BATCH_DOCUMENTS documents. It has a column for each
+            expression, in order.
+
+        Raises:
+            FormatError: A file is damaged.
+        """
+        import duckdb
+        import pyarrow as pa
+
+        used = self._sources_of(columns)
+        try:
+            # A cursor is a connection of its own: the results of others need not be read first.
+            with connection.cursor() as cursor:
+                query = self._query(cursor, used, columns, expressions)
+                yield from cursor.sql(query).to_arrow_reader(BATCH_DOCUMENTS)
+        except (duckdb.Error, pa.ArrowException, OSError) as error:
+            raise FormatError(
+                "a table of documents cannot be read",
+                where=", ".join(str(source.path) for source in used),
+                found=str(error)[:_MAX_ERROR_CHARACTERS],
+                expected="a Parquet file with one row for each document of the shard",
+                remedy="delete the folder of the damaged file, and run `nanoset build`",
+            ) from error
+
+    def _sources_of(self, columns: Collection[str]) -> list[TableSource]:
+        """Return the tables that have some columns; if there are none, the first table."""
+        used = []
+        missing = set(columns)
+        for source in self.sources:
+            if missing.intersection(source.stored.names):
+                used.append(source)
+                missing.difference_update(source.stored.names)
+        return used or [self.sources[0]]
+
+    def _query(
+        self,
+        connection: Any,
+        used: Sequence[TableSource],
+        columns: Collection[str],
+        expressions: Sequence[str],
+    ) -> str:
+        """Return the query that computes expressions.
+
+        Args:
+            connection: Tables in memory are registered with it.
+            used: The tables that the columns are in.
+            columns: Names of the columns.
+            expressions: SQL over the columns.
+        """
+        tables = []
+        value_by_column: dict[str, str] = {}  # name → SQL of the value
+        for number, source in enumerate(used):
+            rows = self._in_common_types(source, columns)
+            if rows.table is None:
+                path = text_literal(exact_path(str(rows.path)))
+                table = f"read_parquet({path}, hive_partitioning = false)"
+            else:
+                table = f"table_{number}"
+                connection.register(table, rows.table)
+
+            # Columns are named by their positions in the table.
+            names = [f"t{number}_{index}" for index in range(len(rows.stored))]
+            tables.append(f"{table} AS t{number}({', '.join(names)})")
+            for name, field in zip(names, rows.stored, strict=True):
+                if field.name in columns and field.name not in value_by_column:
+                    target = self.schema.field(field.name).type
+                    value_by_column[field.name] = _converted(name, field.type, target)
+
+        values = ["1"]  # a query needs a column
+        for column, value in value_by_column.items():
+            values.append(f"{value} AS {column_reference(self.schema, column)}")
+        documents = f"SELECT {', '.join(values)} FROM {' POSITIONAL JOIN '.join(tables)}"
+        results = [f"{sql} AS r{number}" for number, sql in enumerate(expressions)]
+        return f"SELECT {', '.join(results)} FROM ({documents})"
+
+    def _in_common_types(self, source: TableSource, columns: Collection[str]) -> TableSource:
+        """Return a table whose columns DuckDB can convert to the types of the corpus.
+
+        The text of a floating-point number is that of `as_type`, and DuckDB writes some numbers in
+        another way. So a column of them that has texts in other shards is converted here, in
+        memory. Few corpora have such columns.
+        """
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        needs_conversion = False
+        names = []
+        for field in source.stored:
+            if field.name in columns:
+                names.append(field.name)
+                target = self.schema.field(field.name).type
+                needs_conversion |= field.type == pa.float64() and target == pa.string()
+        if not needs_conversion:
+            return source
+
+        table = source.table
+        if table is None:
+            table = pq.read_table(source.path, columns=names)
+        arrays = [as_type(table.column(name), self.schema.field(name).type) for name in names]
+        converted = pa.table(dict(zip(names, arrays, strict=True)))
+        return TableSource(source.path, converted.schema, converted)
+
+
+def _converted(value: str, stored: Any, target: Any) -> str:
+    """Return SQL that converts a value.
+
+    Args:
+        value: SQL of the value.
+        stored: Arrow type in which a table has the value.
+        target: Arrow type that it has in the whole corpus.
+    """
+    import pyarrow as pa
+
+    if stored == target and not pa.types.is_dictionary(stored):
+        return value
+    sql_types = {
+        pa.bool_(): "BOOLEAN",
+        pa.int64(): "BIGINT",
+        pa.float64(): "DOUBLE",
+        pa.string(): "VARCHAR",
+        pa.large_string(): "VARCHAR",
+    }
+    # A dictionary in memory is an ENUM in DuckDB, whose values do not have the order of texts.
+    return f"CAST({value} AS {sql_types[value_type(target)]})"

@@ -1,0 +1,138 @@
+"""Tables of a shard's documents as one relation, and what DuckDB may read."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from nanoset_core.document_tables.connection import open_locked
+from nanoset_core.document_tables.relation import (
+    DocumentRelation,
+    TableSource,
+    column_reference,
+)
+from nanoset_core.errors import FormatError
+
+
+def stored(path: Path, columns: dict) -> TableSource:
+    """Write a table to a Parquet file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    table = pa.table(columns)
+    pq.write_table(table, path, row_group_size=2)
+    return TableSource(path, table.schema)
+
+
+def values_of(relation: DocumentRelation, column: str, root: Path) -> list:
+    """Return the values of a column of all documents."""
+    values = []
+    with open_locked(root, root / "scratch") as connection:
+        reference = column_reference(relation.schema, column)
+        for batch in relation.batches(connection, [column, "id"], [reference]):
+            values += batch.column(0).to_pylist()
+    return values
+
+
+def test_tables_are_joined_by_position_and_the_first_one_with_a_name_counts(tmp_path):
+    documents = stored(
+        tmp_path / "documents.parquet", {"id": ["x", None, "x"], "tokens": [1, 2, 3]}
+    )
+    columns = stored(tmp_path / "columns.parquet", {"tokens": [0, 0, 0], "lang": ["a", "b", "c"]})
+    schema = pa.schema({"id": pa.string(), "tokens": pa.int64(), "lang": pa.string()})
+    relation = DocumentRelation(schema, (documents, columns))
+
+    assert values_of(relation, "lang", tmp_path) == ["a", "b", "c"]
+    assert values_of(relation, "tokens", tmp_path) == [1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("values", "target", "expected"),
+    [
+        ([1, None, -3], pa.string(), ["1", None, "-3"]),
+        ([1, None, -3], pa.float64(), [1.0, None, -3.0]),
+        ([True, None, False], pa.string(), ["true", None, "false"]),
+        ([1.0, None, 0.00001], pa.string(), ["1", None, "0.00001"]),
+        ([1e20, 0.1, 2.0**53], pa.string(), ["1e+20", "0.1", "9007199254740992"]),
+        (pa.nulls(3), pa.string(), [None, None, None]),
+    ],
+)
+def test_a_column_has_the_type_of_the_corpus_also_where_a_shard_has_another(
+    values, target, expected, tmp_path
+):
+    documents = stored(tmp_path / "documents.parquet", {"id": ["x", "y", "z"]})
+    columns = stored(tmp_path / "columns.parquet", {"value": values})
+    schema = pa.schema({"id": pa.string(), "value": target})
+
+    found = values_of(DocumentRelation(schema, (documents, columns)), "value", tmp_path)
+
+    assert found == expected
+
+
+def test_names_that_differ_in_case_are_different_columns(tmp_path):
+    documents = stored(tmp_path / "documents.parquet", {"id": ["x"], "Lang": ["A"], "lang": ["a"]})
+    schema = pa.schema({"id": pa.string(), "Lang": pa.string(), "lang": pa.string()})
+    relation = DocumentRelation(schema, (documents,))
+
+    assert values_of(relation, "Lang", tmp_path) == ["A"]
+    assert values_of(relation, "lang", tmp_path) == ["a"]
+
+
+def test_a_path_is_not_a_pattern_and_its_folders_are_not_columns(tmp_path):
+    root = tmp_path / "a[b]*'x"
+    documents = stored(root / "key=7" / "q?.parquet", {"id": ["right"]})
+    stored(root / "key=7" / "qq.parquet", {"id": ["wrong"]})
+    relation = DocumentRelation(pa.schema({"id": pa.string()}), (documents,))
+
+    assert values_of(relation, "id", root) == ["right"]
+
+
+def test_a_damaged_table_is_named(tmp_path):
+    documents = stored(tmp_path / "documents.parquet", {"id": ["x"] * 1000})
+    data = documents.path.read_bytes()
+    documents.path.write_bytes(data[:4] + bytes(len(data) // 2) + data[4 + len(data) // 2 :])
+    relation = DocumentRelation(pa.schema({"id": pa.string()}), (documents,))
+
+    with pytest.raises(FormatError, match="a table of documents cannot be read") as caught:
+        values_of(relation, "id", tmp_path)
+
+    assert "documents.parquet" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT * FROM read_text('{outside}')",
+        "SELECT * FROM '{outside}'",
+        "COPY (SELECT 1) TO '{outside}.csv'",
+        "ATTACH '{outside}.db'",
+        "INSTALL httpfs",
+        "LOAD httpfs",
+        "SET threads = 2",
+        "SET enable_external_access = true",
+        "RESET allowed_directories",
+    ],
+)
+def test_a_connection_reaches_nothing_outside_of_its_folder(query, tmp_path):
+    import duckdb
+
+    outside = tmp_path / "outside.txt"
+    outside.write_text("secret")
+    (tmp_path / "root").mkdir()
+
+    connection = open_locked(tmp_path / "root", tmp_path / "root")
+
+    with connection, pytest.raises(duckdb.Error):
+        connection.execute(query.format(outside=outside)).fetchall()
+
+
+def test_duckdb_is_imported_only_for_conditions():
+    script = (
+        "import sys, nanoset_core; nanoset_core.load_nanoset; "
+        "import nanoset_core.stages.views.stage, nanoset_core.cli.entry; "
+        "sys.exit('duckdb' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
