@@ -30,7 +30,7 @@ from nanoset_core.formats.indexed.dataset import MMapIndexedDataset
 from nanoset_core.formats.pbin.dataset import PackedDataset
 from nanoset_core.formats.tars.tar_input import _contexts, survey_tars
 from nanoset_core.loading.shard_files import iterate_shard, iterate_shards
-from nanoset_core.outputs.manifest import Recipe
+from nanoset_core.outputs.manifest import Recipe, Written
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.text.contents import contents_of
@@ -408,9 +408,12 @@ def links_in_the_output_root(folder: Path) -> Any:
     (place / "current.json").symlink_to(victim)
     (place / ".tmp-x").symlink_to(folder)
     outputs = OutputRoot(FileAccess(folder / "data"))
-    manifest = outputs.commit(
-        Recipe("datasets", "web", 1), lambda target: ((target / "a").touch() or {}, {})
-    )
+
+    def write_one_file(target: Path) -> Written:
+        (target / "a").touch()
+        return Written({})
+
+    manifest = outputs.commit(Recipe("datasets", "web", 1), write_one_file)
     outputs.make_current(manifest)
     outputs.sweep()
     return [
