@@ -21,9 +21,11 @@ BOILERPLATE_DOCUMENTS = 100
 """An evaluation text counts as boilerplate if this many documents, or more, contain it."""
 _N_FIRST_MATCHES = 8
 """Number of matches that are stored in the facts of a manifest, as examples."""
-_BOILERPLATE = "boilerplate"
-"""Fact: the fields of a `MatchSummary`. It is missing in outputs of earlier versions, and in those
-with fewer than BOILERPLATE_DOCUMENTS matches, which cannot have boilerplate.
+_SUMMARY_FACT = "boilerplate"
+"""Fact of a manifest that stores the fields of its `MatchSummary`.
+
+It is missing in outputs of earlier versions, and in outputs with fewer than BOILERPLATE_DOCUMENTS
+matches, which cannot have boilerplate.
 """
 _MATCH_COLUMNS = (
     ("evaluation_file", "string"),
@@ -65,7 +67,16 @@ def match_rows(
 
 
 def write_matches(folder: Path, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Write the table of matches to a folder; return the facts about it for the manifest."""
+    """Write the table of matches to a folder, and return the counts for its manifest.
+
+    Args:
+        folder: The folder of the new output.
+        rows: The rows of the table, by document.
+
+    Returns:
+        The number of documents with a match, the number of matches, the first few matches as
+        examples, and a `MatchSummary` if there can be boilerplate.
+    """
     write_rows(folder / MATCHES, rows, (*PLACE, *_MATCH_COLUMNS))
     facts: dict[str, Any] = {
         "contaminated": len({row["document"] for row in rows}),
@@ -73,7 +84,7 @@ def write_matches(folder: Path, rows: Sequence[Mapping[str, Any]]) -> dict[str, 
         "first": [_with_short_share(row) for row in rows[:_N_FIRST_MATCHES]],
     }
     if len(rows) >= BOILERPLATE_DOCUMENTS:
-        facts[_BOILERPLATE] = summarize(rows)._asdict()
+        facts[_SUMMARY_FACT] = summarize(rows)._asdict()
     return facts
 
 
@@ -113,10 +124,13 @@ def summarize(rows: Sequence[Mapping[str, Any]]) -> MatchSummary:
     Args:
         rows: The rows of the table, each for one document and one text that it contains.
     """
+    # Each row is another document with the text, so the rows of a text count its documents.
     n_documents_by_text = Counter(_text_of(row) for row in rows)
     boilerplate = {
         text for text, count in n_documents_by_text.items() if count >= BOILERPLATE_DOCUMENTS
     }
+
+    # Leave out the matches of boilerplate, and count the documents that have others.
     all_documents = {row["document"] for row in rows}
     relevant_rows = [row for row in rows if _text_of(row) not in boilerplate]
     relevant_documents = {row["document"] for row in relevant_rows}
@@ -128,10 +142,11 @@ def summarize(rows: Sequence[Mapping[str, Any]]) -> MatchSummary:
     most_common = None
     most_common_documents = 0
     if boilerplate:
-        # `max` returns the first row of the table if several texts are equally common.
-        row = max(rows, key=lambda row: n_documents_by_text[_text_of(row)])
-        most_common = _with_short_share(row)
-        most_common_documents = n_documents_by_text[_text_of(row)]
+        # The first row of the most common text. If several texts are equally common, `max` returns
+        # the one that is first in the table.
+        most_common_row = max(rows, key=lambda row: n_documents_by_text[_text_of(row)])
+        most_common = _with_short_share(most_common_row)
+        most_common_documents = n_documents_by_text[_text_of(most_common_row)]
 
     return MatchSummary(
         contaminated=len(relevant_documents),
@@ -144,20 +159,32 @@ def summarize(rows: Sequence[Mapping[str, Any]]) -> MatchSummary:
 
 
 def summary_of(manifest: Manifest) -> MatchSummary:
-    """Return the summary of an output, computed from the table of matches if it is not stored."""
+    """Return the summary of a table of matches, from its manifest or else from its rows.
+
+    Args:
+        manifest: Manifest of the output that contains the table.
+    """
     import pyarrow.parquet as pq
 
     facts = manifest.facts
-    if _BOILERPLATE in facts:
-        return MatchSummary(**facts[_BOILERPLATE])
-    if facts["matches"] >= BOILERPLATE_DOCUMENTS:
-        return summarize(pq.read_table(manifest.path(MATCHES)).to_pylist())
+    stored_summary = facts.get(_SUMMARY_FACT)
+    if stored_summary is not None:
+        return MatchSummary(**stored_summary)
 
-    # There are too few matches for any boilerplate.
-    first_matches = facts["first"]
+    # With this many matches there can be boilerplate: an earlier version of the program made the
+    # output, and did not store a summary.
+    if facts["matches"] >= BOILERPLATE_DOCUMENTS:
+        rows = pq.read_table(manifest.path(MATCHES)).to_pylist()
+        return summarize(rows)
+
+    # With fewer matches, no text is boilerplate, and the counts of the manifest are the summary.
+    first_match = None
+    example_matches = facts["first"]  # a few rows of the table, in its order
+    if example_matches:
+        first_match = example_matches[0]
     return MatchSummary(
         contaminated=facts["contaminated"],
-        first=first_matches[0] if first_matches else None,
+        first=first_match,
         boilerplate_texts=0,
         boilerplate_documents=0,
         most_common=None,

@@ -17,10 +17,11 @@ The tokens " play" and "ing" have the pieces ┃play and ing, which are the word
 The hash of a word depends only on its bytes, so it is the same in one token or in several. For the
 bytes b[0], b[1], … it is
 
-    TABLE[b[0]] * FACTOR**0 + TABLE[b[1]] * FACTOR**1 + …    modulo 2**64
+    BYTE_HASHES[b[0]] * FACTOR**0 + BYTE_HASHES[b[1]] * FACTOR**1 + …    modulo 2**64
 
-with exponents modulo 256. The hash of a piece is computed once, as if the piece began a word. If k
-bytes of a word precede the piece, its terms in the hash of the word are those of the hash of the
+with exponents modulo 256. The hash of each piece is computed once with the same formula, so that
+its first byte has the exponent 0. If k bytes of a word precede the piece, the bytes of the piece
+have exponents that are greater by k, and what they add to the hash of the word is the hash of the
 piece, multiplied by FACTOR**k. So the hash of a word is a sum over its pieces; that of "playing" is
 
     hash("play") + hash("ing") * FACTOR**4
@@ -43,10 +44,10 @@ from nanoset_core.stages.contamination.array_files import load_array, save_array
 
 _FACTOR = 0xD6E8FEB86659FD93
 """An odd number whose bits look random."""
-_POWERS = np.array([pow(_FACTOR, k, 1 << 64) for k in range(256)], np.uint64)
-"""Powers of `_FACTOR`, modulo 2**64, by exponent; shape (256,)."""
-_TABLE = mix(np.arange(1, 257, dtype=np.uint64) * STEP)
-"""A random-looking number for each value of a byte; shape (256,)."""
+_FACTOR_POWERS = np.array([pow(_FACTOR, k, 1 << 64) for k in range(256)], np.uint64)
+"""Powers of `_FACTOR`, modulo 2**64, by exponent; shape (256,). Exponents are taken modulo 256."""
+_BYTE_HASHES = mix(np.arange(1, 257, dtype=np.uint64) * STEP)
+"""Hash of each value of a byte, a number that looks random; shape (256,)."""
 
 _SCRIPTS_WITHOUT_SPACES = (
     (0x0E00, 0x0F00),  # Thai, Lao
@@ -160,7 +161,7 @@ class WordVocabulary:
     begins_word: NDArray[np.bool_]
     """Whether each piece begins a word; shape (n_pieces,)."""
     hashes: NDArray[np.uint64]
-    """Hash of each piece as if it began a word; shape (n_pieces,)."""
+    """Hash of each piece, with exponent 0 for its first byte; shape (n_pieces,)."""
     lengths: NDArray[np.uint8]
     """Bytes of each piece, modulo 256; shape (n_pieces,)."""
     stops: NDArray[np.int64]
@@ -176,11 +177,13 @@ class WordVocabulary:
 
     @staticmethod
     def of(tokens: Sequence[bytes]) -> WordVocabulary:
-        """Divide tokens into pieces.
+        """Divide the tokens of a vocabulary into pieces, and hash the pieces.
 
         Args:
             tokens: The bytes of each token, by id.
         """
+        # The first pieces come first, in the order of the tokens, so that the id of a token is the
+        # number of its first piece. All further pieces are numbered after them.
         first_pieces: list[WordPiece] = []
         further_pieces: list[WordPiece] = []
         first_further = np.empty(len(tokens), np.int64)
@@ -238,7 +241,7 @@ class WordVocabulary:
         )
 
     def words(self, tokens: NDArray[Any], token_starts: NDArray[np.int64]) -> DocumentWords:
-        """Return the words of tokenized documents.
+        """Return the words of tokenized documents, with the hash of each word.
 
         Args:
             tokens: The tokens of all documents, concatenated; integers, shape (n_tokens,).
@@ -248,23 +251,26 @@ class WordVocabulary:
         piece_ids, piece_starts = self._pieces(tokens, token_starts)
         n_pieces = len(piece_ids)
 
-        # Pieces that begin a word, among them the first piece of every document.
+        # Find the pieces that begin a word. The first piece of a document always does, since words
+        # do not continue from one document to the next.
         begins_word = self.begins_word[piece_ids]  # (n_pieces,)
         first_of_document = piece_starts[:-1]
         begins_word[first_of_document[first_of_document < n_pieces]] = True
-        # (n_candidates + 1,) bounds of the candidates: words, and separators without letters
+        # (n_candidates + 1,) bounds of the runs of pieces from one beginning to the next. Each run
+        # is a word, or a separator without letters.
         bounds = np.append(np.flatnonzero(begins_word), n_pieces)
 
-        # How many bytes of its word precede each piece. Counting modulo 256 is enough, since the
-        # exponents of the hash are modulo 256, and 8 bits are faster.
+        # (n_pieces,) exponents: how many bytes of its word precede each piece. Counting modulo 256
+        # is enough, since the exponents of the hash are modulo 256, and 8 bits are faster.
         bytes_before = np.zeros(n_pieces + 1, np.uint8)
         np.cumsum(self.lengths[piece_ids], dtype=np.uint8, out=bytes_before[1:])
         bytes_before_word = np.repeat(bytes_before[bounds[:-1]], np.diff(bounds))  # (n_pieces,)
         exponents = bytes_before[:-1] - bytes_before_word
 
-        # The hash of a word is the sum over its pieces, a difference of running sums.
+        # The hash of a word is the sum over its pieces. Compute it as a difference of running sums,
+        # of which the integers wrap around, modulo 2**64.
         piece_terms = self.hashes[piece_ids]
-        piece_terms *= _POWERS.take(exponents)
+        piece_terms *= _FACTOR_POWERS.take(exponents)
         sums = np.zeros(n_pieces + 1, np.uint64)
         np.cumsum(piece_terms, out=sums[1:])
 
@@ -279,31 +285,43 @@ class WordVocabulary:
     def _pieces(
         self, tokens: NDArray[Any], token_starts: NDArray[np.int64]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the pieces of tokens; arguments as for `words`.
+        """Replace the tokens of documents by their pieces.
+
+        For example, let token 7 have the pieces 7, 100 and 101, and all other tokens one piece. The
+        documents [5, 7] and [6] are the tokens [5, 7, 6] with the starts [0, 2, 3]. Their pieces
+        are [5, 7, 100, 101, 6], with the starts [0, 4, 5].
+
+        Args:
+            tokens: The tokens of all documents, concatenated; integers, shape (n_tokens,).
+            token_starts: Index of each document's first token, and at the end n_tokens; shape
+                (n_documents + 1,).
 
         Returns:
-            (number of each piece, shape (n_pieces,); index of each document's first piece, and at
-            the end n_pieces, shape (n_documents + 1,)).
+            The number of each piece, shape (n_pieces,); and the index of each document's first
+            piece, and at the end n_pieces, shape (n_documents + 1,).
         """
         piece_ids = tokens.astype(np.int64)  # the first piece of a token has the number of its id
 
-        # Most tokens have one piece. Insert the further pieces of the others after their first one.
-        positions = np.flatnonzero(self.has_further[piece_ids])  # (n_split,)
-        if not len(positions):
+        # Most tokens have one piece only. Find the tokens that have further ones.
+        split_positions = np.flatnonzero(self.has_further[piece_ids])  # (n_split,)
+        if not len(split_positions):
             return piece_ids, token_starts
-        first_further = self.first_further[piece_ids[positions]]
-        n_further = self.n_further[piece_ids[positions]]
-        insert_at = np.repeat(positions + 1, n_further)
-        piece_ids = np.insert(piece_ids, insert_at, positions_in(first_further, n_further))
+        split_tokens = piece_ids[split_positions]
+
+        # Insert their further pieces, whose numbers are consecutive, after the first piece.
+        n_further = self.n_further[split_tokens]  # (n_split,)
+        further_pieces = positions_in(self.first_further[split_tokens], n_further)  # (n_inserted,)
+        insert_at = np.repeat(split_positions + 1, n_further)  # (n_inserted,)
+        piece_ids = np.insert(piece_ids, insert_at, further_pieces)
 
         # The start of each document moves by the number of pieces that were inserted before it.
-        inserted = np.concatenate([[0], np.cumsum(n_further)])  # (n_split + 1,)
-        n_split_before = np.searchsorted(positions, token_starts)
-        return piece_ids, token_starts + inserted[n_split_before]
+        n_inserted = np.concatenate([[0], np.cumsum(n_further)])  # (n_split + 1,)
+        n_split_before = np.searchsorted(split_positions, token_starts)  # (n_documents + 1,)
+        return piece_ids, token_starts + n_inserted[n_split_before]
 
     def letter_counts(self, words: DocumentWords) -> NDArray[np.int64]:
-        """Return the UTF-8 bytes of each word; int64, shape (n_words,)."""
-        # The field `lengths` is modulo 256, so compute the lengths again.
+        """Return the number of UTF-8 bytes of each word; int64, shape (n_words,)."""
+        # The field `lengths` counts modulo 256. Compute the full lengths from the ends.
         lengths = np.diff(self.stops, prepend=0)  # (n_pieces of the vocabulary,)
         bytes_before = np.concatenate([[0], np.cumsum(lengths[words.piece_ids])])
         bounds = np.append(words.first_pieces, len(words.piece_ids))
@@ -318,12 +336,14 @@ class WordVocabulary:
             start: Index of the first word of the text.
             stop: Index of the word after the last one.
         """
+        # The pieces of these words are consecutive: find the first one, and the one after the last.
         first_piece = words.first_pieces[start]
         if stop < len(words.first_pieces):
             stop_piece = words.first_pieces[stop]
         else:
             stop_piece = len(words.piece_ids)
 
+        # Concatenate the letters of the pieces, with a space before each piece that begins a word.
         parts = []
         for piece in words.piece_ids[first_piece:stop_piece].tolist():
             if self.begins_word[piece]:
@@ -331,23 +351,40 @@ class WordVocabulary:
             data_start = self.stops[piece - 1] if piece else 0
             parts.append(self.data[data_start : self.stops[piece]].tobytes())
         text = b"".join(parts).decode(errors="replace")
+
+        # Pieces without letters leave several spaces in a row: make one space of them.
         return " ".join(text.split())
 
 
 def _piece_hashes(
     data: NDArray[np.uint8], stops: NDArray[np.int64], lengths: NDArray[np.int64]
 ) -> NDArray[np.uint64]:
-    """Return the hash of each piece as if it began a word; uint64, shape (n_pieces,).
+    """Return the hash of the letters of each piece, a polynomial in its bytes.
+
+    The hash of a piece with the bytes b[0], b[1], … is, modulo 2**64,
+
+        BYTE_HASHES[b[0]] * FACTOR**0 + BYTE_HASHES[b[1]] * FACTOR**1 + …
+
+    where exponents are modulo 256. A piece that continues a word is hashed in the same way;
+    `WordVocabulary.words` multiplies its hash by a power of FACTOR for the bytes before it.
 
     Args:
-        data: The bytes of all pieces, concatenated.
-        stops: End of each piece in `data`; shape (n_pieces,).
-        lengths: Bytes of each piece; shape (n_pieces,).
-    """
-    positions = positions_in(np.zeros_like(lengths), lengths)  # (n_bytes,) of a byte in its piece
-    terms = _TABLE[data] * _POWERS[positions % len(_POWERS)]
+        data: The bytes of all pieces, concatenated; shape (n_bytes,).
+        stops: Index in `data` of the byte after each piece; shape (n_pieces,).
+        lengths: Number of bytes of each piece; shape (n_pieces,).
 
-    # The hash of a piece is the sum over its bytes, a difference of running sums.
+    Returns:
+        uint64, shape (n_pieces,); 0 for a piece without bytes.
+    """
+    # (n_bytes,) position of each byte in its piece: 0, 1, 2 for a piece of 3 bytes, then 0, 1, …
+    positions = positions_in(np.zeros_like(lengths), lengths)
+
+    # (n_bytes,) what each byte adds to the hash of its piece. Products and sums of uint64 wrap
+    # around, so they are modulo 2**64.
+    exponents = positions % len(_FACTOR_POWERS)
+    terms = _BYTE_HASHES[data] * _FACTOR_POWERS[exponents]
+
+    # Sum the terms of each piece: the running sum at its end, minus the one at its start.
     sums = np.zeros(len(data) + 1, np.uint64)
     np.cumsum(terms, out=sums[1:])
     hashes: NDArray[np.uint64] = sums[stops] - sums[stops - lengths]
