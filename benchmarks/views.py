@@ -121,10 +121,7 @@ def timed(what: str, work: Callable[[], Any]) -> tuple[float, Any]:
 
 def chosen(folder: Path, rules: list[Rule]) -> list[Any]:
     with tempfile.TemporaryDirectory(dir=folder) as scratch:
-        return [
-            (one.documents, one.tokens)
-            for one in select(shards(folder), rules, Path(scratch), root=folder)
-        ]
+        return [(one.documents, one.tokens) for one in select(shards(folder), rules, Path(scratch))]
 
 
 def main() -> None:
@@ -150,7 +147,7 @@ def without(folder: Path, prefix: Path, documents: int) -> None:
 
     def make() -> int:
         with tempfile.TemporaryDirectory(dir=folder) as scratch:
-            (found,) = select(shards(folder), [rule], Path(scratch), root=folder)
+            (found,) = select(shards(folder), [rule], Path(scratch))
             base = read_idx(prefix.with_suffix(".idx"), validate=False)
             assert (
                 write_view_idx(Path(scratch, "view.idx"), base, found.chunks).documents

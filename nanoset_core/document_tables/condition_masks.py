@@ -23,17 +23,20 @@ from nanoset_core.errors import FormatError
 class ConditionMasks:
     """Evaluates some conditions for the documents of a corpus; a context manager."""
 
-    def __init__(self, conditions: Sequence[Condition], root: Path | None, scratch: Path) -> None:
-        """Open DuckDB, if there are conditions.
+    def __init__(self, conditions: Sequence[Condition], scratch: Path) -> None:
+        """Prepare to evaluate conditions.
 
         Args:
             conditions: The conditions; each of them once.
-            root: A folder that contains all tables; None if they are in memory.
             scratch: A folder for what exceeds DuckDB's memory limit.
         """
         self._conditions = conditions
         self._columns = frozenset[str]().union(*(one.columns for one in conditions))
-        self._connection = open_locked(root, scratch) if conditions else None
+        self._scratch = scratch
+        self._connection: Any = None
+        """Opened when it is first needed."""
+        self._folders: frozenset[Path] = frozenset()
+        """Folders that the connection can read."""
 
     def __enter__(self) -> Self:
         return self
@@ -54,9 +57,16 @@ class ConditionMasks:
             ConfigError: A condition names a column that is missing, or compares it with a value of
                 another type.
         """
-        if self._connection is None:
+        if not self._conditions:
             return ShardMasks((), iter(()))
         expressions = [condition.sql(relation.schema) for condition in self._conditions]
+
+        # The shards of a corpus are in one folder, so that one connection serves them all.
+        if self._connection is None or not relation.folders <= self._folders:
+            if self._connection is not None:
+                self._connection.close()
+            self._folders |= relation.folders
+            self._connection = open_locked(self._folders, self._scratch)
         batches = relation.batches(self._connection, self._columns, expressions)
         return ShardMasks(self._conditions, batches)
 

@@ -1,4 +1,4 @@
-"""Open DuckDB so that it reads the files of one folder, and can do nothing else.
+"""Open DuckDB so that it reads the files of some folders, and can do nothing else.
 
 DuckDB is a library that works inside this process. By default it can read and write any file, open
 URLs, and download extensions. None of that is needed, so it is switched off, and the settings are
@@ -7,6 +7,7 @@ locked.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +17,15 @@ BATCH_DOCUMENTS = 1 << 16
 """Documents of one batch of results."""
 
 
-def open_locked(readable_folder: Path | None = None, scratch: Path | None = None) -> Any:
-    """Open a duckdb.DuckDBPyConnection, a context manager, that reads nothing outside of a folder.
+def open_locked(readable_folders: Iterable[Path] = (), scratch: Path | None = None) -> Any:
+    """Open a duckdb.DuckDBPyConnection, a context manager, that reads only some folders.
 
     It has one thread, since stages run one task on each processor. Results have the order of the
     rows in the files, so the same query gives the same result every time.
 
     Args:
-        readable_folder: Contains all files that queries may read; None if they read no file.
+        readable_folders: Contain all files that queries may read. DuckDB follows symbolic links
+            before it compares paths, so these are paths without any.
         scratch: A folder for what exceeds the memory limit. Without it, nothing is written, and a
             query that needs more memory fails.
     """
@@ -40,12 +42,13 @@ def open_locked(readable_folder: Path | None = None, scratch: Path | None = None
         "temp_directory": "" if scratch is None else str(scratch / "duckdb"),
     }
     connection = duckdb.connect(":memory:", config=config)
-    if readable_folder is not None:
-        # Queries name files by `exact_path`, and DuckDB checks that text as well as the path.
-        folder = str(readable_folder)
-        folders = f"{text_literal(folder)}, {text_literal(exact_path(folder))}"
-        connection.execute(f"SET allowed_directories = [{folders}]")
-    # Afterwards, neither the folder nor another setting can be changed.
+    # Queries name files by `exact_path`, and DuckDB checks that text as well as the path.
+    allowed = []
+    for folder in readable_folders:
+        allowed.append(text_literal(str(folder)))
+        allowed.append(text_literal(exact_path(str(folder))))
+    connection.execute(f"SET allowed_directories = [{', '.join(allowed)}]")
+    # Afterwards, neither the folders nor another setting can be changed.
     connection.execute("SET enable_external_access = false")
     connection.execute("SET lock_configuration = true")
     return connection

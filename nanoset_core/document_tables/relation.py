@@ -65,7 +65,7 @@ class DocumentRelation:
 
         quality = column_reference(relation.schema, "quality")
         expressions = [f"{quality} >= 3", f"{quality} IS NULL"]
-        with open_locked(root, scratch) as connection:
+        with open_locked(relation.folders, scratch) as connection:
             for batch in relation.batches(connection, ["quality"], expressions):
                 is_good, is_missing = batch.columns  # Arrow arrays, one value for each document
     """
@@ -77,13 +77,19 @@ class DocumentRelation:
     sources: tuple[TableSource, ...]
     """The tables, at least one. If several have a column of one name, the first of them counts."""
 
+    @property
+    def folders(self) -> frozenset[Path]:
+        """Folders that contain the files: for each, that of all versions of its output."""
+        stored = [source for source in self.sources if source.table is None]
+        return frozenset(source.path.resolve().parent.parent for source in stored)
+
     def batches(
         self, connection: Any, columns: Collection[str], expressions: Sequence[str]
     ) -> Iterator[Any]:
         """Compute expressions for all documents, and yield the results in the documents' order.
 
         Args:
-            connection: As `open_locked` returns it for a folder with all tables.
+            connection: As `open_locked` returns it for `folders`, and possibly more folders.
             columns: Names of all columns that the expressions use.
             expressions: SQL in which columns are written as `column_reference` returns them.
 
@@ -142,7 +148,7 @@ class DocumentRelation:
         for number, source in enumerate(used):
             rows = self._in_common_types(source, columns)
             if rows.table is None:
-                path = text_literal(exact_path(str(rows.path)))
+                path = text_literal(exact_path(str(rows.path.resolve())))
                 table = f"read_parquet({path}, hive_partitioning = false)"
             else:
                 table = f"table_{number}"

@@ -37,7 +37,7 @@ ROW = st.fixed_dictionaries({name: st.sampled_from(values) for name, values in V
 def chosen(table: pa.Table, text: str, scratch) -> list[bool]:
     """Return for which rows of a table a condition is true."""
     condition = parse_condition(text, "views.v.where")
-    with ConditionMasks([condition], None, scratch) as masks:
+    with ConditionMasks([condition], scratch) as masks:
         return masks.of_shard(relation_of(table)).take(table.num_rows)[condition].tolist()
 
 
@@ -236,7 +236,7 @@ def test_results_are_cut_where_row_groups_end(tmp_path):
     numbers = np.arange(200_000)
     condition = parse_condition("number in (1, 65536, 131071, 199999)", "views.v.where")
 
-    with ConditionMasks([condition], None, tmp_path) as masks:
+    with ConditionMasks([condition], tmp_path) as masks:
         shard = masks.of_shard(relation_of(pa.table({"number": numbers})))
         parts = [shard.take(rows)[condition] for rows in (1, 99_999, 0, 100_000)]
 

@@ -27,10 +27,10 @@ def stored(path: Path, columns: dict) -> TableSource:
     return TableSource(path, table.schema)
 
 
-def values_of(relation: DocumentRelation, column: str, root: Path) -> list:
+def values_of(relation: DocumentRelation, column: str, scratch: Path) -> list:
     """Return the values of a column of all documents."""
     values = []
-    with open_locked(root, root / "scratch") as connection:
+    with open_locked(relation.folders, scratch) as connection:
         reference = column_reference(relation.schema, column)
         for batch in relation.batches(connection, [column, "id"], [reference]):
             values += batch.column(0).to_pylist()
@@ -90,6 +90,17 @@ def test_a_path_is_not_a_pattern_and_its_folders_are_not_columns(tmp_path):
     assert values_of(relation, "id", root) == ["right"]
 
 
+def test_folders_of_a_root_may_be_links_to_other_disks(tmp_path):
+    stored(tmp_path / "disk" / "web" / "1" / "documents.parquet", {"id": ["x"]})
+    (tmp_path / "root").mkdir()
+    (tmp_path / "root" / "shards").symlink_to(tmp_path / "disk")
+    path = tmp_path / "root" / "shards" / "web" / "1" / "documents.parquet"
+    schema = pa.schema({"id": pa.string()})
+    relation = DocumentRelation(schema, (TableSource(path, schema),))
+
+    assert values_of(relation, "id", tmp_path) == ["x"]
+
+
 def test_a_damaged_table_is_named(tmp_path):
     documents = stored(tmp_path / "documents.parquet", {"id": ["x"] * 1000})
     data = documents.path.read_bytes()
@@ -123,7 +134,7 @@ def test_a_connection_reaches_nothing_outside_of_its_folder(query, tmp_path):
     outside.write_text("secret")
     (tmp_path / "root").mkdir()
 
-    connection = open_locked(tmp_path / "root", tmp_path / "root")
+    connection = open_locked([tmp_path / "root"], tmp_path / "root")
 
     with connection, pytest.raises(duckdb.Error):
         connection.execute(query.format(outside=outside)).fetchall()

@@ -86,7 +86,7 @@ def choose(project: Project, corpus: str, names: Sequence[str], scratch: Path) -
     work = project.progress.work(STAGE, corpus, int(dataset.facts["documents"]))
     shards = document_shards(project, corpus, dataset, columns)
     rules = [view_rule.rule for view_rule in view_rules]
-    selections = select(shards, rules, scratch, work.advance, root=project.outputs.folder)
+    selections = select(shards, rules, scratch, work.advance)
 
     # If a large document leaves much of a budget unused, a warning names the file and line of it.
     large_documents: set[int] = set()

@@ -210,8 +210,6 @@ def select(
     rules: Sequence[Rule],
     scratch: Path,
     progress: Callable[[int], None] = lambda _: None,
-    *,
-    root: Path | None = None,
 ) -> list[Selection]:
     """Choose the documents of some views of one corpus, in one pass over its tables.
 
@@ -222,7 +220,6 @@ def select(
             used. They take a bit for each document and view, and 12 bytes for each candidate of a
             view that has budgets, repeats or a shuffled order.
         progress: Called with the number of documents of each row group.
-        root: A folder that contains all tables; None if they are in memory.
 
     Returns:
         A selection for each rule.
@@ -240,7 +237,7 @@ def select(
 
     filters = LeadingFilters(rules, scratch)
     views_with_rows = [view for view in views if view.needs_rows]
-    with ConditionMasks(_conditions_of(rules), root, scratch) as conditions:
+    with ConditionMasks(_conditions_of(rules), scratch) as conditions:
         for shard in shards:
             masks = conditions.of_shard(shard.relation)
             for group in shard.groups:
