@@ -1,4 +1,9 @@
-"""A place that keeps objects by name: what local folders and buckets have in common."""
+"""The interface of a place that stores objects by name, such as a local folder or a bucket.
+
+An object is a file or an object of a bucket. It has a name, bytes and a *mark*: a text that changes
+if its bytes are replaced, such as an ETag. A caller lists objects, and passes the mark of an object
+when it reads it, so that it never reads bytes of two versions of the object.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +16,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from itertools import chain, islice
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import BinaryIO, NamedTuple, TypeVar
 
 from nanoset_core.errors import (
     ConfigError,
@@ -27,45 +32,48 @@ from nanoset_core.storage.regular_files import read_regular
 T = TypeVar("T")
 R = TypeVar("R")
 THREADS = 8
+"""Threads that `in_parallel` uses by default."""
 RANGE_BYTES = 8 << 20
-"""Of an object that is read whole, by one request."""
-_AT_ONCE = 1024
-"""Items that `in_parallel` hands to its threads ahead of their results: there may be a hundred
-thousand.
-"""
-_LINE = re.compile(rb"([0-9a-f]{64}) ([1-9][0-9]*)")
+"""Bytes that are requested at once if a whole object is read."""
+_MAX_QUEUED = 1024
+"""Items that `in_parallel` queues at most, since there may be a hundred thousand."""
+_PIECE_LINE = re.compile(rb"([0-9a-f]{64}) ([1-9][0-9]*)")
+"""A line of a list of pieces: sha256 and size."""
+
 OnJoin = Callable[[int], None]
-"""Takes how many more bytes were joined; a negative number where joining begins anew in another
-way.
+"""Function that receives the bytes that were joined since the last call.
+
+The number is negative if joining starts again in another way.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """What a store says of one object."""
+    """An object, or a range of an object, as a store describes it."""
 
     name: str
-    """Below the store, its parts separated by single slashes."""
+    """Name of the object within the store, with single slashes between its parts."""
     size: int
-    """Bytes."""
+    """Bytes of the object or of the range."""
     mark: str
-    """Version token, another one for other bytes: the ETag of an object; inode, size and time of a
-    file.
-    """
+    """Changes with the bytes: the ETag of an object in a bucket; inode, size and time of a file."""
     written_ns: int
-    """When it was written by the store's clock, nanoseconds since 1970; whole seconds in a bucket.
+    """When it was written, by the store's clock, in nanoseconds since 1970.
+
+    A bucket knows whole seconds only.
     """
     sha256: str | None = field(default=None, compare=False)
-    """Hex, of its bytes as its writer noted it, where it was asked for alone; likewise what
-    follows.
+    """The sha256 that the object's writer stored with it, as hex.
+
+    This and the following fields are set only if a single object was looked up (`stat`), not if
+    objects were listed.
     """
     upload: str | None = field(default=None, compare=False)
-    """Mark of the upload in parts that made it."""
+    """Mark of the process whose multipart upload made the object."""
     is_digest: bool = field(default=False, compare=False)
-    """Whether its mark is a digest, where it has that form."""
+    """Whether the mark is the MD5 of the bytes, provided that it has the form of one."""
     begin: int = 0
-    """For a range of an object, which has `size` bytes: the byte of the object at which it begins.
-    """
+    """Position of the first byte in the object, if this describes a range of it."""
 
 
 def no_progress(size: int) -> None:
@@ -73,92 +81,114 @@ def no_progress(size: int) -> None:
 
 
 class Store(ABC):
-    """Objects below one place, which appear whole or not at all; nothing is remembered between two
-    calls.
+    """Objects below one place, each of which appears as a whole or not at all.
 
-    There is no renaming, appending, locking or linking, since not every store has them. A store
-    pickles. Names that would lead out of the place raise ConfigError.
+    There is no renaming, appending, locking or linking, since not all stores support them. A store
+    remembers nothing between two calls, and can be pickled. All methods raise ConfigError for names
+    that would lead out of the place.
     """
 
     @abstractmethod
     def url(self, name: str = "") -> str:
-        """Return an object's address, for messages."""
+        """Return the address of an object, for messages; that of the store if no name is passed."""
 
     @abstractmethod
     def below(self, folder: str) -> Store:
-        """Return a folder of it as a store of its own."""
+        """Return a folder of this store as a store."""
 
     @property
     def copies_name(self) -> str:
-        """Relative path of the folder of its working copies, another one for another place."""
+        """Name of the local folder for working copies of this store; it differs between stores."""
         return hashlib.sha256(self.url().encode()).hexdigest()
 
     @abstractmethod
     def now(self) -> int:
-        """Return the time of the store's clock, which all machines share, in ns since 1970."""
+        """Return the time of the store's clock, in nanoseconds since 1970.
+
+        All machines that use the store share this clock.
+        """
 
     @abstractmethod
     def list(self, folder: str = "") -> Iterator[Stored]:
-        """Yield every object below a folder as it is now, sorted by the bytes of their names."""
+        """Yield all objects below a folder, in the order of the bytes of their names."""
 
     @abstractmethod
     def level(self, folder: str = "") -> tuple[Sequence[str], Sequence[str]]:
-        """Return (names of folders, names of objects) right below a folder, each sorted."""
+        """Return the contents of one folder, without those of folders in it.
+
+        Returns:
+            (names of folders, names of objects), both sorted.
+        """
 
     def holds(self, folder: str) -> bool:
-        """Return whether anything lies below a folder."""
+        """Return whether there is any object below a folder."""
         return next(iter(self.list(folder)), None) is not None
 
     @abstractmethod
     def stat(self, name: str) -> Stored | None:
-        """Return what the store says of an object; None where there is none."""
+        """Return the description of an object, or None if it does not exist."""
 
     @abstractmethod
     def read_stored(self, name: str) -> tuple[bytes, Stored] | None:
         """Return the bytes and the metadata of a small object, or None if it does not exist."""
 
     def read(self, name: str) -> bytes | None:
-        """Return a small object's bytes; None where there is none."""
-        found = self.read_stored(name)
-        return None if found is None else found[0]
+        """Return the bytes of a small object, or None if it does not exist."""
+        data_and_stored = self.read_stored(name)
+        if data_and_stored is None:
+            return None
+        data, _ = data_and_stored
+        return data
 
     @abstractmethod
     def read_range(self, name: str, begin: int, end: int, mark: str | None = None) -> bytes:
-        """Return bytes [begin, end) of an object; of the version with this mark, where one is
-        given.
+        """Return the bytes from `begin` to `end`, exclusive, of an object.
 
-        SourceChangedError where it has another mark now, or ends before `end`; MissingError where
-        it is gone.
+        Args:
+            name: Name of the object.
+            begin: Position of the first byte.
+            end: Position after the last byte.
+            mark: The version that is expected; None for any version.
+
+        Raises:
+            SourceChangedError: The object has another mark, or fewer bytes.
+            MissingError: The object does not exist.
         """
 
     def open_range(self, name: str, begin: int, end: int) -> tuple[bytes, Stored] | None:
-        """Return bytes [begin, end) of an object as it is now, as many as it has, and what the
-        store says of it.
+        """Return a range of an object together with its description.
 
-        None where there is no such object.
+        Args:
+            name: Name of the object.
+            begin: Position of the first byte.
+            end: Position after the last byte. It may be beyond the end of the object.
+
+        Returns:
+            (the bytes, the description of the object), or None if the object does not exist.
         """
-        found = self.stat(name)
-        if found is None:
+        stored = self.stat(name)
+        if stored is None:
             return None
-        end = min(end, found.size)
-        return self.read_range(name, begin, end, found.mark) if begin < end else b"", found
+        end = min(end, stored.size)
+        if begin >= end:
+            return b"", stored
+        return self.read_range(name, begin, end, stored.mark), stored
 
     def blocks(self, stored: Stored) -> Iterator[bytes]:
-        """Yield the bytes of an object, or of a range of one, in order; raises as `read_range`."""
+        """Yield the bytes of an object or of a range of it, in order; raise as `read_range`."""
         end = stored.begin + stored.size
         for begin in range(stored.begin, end, RANGE_BYTES):
             yield self.read_range(stored.name, begin, min(begin + RANGE_BYTES, end), stored.mark)
 
     def sha256(self, name: str) -> str | None:
-        """Return the hex sha256 of an object's bytes, which are read; None where there is no such
-        object.
-        """
-        found = self.stat(name)
-        return None if found is None else self.sha256_of(found)
+        """Read an object and return the sha256 of its bytes as hex; None if it does not exist."""
+        stored = self.stat(name)
+        return None if stored is None else self.sha256_of(stored)
 
     def sha256_of(self, stored: Stored) -> str:
-        """Return the hex sha256 of the bytes of an object, or of a range of one; raises as
-        `read_range`.
+        """Read an object, or a range of it, and return the sha256 of its bytes as hex.
+
+        It raises the same errors as `read_range`.
         """
         sha256 = hashlib.sha256()
         for block in self.blocks(stored):
@@ -173,38 +203,77 @@ class Store(ABC):
         sha256: str | None = None,
         pieces: Sequence[PieceDigest] | None = None,
     ) -> bool:
-        """Copy an object to a local file, whole and checked or not at all; return False where there
-        is none.
+        """Copy an object to a local file, which appears once its bytes have been checked.
 
-        Its bytes must have this sha256 (absent: that which its writer noted) and these digests of
-        pieces, else StorageError.
+        Args:
+            name: Name of the object.
+            target: The local file.
+            sha256: Expected sha256 as hex. None: the one that the writer stored with the object, if
+                there is one.
+            pieces: Expected digests of consecutive pieces; None: they are not compared.
+
+        Returns:
+            Whether the object exists.
+
+        Raises:
+            StorageError: The object has other bytes.
+            SourceChangedError: The object was replaced while it was read.
         """
-        first = b""
+        # If the sha256 is known, the description of the object comes with its first bytes, which
+        # saves a request. Otherwise it is needed first: it has the sha256.
+        first_block = b""
         if sha256 is None:
-            stored = self.stat(name)  # which tells what its writer noted
+            stored = self.stat(name)
         else:
-            first, stored = self.open_range(name, 0, RANGE_BYTES) or (b"", None)
+            first_block, stored = self.open_range(name, 0, RANGE_BYTES) or (b"", None)
         if stored is None:
             return False
-        wanted = sha256 or stored.sha256
+
+        expected_sha256 = sha256 or stored.sha256
         with atomic_file(target) as file:
-            # once more where the bytes are others: they may have been damaged on their way
+            # Bytes may be damaged on their way: if they are wrong, read them a second time.
             for _ in range(2):
                 file.seek(0)
                 file.truncate()
-                whole, check = hashlib.sha256(), PieceCheck(pieces or ())
-                rest = replace(stored, begin=len(first), size=stored.size - len(first))
-                for block in filter(None, chain([first], self.blocks(rest))):
-                    file.write(block)
-                    whole.update(block)
-                    if pieces is not None:
-                        check.add(block)
-                first = b""
-                found, fault = whole.hexdigest(), check.fault()
-                if wanted in (None, found) and fault is None:
+                found_sha256, fault = self._copy(stored, first_block, file, pieces)
+                first_block = b""
+                if expected_sha256 in (None, found_sha256) and fault is None:
                     return True
-            expected = f"sha256 {wanted}" if wanted else "the digests of its pieces"
-            raise damaged(self.url(name), fault or f"sha256 {found}", expected)
+            raise damaged(
+                self.url(name),
+                found=fault or f"sha256 {found_sha256}",
+                expected=(
+                    f"sha256 {expected_sha256}" if expected_sha256 else "the digests of its pieces"
+                ),
+            )
+
+    def _copy(
+        self,
+        stored: Stored,
+        first_block: bytes,
+        file: BinaryIO,
+        pieces: Sequence[PieceDigest] | None,
+    ) -> tuple[str, str | None]:
+        """Write the bytes of an object to a file.
+
+        Args:
+            stored: The object.
+            first_block: Its first bytes, if they have been read already; the others are read.
+            file: The file.
+            pieces: Expected digests of consecutive pieces; None: they are not compared.
+
+        Returns:
+            (sha256 of all bytes, how the bytes differ from the pieces or None)
+        """
+        sha256 = hashlib.sha256()
+        check = PieceCheck(pieces or ())
+        rest = replace(stored, begin=len(first_block), size=stored.size - len(first_block))
+        for block in chain([first_block], self.blocks(rest)):
+            file.write(block)
+            sha256.update(block)
+            if pieces is not None:
+                check.add(block)
+        return sha256.hexdigest(), check.fault()
 
     def put(self, name: str, data: bytes) -> None:
         """Write a small object."""
@@ -212,24 +281,33 @@ class Store(ABC):
 
     @abstractmethod
     def put_parts(self, name: str, blocks: Iterable[bytes]) -> None:
-        """Write an object from blocks, in bounded memory; StorageError where that fails.
+        """Write an object from consecutive blocks, in bounded memory.
 
-        It appears when the last block is there; where the blocks end with an exception there is no
-        object. In a bucket it has up to 10,000 parts of the store's size, 64 MiB unless told: 625
-        GiB.
+        The object appears after the last block. If `blocks` raises an error, no object is written.
+        In a bucket, an object has at most 10,000 parts of the store's size of parts, by default
+        64 MiB, which gives 625 GiB.
+
+        Raises:
+            StorageError: The object cannot be written.
         """
 
     @abstractmethod
     def put_file(
         self, name: str, path: Path, *, sha256: str | None = None, is_new: bool = False
     ) -> None:
-        """Write an object from a local file; a large one that has these bytes already stays.
+        """Write an object from a local file.
+
+        A large object that has the same bytes already is not written again.
 
         Args:
-            name: of the object.
-            path: the file.
-            sha256: hex, of what the file must hold, else StorageError; absent = anything.
-            is_new: skip the check whether the object exists: the caller has listed what there is.
+            name: Name of the object.
+            path: The file.
+            sha256: Expected sha256 of the file as hex; None: it is not compared.
+            is_new: Whether the caller knows from a listing that the object does not exist. It saves
+                a request.
+
+        Raises:
+            StorageError: The file has other bytes than expected, or the object cannot be written.
         """
 
     def compose(
@@ -240,23 +318,24 @@ class Store(ABC):
         sha256: Sequence[str | None] | None = None,
         joined: OnJoin = no_progress,
     ) -> str | None:
-        """Write an object that is other objects behind one another; those of a bucket stay within
-        it.
+        """Write an object that is the concatenation of other objects.
+
+        If the store is a bucket, it copies their bytes itself.
 
         Args:
-            name: of the object.
-            sources: of this store, as it said of them; or ranges of them.
-            sha256: hex, of each source, where they are known: compared with what the store knows of
-                them.
-            joined: takes the bytes of each part that was joined; one call at a time.
+            name: Name of the object.
+            sources: Objects of this store, or ranges of them, in order.
+            sha256: Expected sha256 of each source as hex, or None for those that are not known. It
+                is compared with what the store knows about the source.
+            joined: Receives the progress.
 
         Returns:
-            Hex sha256 of the object, where all of its bytes passed through this process anyway.
+            The sha256 of the new object as hex, if its bytes have passed through this process.
 
         Raises:
-            SourceChangedError: a source has another mark than it is given with.
-            StorageError: a source has other bytes than it should.
-            MissingError: a source is gone.
+            SourceChangedError: A source has another mark.
+            StorageError: A source has other bytes than expected, or the object cannot be written.
+            MissingError: A source does not exist.
         """
 
         def blocks() -> Iterator[bytes]:
@@ -268,115 +347,138 @@ class Store(ABC):
         return None
 
     def check_writable(self, name: str) -> None:  # noqa: B027 - most stores need no check
-        """Raise StorageError where this process may not write an object of this name; a local
-        folder is not asked.
+        """Check that this process may write an object with this name.
+
+        Local folders are not checked.
+
+        Raises:
+            StorageError: The permissions do not allow it.
         """
 
     @abstractmethod
     def delete(self, name: str) -> None:
-        """Remove an object; nothing happens where there is none."""
+        """Delete an object, if it exists."""
 
     def abort_uploads(self, is_abandoned: Callable[[str], bool]) -> Sequence[str]:
-        """Abort uploads of objects that will never be whole, as is told by their names; return
-        those.
+        """Abort multipart uploads that will never be completed.
+
+        Args:
+            is_abandoned: Returns, for the name of an object, whether its upload is abandoned.
+
+        Returns:
+            Names of the objects whose uploads were aborted.
         """
         return ()
 
 
 class PieceDigest(NamedTuple):
-    """One piece of a file; the pieces lie back to back."""
+    """Digest of a piece of a file, which is divided into consecutive pieces."""
 
     sha256: str
-    """Hex, of its bytes."""
+    """Digest of the piece's bytes, as hex."""
     size: int
-    """Bytes."""
+    """Bytes of the piece."""
 
 
 def pieces_text(pieces: Iterable[PieceDigest]) -> bytes:
-    """Return one line a piece, without empty ones. The sha256 of this text stands for all bytes of
-    the file.
+    """Return a list of pieces as text, with a line `<sha256> <size>` for each piece.
+
+    Empty pieces are left out. The sha256 of this text covers all bytes of the file.
     """
-    return "".join(f"{piece.sha256} {piece.size}\n" for piece in pieces if piece.size).encode()
+    lines = [f"{piece.sha256} {piece.size}\n" for piece in pieces if piece.size]
+    return "".join(lines).encode()
 
 
 def read_pieces(path: Path) -> list[PieceDigest]:
-    """Read the pieces that a file of `pieces_text` lists; FormatError where it holds something
-    else.
+    """Read a file that `pieces_text` has made.
+
+    Raises:
+        FormatError: A line is not a sha256 and a size.
     """
-    pieces = []
+    pieces: list[PieceDigest] = []
     for number, line in enumerate(read_regular(path).splitlines(), start=1):
-        match = _LINE.fullmatch(line)
+        match = _PIECE_LINE.fullmatch(line)
         if match is None:
-            what, expected = "this is not a piece of a file", "a sha256 and a number of bytes"
-            where, remedy = (
-                f"{path}:{number}",
-                f"delete {path.parent}, and build again: it is made anew",
-            )
             raise FormatError(
-                what, where=where, found=repr(line[:100]), expected=expected, remedy=remedy
+                "this is not a piece of a file",
+                where=f"{path}:{number}",
+                found=repr(line[:100]),
+                expected="a sha256 and a number of bytes",
+                remedy=f"delete {path.parent}, and build again",
             )
         pieces.append(PieceDigest(match[1].decode(), int(match[2])))
     return pieces
 
 
 class PieceCheck:
-    """Compares a file's bytes, given in order and in blocks of any size, with the digests of its
-    pieces.
+    """Compares the bytes of a file with the digests of its pieces, while the file is read.
+
+    Args:
+        pieces: Digests of consecutive pieces.
+        begin: Position of the first piece in the file, for messages.
     """
 
     def __init__(self, pieces: Sequence[PieceDigest], begin: int = 0) -> None:
-        """Args:
-        pieces: of the file, all or some that lie back to back.
-        begin: where in the file the first of them begins.
-        """
-        self._left, self._end = list(reversed(pieces)), begin
-        self._sha256, self._taken = hashlib.sha256(), 0
-        self._expected, self._found = sum(piece.size for piece in pieces), 0
+        self._remaining_pieces = deque(pieces)
+        self._expected_bytes = sum(piece.size for piece in pieces)
+        self._received_bytes = 0
         self._fault: str | None = None
+        # The current piece: where it begins in the file, and what of it was received.
+        self._piece_begin = begin
+        self._piece_bytes = 0
+        self._piece_sha256 = hashlib.sha256()
 
     def add(self, block: bytes | memoryview) -> None:
-        """Add the next bytes."""
-        left = memoryview(block)
-        self._found += len(left)
-        while left and self._left:
-            piece = self._left[-1]
-            part = left[: piece.size - self._taken]
-            self._sha256.update(part)
-            self._taken, left = self._taken + len(part), left[len(part) :]
-            if self._taken == piece.size:
-                self._end_piece(self._left.pop())
+        """Add the next bytes of the file, of any number."""
+        rest = memoryview(block)
+        self._received_bytes += len(rest)
+        while rest and self._remaining_pieces:
+            piece = self._remaining_pieces[0]
+            part = rest[: piece.size - self._piece_bytes]
+            rest = rest[len(part) :]
+            self._piece_sha256.update(part)
+            self._piece_bytes += len(part)
+            if self._piece_bytes == piece.size:
+                self._finish(self._remaining_pieces.popleft())
 
-    def _end_piece(self, piece: PieceDigest) -> None:
-        begin, self._end = self._end, self._end + piece.size
-        if (digest := self._sha256.hexdigest()) != piece.sha256 and self._fault is None:
+    def _finish(self, piece: PieceDigest) -> None:
+        """Compare the digest of a piece that was received completely, and begin the next one."""
+        piece_end = self._piece_begin + piece.size
+        digest = self._piece_sha256.hexdigest()
+        # Only the first wrong piece is reported.
+        if digest != piece.sha256 and self._fault is None:
             self._fault = (
-                f"sha256 {digest} of bytes {begin:,} to {self._end:,} instead of {piece.sha256}"
+                f"sha256 {digest} of bytes {self._piece_begin:,} to {piece_end:,} instead of "
+                f"{piece.sha256}"
             )
-        self._sha256, self._taken = hashlib.sha256(), 0
+        self._piece_begin = piece_end
+        self._piece_bytes = 0
+        self._piece_sha256 = hashlib.sha256()
 
     def fault(self) -> str | None:
-        """Return what is wrong with the bytes that were added, which are all of the pieces; None
-        where nothing is.
-        """
-        if self._fault is None and self._found != self._expected:
-            return f"{self._found:,} bytes instead of {self._expected:,}"
+        """Return how the bytes that were added differ from the pieces, or None."""
+        if self._fault is None and self._received_bytes != self._expected_bytes:
+            return f"{self._received_bytes:,} bytes instead of {self._expected_bytes:,}"
         return self._fault
 
 
 def checked_name(name: str) -> str:
-    """Return `name`; ConfigError where it would lead out of a store, or no file system could hold
-    it.
+    """Return the name of an object unchanged, after checking it.
+
+    Raises:
+        ConfigError: The name would lead out of the store, or no file system could store it.
     """
     if not is_inside(name):
-        expected = "parts between single slashes, none of them empty, '.' or '..'"
         raise ConfigError(
-            "this is not the name of an object", found=ascii(name)[:200], expected=expected
+            "this is not the name of an object",
+            found=ascii(name)[:200],
+            expected="parts between single slashes, none of them empty, '.' or '..'",
         )
     return name
 
 
 def gone(url: str) -> MissingError:
-    """Return the error for an object that was listed and is not there any more."""
+    """Return the error for an object that was listed, but does not exist any more."""
     return MissingError(
         "an object that was there before is gone", where=url, remedy="run the same command again"
     )
@@ -384,40 +486,61 @@ def gone(url: str) -> MissingError:
 
 def damaged(url: str, found: str, expected: str) -> StorageError:
     """Return the error for an object whose bytes are not those that were written."""
-    what, remedy = (
+    return StorageError(
         "an object has other bytes than were written",
-        "remove the object, and build again: it is made anew",
+        where=url,
+        found=found,
+        expected=expected,
+        remedy="remove the object, and build again",
     )
-    return StorageError(what, where=url, found=found, expected=expected, remedy=remedy)
 
 
 def changed(url: str, found: str, expected: str) -> SourceChangedError:
-    """Return the error for an object that is another one than was listed."""
-    what = "the object is not the one that was listed"
-    remedy = "build again once nothing writes to it: the inventory is taken anew"
-    return SourceChangedError(what, where=url, found=found, expected=expected, remedy=remedy)
+    """Return the error for an object that was replaced after it was listed."""
+    return SourceChangedError(
+        "the object is not the one that was listed",
+        where=url,
+        found=found,
+        expected=expected,
+        remedy="build again once nothing writes to it: the inventory is taken anew",
+    )
 
 
 def in_parallel(
-    work: Callable[[T], R], items: Iterable[T], threads: int = THREADS, *, window: int = _AT_ONCE
+    work: Callable[[T], R],
+    items: Iterable[T],
+    threads: int = THREADS,
+    *,
+    window: int = _MAX_QUEUED,
 ) -> list[R]:
-    """Do `work` on every item, up to `threads` at once; results in the items' order, the first
-    error is raised.
+    """Call a function for each item, in several threads.
 
-    At most `window` items are taken before their results are there.
+    Args:
+        work: The function. If it raises an error, this function raises the first one, in the order
+            of the items, and does not start further calls.
+        items: The items. At most `window` of them are taken before their results are available.
+        threads: Number of threads. A single item is processed in the calling thread.
+        window: See `items`.
+
+    Returns:
+        The results, in the order of the items.
     """
-    waiting, found, under_way = iter(items), list[R](), deque[Future[R]]()
-    first = list(islice(waiting, 2))
-    if len(first) < 2:
-        return [work(item) for item in first]
+    remaining = iter(items)
+    first_items = list(islice(remaining, 2))
+    if len(first_items) < 2:
+        return [work(item) for item in first_items]
+
+    results: list[R] = []
+    queue: deque[Future[R]] = deque()
     with ThreadPoolExecutor(threads) as pool:
         try:
-            for item in chain(first, waiting):
-                if len(under_way) == window:
-                    found.append(under_way.popleft().result())
-                under_way.append(pool.submit(work, item))
-            found += [future.result() for future in under_way]
+            for item in chain(first_items, remaining):
+                if len(queue) == window:
+                    results.append(queue.popleft().result())
+                queue.append(pool.submit(work, item))
+            for future in queue:
+                results.append(future.result())
         except BaseException:
             pool.shutdown(cancel_futures=True)
             raise
-    return found
+    return results
