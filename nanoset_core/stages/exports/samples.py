@@ -45,6 +45,9 @@ INDEX = "index.json"
 FILE_BYTES = 1 << 26
 """Greatest size of a file, as in MDSWriter. Only a file of a single long sample is larger."""
 _LITDATA_HEADER_BYTES = 12
+"""Size of the header of a chunk, three numbers of type uint32."""
+_UINT32_BYTES = 4
+"""Size of a number in a header of MDS."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,10 +99,20 @@ class SampledFormat(ExportFormat):
 
     @abstractmethod
     def file_header(self, cut: Cut, tokens: int) -> bytes:
-        """Return the bytes before the samples of a file with this number of tokens."""
+        """Return the bytes before the samples of a file.
+
+        Args:
+            cut: Which tokens are in which file.
+            tokens: Number of tokens in the file.
+        """
 
     def sample_header(self, dtype: np.dtype, length: int) -> bytes:
-        """Return the bytes before a sample with this number of tokens."""
+        """Return the bytes before the tokens of each sample; none, unless a format has such bytes.
+
+        Args:
+            dtype: Type of the tokens.
+            length: Number of tokens in the sample.
+        """
         return b""
 
     @abstractmethod
@@ -120,10 +133,17 @@ class SampledFormat(ExportFormat):
         return [*map(self.file, range(cut.files)), INDEX]
 
     def size(self, cut: Cut, number: int) -> int:
-        """Return the size of a file in bytes."""
+        """Return the size of a file in bytes.
+
+        Args:
+            cut: Which tokens are in which file.
+            number: Number of the file.
+        """
         tokens = cut.tokens_in(number)
-        n_complete, rest = divmod(tokens, cut.length)
         size = len(self.file_header(cut, tokens)) + tokens * cut.dtype.itemsize
+
+        # Add the headers of the complete samples, and of a shorter sample at the end.
+        n_complete, rest = divmod(tokens, cut.length)
         size += n_complete * len(self.sample_header(cut.dtype, cut.length))
         if rest:
             size += len(self.sample_header(cut.dtype, rest))
@@ -146,21 +166,37 @@ class SampledFormat(ExportFormat):
             if n_complete:
                 samples = chunk[:stop].reshape(n_complete, cut.length)
                 yield _with_header(self.sample_header(cut.dtype, cut.length), samples)
+
+            # Only the last chunk can end in a shorter sample.
             rest = chunk[stop:]
             if len(rest):
-                yield _with_header(self.sample_header(cut.dtype, len(rest)), rest[None])
+                short_sample = rest.reshape(1, len(rest))
+                yield _with_header(self.sample_header(cut.dtype, len(rest)), short_sample)
 
     def facts(self, cut: Cut) -> dict[str, int]:
-        """Return the length and number of samples, and of tokens that the reader skips."""
+        """Return what the manifest of an export records about its samples.
+
+        Args:
+            cut: Which tokens are in which file.
+
+        Returns:
+            `sequence_length`, the number of tokens in a sample; `samples`, how many samples the
+            reader finds; and `dropped`, how many tokens at the end the reader skips.
+        """
         n_complete, rest = divmod(cut.tokens, cut.length)
         facts = {"sequence_length": cut.length, "samples": n_complete, "dropped": 0}
         if self.drops_rest:
             facts["dropped"] = rest
         elif rest:
-            facts["samples"] += 1
+            facts["samples"] += 1  # the shorter sample at the end
         return facts
 
     def _check_dtype(self, dataset: DatasetTraits) -> None:
+        """Check that the tokens of a dataset are integers.
+
+        Raises:
+            ConfigError: The tokens are floating-point numbers.
+        """
         if dataset.dtype.kind not in "iu":
             raise self.refused(
                 dataset,
@@ -170,10 +206,10 @@ class SampledFormat(ExportFormat):
             )
 
     def _length(self, dataset: DatasetTraits) -> int:
-        """Return the tokens of a sample.
+        """Return the number of tokens in a sample.
 
         Raises:
-            ConfigError: They are not set.
+            ConfigError: The dataset's settings have no `sequence_length`.
         """
         if dataset.sequence_length is None:
             raise self.refused(
@@ -185,16 +221,23 @@ class SampledFormat(ExportFormat):
         return dataset.sequence_length
 
 
+def _divide_up(count: int, size: int) -> int:
+    """Return how many groups of up to `size` are needed for `count` things."""
+    n_full, rest = divmod(count, size)
+    return n_full + 1 if rest else n_full
+
+
 def _with_header(header: bytes, samples: NDArray[np.integer]) -> bytes:
-    """Return the bytes of samples, each after the same header.
+    """Return the bytes of samples, with the same header before each of them.
 
     Args:
         header: Bytes before each sample.
-        samples: Shape (n_samples, length).
+        samples: The tokens, shape (n_samples, length).
     """
     if not header:
         return samples.tobytes()
-    # (n_samples, bytes of header and sample)
+
+    # Fill a table of bytes, with a row for each sample: first its header, and then its tokens.
     rows = np.empty((len(samples), len(header) + samples[0].nbytes), np.uint8)
     rows[:, : len(header)] = np.frombuffer(header, np.uint8)
     rows[:, len(header) :] = np.ascontiguousarray(samples).view(np.uint8)
@@ -218,59 +261,106 @@ class Mds(SampledFormat):
     def cut(self, dataset: DatasetTraits) -> Cut:
         """Decide which tokens are written to which file, as MDSWriter does.
 
-        It adds samples to a file until the next one would make it larger than FILE_BYTES.
+        MDSWriter adds samples to a file until the next one would make it larger than FILE_BYTES.
+
+        Args:
+            dataset: The dataset to export.
+
+        Raises:
+            ConfigError: The length of samples is not set.
         """
         length = self._length(dataset)
-        room = FILE_BYTES - 8 - len(_settings_json(dataset.dtype))
-        bytes_per_sample = self._sample_bytes(dataset.dtype, length)
-        samples_per_file = max(1, room // bytes_per_sample)
-        per_file = samples_per_file * length
-        files = -(-dataset.tokens // per_file)
 
-        # A short last sample may still fit into a file that is full of complete ones.
-        rest = dataset.tokens - (files - 1) * per_file
-        if files > 1 and rest < length:
-            size_with_rest = samples_per_file * bytes_per_sample + self._sample_bytes(
-                dataset.dtype, rest
+        # The room for samples, beside the number of samples, the end of the file and the settings.
+        # Each sample also takes its offset in the header of the file.
+        room = FILE_BYTES - 2 * _UINT32_BYTES - len(_settings_json(dataset.dtype))
+        bytes_per_sample = _UINT32_BYTES + self._sample_bytes(dataset.dtype, length)
+        samples_per_file = max(1, room // bytes_per_sample)  # a long sample has a file for itself
+        tokens_per_file = samples_per_file * length
+        n_files = _divide_up(dataset.tokens, tokens_per_file)
+
+        # If the last file has only one sample, and this sample is short, it may still fit into the
+        # file before.
+        tokens_in_last_file = dataset.tokens - (n_files - 1) * tokens_per_file
+        if n_files > 1 and tokens_in_last_file < length:
+            short_sample_bytes = _UINT32_BYTES + self._sample_bytes(
+                dataset.dtype, tokens_in_last_file
             )
-            if size_with_rest <= room:
-                files -= 1
-        return Cut(dataset.dtype, dataset.tokens, length, per_file, files)
+            if samples_per_file * bytes_per_sample + short_sample_bytes <= room:
+                n_files -= 1
+        return Cut(
+            dtype=dataset.dtype,
+            tokens=dataset.tokens,
+            length=length,
+            per_file=tokens_per_file,
+            files=n_files,
+        )
 
     def _sample_bytes(self, dtype: np.dtype, length: int) -> int:
-        """Return the size of a sample in a file, including its offset in the file header."""
-        return 4 + len(self.sample_header(dtype, length)) + length * dtype.itemsize
+        """Return the size in bytes of a sample of `length` tokens, with the sample's header."""
+        return len(self.sample_header(dtype, length)) + length * dtype.itemsize
 
     def file_header(self, cut: Cut, tokens: int) -> bytes:
-        """Return the number of samples, the offset of each one, and the settings."""
+        """Return the bytes before the first sample of a file with this number of tokens.
+
+        For n samples and c bytes of settings they are, with all numbers as uint32:
+
+            offset      size       content
+            0           4          n
+            4           4 (n + 1)  offset of each sample in the file, and the end of the file
+            8 + 4 n     c          settings as JSON
+
+        Args:
+            cut: Which tokens are in which file.
+            tokens: Number of tokens in the file.
+        """
         settings = _settings_json(cut.dtype)
-        samples = -(-tokens // cut.length)
-        last_length = tokens - (samples - 1) * cut.length
+        n_samples = _divide_up(tokens, cut.length)
+        last_length = tokens - (n_samples - 1) * cut.length  # the last sample may be shorter
 
         # (n_samples + 1,) the offset of the first sample, and then the size of each one. Their
         # running sums are the offsets of all samples, and the end of the file.
-        steps = np.full(samples + 1, self._sample_bytes(cut.dtype, cut.length) - 4)
-        steps[0] = 4 * (samples + 2) + len(settings)
-        steps[-1] = self._sample_bytes(cut.dtype, last_length) - 4
-        header = np.concatenate([[samples], np.cumsum(steps)])
+        steps = np.full(n_samples + 1, self._sample_bytes(cut.dtype, cut.length))
+        steps[0] = _UINT32_BYTES * (n_samples + 2) + len(settings)
+        steps[-1] = self._sample_bytes(cut.dtype, last_length)
+        offsets = np.cumsum(steps)
+
+        header = np.concatenate([[n_samples], offsets])  # (n_samples + 2,)
         return header.astype("<u4").tobytes() + settings
 
     def sample_header(self, dtype: np.dtype, length: int) -> bytes:
-        """Return the size of a sample in bytes, and the shape of its array.
+        """Return the bytes of a sample that precede its tokens, in the encoding of `NDArray`.
 
-        The shape is encoded as by `NDArray`: a byte with the number of dimensions and a code for
-        the type, and the length in this type, which is the smallest that holds it.
+        Numbers are little-endian. For 2,048 tokens of type uint16, the sample is
+
+            offset  size   content
+            0       4      4,099: number of bytes that follow, 1 + 2 + 4,096
+            4       1      0b000001_01: number of dimensions (6 bits), type of the lengths (2 bits)
+            5       2      2,048: length of the only dimension
+            7       4,096  tokens, which are not part of the result
+
+        The type of the lengths is the smallest that can hold them: 0 for uint8, 1 for uint16, and 2
+        for uint32. So the length takes 1, 2 or 4 bytes.
+
+        Args:
+            dtype: Type of the tokens.
+            length: Number of tokens.
         """
         if length < 1 << 8:
-            code = 0
+            length_type = 0
+            bytes_of_length = 1
         elif length < 1 << 16:
-            code = 1
+            length_type = 1
+            bytes_of_length = 2
         else:
-            code = 2
-        n_dimensions = 1
-        shape = bytes([n_dimensions << 2 | code]) + length.to_bytes(1 << code, "little")
-        size = len(shape) + length * dtype.itemsize
-        return size.to_bytes(4, "little") + shape
+            length_type = 2
+            bytes_of_length = 4
+
+        n_dimensions = 1  # a sample is a list of tokens
+        shape = bytes([n_dimensions << 2 | length_type])  # the type is in the two lowest bits
+        shape += length.to_bytes(bytes_of_length, "little")
+        bytes_that_follow = len(shape) + length * dtype.itemsize
+        return bytes_that_follow.to_bytes(_UINT32_BYTES, "little") + shape
 
     def index(self, cut: Cut, sha256s: Sequence[str]) -> bytes:
         shards = []
@@ -281,7 +371,7 @@ class Mds(SampledFormat):
                 "bytes": self.size(cut, number),
                 "hashes": {},
             }
-            shard["samples"] = -(-cut.tokens_in(number) // cut.length)
+            shard["samples"] = _divide_up(cut.tokens_in(number), cut.length)
             shard["zip_data"] = None
             shards.append(shard)
         return json.dumps({"version": 2, "shards": shards}, sort_keys=True).encode()
@@ -310,6 +400,7 @@ def _settings(dtype: np.dtype) -> dict[str, Any]:
 
 
 def _settings_json(dtype: np.dtype) -> bytes:
+    """Return the settings as they are in the header of each file of MDS."""
     return json.dumps(_settings(dtype), sort_keys=True).encode()
 
 
@@ -330,7 +421,13 @@ class LitData(SampledFormat):
         """Decide which tokens are written to which file.
 
         All chunks except the last one have complete samples only, since the reader skips the tokens
-        after the last complete sample of a chunk.
+        after the last complete sample of a chunk. The last chunk also gets the rest of the tokens.
+
+        Args:
+            dataset: The dataset to export.
+
+        Raises:
+            ConfigError: The length of samples is not set, or there are too few tokens for a sample.
         """
         length = self._length(dataset)
         if dataset.tokens < length:
@@ -340,14 +437,32 @@ class LitData(SampledFormat):
                 f"at least {length:,}, for one sample",
                 "set a smaller sequence_length",
             )
-        room = (FILE_BYTES - _LITDATA_HEADER_BYTES) // dataset.dtype.itemsize  # tokens
-        per_file = max(1, room // length) * length
-        tokens_in_samples = dataset.tokens // length * length
-        files = -(-tokens_in_samples // per_file)
-        return Cut(dataset.dtype, dataset.tokens, length, per_file, files)
+
+        # As many complete samples as fit into a file; a long sample has a file for itself.
+        max_tokens = (FILE_BYTES - _LITDATA_HEADER_BYTES) // dataset.dtype.itemsize
+        samples_per_file = max(1, max_tokens // length)
+
+        # Count the files for complete samples only, so that the rest never has a file for itself.
+        n_samples = dataset.tokens // length
+        n_files = _divide_up(n_samples, samples_per_file)
+        return Cut(
+            dtype=dataset.dtype,
+            tokens=dataset.tokens,
+            length=length,
+            per_file=samples_per_file * length,
+            files=n_files,
+        )
 
     def file_header(self, cut: Cut, tokens: int) -> bytes:
-        """Return the number of items, which is 1, the offset of the item, and its end."""
+        """Return the bytes before the tokens of a chunk.
+
+        They are three numbers of type uint32: the number of items, which is 1, and the offsets of
+        the item's first byte and of its end.
+
+        Args:
+            cut: Which tokens are in which file.
+            tokens: Number of tokens in the chunk.
+        """
         stop = _LITDATA_HEADER_BYTES + tokens * cut.dtype.itemsize
         return np.array([1, _LITDATA_HEADER_BYTES, stop], "<u4").tobytes()
 
