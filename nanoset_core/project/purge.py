@@ -110,10 +110,13 @@ def _shorten_shards(project: Project, corpus: str, plan: PurgePlan) -> None:
     Args:
         project: The project.
         corpus: Name of the corpus.
-        plan: The purge.
+        plan: The documents to erase.
     """
     outputs = project.outputs
     id_digests = _id_digests(plan, corpus)
+
+    # Shards can only be shortened if they are current, were made by this version of the stage, and
+    # the inventory of the text that they were made from still exists.
     tokenized = outputs.current(TOKENIZED.layout.folder, corpus)
     inventory = None
     if tokenized is not None:
@@ -123,7 +126,8 @@ def _shorten_shards(project: Project, corpus: str, plan: PurgePlan) -> None:
         purged.add_record(outputs, corpus, (), id_digests)
         return
 
-    # Record where the documents are in the raw text.
+    # Record where the documents are in the raw text. This must be done first: if the purge is
+    # interrupted, a build must not make shards with these documents again.
     to_shorten = _shards_to_shorten(plan, corpus, tokenized.facts[SHARDS])
     range_bytes = tokenized.recipe["options"]["range_bytes"]
     ranges = ranges_of(project, inventory, range_bytes)
@@ -163,7 +167,7 @@ def _shorten_shards(project: Project, corpus: str, plan: PurgePlan) -> None:
 
 
 def _id_digests(plan: PurgePlan, corpus: str) -> set[str]:
-    """Return the digests of the ids of a corpus's documents that are erased."""
+    """Return a digest of the id of each document of a corpus that is to be erased."""
     digests: set[str] = set()
     for shard, documents in plan.documents.items():
         if shard.corpus == corpus:
@@ -194,20 +198,22 @@ def _check_nothing_requested(project: Project, plan: PurgePlan) -> None:
 
     Args:
         project: The project.
-        plan: What the search after the build found.
+        plan: The versions that still contain the documents after the build.
 
     Raises:
-        StaleError: One was, because the build failed.
-        StorageError: One was, because another build is making it.
+        StaleError: The build did not replace the current version of an output that is requested.
+        StorageError: It did not, and another build is running, which may be making this output.
     """
     nodes = requested_nodes(project.config, corpus_names(project))
-    requested = {f"{node.stage.layout.folder}/{node.name}" for node in nodes}
+    requested_folders = {f"{node.stage.layout.folder}/{node.name}" for node in nodes}
     stale = []
     for version in plan.versions:
-        output, _, _ = version.path.rpartition("/")
-        if version.is_current and output in requested:
+        output_folder, _, _ = version.path.rpartition("/")
+        if version.is_current and output_folder in requested_folders:
             stale.append(version.path)
+
     if stale:
+        # If a build is running, ask for its end instead: it may replace these versions.
         check_no_build(project.outputs.access, _CANNOT_ERASE, f"then {_RESUME}")
         raise StaleError(
             "outputs that contain the documents were not rebuilt",
@@ -220,10 +226,15 @@ def _check_nothing_requested(project: Project, plan: PurgePlan) -> None:
 def _check_tokens_are_elsewhere(project: Project, plan: PurgePlan) -> None:
     """Check that no current shard has its tokens in a dataset that is to be erased.
 
-    With `storage.shards: drop`, a shard drops its own tokens and refers to those of the dataset.
+    With `storage.shards: drop`, a shard drops its own tokens and refers to those of a dataset. If
+    that dataset is erased, the tokens of the shard are lost.
+
+    Args:
+        project: The project.
+        plan: The versions that are to be erased.
 
     Raises:
-        StorageError: The tokens of a shard are in such a dataset.
+        StorageError: A version that is to be erased contains the tokens of a current shard.
     """
     outputs = project.outputs
     erased_folders = {version.path for version in plan.versions}
@@ -232,11 +243,18 @@ def _check_tokens_are_elsewhere(project: Project, plan: PurgePlan) -> None:
         if tokenized is None:
             continue
         digests = tokenized.facts[SHARDS]
+
+        # For each shard, the file of another version that contains its tokens, or None if the
+        # shard has tokens of its own.
         token_files = each_shard(project, corpus, digests, lambda shard: shard.files[BIN].within)
         files_to_erase: set[str] = set()
         for file in token_files:
-            if file is not None and file.rpartition("/")[0] in erased_folders:
+            if file is None:
+                continue
+            version_folder, _, _ = file.rpartition("/")
+            if version_folder in erased_folders:
                 files_to_erase.add(file)
+
         if files_to_erase:
             raise StorageError(
                 "tokens of current shards are in files that are to be erased",
@@ -247,7 +265,7 @@ def _check_tokens_are_elsewhere(project: Project, plan: PurgePlan) -> None:
 
 
 def _stored_shards(outputs: OutputRoot) -> set[ShardKey]:
-    """Return all shards below a root."""
+    """Return all shards that are stored in an output root, current or not."""
     shards: set[ShardKey] = set()
     for output in all_outputs(outputs.access.listing()):
         if output.stage_folder == SHARDS:
@@ -256,44 +274,63 @@ def _stored_shards(outputs: OutputRoot) -> set[ShardKey]:
 
 
 def _erase(project: Project, plan: PurgePlan, shards_before_search: Collection[ShardKey]) -> None:
-    """Remove the versions of a plan while no build can begin.
+    """Erase the versions of a plan while no build can begin.
 
     Args:
         project: The project.
-        plan: What is erased.
+        plan: The versions to erase, each before the versions that it was made from.
         shards_before_search: The shards that existed before the documents were searched.
 
     Raises:
-        StorageError: A build works on what is to be erased, or made shards since the search.
+        StorageError: A build uses a version that is to be erased, or made shards since the search.
     """
     access = project.outputs.access
-    with collecting(access) as leases:
-        busy = {version.path for version in plan.versions if version.path.split("/")[1] in leases}
+    # In this block, new builds wait. Builds that began earlier may still be running: `used_names`
+    # has the names of the corpora and nanosets that they work on.
+    with collecting(access) as used_names:
+        conflicts = set()
+        for version in plan.versions:
+            if version.subject in used_names:
+                conflicts.add(version.path)
+        # Shards that were made since the search may contain the documents, but are not in the plan.
         for shard in _stored_shards(project.outputs).difference(shards_before_search):
             if shard.corpus in plan.current:
-                busy.add(f"{SHARDS}/{shard.corpus}/{shard.digest}")
-        if busy:
+                conflicts.add(f"{SHARDS}/{shard.corpus}/{shard.digest}")
+
+        if conflicts:
+            # If the build is still running, this error is the better one, since it names the build.
             check_no_build(access, _CANNOT_ERASE, f"then {_RESUME}")
-            # The build that made shards since the purge began has ended.
             raise StorageError(
                 "a build made outputs from the documents that are to be erased, "
                 "while the purge was under way",
                 where=access.folder,
-                found=", ".join(sorted(busy)),
+                found=", ".join(sorted(conflicts)),
                 expected="no build since the purge began",
                 remedy=_RESUME,
             )
+
+        # Keep the order of the plan, which ends with the shards: after an interruption, the next
+        # purge needs them to find the versions that are left.
         for version in plan.versions:
             _erase_version(access, version)
 
 
 def _erase_version(access: FileAccess, version: TaintedVersion) -> None:
-    """Hide one version from readers, and then remove its files."""
+    """Hide one version of an output from readers, and then delete its files.
+
+    Args:
+        access: Access to the output root.
+        version: The version.
+    """
     folder = access.folder / version.path
+    output_folder = folder.parent
     if version.is_current:
-        # Nothing requests this output any more: remove the pointers to its current version.
-        access.remove(folder.parent / CURRENT)
-        (folder.parent / "current").unlink(missing_ok=True)
-    leftovers = access.withdraw(folder, MANIFEST, lambda: False) or ()
-    for leftover in leftovers:
-        shutil.rmtree(leftover)
+        # nanoset.yaml does not request this output any more, or the version would have been
+        # replaced. Remove both pointers to it: the file that programs read, and the symbolic link.
+        access.remove(output_folder / CURRENT)
+        (output_folder / "current").unlink(missing_ok=True)
+
+    # Withdrawing hides the version at once, but may leave folders with its files on the disk.
+    leftover_folders = access.withdraw(folder, MANIFEST, lambda: False) or ()
+    for leftover_folder in leftover_folders:
+        shutil.rmtree(leftover_folder)

@@ -72,6 +72,12 @@ class TaintedVersion:
     """
 
     @property
+    def subject(self) -> str:
+        """Name of the corpus or nanoset that it belongs to: "web" for "datasets/web/<digest>"."""
+        _, subject, *_ = self.path.split("/")
+        return subject
+
+    @property
     def size(self) -> int:
         """Size of its own files in bytes."""
         return sum(int(fact["bytes"]) for fact in self.files.values())
@@ -133,9 +139,10 @@ def _searched_corpora(project: Project, corpora: Collection[str]) -> list[str]:
         corpora: The corpora that the user named; empty for all that have shards.
 
     Raises:
-        ConfigError: One of them has no shards.
+        ConfigError: A corpus that the user named has no shards.
     """
     outputs = project.outputs
+    # Each corpus with shards has a folder. Folders with a dot in front are for internal use.
     names = outputs.access.names(outputs.folder / SHARDS)
     with_shards = sorted(name for name in names if not name.startswith("."))
     unknown = sorted(set(corpora) - set(with_shards))
@@ -152,7 +159,12 @@ def _searched_corpora(project: Project, corpora: Collection[str]) -> list[str]:
 def _find_documents(
     project: Project, ids: Sequence[str], corpora: Sequence[str]
 ) -> dict[ShardKey, Sequence[DocumentInShard]]:
-    """Search all shards of some corpora for documents with some ids.
+    """Search all shards of some corpora for documents with some ids, current shards and old ones.
+
+    Args:
+        project: The project.
+        ids: Ids of the documents.
+        corpora: Names of the corpora.
 
     Returns:
         Shard → its documents with these ids; shards without any are left out.
@@ -190,8 +202,8 @@ def _documents_with_ids(shard: Manifest | None, id_set: Ids) -> list[DocumentInS
     for group, (first_row, _) in enumerate(table.groups):
         # Read the ids alone, and all columns of the rows that match.
         column = table.columns(group, ["id"]).column("id").combine_chunks()
-        has_id = id_set.mask(column, hash_texts(column))  # (n_rows,) of the row group
-        rows = (first_row + np.flatnonzero(has_id)).tolist()
+        is_match = id_set.mask(column, hash_texts(column))  # (rows of the group,) boolean
+        rows = (first_row + np.flatnonzero(is_match)).tolist()  # numbers of rows of the table
         for row, values in zip(rows, table.read(rows), strict=True):
             document = DocumentInShard(
                 row=row,
@@ -208,12 +220,12 @@ def _documents_with_ids(shard: Manifest | None, id_set: Ids) -> list[DocumentInS
 def _current_documents(
     project: Project, corpus: str, documents: Mapping[ShardKey, Sequence[DocumentInShard]]
 ) -> list[DocumentInShard]:
-    """Return those of the documents that are in a corpus's current shards.
+    """Return the documents to be erased that are in the current shards of a corpus.
 
     Args:
         project: The project.
         corpus: Name of the corpus.
-        documents: Shard → its documents; lines are counted within pieces of files.
+        documents: Shard → its documents to be erased; lines are counted within pieces of files.
 
     Returns:
         The documents, with lines counted within files.
@@ -233,24 +245,29 @@ def _current_documents(
 def _check_in_raw_folder(
     project: Project, current: Mapping[str, Sequence[DocumentInShard]]
 ) -> None:
-    """Check that the raw folder has every corpus of which documents remain.
+    """Check that a purge loses no documents that are to be kept.
 
-    The build would drop a corpus that it does not have, and with it the remaining documents.
+    After a purge, the project is built, and a build drops every corpus without a folder of raw
+    text. If such a corpus has documents that are not erased, they would be lost.
 
     Args:
         project: The project.
         current: Corpus → the documents in its current shards that are erased.
 
     Raises:
-        ConfigError: A corpus is not in the raw folder.
+        ConfigError: A corpus has other documents, and is not in the raw folder any more.
     """
     outputs = project.outputs
     in_raw_folder = corpus_names(project)
     missing = []
     for corpus, documents in current.items():
+        if corpus in in_raw_folder:
+            continue
         tokenized = outputs.current(TOKENIZED.layout.folder, corpus)
-        n_documents = 0 if tokenized is None else tokenized.facts["documents"]
-        if corpus not in in_raw_folder and n_documents != len(documents):
+        n_documents = 0
+        if tokenized is not None:
+            n_documents = tokenized.facts["documents"]
+        if n_documents != len(documents):
             missing.append(corpus)
     if missing:
         raise ConfigError(
@@ -321,11 +338,13 @@ def _made_from(roots: Collection[str], needs_by_digest: Mapping[str, set[str]]) 
     """
     descendants: list[str] = []
     tainted = set(roots)
-    # Add what was made from these, and what was made from that, until nothing is added.
+    # In each round, add the versions that were made from a version of an earlier round.
     while True:
         added: list[str] = []
         for digest, needs in needs_by_digest.items():
-            if digest not in tainted and not tainted.isdisjoint(needs):
+            is_new = digest not in tainted
+            needs_tainted = not tainted.isdisjoint(needs)
+            if is_new and needs_tainted:
                 added.append(digest)
         if not added:
             return descendants
@@ -338,12 +357,12 @@ def _is_orphan(
 ) -> bool:
     """Return whether a version is a dataset of some corpora whose list of shards was deleted.
 
-    Such a dataset counts as tainted: it may contain the documents, and it cannot be found out which
-    shards it was made from.
+    Such a dataset counts as tainted: it may contain the documents, since there is no way to find
+    out which shards it was made from.
 
     Args:
-        root: The root.
-        output: The output.
+        root: The output root.
+        output: The output that the version belongs to.
         digest: Digest of the version.
         needs: The digests of what it was made from or refers to. For a dataset, they include its
             shards, unless the list of them was deleted.
@@ -352,12 +371,26 @@ def _is_orphan(
     if output.stage_folder != DATASET.layout.folder or output.name not in corpora:
         return False
     manifest = root.manifest_at(output.folder / digest)
-    parents = set() if manifest is None else set(manifest.recipe["parents"].values())
+    parents: set[str] = set()
+    if manifest is not None:
+        parents.update(manifest.recipe["parents"].values())
+
+    # The recipe of a dataset names its inventory, but not its shards. If the dataset needs nothing
+    # else, its shards are unknown.
     return needs <= parents
 
 
 def _needs(root: OutputRoot, folder: Path) -> set[str]:
-    """Return the digests of what a version was made from or refers to; nothing for a shard."""
+    """Return the digests of the versions that a version was made from or refers to.
+
+    Args:
+        root: The output root.
+        folder: Folder of the version.
+
+    Returns:
+        The digests. They are empty for a shard, which is made from raw text alone, and for an
+        unfinished version.
+    """
     manifest = root.manifest_at(folder)
     if manifest is None or manifest.stage == SHARDS:
         return set()
@@ -369,7 +402,7 @@ def _needs(root: OutputRoot, folder: Path) -> set[str]:
 
 
 def version_path(manifest: Manifest) -> str:
-    """Return the folder of a version below the root."""
+    """Return the folder of a version, as a path relative to the output root."""
     return f"{manifest.stage}/{manifest.name}/{manifest.digest}"
 
 

@@ -56,8 +56,9 @@ _FLAG_BY_SETTING = {
 }
 """Setting in a record → flag of the command that sets it, for messages."""
 _MAX_NAME_BYTES = 255 - 64
-"""File systems take 255 bytes for the name of a file; the names of unfinished files are up to 64
-bytes longer than those of finished ones.
+"""Limit for the name of an output in bytes.
+
+File systems allow 255 bytes. While a file is being written, its name is up to 64 bytes longer.
 """
 _EXPECTED_ROOM = "room for the tokens twice, or once here and once in --scratch"
 
@@ -173,7 +174,7 @@ def _check_options(options: PreprocessOptions) -> None:
     """Check the number of partitions, and that keys are not repeated.
 
     Raises:
-        ConfigError: They are not valid.
+        ConfigError: There is no partition, no key, or a key is named twice.
     """
     if options.partitions < 1:
         raise ConfigError(
@@ -196,17 +197,24 @@ def _check_options(options: PreprocessOptions) -> None:
 def _check_names(output_prefix: Location, options: PreprocessOptions) -> None:
     """Check that files can be named after the keys, and that their names are not too long.
 
+    Args:
+        output_prefix: The start of the names of all outputs.
+        options: The settings, with the keys of the texts.
+
     Raises:
         ConfigError: A key cannot be part of a file name, or the names would be too long.
     """
-    # The record has the longest name of the files of a pair.
+    # Of the files that are written for a key, the one that records what the pair was made from has
+    # the longest name. What a file system allows beyond this name, without the key, is for the key.
     name_without_key = f"{pair_name(options.preset, output_prefix.name, '')}{RECORD_ENDING}"
     name_bytes = len(name_without_key.encode())
-    max_key_bytes = _MAX_NAME_BYTES - name_bytes
+    room_for_key = _MAX_NAME_BYTES - name_bytes
 
-    # If the prefix leaves room for any key of valid length, a longer key is at fault: see below.
+    # A name is too long because of its prefix or because of its key. The prefix is at fault if it
+    # leaves less room than keys may take. Otherwise the check of each key reports a long one.
     longest_key_bytes = max(len(key.encode(errors="replace")) for key in options.keys)
-    if max_key_bytes < MOST_KEY_BYTES and longest_key_bytes > max_key_bytes:
+    is_prefix_long = room_for_key < MOST_KEY_BYTES
+    if is_prefix_long and longest_key_bytes > room_for_key:
         raise ConfigError(
             "the names of the files would be too long",
             where="--output-prefix",
@@ -215,7 +223,7 @@ def _check_names(output_prefix: Location, options: PreprocessOptions) -> None:
             remedy="choose a shorter prefix",
         )
     for key in options.keys:
-        check_text_key(key, "--json-keys", max_key_bytes)
+        check_text_key(key, "--json-keys", most_bytes=room_for_key)
 
 
 def _check_apart_from_inputs(
@@ -224,10 +232,16 @@ def _check_apart_from_inputs(
     prefixes: Sequence[Location],
     options: PreprocessOptions,
 ) -> None:
-    """Check that no output is an input or the tokenizer.
+    """Check that no file that will be written is an input or the tokenizer.
+
+    Args:
+        inputs: The files that are tokenized.
+        output_prefix: The start of the names of all outputs.
+        prefixes: Path of the pair of each key, without the endings .bin and .idx.
+        options: The settings.
 
     Raises:
-        ConfigError: One is.
+        ConfigError: An output has the path of an input or of the tokenizer.
     """
     outputs: list[Location] = []
     for prefix in prefixes:
@@ -237,12 +251,19 @@ def _check_apart_from_inputs(
 
 
 def _token_id(options: PreprocessOptions, token: str | None, flag: str) -> int | None:
-    """Return the id of a token of the tokenizer, or None for none.
+    """Return the id of a token that a flag names, or None if the flag was not given.
+
+    Args:
+        options: The settings, with the tokenizer.
+        token: The text of the token, or None.
+        flag: The flag, for the error.
 
     Raises:
         ConfigError: The tokenizer lacks the token.
     """
-    return None if token is None else token_id(options.tokenizer, token, flag)
+    if token is None:
+        return None
+    return token_id(options.tokenizer, token, flag)
 
 
 # Outputs.
