@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from nanoset_core.errors import ConfigError
-from nanoset_core.project.template import Noted
+from nanoset_core.project.template import ExplainedValue
 from nanoset_core.records.text import format_bytes, format_count
 from nanoset_core.sampling.splits import SPLITS, SplitName
 from nanoset_core.text.choice import FileChoice, held_out
@@ -47,17 +47,17 @@ class FoundCorpus:
         if self.name != self.folder:
             values["folder"] = self.folder
         if self.text_key is not None and self.text_key != text_key:
-            values["text_key"] = Noted(self.text_key, f"Its first lines have {self.keys}.")
+            values["text_key"] = ExplainedValue(self.text_key, f"Its first lines have {self.keys}.")
         if self.keys.id is not None and self.keys.id != id_key:
             values["id_key"] = self.keys.id
         n_files = format_count(len(self.contents.texts), "file")
         amount = f"{n_files}, {format_bytes(self.contents.size)}"
         if self.choice.files is not None:
-            values["files"] = Noted(
+            values["files"] = ExplainedValue(
                 list(self.choice.files), f"By their names {self.split} data: {amount}."
             )
         if self.choice.exclude:
-            values["exclude"] = Noted(
+            values["exclude"] = ExplainedValue(
                 list(self.choice.exclude), f"Held out of {self.split} data, which is {amount}."
             )
         return values

@@ -18,11 +18,17 @@ from nanoset_core.project.first_lengths import (
     choose_length_and_split,
     choose_schedule,
     estimate_amount,
+    explained_split,
     longest_length,
-    noted_split,
 )
 from nanoset_core.project.first_tokenizer import Ask, FirstTokenizer, choose_tokenizer
-from nanoset_core.project.template import SCHEMA_FILE, Noted, config_text, schema_text
+from nanoset_core.project.template import (
+    SCHEMA_FILE,
+    CommentedOut,
+    ExplainedValue,
+    config_text,
+    schema_text,
+)
 from nanoset_core.records.parsing import CONFIG_FILE
 from nanoset_core.records.settings import setting
 from nanoset_core.records.text import format_count
@@ -141,8 +147,8 @@ def _reasons(values: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
         prefix: The keys of the sections that contain it, each with a dot.
     """
     for key, value in values.items():
-        if isinstance(value, Noted) and value.note is not None:
-            yield f"{prefix}{key}: {value.value}. {value.note}"
+        if isinstance(value, ExplainedValue):
+            yield f"{prefix}{key}: {value.value}. {value.reason}"
         elif isinstance(value, Mapping):
             yield from _reasons(value, f"{prefix}{key}.")
 
@@ -166,16 +172,18 @@ def _choose_values(
         length, split = choose_length_and_split(list(training.values()), longest)
         data = _shared_data(training, split)
 
-    sequence_length: int | Noted = length
+    sequence_length: int | ExplainedValue = length
     if length != USUAL_LENGTH:
-        sequence_length = Noted(length, f"There is little text; with more, use {USUAL_LENGTH:,}.")
+        sequence_length = ExplainedValue(
+            length, f"There is little text; with more, use {USUAL_LENGTH:,}."
+        )
     nanoset = {
         **data.keys,
         "sequence_length": sequence_length,
         **_defaults(NanosetSpec, "seed"),
         "schedule": choose_schedule(data.tokens, length),
-        "trainer_path": Noted("/data"),
-        "trainer": Noted(EXAMPLE_VALUES),
+        "trainer_path": CommentedOut("/data"),
+        "trainer": CommentedOut(EXAMPLE_VALUES),
     }
     return {
         "raw": "raw",
@@ -207,13 +215,13 @@ def _shared_data(training: Mapping[str, TextAmount], split: str) -> _NanosetData
     if training:
         blend = _blend(training)
     if isinstance(blend, dict) and len(set(blend.values())) > 1:
-        blend = Noted(blend, "Shares by size: each corpus is read about once.")
+        blend = ExplainedValue(blend, "Shares by size: each corpus is read about once.")
 
     all_tokens = sum(amount.tokens for amount in training.values())
     tokens: dict[SplitName, float] = {}
     for name, share in zip(SPLITS, parse_split(split), strict=True):
         tokens[name] = share * all_tokens
-    return _NanosetData({"blend": blend, "split": noted_split(split)}, tokens)
+    return _NanosetData({"blend": blend, "split": explained_split(split)}, tokens)
 
 
 def _data_per_split(
@@ -261,7 +269,7 @@ def _data_per_split(
         if amount_by_corpus:
             blends[name] = _blend(amount_by_corpus)
         tokens[name] = sum(amount.tokens for amount in amount_by_corpus.values())
-    return _NanosetData({"blend_per_split": Noted(blends, reason)}, tokens)
+    return _NanosetData({"blend_per_split": ExplainedValue(blends, reason)}, tokens)
 
 
 def _blend(amounts: Mapping[str, TextAmount]) -> str | dict[str, float]:
@@ -288,7 +296,7 @@ def _document_sections(corpora: Sequence[FoundCorpus]) -> dict[str, Any]:
     if with_text:
         text_key = _most_common([str(corpus.text_key) for corpus in with_text])
         example = next(corpus for corpus in with_text if corpus.text_key == text_key)
-        documents["text_key"] = Noted(
+        documents["text_key"] = ExplainedValue(
             text_key, f"The first lines of {example.name} have {example.keys}."
         )
 
@@ -297,7 +305,7 @@ def _document_sections(corpora: Sequence[FoundCorpus]) -> dict[str, Any]:
     if id_key != "id":
         documents = {
             "text_key": documents["text_key"],
-            "id_key": Noted(id_key, "No key is named id."),
+            "id_key": ExplainedValue(id_key, "No key is named id."),
             **documents,
         }
 
@@ -322,7 +330,8 @@ def _output_sections(
 ) -> dict[str, Any]:
     """Return the sections of outputs: a nanoset, and as comments a webdataset and .pbin files.
 
-    The latter are comments since they hold all tokens once more, and most trainers read neither.
+    A webdataset or a .pbin contains all tokens once more, and most trainers read neither. So these
+    sections are only suggested.
 
     Args:
         nanoset: The settings of the nanoset.
@@ -333,10 +342,12 @@ def _output_sections(
     tars = _defaults(WebdatasetSpec, "sequence_length", "samples_per_shard", "seed", "member")
     tars["sequence_length"] = min(tars["sequence_length"], length + 1)
     nanosets: Any = {"pretrain": nanoset}
+    if not corpora:
+        nanosets = CommentedOut(nanosets)
     return {
-        "nanosets": nanosets if corpora else Noted(nanosets),
-        "webdatasets": Noted({"shuffled": {"corpora": names, **tars}}),
-        "pbin": Noted(names),
+        "nanosets": nanosets,
+        "webdatasets": CommentedOut({"shuffled": {"corpora": names, **tars}}),
+        "pbin": CommentedOut(names),
     }
 
 

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from nanoset_core.project.corpora_found import FoundCorpus
 from nanoset_core.project.first_tokenizer import FirstTokenizer
-from nanoset_core.project.template import Noted
+from nanoset_core.project.template import CommentedOut, ExplainedValue
 from nanoset_core.sampling.config import DEFAULT_SPLIT
 from nanoset_core.sampling.splits import SPLITS, SplitName, parse_split
 from nanoset_core.text.measure import measure
@@ -150,7 +150,7 @@ def _n_parts(amounts: Sequence[TextAmount], length: int) -> float:
     return n_parts
 
 
-def noted_split(split: str) -> str | Noted:
+def explained_split(split: str) -> str | ExplainedValue:
     """Return a split, with the reason if it is not the default."""
     if split == DEFAULT_SPLIT:
         return split
@@ -163,17 +163,27 @@ def noted_split(split: str) -> str | Noted:
         reason += f"{names} {verb} left out, since there might be no sample."
     else:
         reason += "a smaller part might have no sample."
-    return Noted(split, f"{reason} With more text, use {DEFAULT_SPLIT}.")
+    return ExplainedValue(split, f"{reason} With more text, use {DEFAULT_SPLIT}.")
 
 
-def choose_schedule(tokens: Mapping[SplitName, float], length: int) -> Noted:
-    """Return a run of about one epoch, so that the handoffs of all trainers name one number of
-    samples.
+def choose_schedule(
+    tokens: Mapping[SplitName, float], length: int
+) -> CommentedOut | ExplainedValue:
+    """Return the section `schedule` of a nanoset, for a training run of about one epoch.
+
+    With a schedule, the handoffs of all trainers name the same number of samples.
+
+    Args:
+        tokens: About how many tokens each split has.
+        length: Number of tokens in a sample.
+
+    Returns:
+        The section; as a comment if there is no sample for training.
     """
     samples = {split: int(count / length) for split, count in tokens.items()}
     train = samples["train"]
     if train < 1:
-        return Noted({"iterations": 100_000, "global_batch_size": 512})
+        return CommentedOut({"iterations": 100_000, "global_batch_size": 512})
 
     # The largest power of two that leaves at least _MIN_STEPS steps.
     batch = 1
@@ -204,4 +214,4 @@ def choose_schedule(tokens: Mapping[SplitName, float], length: int) -> Noted:
         "eval_interval": eval_interval,
         "eval_iters": eval_iterations,
     }
-    return Noted(settings, note)
+    return ExplainedValue(settings, note)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nanoset_core.errors import NanosetError
-from nanoset_core.project.template import Noted
+from nanoset_core.project.template import ExplainedValue
 
 if TYPE_CHECKING:
     from nanoset_core.tokenizers.end_token import EndToken
@@ -102,7 +102,7 @@ def _end_keys(file: TokenizerPath, end: EndToken | None) -> dict[str, Any]:
 
     if end is None:
         return {}
-    return {"eod": Noted(end.text, end_reason(file, end))}
+    return {"eod": ExplainedValue(end.text, end_reason(file, end))}
 
 
 def _append_eod_keys(end: EndToken | None) -> dict[str, Any]:
@@ -113,7 +113,7 @@ def _append_eod_keys(end: EndToken | None) -> dict[str, Any]:
         "The tokenizer names no token that ends documents: name one as tokenizer.eod, and set this "
         "to true."
     )
-    return {"append_eod": Noted(False, reason)}
+    return {"append_eod": ExplainedValue(False, reason)}
 
 
 def _special_tokens_keys(template: Sequence[str]) -> dict[str, Any]:
@@ -129,7 +129,7 @@ def _special_tokens_keys(template: Sequence[str]) -> dict[str, Any]:
         f"The tokenizer's own encode adds {added}. So do megatron-core up to 0.14 and from 0.17 "
         "on; 0.15 and 0.16 do not."
     )
-    return {"special_tokens": Noted("none", reason)}
+    return {"special_tokens": ExplainedValue("none", reason)}
 
 
 def _path_in_config(folder: Path, file: Path) -> str:

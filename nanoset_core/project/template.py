@@ -20,26 +20,30 @@ SCHEMA_FILE = "nanoset.schema.json"
 
 
 @dataclass(frozen=True, slots=True)
-class Noted:
-    """A value for a key of nanoset.yaml, with the reason for it; or a key that is commented out."""
+class ExplainedValue:
+    """A value for a key of nanoset.yaml that was chosen for a reason, which is written above it."""
 
     value: Any
     """The value of the key."""
-    note: str | None = None
-    """A sentence on the reason; None to write the key as a comment."""
+    reason: str
+    """The reason, one or more sentences."""
 
-    @property
-    def is_commented_out(self) -> bool:
-        """Whether the key is only suggested, by a comment."""
-        return self.note is None
+
+@dataclass(frozen=True, slots=True)
+class CommentedOut:
+    """A value that is only suggested: its key is written to nanoset.yaml as a comment."""
+
+    value: Any
+    """The value of the key; a mapping for a whole section."""
 
 
 def config_text(values: Mapping[str, Any]) -> str:
     """Return the text of a nanoset.yaml, with the help of each key in a comment above it.
 
     Args:
-        values: Key → plain value, mapping of the keys in its section, or `Noted`; in the order in
-            which they are written.
+        values: The keys, in the order in which they are written. The value of a key is plain, a
+            mapping of the keys in its section, or either of these as an `ExplainedValue` or a
+            `CommentedOut`.
     """
     lines = [f"# yaml-language-server: $schema={SCHEMA_FILE}"]
     lines += _section_lines(ProjectConfig, values)
@@ -57,9 +61,18 @@ def _section_lines(
 ) -> Iterator[str]:
     """Yield the lines of a section: each key, with its help and the reason for its value above it.
 
+    For example, the keys {"eod": ExplainedValue("</s>", "The config names it."),
+    "pad": CommentedOut("<pad>")} become
+
+        # Help on eod.
+        # The config names it.
+        eod: </s>
+        # Help on pad.
+        # pad: <pad>
+
     Args:
         section: The dataclass that declares the keys.
-        values: Key → plain value, mapping of the keys in its section, or `Noted`.
+        values: The keys and their values, as for `config_text`.
         indent: Spaces in front of each line.
     """
     for key, entry in values.items():
@@ -68,12 +81,14 @@ def _section_lines(
 
         value = entry
         comment_mark = ""
-        if isinstance(entry, Noted):
+        if isinstance(entry, ExplainedValue):
             value = entry.value
-            if entry.is_commented_out:
-                comment_mark = "# "
-            else:
-                yield f"{indent}# {entry.note}"
+            yield f"{indent}# {entry.reason}"
+        elif isinstance(entry, CommentedOut):
+            value = entry.value
+            comment_mark = "# "
+
+        # A section has several lines. To comment it out, each of them becomes a comment.
         for line in _key_lines(declaration.hint, key, value):
             yield f"{indent}{comment_mark}{line}"
 
@@ -82,26 +97,31 @@ def _key_lines(hint: Any, key: str, value: Any) -> Iterator[str]:
     """Yield the lines of one key: its value on the same line, or its section below it.
 
     Args:
-        hint: Declared type of the key.
+        hint: Declared type of the key, which decides whether it has a value or a section.
         key: The key.
-        value: Its value.
+        value: Its value, or the mapping of the keys in its section.
     """
-    inner, suffix = next(inner_sections(hint), (None, ""))
-    if inner is None:
+    section, path_to_section = next(inner_sections(hint), (None, ""))
+    if section is None:
         yield f"{key}: {_in_yaml(value)}"
         return
+
     yield f"{key}:"
-    if not suffix:
-        yield from _section_lines(inner, value, "  ")
+    if not path_to_section:
+        yield from _section_lines(section, value, indent="  ")
         return
-    # A mapping of names to sections, such as `nanosets`.
+
+    # The type is a mapping of names, which users choose, to sections, such as `nanosets`.
     for name, settings in value.items():
         yield f"  {_in_yaml(name)}:"
-        yield from _section_lines(inner, settings, "    ")
+        yield from _section_lines(section, settings, indent="    ")
 
 
 def _in_yaml(value: object) -> str:
     """Return a plain value on one line, in quotes if YAML would read it as another type."""
     import yaml
 
-    return yaml.safe_dump([value], default_flow_style=True, sort_keys=False, width=1 << 20)[1:-2]
+    # A text alone would be followed by a line "...". So write a list of one value, "[value]\n", and
+    # take the value out of it. The great width prevents line breaks.
+    list_text = yaml.safe_dump([value], default_flow_style=True, sort_keys=False, width=1 << 20)
+    return list_text.removeprefix("[").removesuffix("]\n")

@@ -12,7 +12,7 @@ from nanoset_core.errors import ConfigError
 from nanoset_core.project import first_lengths
 from nanoset_core.project.first_config import write_config
 from nanoset_core.project.settings import load_config
-from nanoset_core.project.template import Noted, config_text
+from nanoset_core.project.template import CommentedOut, config_text
 
 
 def corpus(folder, name):
@@ -128,7 +128,7 @@ def test_every_key_is_explained_by_its_field(tmp_path):
 
 def test_sections_within_sections(tmp_path):
     schedule = {"iterations": 5, "global_batch_size": 2}
-    tokenizer = {"path": "t.json", "eod": "x: y", "pad": Noted("p")}
+    tokenizer = {"path": "t.json", "eod": "x: y", "pad": CommentedOut("p")}
     nanosets = {"one": {"sequence_length": 8, "blend": "2024", "schedule": schedule}}
     text = config_text({"raw": "raw", "root": "data", "tokenizer": tokenizer, "nanosets": nanosets})
     (tmp_path / "nanoset.yaml").write_text(text)

@@ -77,7 +77,11 @@ class DatasetStage(CorpusStage, Estimated):
         return Summary(figures)
 
     def references(self, outputs: OutputRoot, manifest: Manifest) -> Iterable[str]:
-        """Return the digest of its set of shards, which records where documents came from."""
+        """Return the digest of the list of shards that a dataset was merged from.
+
+        The list shows where each document came from, so `nanoset gc` keeps it. If the list was
+        deleted, nothing is returned.
+        """
         try:
             # With `strict`, a damaged manifest is an error. Otherwise `nanoset gc` would delete
             # the shards that it lists.
@@ -91,7 +95,10 @@ DATASET = DatasetStage()
 
 @holding
 def make_dataset(project: Project, corpus: str) -> Manifest:
-    """Merge the current shards of a corpus, and make the dataset its current version.
+    """Merge the current shards of a corpus into a dataset, and make it the current version.
+
+    If a dataset of the same text and settings exists, it is not merged again. The decorator keeps
+    `nanoset gc` from deleting the shards in the meantime.
 
     Args:
         project: The project.
@@ -105,25 +112,34 @@ def make_dataset(project: Project, corpus: str) -> Manifest:
         StaleError: The shards were made with other settings than the present ones.
         StorageError: The tokens of a shard have changed since they were written.
     """
-    # The shards must be up to date: a dataset of stale ones would get the wrong recipe.
+    # The manifest of the tokenized corpus lists its shards, and names the inventory of the text
+    # that they were made from. The dataset names the same inventory as its parent.
     key = Key(corpus)
     tokenized = require(project, TOKENIZED, key)
     parents = {"inventory": tokenized.recipe["parents"]["inventory"]}
-    check_recipe(tokenized, TOKENIZED.recipe(project, key, parents))
 
+    # The recipe of the dataset has the present settings, so the shards must have been made with
+    # these. Otherwise the dataset would be stored under settings that its tokens do not have.
+    check_recipe(tokenized, TOKENIZED.recipe(project, key, parents))
     recipe = DATASET.recipe(project, key, parents)
+
     config = project.config
-    prefix = pair_name(config.tokenization.preset, corpus, config.documents_of(corpus).text_key)
+    text_key = config.documents_of(corpus).text_key
+    prefix = pair_name(config.tokenization.preset, corpus, text_key)
     task = MergeTask(project, tokenized, recipe, prefix)
 
     def write(folder: Path) -> Written:
-        """Merge the shards into a folder, within the bucket if the outputs are in one."""
-        merge = merge_within_bucket if project.outputs.access.has_copies else merge_on_disk
-        files = merge(task, folder)
+        """Merge the shards into a pair in a folder, and return the facts for its manifest."""
+        # Shards in a bucket are merged within it, without downloading their tokens.
+        if project.outputs.access.has_copies:
+            files = merge_within_bucket(task, folder)
+        else:
+            files = merge_on_disk(task, folder)
         facts: dict[str, Any] = {"prefix": prefix}
         for name in ("documents", "sequences", "tokens", "rejected", "faults"):
             facts[name] = tokenized.facts[name]
         facts["dtype"] = recipe.options["dtype"]
         return Written(facts, files)
 
-    return project.outputs.make_current(project.outputs.commit(recipe, write))
+    dataset = project.outputs.commit(recipe, write)
+    return project.outputs.make_current(dataset)
