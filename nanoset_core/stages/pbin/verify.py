@@ -117,6 +117,9 @@ def _check_content(
 ) -> None:
     """Check the index of a file that has the right size, and compare the file with its dataset.
 
+    The check stops at the first step that finds an error. If the dataset is missing, the bytes of
+    the file are checked instead.
+
     Args:
         report: Report on the file.
         project: The project.
@@ -130,6 +133,9 @@ def _check_content(
     facts = manifest.facts
     path = manifest.folder / facts["file"]
     size = manifest.files[facts["file"]].size
+
+    # If the outputs are in a bucket, a complete copy on the disk saves downloads. A deep check
+    # reads the bucket itself.
     has_copy = not deep and path.is_file() and path.stat().st_size == size
 
     # If the outputs are in a bucket, the index of the .pbin and the .idx of the dataset are
@@ -137,6 +143,8 @@ def _check_content(
     index_bytes = size - facts["tokens"] * facts["token_bytes"]
     manifest.access.make_room(index_bytes + _INDEX_ENTRY_BYTES * facts["documents"], manifest.url())
     file = open_pbin(path, manifest.access.open_bytes(path, as_copy=has_copy))
+
+    # Check the index by itself, and then compare its documents with the dataset.
     index = scan_index(file)
     if not _check_index(report, manifest, file, index):
         return
@@ -149,9 +157,10 @@ def _check_content(
     if not _check_documents(report, manifest, file, source.dataset, stream):
         return
 
+    # Compare the tokens: all of them, or those of evenly spread ranges.
     store, name = manifest.access.stored_at(file.path, as_copy=has_copy)
     dataset_store, prefix = source.dataset.stored(as_copies=not deep)
-    check = TokenComparison(
+    comparison = TokenComparison(
         copy=StoredArray(store, name, file.dtype, file.layout.header_bytes),
         dataset=StoredArray(dataset_store, f"{prefix}.bin", source.dataset.dtype),
         remedy=_remedy(manifest),
@@ -161,11 +170,17 @@ def _check_content(
         ranges = _ranges(index.tokens, step=PART_BYTES // file.token_bytes)
     else:
         ranges = list(spread_chunks(index.tokens))
+
+    # A quick check takes less time than the start of worker processes.
+    run_check = run_here
+    if deep:
+        run_check = run
     divided_check = DividedCheck(
-        parts=ranges, check_part=check.look, add_outcomes=check.conclude, at_once=AT_ONCE
+        parts=ranges,
+        check_part=comparison.look,
+        add_outcomes=comparison.conclude,
+        at_once=AT_ONCE,
     )
-    # A quick check is not worth the start of workers.
-    run_check = run if deep else run_here
     run_check(report, divided_check)
 
 
@@ -175,17 +190,18 @@ def _ranges(n_tokens: int, *, step: int) -> list[tuple[int, int]]:
 
 
 def _check_index(report: Report, manifest: Manifest, file: PbinFile, index: IndexFacts) -> bool:
-    """Check that layout, counts and index are as they were written.
+    """Check that the index has the counts of the manifest, and covers all tokens of the file.
 
     Args:
-        report: Report on the file.
+        report: Report on the file; gets an error that lists all differences.
         manifest: Manifest of the file.
         file: The file, opened.
-        index: What a scan of its index has found.
+        index: Counts from a scan of the index.
 
     Returns:
-        Whether they are.
+        Whether the index is correct.
     """
+    # The names are those that the error shows.
     facts = manifest.facts
     found = {
         "layout": file.layout.name,
@@ -197,7 +213,7 @@ def _check_index(report: Report, manifest: Manifest, file: PbinFile, index: Inde
         "shifts by a merge": index.merge_faults,
     }
     expected = {
-        "layout": "D",
+        "layout": "D",  # the only one that this project writes
         "bytes a token": facts["token_bytes"],
         "documents": facts["documents"],
         "tokens": facts["tokens"],
@@ -205,6 +221,7 @@ def _check_index(report: Report, manifest: Manifest, file: PbinFile, index: Inde
         "back to back": True,
         "shifts by a merge": 0,
     }
+
     differing = [name for name in found if found[name] != expected[name]]
     return report.compare(
         "the index does not cover the tokens as it did when it was written",
@@ -222,25 +239,30 @@ def _check_documents(
     dataset: MMapIndexedDataset,
     stream: Stream | None,
 ) -> bool:
-    """Check that the index has the documents of the dataset.
+    """Check that the index of a file has the documents of its dataset.
 
-    The index is encoded again from the dataset, and its bytes are compared.
+    The index that the dataset requires is encoded piece by piece, and each piece is compared with
+    the bytes of the file.
 
     Args:
-        report: Report on the file.
+        report: Report on the file; gets an error at the first difference.
         manifest: Manifest of the file.
         file: The file, opened.
-        dataset: The dataset that it was made from.
+        dataset: The dataset that the file was made from.
         stream: Order of the dataset's tokens, if they are not in order in the .bin.
 
     Returns:
         Whether the index has these documents.
     """
+    # In the file, documents follow each other without gaps, so that their lengths in bytes are
+    # enough to encode the index.
     spans = document_spans(dataset, stream)
-    entries = entries_in_sequence(lengths * file.token_bytes for _, lengths in spans)
-    start = file.index_begin
-    for piece in encode_index(entries):
-        if bytes(file.view[start : start + len(piece)]) != piece:
+    expected_entries = entries_in_sequence(lengths * file.token_bytes for _, lengths in spans)
+
+    start = file.index_begin  # offset of the next piece in the file
+    for expected_piece in encode_index(expected_entries):
+        stop = start + len(expected_piece)
+        if bytes(file.view[start:stop]) != expected_piece:
             report.error(
                 "documents begin elsewhere than in the dataset",
                 where=f"{file.path}, byte {start} or later",
@@ -248,7 +270,7 @@ def _check_documents(
                 remedy=_remedy(manifest),
             )
             return False
-        start += len(piece)
+        start = stop
     return True
 
 
@@ -297,9 +319,9 @@ class TokenComparison:
             stop = min(start + _READ_TOKENS, part_stop)
             tokens = self.copy.read(start, stop)
             expected = self._expected(start, stop)
-            differs = tokens != expected
+            differs = tokens != expected  # (stop - start,)
             if differs.any():
-                row = int(np.argmax(differs))
+                row = int(np.argmax(differs))  # the first one that differs
                 wrong = WrongToken(
                     number=start + row, token=int(tokens[row]), expected=int(expected[row])
                 )
@@ -326,9 +348,11 @@ class TokenComparison:
                 return
 
     def _expected(self, start: int, stop: int) -> NDArray[np.integer[Any]]:
-        """Return the tokens from `start` to `stop` in the order of the dataset."""
+        """Return the tokens of the dataset that should be at [start, stop) in the file."""
         if self.stream is None:
             return self.dataset.read(start, stop)
+
+        # The .bin does not store the tokens in this order: gather the ranges that contain them.
         range_starts, range_lengths = self.stream.ranges(
             np.array([start]), np.array([stop - start])
         )
