@@ -98,7 +98,14 @@ def find_duplicate_tokens(project: Project) -> Iterator[DuplicateTokens]:
 
 
 def _duplicates_of(project: Project, corpus: str) -> list[DuplicateTokens]:
-    """Return the shards of a corpus whose tokens are in its current dataset."""
+    """Return the shards of a corpus whose tokens are in its current dataset.
+
+    Shards that already refer to the current dataset are left out.
+
+    Args:
+        project: The project.
+        corpus: Name of the corpus.
+    """
     outputs = project.outputs
     dataset = outputs.current(DATASET.layout.folder, corpus)
     tokenized = outputs.current(TOKENIZED.layout.folder, corpus)
@@ -108,7 +115,8 @@ def _duplicates_of(project: Project, corpus: str) -> list[DuplicateTokens]:
     digests = tokenized.facts[SHARDS]
     shard_files = each_shard(project, corpus, digests, _ShardFile.of)
 
-    # The dataset is its shards, concatenated: each begins where the one before it ends.
+    # The .bin of a dataset consists of the tokens of its shards, concatenated. So each shard begins
+    # where the one before it ends.
     bin_name = f"{dataset.facts['prefix']}.bin"
     within = outputs.access.name(dataset.folder / bin_name)
     start = 0
@@ -116,12 +124,20 @@ def _duplicates_of(project: Project, corpus: str) -> list[DuplicateTokens]:
     for file in shard_files:
         in_dataset = replace(file.recorded, within=within, begin=start)
         start += in_dataset.size
-        has_tokens = in_dataset.size and in_dataset.sha256
-        is_elsewhere = file.size or in_dataset != file.recorded
-        if has_tokens and is_elsewhere:
-            duplicates.append(
-                DuplicateTokens(corpus, file.folder, file.recorded, in_dataset, file.size)
+        is_comparable = in_dataset.size and in_dataset.sha256
+        has_own_tokens = file.size > 0
+        refers_elsewhere = in_dataset != file.recorded  # to an older dataset, for example
+        if is_comparable and (has_own_tokens or refers_elsewhere):
+            duplicate = DuplicateTokens(
+                corpus=corpus,
+                folder=file.folder,
+                recorded=file.recorded,
+                in_dataset=in_dataset,
+                size=file.size,
             )
+            duplicates.append(duplicate)
+
+    # If the sizes do not add up, the dataset does not consist of these shards.
     if start != dataset.files[bin_name].size:
         return []
     return duplicates

@@ -37,7 +37,12 @@ def searched_corpora(config: ProjectConfig, section: str) -> list[str]:
 def is_clean(config: ProjectConfig, section: str, name: str) -> bool:
     """Return whether a dataset leaves out the documents that a section found.
 
-    They do if a view that they are made from has the section in its `clean_of`.
+    A dataset does if it is a view, or is derived from a view, whose `clean_of` names the section.
+
+    Args:
+        config: The settings of the project.
+        section: Name of a section of `contamination`.
+        name: Name of the dataset: a corpus, or a dataset that is derived from one.
     """
     if name not in config.derived:  # a corpus holds all its documents
         return False
@@ -47,6 +52,11 @@ def is_clean(config: ProjectConfig, section: str, name: str) -> bool:
 
 def unclean_names(config: ProjectConfig, section: str, corpus: str) -> list[str]:
     """Return the names by which training reads a corpus with the documents that a section found.
+
+    Args:
+        config: The settings of the project.
+        section: Name of a section of `contamination`.
+        corpus: Name of the corpus.
 
     Returns:
         The corpus itself, and derived datasets that do not leave these documents out.

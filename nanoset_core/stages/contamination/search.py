@@ -110,14 +110,14 @@ class Evaluation:
         chunk: _Chunk,
         threshold: float,
     ) -> Iterator[Match]:
-        """Yield the matches in one chunk.
+        """Yield the matches in one chunk of consecutive documents.
 
         Args:
             dataset: The dataset.
             starts: First token of each document, and at the end that after the last one; shape
                 (n_documents + 1,).
-            chunk: What is searched.
-            threshold: See `search`.
+            chunk: The tokens and documents to search.
+            threshold: Share of a text's letters, 0 to 1, that a document must have.
         """
         tokens = read_tokens(dataset, chunk.start_token, chunk.stop_token)
 

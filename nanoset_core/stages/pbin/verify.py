@@ -172,7 +172,7 @@ def _check_content(
         ranges = list(spread_chunks(index.tokens))
 
     # A quick check takes less time than the start of worker processes.
-    run_check = run_here
+    run_check: Run = run_here
     if deep:
         run_check = run
     divided_check = DividedCheck(
