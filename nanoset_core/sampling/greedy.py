@@ -24,10 +24,13 @@ The first block starts with true counts. So by induction the result is exactly t
 ties and rounding included. The guesses decide only how long it takes; if repairs take longer than a
 budget, the loop itself computes the rest.
 
-More words that are used here: A *segment* is a range of samples whose blocks are computed together.
-It starts with true counts, and limits the memory that a long blend needs. A *lane* is a block that
-is being advanced. Each step of a lane performs the trainer's IEEE operations on the trainer's
-numbers: fl(fl(weight * t) - count) for each dataset, of which the first largest is picked.
+A long blend is divided into *segments*, whose blocks are computed together: this limits the memory
+that it needs. A segment starts with the true counts at the end of the previous one. A *lane* is a
+block while it is advanced.
+
+Each step of a lane performs the same floating-point operations as the trainer, in the same order:
+the error of a dataset is weight * t, rounded to 64 bits, minus its count, rounded again. The first
+dataset with the largest error is picked. `ColumnLanes` and `RowLanes` show a step with numbers.
 
 numpy never contracts `weight * t - count` into one rounding; neither does the x86-64 build of
 Megatron-LM. Its builds for processors that fuse multiplication and addition by default (aarch64)
@@ -84,12 +87,15 @@ class SpeculationCost:
 def greedy_segments(
     weights: FloatArray, size: int, cost: SpeculationCost | None = None
 ) -> Iterator[tuple[int, Picks]]:
-    """Yield the datasets of a blend's samples, one segment after the other.
+    """Yield the dataset of each sample of a blend, segment by segment.
+
+    Segments limit the memory that a long blend needs. Each continues from the true counts with
+    which the previous one ended.
 
     Args:
         weights: Weight of each dataset, shape (n_datasets,).
-        size: Samples of the blend.
-        cost: Counts the work that is done.
+        size: Number of samples of the blend.
+        cost: Counts the work, for tests and benchmarks; None if nobody needs it.
 
     Yields:
         The number of the segment's first sample in the blend, and the dataset of each of its
@@ -109,7 +115,7 @@ def greedy_segments(
         shape = block_shape(shares, n_samples)
         n_blocks, _ = shape
         if len(weights) == 1:
-            pass  # all samples are from dataset 0
+            pass  # all samples are from dataset 0, and the picks are 0 already
         elif n_blocks == 1:
             cost.sequential += n_samples
             take_one_by_one(weights, counts, start, picks)
@@ -119,7 +125,11 @@ def greedy_segments(
 
 
 def _picks_dtype(n_datasets: int) -> np.dtype:
-    """Return the smallest type that has room for the numbers of all datasets."""
+    """Return the smallest type that has room for the numbers of all datasets.
+
+    Args:
+        n_datasets: Number of datasets. A blend has at most 32766, so uint16 is always enough.
+    """
     if n_datasets <= 255:
         return np.dtype(np.uint8)
     return np.dtype(np.uint16)
@@ -128,12 +138,16 @@ def _picks_dtype(n_datasets: int) -> np.dtype:
 def block_shape(shares: FloatArray, n_samples: int) -> tuple[int, int]:
     """Return the number of blocks in a segment, and the samples of a block.
 
-    Many blocks are computed at the same time, but they must be long enough to forget a wrong start:
-    then most repairs end early. The numbers were found by measuring.
+    More blocks mean fewer steps, since a step picks a sample of every block. But a block must be
+    long enough for a wrong guess of its start counts to lose its effect before the block ends: then
+    the next block is right, and repairs end early. The constants were found by measuring.
 
     Args:
         shares: Share of each dataset in the long run, shape (n_datasets,).
         n_samples: Samples of the segment.
+
+    Returns:
+        (number of blocks, samples of a block). The last block may extend beyond the segment.
     """
     n_datasets = len(shares)
     max_blocks = 2048 if n_datasets < _MANY_DATASETS else 256
@@ -153,18 +167,24 @@ def take_one_by_one(weights: FloatArray, counts: FloatArray, start: int, picks: 
 
     Args:
         weights: Weight of each dataset, shape (n_datasets,).
-        counts: Samples taken of each dataset before these samples, shape (n_datasets,). The samples
-            are added to it.
+        counts: Samples taken of each dataset before these samples, float64, shape (n_datasets,).
+            It is updated in place to the counts after these samples.
         start: Number of the first of these samples in the blend.
         picks: Filled with the dataset of each sample, shape (n_samples,).
     """
+    # (n_datasets,) overwritten for each sample, since allocating an array takes longer than this
     errors = np.empty(len(weights))
-    for number in range(len(picks)):
-        time = float(max(start + number, 1))
+    for position in range(len(picks)):
+        # t of the rule: the number of the sample in the blend, but at least 1.
+        time = float(max(start + position, 1))
+
+        # Two operations, so that the product is rounded before the subtraction.
         np.multiply(weights, time, out=errors)
         np.subtract(errors, counts, out=errors)
+
+        # argmax returns the first of several equal errors, as the rule demands.
         dataset = errors.argmax()
-        picks[number] = dataset
+        picks[position] = dataset
         counts[dataset] += 1.0
 
 
@@ -184,7 +204,7 @@ def speculate(
         start: Number of the segment's first sample in the blend.
         picks: Filled with the dataset of each sample, shape (n_samples,).
         shape: Number of blocks, and samples of a block; the segment may end within the last block.
-        cost: Counts the work that is done.
+        cost: Updated with the work that is done.
 
     Returns:
         Samples taken of each dataset after the segment, shape (n_datasets,).
@@ -222,8 +242,12 @@ class _SpeculatedBlocks:
     """The blocks of a segment, each advanced from guessed counts.
 
     Args:
-        weights, counts, start, shape: As for `speculate`.
-        dtype: Type of the picks.
+        weights: Weight of each dataset, shape (n_datasets,).
+        counts: True number of samples taken of each dataset before the segment, shape
+            (n_datasets,).
+        start: Number of the segment's first sample in the blend.
+        shape: Number of blocks, and samples of a block.
+        dtype: Integer type of the picks.
     """
 
     def __init__(
@@ -254,7 +278,8 @@ class _SpeculatedBlocks:
         """Return the blocks that started with other counts than the previous block ended with.
 
         Returns:
-            Numbers of these blocks, ascending.
+            Numbers of these blocks, ascending, shape (n_wrong,). The first block is never one of
+            them, since it starts with true counts.
         """
         expected_counts = self.end_counts[:-1]  # (n_blocks - 1, n_datasets)
         is_wrong = (self.start_counts[1:] != expected_counts).any(axis=1)  # (n_blocks - 1,)
@@ -263,17 +288,21 @@ class _SpeculatedBlocks:
     def repair(self, wrong: IntArray, cost: SpeculationCost) -> float:
         """Advance blocks again, from the counts with which the blocks before them ended.
 
-        A block that reaches the same counts as before, at the same sample, has met its old course:
-        it is left alone, since it would pick the same datasets from there on. The first of the
-        wrong blocks follows a right one, so each call makes at least one block right.
+        Advancing a block gives a *course* of counts: those before each of its samples. If the new
+        course has the same counts as the old one before some sample, the block picks the same
+        datasets from this sample on, so its remaining picks are kept. The first of the wrong blocks
+        follows a right one, so each call makes at least one block right.
 
         Args:
-            wrong: Numbers of the blocks, ascending.
-            cost: Counts the work that is done.
+            wrong: Numbers of the blocks that started with wrong counts, ascending, shape
+                (n_wrong,).
+            cost: Updated with the work that is done.
 
         Returns:
-            An estimate of the microseconds that it took.
+            An estimate of the microseconds that it took. It is computed from the number of steps,
+            not measured.
         """
+        # A block must start with the counts with which the block before it ended.
         new_counts = self.end_counts[wrong - 1]  # (n_lanes, n_datasets)
         # (n_lanes, n_datasets) counts on the new course minus counts on the old one
         differences = new_counts - self.start_counts[wrong]
@@ -283,31 +312,27 @@ class _SpeculatedBlocks:
         running = wrong  # (n_lanes,) blocks that have not met their old course
         lanes = lanes_of(self.weights, new_counts, self.first_samples[running])
         n_datasets = len(self.weights)
+        block_samples = len(self.picks)
         n_done = 0
         n_steps = _FIRST_CHECK_STEPS
         microseconds = 0.0
-        while n_done < len(self.picks):
-            # Advance the lanes by some samples, and update the differences.
-            rows = slice(n_done, n_done + n_steps)
-            old_picks = self.picks[rows, running]  # (n_steps, n_lanes)
-            new_picks = np.empty_like(old_picks)
-            lanes.advance(new_picks)
-            self.picks[rows, running] = new_picks
-            differences += _counts_by_lane(new_picks, n_datasets)
-            differences -= _counts_by_lane(old_picks, n_datasets)
-
-            cost.redone += new_picks.size
-            microseconds += len(new_picks) * _step_cost(n_datasets, len(running))
-            n_done += len(new_picks)
+        while n_done < block_samples:
+            # Pick some samples of each block again.
+            stop = min(n_done + n_steps, block_samples)
+            differences += self._pick_again(running, slice(n_done, stop), lanes)
+            cost.redone += (stop - n_done) * len(running)
+            microseconds += (stop - n_done) * _step_cost(n_datasets, len(running))
+            n_done = stop
             n_steps = min(2 * n_steps, _MAX_CHECK_STEPS)
 
-            # Continue with the lanes that have not met their old course.
+            # Continue with the blocks that have not met their old course. New lanes are built for
+            # them only if some have, since this copies the counts.
             is_different = differences.any(axis=1)  # (n_lanes,)
             if is_different.all():
                 continue
             running = running[is_different]
             differences = differences[is_different]
-            if not len(running):
+            if len(running) == 0:
                 break
             counts = lanes.counts()[is_different]
             next_samples = self.first_samples[running] + n_done
@@ -317,18 +342,50 @@ class _SpeculatedBlocks:
         self.end_counts[running] += differences
         return microseconds
 
+    def _pick_again(self, blocks: IntArray, rows: slice, lanes: Lanes) -> IntArray:
+        """Replace the picks of some samples in blocks by those of lanes.
+
+        Args:
+            blocks: Numbers of the blocks, shape (n_lanes,).
+            rows: The samples that are replaced, by their position in the block.
+            lanes: A lane for each block, whose next sample is the first of `rows`.
+
+        Returns:
+            How much more often the new picks contain each dataset than the old ones, shape
+            (n_lanes, n_datasets); negative if they contain it less often.
+        """
+        old_picks = self.picks[rows, blocks]  # (n_steps, n_lanes)
+        new_picks = np.empty_like(old_picks)
+        lanes.advance(new_picks)
+        self.picks[rows, blocks] = new_picks
+
+        n_datasets = len(self.weights)
+        return _counts_by_lane(new_picks, n_datasets) - _counts_by_lane(old_picks, n_datasets)
+
     def picks_in_order(self, n_blocks: int) -> Picks:
         """Return the picks of the first blocks in the order of the samples.
 
+        Args:
+            n_blocks: How many blocks.
+
         Returns:
-            Shape (n_blocks * block_samples,).
+            Dataset of each sample, shape (n_blocks * block_samples,).
         """
         by_block = np.ascontiguousarray(self.picks[:, :n_blocks].T)  # (n_blocks, block_samples)
         return by_block.reshape(-1)
 
 
 def _step_cost(n_datasets: int, n_lanes: int) -> float:
-    """Estimate the microseconds of one step of a repair, from measurements."""
+    """Estimate how many microseconds one step of a repair takes.
+
+    A step picks one sample in each lane. The constants were measured on one processor core: a fixed
+    time for numpy's calls, and a time for each lane that grows with the number of datasets. The
+    estimate decides only when repairs end, never what is picked.
+
+    Args:
+        n_datasets: Number of datasets.
+        n_lanes: Number of blocks that are advanced.
+    """
     return 2.0 + n_lanes * (0.015 + 0.0006 * n_datasets)
 
 
@@ -339,12 +396,24 @@ def _counts_by_lane(picks: NDArray[np.integer], n_datasets: int) -> IntArray:
         picks: Dataset of each sample, shape (n_steps, n_lanes).
         n_datasets: Number of datasets.
 
+    For example, two lanes of three steps, with two datasets:
+
+        picks                           0 1     step 0
+                                        0 1     step 1
+                                        1 1     step 2
+        positions in the flat result    0 3     lane * n_datasets + dataset
+                                        0 3
+                                        1 3
+        flat result                     2 1 0 3
+        counts                          2 1     lane 0
+                                        0 3     lane 1
+
     Returns:
-        Shape (n_lanes, n_datasets).
+        Counts, shape (n_lanes, n_datasets).
     """
     n_lanes = picks.shape[1]
-    # (n_steps, n_lanes) position of (lane, dataset) in the flattened result
-    positions = picks + np.arange(n_lanes) * n_datasets
+    first_positions = np.arange(n_lanes) * n_datasets  # (n_lanes,)
+    positions = picks + first_positions  # (n_steps, n_lanes)
     counts = np.bincount(positions.reshape(-1), minlength=n_lanes * n_datasets)
     return counts.reshape(n_lanes, n_datasets)
 
@@ -377,6 +446,8 @@ def guess_counts(
     """
     shares = simplex_projection(weights)
     by_frequency = np.argsort(-shares, kind="stable")  # (n_datasets,) most frequent dataset first
+    # The gap is estimated from the shares alone: 0 for a single dataset, nearly 0.5 for many equal
+    # ones.
     gap = 0.5 * (1.0 - float(np.square(shares).sum()))
 
     counts = np.empty((len(weights), len(first_samples)))
@@ -385,10 +456,11 @@ def guess_counts(
     remaining = first_samples.astype(np.float64)  # (n_blocks,) samples that no guess accounts for
     for rank in range(len(weights) - 1, 0, -1):
         dataset = by_frequency[rank]
-        due = first_samples * shares[dataset]  # (n_blocks,)
-        guess = np.ceil(due - gap + error_sums / (rank + 1))
+        exact_shares = first_samples * shares[dataset]  # (n_blocks,) not rounded to samples
+        # The smallest count whose error, exact share - count, does not exceed gap - s / (rank + 1).
+        guess = np.ceil(exact_shares - gap + error_sums / (rank + 1))  # (n_blocks,)
         counts[dataset] = np.maximum(guess, counts_before[dataset])
-        error_sums += due - counts[dataset]
+        error_sums += exact_shares - counts[dataset]
         remaining -= counts[dataset]
     counts[by_frequency[0]] = remaining
     return np.ascontiguousarray(counts.T)
@@ -419,6 +491,8 @@ def simplex_projection(weights: FloatArray) -> FloatArray:
 def lanes_of(weights: FloatArray, counts: FloatArray, first_samples: IntArray) -> Lanes:
     """Return lanes in the memory layout that is faster for their number.
 
+    The layouts give the same picks. Which is faster was measured.
+
     Args:
         weights: Weight of each dataset, shape (n_datasets,).
         counts: Samples taken of each dataset before each lane's first sample, shape (n_lanes,
@@ -432,12 +506,18 @@ def lanes_of(weights: FloatArray, counts: FloatArray, first_samples: IntArray) -
 
 
 class Lanes(ABC):
-    """Blocks that are advanced together, one sample at a time.
+    """Advances many blocks together, one sample of each block at a time.
+
+    Lane i is the i-th of these blocks. In step j, each lane picks the dataset of the j-th sample of
+    its block. The lanes do not depend on each other, so a numpy operation computes all of them.
+
+    The subclasses differ only in the memory layout of the counts. They write results to arrays that
+    exist already (`out=`), since allocating arrays in each step takes longer than the arithmetic.
 
     Args:
-        first_samples: First sample of each block, shape (n_lanes,).
-        numbers_of_step: How many numbers a step keeps in scratch arrays. It decides how many steps
-            share one allocation.
+        first_samples: Number of the first sample of each lane in the blend, shape (n_lanes,).
+        numbers_of_step: Entries of the largest array of floats that a chunk stores for each step.
+            It decides how many steps are prepared at once.
     """
 
     def __init__(self, first_samples: IntArray, numbers_of_step: int) -> None:
@@ -445,63 +525,123 @@ class Lanes(ABC):
         self._chunk_steps = max(min(_CHUNK_NUMBERS // numbers_of_step, 64), 1)
 
     def advance(self, picks: NDArray[np.integer]) -> None:
-        """Pick the datasets of the next samples in every lane.
+        """Pick the datasets of the next samples in every lane, and count them.
 
         Args:
-            picks: Filled with the datasets, shape (n_steps, n_lanes).
+            picks: Filled with the number of the dataset of each sample, shape (n_steps, n_lanes).
         """
+        # Several steps form a chunk, whose arrays fit in the processor's cache.
         for start in range(0, len(picks), self._chunk_steps):
-            chunk = picks[start : start + self._chunk_steps]
-            steps = np.arange(len(chunk), dtype=np.float64)[:, None]
-            times = np.maximum(self._next_samples + steps, 1.0)  # (n_steps, n_lanes)
+            chunk = picks[start : start + self._chunk_steps]  # (n_steps, n_lanes)
+            steps = np.arange(len(chunk), dtype=np.float64)[:, None]  # (n_steps, 1)
+            # (n_steps, n_lanes) t of the rule: the number of the sample, but at least 1
+            times = np.maximum(self._next_samples + steps, 1.0)
             self._next_samples += len(chunk)
-            self._take(times, chunk)
+            self._advance_chunk(times, chunk)
 
     @abstractmethod
     def counts(self) -> FloatArray:
-        """Return the samples taken of each dataset, shape (n_lanes, n_datasets)."""
+        """Return a copy of the counts.
+
+        Returns:
+            Samples taken of each dataset before the next sample of each lane, shape (n_lanes,
+            n_datasets).
+        """
 
     @abstractmethod
-    def _take(self, times: FloatArray, picks: NDArray[np.integer]) -> None:
-        """Pick the datasets of samples, and add them to the counts.
+    def _advance_chunk(self, times: FloatArray, picks: NDArray[np.integer]) -> None:
+        """Pick the datasets of the samples in a chunk of steps, and add them to the counts.
 
         Args:
-            times: Factor t of the weights for each sample, shape (n_steps, n_lanes).
-            picks: Filled with the dataset of each sample, shape (n_steps, n_lanes).
+            times: t of the rule for each sample: its number in the blend, but at least 1. Shape
+                (n_steps, n_lanes).
+            picks: Filled with the number of the dataset of each sample, shape (n_steps, n_lanes).
         """
 
 
 class RowLanes(Lanes):
-    """One row for each lane: fast for few lanes, and for many datasets."""
+    """Lanes whose counts are rows: fast for few lanes, and for many datasets.
+
+    A step of two lanes and three datasets, with the weights 0.5, 0.3 and 0.2:
+
+                              lane 0            lane 1
+        time                  3                 4
+        weights * time        1.5  0.9  0.6     2.0  1.2  0.8
+        counts                1    1    1       2    1    1
+        errors                0.5 -0.1 -0.4     0.0  0.2 -0.2
+        datasets (argmax)     0                 1
+        row starts            0                 3
+        positions of counts   0                 4
+
+    The counts at the flat positions 0 and 4 are then increased by 1.
+
+    Args:
+        weights: Weight of each dataset, shape (n_datasets,).
+        counts: Samples taken of each dataset before the first sample of each lane, shape (n_lanes,
+            n_datasets).
+        first_samples: Number of the first sample of each lane in the blend, shape (n_lanes,).
+    """
 
     def __init__(self, weights: FloatArray, counts: FloatArray, first_samples: IntArray) -> None:
         n_lanes, n_datasets = counts.shape
         super().__init__(first_samples, numbers_of_step=n_lanes * n_datasets)
         self._weights = weights  # (n_datasets,)
         self._counts = np.array(counts, dtype=np.float64, order="C")  # (n_lanes, n_datasets)
+        # (n_lanes * n_datasets,) a view of _counts: numpy is faster with one index than with two
         self._flat_counts = self._counts.reshape(-1)
-        # (n_lanes,) position of each lane in _flat_counts
+        # (n_lanes,) position of each lane's first count in _flat_counts
         self._row_starts = np.arange(n_lanes) * n_datasets
 
     def counts(self) -> FloatArray:
         return self._counts.copy()
 
-    def _take(self, times: FloatArray, picks: NDArray[np.integer]) -> None:
-        dues = times[:, :, None] * self._weights  # (n_steps, n_lanes, n_datasets)
-        datasets = np.empty(picks.shape, np.intp)  # (n_steps, n_lanes)
+    def _advance_chunk(self, times: FloatArray, picks: NDArray[np.integer]) -> None:
+        # The products do not depend on earlier picks, so they are computed for all steps at once.
+        products = times[:, :, None] * self._weights  # (n_steps, n_lanes, n_datasets)
+        # (n_steps, n_lanes) argmax cannot write its result to the narrower type of the picks
+        datasets = np.empty(picks.shape, np.intp)
         positions = np.empty_like(self._row_starts)  # (n_lanes,)
-        for errors, dataset in zip(dues, datasets, strict=True):
-            np.subtract(errors, self._counts, out=errors)  # (n_lanes, n_datasets)
-            errors.argmax(axis=1, out=dataset)
-            np.add(dataset, self._row_starts, out=positions)
+
+        for products_of_step, datasets_of_step in zip(products, datasets, strict=True):
+            # No later step needs the products, so the errors overwrite them.
+            errors = products_of_step  # (n_lanes, n_datasets)
+            np.subtract(products_of_step, self._counts, out=errors)
+
+            # argmax returns the first of several equal errors, as the rule demands.
+            errors.argmax(axis=1, out=datasets_of_step)
+
+            # Count the pick of each lane. The positions are distinct: each is in another row.
+            np.add(datasets_of_step, self._row_starts, out=positions)
             self._flat_counts[positions] += 1.0
         picks[:] = datasets
 
 
 class ColumnLanes(Lanes):
-    """One column for each lane: fast for many lanes of few datasets.
+    """Lanes whose counts are columns: fast for many lanes of few datasets.
 
-    numpy then computes the largest error of all lanes with one operation for each dataset.
+    argmax along columns is slow in numpy, but the maximum is fast. So each step takes two maxima:
+    of the errors, and of the *ranks* of those datasets that have the largest error. The rank of a
+    dataset is n_datasets minus its number, so that the first dataset has the highest rank: it is
+    the one that the rule picks from several with equal errors. For example, two lanes and three
+    datasets:
+
+                                   lane 0   lane 1
+        errors of dataset 0          0.5     -0.1
+        errors of dataset 1          0.5      0.3
+        errors of dataset 2         -1.0     -0.2
+        largest error                0.5      0.3
+
+        rank 3 of dataset 0          3        0       0: it does not have the largest error
+        rank 2 of dataset 1          2        2
+        rank 1 of dataset 2          0        0
+        best rank                    3        2
+        picks: 3 - best rank         0        1
+
+    Args:
+        weights: Weight of each dataset, shape (n_datasets,); at most 255, since ranks are uint8.
+        counts: Samples taken of each dataset before the first sample of each lane, shape (n_lanes,
+            n_datasets).
+        first_samples: Number of the first sample of each lane in the blend, shape (n_lanes,).
     """
 
     def __init__(self, weights: FloatArray, counts: FloatArray, first_samples: IntArray) -> None:
@@ -509,43 +649,50 @@ class ColumnLanes(Lanes):
         super().__init__(first_samples, numbers_of_step=n_lanes)
         self._weights = np.ascontiguousarray(weights[:, None])  # (n_datasets, 1)
         self._counts = np.array(counts.T, dtype=np.float64, order="C")  # (n_datasets, n_lanes)
+        # (n_datasets * n_lanes,) a view of _counts: numpy is faster with one index than with two
         self._flat_counts = self._counts.reshape(-1)
-        self._columns = np.arange(n_lanes)  # (n_lanes,)
-        # (n_datasets, 1) the first dataset has the highest rank, since it wins a tie
-        ranks = np.arange(n_datasets, 0, -1).astype(np.uint8)
-        self._ranks = ranks[:, None]
+        self._lane_numbers = np.arange(n_lanes)  # (n_lanes,) the column of each lane
+        # (n_datasets, 1) n_datasets, ..., 2, 1; uint8, so that a step moves little memory
+        self._ranks = np.arange(n_datasets, 0, -1).astype(np.uint8)[:, None]
 
     def counts(self) -> FloatArray:
         return np.ascontiguousarray(self._counts.T)
 
-    def _take(self, times: FloatArray, picks: NDArray[np.integer]) -> None:
+    def _advance_chunk(self, times: FloatArray, picks: NDArray[np.integer]) -> None:
         n_datasets, n_lanes = self._counts.shape
+
+        # Arrays that every step overwrites.
         errors = np.empty_like(self._counts)  # (n_datasets, n_lanes)
-        is_largest = np.empty(errors.shape, bool)  # (n_datasets, n_lanes)
+        largest_error = np.empty(n_lanes)  # (n_lanes,)
+        has_largest_error = np.empty(errors.shape, bool)  # (n_datasets, n_lanes)
         # (n_datasets, n_lanes) rank of the dataset if its error is the largest, else 0
-        largest_ranks = np.empty(errors.shape, np.uint8)
-        largest_error = np.empty(n_lanes)
-        best_rank = np.empty(n_lanes, np.uint8)
-        # (n_lanes,) position of each lane's dataset in _flat_counts
-        positions = np.empty_like(self._columns)
-        for time, pick in zip(times, picks, strict=True):
-            np.multiply(self._weights, time, out=errors)
+        candidate_ranks = np.empty(errors.shape, np.uint8)
+        best_rank = np.empty(n_lanes, np.uint8)  # (n_lanes,)
+        # (n_lanes,) position of the count of each lane's dataset in _flat_counts
+        positions = np.empty_like(self._lane_numbers)
+
+        for times_of_step, picks_of_step in zip(times, picks, strict=True):
+            # Two operations, so that the product is rounded before the subtraction.
+            np.multiply(self._weights, times_of_step, out=errors)
             np.subtract(errors, self._counts, out=errors)
 
-            # Find the first dataset with the largest error. argmax along columns is slow, so take
-            # two maxima: of the errors, and of the ranks of those datasets that have the largest.
+            # Find the highest rank of the datasets that have the largest error of their lane.
             np.maximum.reduce(errors, axis=0, out=largest_error)
-            np.equal(errors, largest_error, out=is_largest)
-            np.multiply(is_largest, self._ranks, out=largest_ranks)
-            np.maximum.reduce(largest_ranks, axis=0, out=best_rank)
-            dataset = n_datasets - best_rank.astype(np.intp)  # (n_lanes,)
-            pick[:] = dataset
+            np.equal(errors, largest_error, out=has_largest_error)
+            np.multiply(has_largest_error, self._ranks, out=candidate_ranks)
+            np.maximum.reduce(candidate_ranks, axis=0, out=best_rank)
 
-            np.multiply(dataset, n_lanes, out=positions)
-            np.add(positions, self._columns, out=positions)
+            # A rank is n_datasets - dataset, so this gives the dataset of each lane.
+            datasets = n_datasets - best_rank.astype(np.intp)  # (n_lanes,)
+            picks_of_step[:] = datasets
+
+            # Count the pick of each lane. The positions are distinct: each is in another column.
+            np.multiply(datasets, n_lanes, out=positions)
+            np.add(positions, self._lane_numbers, out=positions)
             self._flat_counts[positions] += 1.0
 
 
 def _divide_up(number: int, divisor: int) -> int:
     """Return number / divisor, rounded up."""
+    # Floor division rounds towards minus infinity, so the negated quotient is rounded up.
     return -(-number // divisor)
