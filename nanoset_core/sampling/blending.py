@@ -160,11 +160,13 @@ class OccurrenceCounter:
             # sort for types of 8 and 16 bits.
             order = np.argsort(chunk, kind="stable")
 
-            # The number of an entry is its position in its run, plus how often its value occurred
-            # before.
-            run_starts = np.cumsum(counts) - counts
-            numbers = np.repeat(self.counts - run_starts, counts)
+            # The result for an entry is its position in its run, plus how often its value occurred
+            # in earlier chunks: (sorted position - run start) + earlier count.
+            run_starts = np.cumsum(counts) - counts  # (n_values,)
+            numbers = np.repeat(self.counts - run_starts, counts)  # (n_entries of the chunk,)
             numbers += np.arange(len(chunk))
+
+            # Entry `order[i]` of the chunk is the i-th in sorted order.
             out[start : start + _CHUNK][order] = numbers
             self.counts += counts
 
@@ -181,6 +183,13 @@ class _Blend(NamedTuple):
 
 
 def _blend(weights: NDArray[np.float64], size: int, cost: SpeculationCost | None) -> _Blend:
+    """Apply the rule to all samples of a blend.
+
+    Args:
+        weights: Weight of each dataset, shape (n_datasets,).
+        size: Number of samples of the blend.
+        cost: Counts the work, for tests and benchmarks; None if nobody needs it.
+    """
     dataset_index = np.empty(size, np.int16)
     dataset_sample_index = np.empty(size, np.int64)
     counter = OccurrenceCounter(len(weights))
@@ -208,7 +217,7 @@ def _retake_beyond_sizes(
     for sample in range(first_wrong, len(blend.dataset_index)):
         time = float(max(sample, 1))
         errors = weights * time - counts  # (n_datasets,)
-        errors[counts == sizes] = -np.inf
+        errors[counts == sizes] = -np.inf  # datasets that are used up are never picked
         dataset = int(np.argmax(errors))
         blend.dataset_index[sample] = dataset
         blend.dataset_sample_index[sample] = counts[dataset]
@@ -216,6 +225,11 @@ def _retake_beyond_sizes(
 
 
 def _check_dataset_count(count: int) -> None:
+    """Check that a blend has at least one dataset, and that all their numbers fit in int16.
+
+    Raises:
+        ConfigError: There are too few or too many datasets.
+    """
     if not 0 < count <= _MAX_DATASETS:
         raise ConfigError(
             "a blend has too few or too many datasets",

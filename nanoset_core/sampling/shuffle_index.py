@@ -7,7 +7,8 @@ from numpy.typing import NDArray
 
 from nanoset_core.sampling.document_index import shuffle_in_place
 
-_MAX_UINT32_SAMPLES = np.iinfo(np.uint32).max - 1
+_FIRST_INT64_SAMPLES = np.iinfo(np.uint32).max - 1
+"""Number of samples from which on the trainer's shuffle index is int64: 2**32 - 2."""
 
 
 def shuffle_dtype(samples: int) -> np.dtype:
@@ -15,7 +16,9 @@ def shuffle_dtype(samples: int) -> np.dtype:
 
     Source: Megatron-LM `gpt_dataset.py`, `_build_shuffle_index`.
     """
-    return np.dtype(np.int64 if samples >= _MAX_UINT32_SAMPLES else np.uint32)
+    if samples >= _FIRST_INT64_SAMPLES:
+        return np.dtype(np.int64)
+    return np.dtype(np.uint32)
 
 
 def build_shuffle_index(
@@ -23,13 +26,16 @@ def build_shuffle_index(
 ) -> NDArray[np.uint32] | NDArray[np.int64]:
     """Return the samples of a split in the order in which they are drawn.
 
+    For example, 6 samples with `first` = 4 may give 2, 0, 3, 1, 5, 4: the samples 0 to 3 come
+    first. Megatron-LM separates the samples of the last epoch in this way.
+
     Source: Megatron-LM `gpt_dataset.py`, `_build_shuffle_index`.
 
     Args:
         samples: Number of samples.
         first: The samples [0, first) are shuffled among themselves, and then the others; equal to
             `samples` to shuffle all of them together.
-        state: Random numbers; drawn from exactly as the trainer does.
+        state: Random number generator. It is used exactly as the trainer uses its own.
         repeats: How many times the same permutation is written (nanotron's `Nanoset` does so for
             train).
 
@@ -37,8 +43,11 @@ def build_shuffle_index(
         `repeats` times a permutation of range(samples), shape (samples * repeats,), in
         `shuffle_dtype`.
     """
-    index = np.arange(samples, dtype=shuffle_dtype(samples))
+    index = np.arange(samples, dtype=shuffle_dtype(samples))  # (samples,)
+    # The slices are views, so that this shuffles the index itself.
     shuffle_in_place(index[:first], state)
     if first != samples:
         shuffle_in_place(index[first:], state)
-    return np.tile(index, repeats) if repeats != 1 else index
+    if repeats == 1:
+        return index  # np.tile would copy it
+    return np.tile(index, repeats)
