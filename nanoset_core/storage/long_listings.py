@@ -1,4 +1,8 @@
-"""Warn of listings of buckets and web servers that take long, and stop endless ones."""
+"""Warn about listings of buckets and web servers that take long, and stop endless ones.
+
+A faulty server may repeat a page, send empty pages, or invent new names without end. Without these
+checks, a command would neither end nor say what it is waiting for.
+"""
 
 from __future__ import annotations
 
@@ -7,93 +11,135 @@ import time
 from nanoset_core.errors import StorageError
 from nanoset_core.storage.unanswered import safe_warning
 
-MOST_ENTRIES = 50_000_000
+MAX_ENTRIES = 50_000_000
 """Objects and folders that one listing may have."""
-MOST_EMPTY_PAGES = 1_000
-"""Pages in sequence that may list nothing: some stores send a few of them after many deletions."""
-MOST_DEPTH = 100
-"""Folders within folders: a web page that links to a folder of itself has no deepest one."""
-FIRST_WORD_SECONDS = 10.0
-"""How long a listing may take before a warning says how far it is."""
-AGAIN_SECONDS = 30.0
-"""Between two such warnings."""
+MAX_EMPTY_PAGES = 1_000
+"""Empty pages that may follow each other. Some stores send a few after many deletions."""
+MAX_DEPTH = 100
+"""Folders within each other. If a web page links to itself as a folder, there is no deepest one."""
+SECONDS_TO_FIRST_WARNING = 10.0
+"""Duration after which a listing is reported for the first time."""
+SECONDS_BETWEEN_WARNINGS = 30.0
+"""Duration between the first report and the second one, and so on."""
 _REMEDY = (
-    "see what answers there; if the listing is right, split what it holds into several folders"
+    "check which server answers at this address; if the listing is right, divide the objects "
+    "among several folders"
 )
 
 
 class LongListing:
-    """The pages of one listing: counts what it has, and warns while it goes on.
+    """Counts the entries of one listing, warns while it takes long, and stops it if it is endless.
 
-    A server may repeat a page, send empty ones, or invent new keys without end. Without this a
-    command would neither end nor say what it waits for.
+    The code that lists passes each page to `turn_page`, or, if the server has no pages, the number
+    of new entries to `count`.
     """
 
     def __init__(self, place: str, server: str = "") -> None:
-        """Args:
-        place: the folder that is listed, for messages.
-        server: who lists it, for messages.
+        """Begin to count and to measure the time.
+
+        Args:
+            place: Address of the folder that is listed, for messages.
+            server: Address of the server, for messages; empty if `place` contains it.
         """
         self._place = place
         self._server = server
-        self._seen: set[int] = set()
+        self._seen_hashes: set[int] = set()
+        """Hashes of the tokens and first entries of all pages; the texts would need more memory."""
         self._n_entries = 0
-        self._n_empty = 0
-        self._began_at = time.monotonic()
-        self._warn_at = self._began_at + FIRST_WORD_SECONDS
+        self._n_empty_pages = 0
+        """Empty pages since the last page with entries."""
+        self._started_at = time.monotonic()
+        self._warn_at = self._started_at + SECONDS_TO_FIRST_WARNING
 
-    def turn_page(self, n_entries: int, turn: str, first: str) -> None:
-        """Note a page after which another one follows.
+    def turn_page(self, n_entries: int, next_token: str, first_entry: str) -> None:
+        """Count the entries of a page that is followed by another page.
 
         Args:
-            n_entries: what the page lists.
-            turn: how the next page is asked for.
-            first: the page's first entry.
+            n_entries: Number of entries of the page.
+            next_token: Token with which the server is asked for the next page.
+            first_entry: First entry of the page, as a text; ignored if the page is empty.
 
         Raises:
-            StorageError: the listing repeats itself, or is longer than any listing should be.
+            StorageError: An earlier page had the same token or first entry, too many empty pages
+                followed each other, or the listing has more than `MAX_ENTRIES` entries.
         """
         self._n_entries += n_entries
-        self._n_empty = 0 if n_entries else self._n_empty + 1
-        marks = (
-            {hash(("turn", turn)), hash(("first", first))} if n_entries else {hash(("turn", turn))}
-        )
-        if self._seen & marks:
-            raise self._endless(
-                f"a page again that it had already, after {self._n_entries:,} entries"
+        if n_entries:
+            self._n_empty_pages = 0
+        else:
+            self._n_empty_pages += 1
+
+        # A repeated token leads back to a page that was read. A repeated first entry means that the
+        # server sends a page again under a new token. All empty pages have the same first entry.
+        hashes = {hash(("token", next_token))}
+        if n_entries:
+            hashes.add(hash(("first entry", first_entry)))
+        if not self._seen_hashes.isdisjoint(hashes):
+            raise self._endless_error(
+                f"a page that was listed before, after {self._n_entries:,} entries"
             )
-        self._seen |= marks
-        if self._n_empty > MOST_EMPTY_PAGES:
-            raise self._endless(f"{self._n_empty:,} empty pages in sequence")
-        self.count(0)
+        self._seen_hashes |= hashes
+
+        if self._n_empty_pages > MAX_EMPTY_PAGES:
+            raise self._endless_error(f"{self._n_empty_pages:,} empty pages in sequence")
+        self._check_entries()
 
     def count(self, n_entries: int) -> None:
-        """Note entries of a listing without pages; StorageError as of `turn_page`."""
+        """Count new entries of a listing that has no pages.
+
+        Raises:
+            StorageError: The listing has more than `MAX_ENTRIES` entries.
+        """
         self._n_entries += n_entries
-        if self._n_entries > MOST_ENTRIES:
-            raise self._endless(f"more than {MOST_ENTRIES:,} entries")
+        self._check_entries()
+
+    def _check_entries(self) -> None:
+        """Stop a listing with too many entries, and warn if a warning is due.
+
+        Raises:
+            StorageError: The listing has more than `MAX_ENTRIES` entries.
+        """
+        if self._n_entries > MAX_ENTRIES:
+            raise self._endless_error(f"more than {MAX_ENTRIES:,} entries")
+
         now = time.monotonic()
         if now >= self._warn_at:
-            self._warn_at = now + AGAIN_SECONDS
-            server = f" at {self._server}" if self._server else ""
-            seconds = now - self._began_at
-            text = "%s%s: listed %s entries in %.0f s, and the listing goes on"
-            safe_warning(text, self._place, server, f"{self._n_entries:,}", seconds)
+            self._warn_at = now + SECONDS_BETWEEN_WARNINGS
+            at_server = f" at {self._server}" if self._server else ""
+            safe_warning(
+                "%s%s: listed %s entries in %.0f s, and the listing continues",
+                self._place,
+                at_server,
+                f"{self._n_entries:,}",
+                now - self._started_at,
+            )
 
     def check_depth(self, folder: str) -> None:
-        """Raise StorageError for a folder that is deeper than any should be."""
-        depth = folder.count("/") + 1
-        if depth > MOST_DEPTH:
-            raise self._endless(f"{depth:,} folders within each other")
+        """Check that a folder is not within too many other folders.
 
-    def _endless(self, found: str) -> StorageError:
+        Args:
+            folder: Name of the folder within the store, such as `a/b/c`.
+
+        Raises:
+            StorageError: The folder is deeper than `MAX_DEPTH`.
+        """
+        depth = folder.count("/") + 1
+        if depth > MAX_DEPTH:
+            raise self._endless_error(f"{depth:,} folders within each other")
+
+    def _endless_error(self, found: str) -> StorageError:
+        """Return the error for a listing that does not seem to end.
+
+        Args:
+            found: The sign that it is endless, for the message.
+        """
         return StorageError(
             "this listing does not seem to end",
             where=self._place,
             found=found,
             expected=(
-                f"at most {MOST_ENTRIES:,} entries, {MOST_DEPTH} folders within each other, and "
-                "no page twice"
+                f"at most {MAX_ENTRIES:,} entries, at most {MAX_DEPTH} folders within each other, "
+                "and each page only once"
             ),
             remedy=_REMEDY,
         )

@@ -57,8 +57,8 @@ def test_empty_pages_without_end_are_refused(monkeypatch):
 
 
 def test_new_keys_without_end_are_refused_and_reported_before(monkeypatch, caplog):
-    monkeypatch.setattr(long_listings, "MOST_ENTRIES", 1000)
-    monkeypatch.setattr(long_listings, "FIRST_WORD_SECONDS", 0.0)
+    monkeypatch.setattr(long_listings, "MAX_ENTRIES", 1000)
+    monkeypatch.setattr(long_listings, "SECONDS_TO_FIRST_WARNING", 0.0)
     store = bucket_that_lists(
         monkeypatch, (page(number, f"k{number}") for number in itertools.count())
     )
