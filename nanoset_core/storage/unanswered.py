@@ -1,5 +1,9 @@
-"""Requests that no server answers: a warning names what is waited for, long before a request is
-given up.
+"""Warn about requests that no server answers, long before they time out.
+
+Without such a warning, a command that waits for a silent server does not say what it waits for.
+Each request to a bucket or web server is counted while it is pending (`Unanswered.asking`), and
+each block of bytes that is transferred is noted as a sign of the servers (`Unanswered.heard`). A
+thread watches the pending requests, and logs a warning if no server has given a sign for too long.
 """
 
 from __future__ import annotations
@@ -12,120 +16,176 @@ import os
 import threading
 import time
 from collections.abc import Iterable, Iterator
-from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from nanoset_core.untrusted import safe_logger
 
 SILENT_SECONDS = 10.0
-"""How long servers may send and take nothing before a warning says so."""
-TOLD_SECONDS = 30.0
-"""Between two warnings of a process, since a server fails many requests at once."""
+"""Duration for which no byte was sent or received, after which a warning is logged."""
+SECONDS_BETWEEN_WARNINGS = 30.0
+"""Least time between two warnings of a process, since a server fails many requests at once."""
 BLOCK_BYTES = 1 << 20
+"""Bytes that are transferred at once if the whole of a body is read."""
 logger = safe_logger(__name__)
-_told_at = -math.inf
-"""When this process warned last."""
+_last_warning_at = -math.inf
+"""When `warn` last logged a warning in this process, by the monotonic clock."""
 
 
-def warn(text: str, *about: object) -> None:
-    """Log a warning about a server, unless there was one just now."""
-    global _told_at
+def warn(text: str, *args: object) -> None:
+    """Log a warning about a server, unless one was logged within the last 30 seconds.
+
+    Args:
+        text: The message, with placeholders such as `%s`.
+        args: Values of the placeholders.
+    """
+    global _last_warning_at
     now = time.monotonic()
-    if now - _told_at >= TOLD_SECONDS:
-        _told_at = now
-        logger.warning(text, *about)
+    if now - _last_warning_at >= SECONDS_BETWEEN_WARNINGS:
+        _last_warning_at = now
+        logger.warning(text, *args)
 
 
-def safe_warning(text: str, *about: object) -> None:
-    """Log a warning about a server that answers, but not to an end."""
-    logger.warning(text, *about)
+def safe_warning(text: str, *args: object) -> None:
+    """Log a warning, without secrets and control characters that a server may have sent.
+
+    Unlike `warn`, it does not limit how many warnings are logged.
+
+    Args:
+        text: The message, with placeholders such as `%s`.
+        args: Values of the placeholders.
+    """
+    logger.warning(text, *args)
+
+
+class PendingRequest(NamedTuple):
+    """A request that a server has not answered completely."""
+
+    sent_at: float
+    """When the request was sent, by the monotonic clock."""
+    patience: float
+    """Seconds that the server may be silent in addition to `SILENT_SECONDS`."""
+    subject: str
+    """The object and its server, for the warning."""
 
 
 class Unanswered:
-    """The requests of a process that have no answer yet; while there are any, a thread looks for
-    silence.
+    """The pending requests of a process, and the thread that watches them.
+
+    The thread runs only while there are pending requests.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._asked: dict[object, tuple[float, float, str]] = {}
+        self._pending: dict[object, PendingRequest] = {}
+        """An arbitrary key for each request → the request."""
         self._is_watched = False
-        self._heard_at = -math.inf
+        """Whether the thread is running."""
+        self._last_sign_at = -math.inf
+        """When any server sent or took bytes last, by the monotonic clock."""
 
     @contextlib.contextmanager
     def asking(self, what: str, patience: float = 0.0) -> Iterator[None]:
-        """Count a request as unanswered until the block ends.
+        """Count a request as pending until the block ends.
 
         Args:
-            what: the object and its server, for the warning.
-            patience: seconds that the server may take longer than usual.
+            what: The object and its server, for the warning.
+            patience: Seconds that the server may be silent in addition to `SILENT_SECONDS`, if the
+                operation takes long.
         """
-        request = object()
+        key = object()
         with self._lock:
-            self._asked[request] = time.monotonic(), patience, what
-            begins, self._is_watched = not self._is_watched, True
-        if begins:
+            self._pending[key] = PendingRequest(time.monotonic(), patience, what)
+            needs_thread = not self._is_watched
+            self._is_watched = True
+        if needs_thread:
             threading.Thread(target=self._watch, name="unanswered", daemon=True).start()
         try:
             yield
         finally:
             self.heard()
-            del self._asked[request]
+            del self._pending[key]
 
     def heard(self) -> None:
-        """Note that a server has just sent or taken something."""
-        self._heard_at = time.monotonic()
+        """Note that a server has just sent or taken bytes."""
+        self._last_sign_at = time.monotonic()
 
     def _watch(self) -> None:
-        """Look for silence; end once nothing is asked for, so that no thread stays."""
+        """Look for silent servers until no request is pending, so that no idle thread remains."""
         pause = threading.Event()
+        # The event is never set: waiting for it is a pause of a fifth of the silence.
         while not pause.wait(SILENT_SECONDS / 5):
             with self._lock:
-                asked = list(self._asked.values())
-                self._is_watched = bool(asked)
-            if not asked:
+                pending = list(self._pending.values())
+                self._is_watched = bool(pending)
+            if not pending:
                 return
-            self.look(asked)
+            self.look(pending)
 
-    def look(self, asked: Iterable[tuple[float, float, str]]) -> None:
-        """Warn where servers have been silent for too long since one of these requests was sent."""
+    def look(self, pending: Iterable[PendingRequest]) -> None:
+        """Log a warning for each request since which servers have been silent for too long.
+
+        Args:
+            pending: The requests to look at.
+        """
         now = time.monotonic()
-        for since, patience, what in asked:
-            silence = now - max(since, self._heard_at)
-            if silence >= SILENT_SECONDS + patience:
-                warn("%s: no answer for %.0f s, still waiting", what, silence)
+        for request in pending:
+            # A sign of any server counts, not only of the one that this request was sent to.
+            silence = now - max(request.sent_at, self._last_sign_at)
+            if silence >= SILENT_SECONDS + request.patience:
+                warn("%s: no answer for %.0f s, still waiting", request.subject, silence)
 
 
 @functools.cache
 def of_process(process: int) -> Unanswered:
-    """Return the requests of a process, which has none of those that the one it was forked from
-    waits for.
+    """Return the pending requests of a process.
+
+    A forked process inherits the memory of its parent, but neither its watching thread nor its
+    requests. The cache is keyed by the process, so that a forked process starts with an empty
+    object.
+
+    Args:
+        process: Id of the current process.
     """
     return Unanswered()
 
 
 def unanswered() -> Unanswered:
-    """Return the requests of this process."""
+    """Return the pending requests of this process."""
     return of_process(os.getpid())
 
 
 class Body(io.BufferedIOBase):
-    """Bytes that are sent or received; each block of them is a sign of the server."""
+    """The bytes of a request or an answer; each block that is read counts as a sign of a server."""
 
     def __init__(self, file: Any) -> None:
-        self._file, self._requests = file, unanswered()
+        """Wrap the bytes.
+
+        Args:
+            file: Has a method `read`; those that are sent also have `seek` and `tell`.
+        """
+        self._file = file
+        self._requests = unanswered()
 
     def read(self, size: int | None = -1) -> bytes:
-        """Read up to so many bytes; all that are left without a number."""
+        """Read at most `size` bytes, or all remaining bytes if `size` is None or negative."""
         if size is None or size < 0:
-            return b"".join(iter(partial(self.read, BLOCK_BYTES), b""))
+            return self._read_all()
         self._requests.heard()
         data: bytes = self._file.read(size)
         return data
 
+    def _read_all(self) -> bytes:
+        """Read all remaining bytes in blocks, so that each block counts as a sign of the server."""
+        blocks: list[bytes] = []
+        while block := self.read(BLOCK_BYTES):
+            blocks.append(block)
+        return b"".join(blocks)
+
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        """Move to a position, as `io.IOBase.seek`, and return that position."""
         self._file.seek(offset, whence)
         return self.tell()
 
     def tell(self) -> int:
+        """Return the current position."""
         return int(self._file.tell())

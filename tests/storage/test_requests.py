@@ -119,7 +119,7 @@ def test_what_is_waited_for_long_is_told_now_and_then(monkeypatch, caplog):
     clock = [1000.0]
     monkeypatch.setattr(requests.time, "monotonic", lambda: clock[0])
     monkeypatch.setattr(requests.time, "sleep", lambda seconds: clock.append(clock.pop() + 4))
-    monkeypatch.setattr(unanswered, "_told_at", -math.inf)
+    monkeypatch.setattr(unanswered, "_last_warning_at", -math.inf)
     with_retries(Failing(PASSING[0], 1), "s3://b/first")
     assert not caplog.records
     with_retries(
@@ -135,7 +135,7 @@ def test_what_is_waited_for_long_is_told_now_and_then(monkeypatch, caplog):
 
 
 def test_a_server_that_never_answers_is_told_before_the_second_attempt(monkeypatch, caplog):
-    monkeypatch.setattr(unanswered, "_told_at", -math.inf)
+    monkeypatch.setattr(unanswered, "_last_warning_at", -math.inf)
     monkeypatch.setattr(requests, "ATTEMPTS", 2)
     for name in ("READ_SECONDS", "TOLD_AFTER_SECONDS"):
         monkeypatch.setattr(requests, name, getattr(requests, name) / 100)

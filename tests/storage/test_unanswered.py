@@ -28,7 +28,7 @@ ABOUT = {
 def silences(monkeypatch: pytest.MonkeyPatch) -> SimpleQueue[str]:
     """What is said of servers that are silent for a moment, by a process that has not warned yet."""
     said: SimpleQueue[str] = SimpleQueue()
-    monkeypatch.setattr(unanswered, "_told_at", -math.inf)
+    monkeypatch.setattr(unanswered, "_last_warning_at", -math.inf)
     monkeypatch.setattr(unanswered, "SILENT_SECONDS", 0.05)
     monkeypatch.setattr(unanswered.logger, "warning", lambda text, *about: said.put(text % about))
     return said
@@ -84,12 +84,17 @@ def test_silence_is_counted_from_the_last_sign_of_a_server(
     monkeypatch, caplog, patience, heard_at, now, seconds
 ):
     asked = unanswered.Unanswered()
-    monkeypatch.setattr(unanswered, "_told_at", -math.inf)
+    monkeypatch.setattr(unanswered, "_last_warning_at", -math.inf)
     if heard_at is not None:
         monkeypatch.setattr(unanswered.time, "monotonic", lambda: float(heard_at))
         asked.heard()
     monkeypatch.setattr(unanswered.time, "monotonic", lambda: float(now))
-    asked.look([(0.0, patience, "s3://b/k"), (1.0, patience, "s3://b/later")])
+    asked.look(
+        [
+            unanswered.PendingRequest(0.0, patience, "s3://b/k"),
+            unanswered.PendingRequest(1.0, patience, "s3://b/later"),
+        ]
+    )
     assert caplog.messages == (
         [] if seconds is None else [f"s3://b/k: no answer for {seconds} s, still waiting"]
     )
