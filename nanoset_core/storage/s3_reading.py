@@ -1,4 +1,4 @@
-"""Raw text in a bucket, read by fsspec's file system for S3 where it is installed."""
+"""Read raw text in a bucket through s3fs, fsspec's file system for S3, if it is installed."""
 
 from __future__ import annotations
 
@@ -14,74 +14,122 @@ from nanoset_core.storage.s3 import S3Store
 from nanoset_core.storage.s3_requests import Server, client_settings, quick_times, setting_up
 from nanoset_core.storage.unanswered import BLOCK_BYTES, unanswered
 
+_DEFAULT_REGION = "us-east-1"
+"""Region of a client for which neither nanoset.yaml nor the AWS settings name one."""
+
 
 @dataclass(frozen=True, slots=True)
 class S3Reader(S3Store):
-    """The same place, whose requests go through s3fs, and through boto3 where that is not
-    installed.
+    """A store in a bucket that sends its requests through s3fs, or through boto3 without s3fs.
 
-    aiobotocore, on which s3fs stands, takes few versions of botocore, and another package may need
-    another one. Conditions, attempts and errors are ours: s3fs's own reading sends no If-Match.
+    s3fs is optional: its library aiobotocore works with few versions of botocore, and another
+    package may need another version. Only s3fs's connection is used. Retries, errors and conditions
+    of requests are those of `S3Store`, since s3fs reads files without the condition If-Match, and
+    would not notice that a file was replaced.
     """
 
     def client(self, read_seconds: int | None = None) -> Any:
+        """Return a client with the operations of boto3.
+
+        Args:
+            read_seconds: How long to wait for the next bytes of an answer; None for the default.
+        """
         timeout = read_seconds or s3_requests.READ_SECONDS
-        client = _client(os.getpid(), self.server, self.server.address, timeout)
-        return client or S3Store.client(self, read_seconds)
+        s3fs_client = _client(os.getpid(), self.server, self.server.address, timeout)
+        if s3fs_client is None:
+            return S3Store.client(self, read_seconds)
+        return s3fs_client
 
 
 class _Client:
-    """boto3's operations, each sent by s3fs in the thread of its loop, with the whole body read."""
+    """Offers the operations of boto3's client, such as `get_object`, and sends them through s3fs.
+
+    s3fs sends requests in an event loop that runs in a thread. An operation blocks until that loop
+    has received the whole answer.
+    """
 
     def __init__(self, system: Any) -> None:
+        """Create a client.
+
+        Args:
+            system: The `S3FileSystem` of s3fs, connected.
+        """
         self._system = system
 
     def __getattr__(self, operation: str) -> Callable[..., Any]:
+        """Return a function that sends a request and returns the answer as boto3 does.
+
+        Args:
+            operation: Name of boto3's operation. The function takes boto3's arguments of it.
+        """
         from aiohttp import ClientError
         from fsspec.asyn import sync
 
-        async def send(**about: Any) -> Any:
-            answer = await getattr(await self._system.set_session(), operation)(**about)
-            if "Body" in answer:
-                whole = io.BytesIO()
-                async with answer["Body"] as body:
-                    while block := await body.read(BLOCK_BYTES):
-                        unanswered().heard()
-                        whole.write(block)
-                whole.seek(0)
-                answer["Body"] = whole
-            return answer
-
-        def call(**about: Any) -> Any:
+        def call(**arguments: Any) -> Any:
+            """Send the request, and wait for the answer."""
             try:
-                return sync(self._system.loop, send, **about)
-            except ClientError as error:  # the connection broke within a body
+                return sync(self._system.loop, self._send, operation, arguments)
+            except ClientError as error:
+                # The connection broke within a body. boto3's callers expect a built-in error.
                 raise ConnectionError(str(error)) from error
 
         return call
 
+    async def _send(self, operation: str, arguments: dict[str, Any]) -> Any:
+        """Send a request in the event loop of s3fs.
+
+        Args:
+            operation: Name of boto3's operation.
+            arguments: Arguments of the operation.
+
+        Returns:
+            The answer. The body, if any, is a file in memory, since boto3's callers cannot read
+            from the event loop.
+        """
+        client = await self._system.set_session()
+        answer = await getattr(client, operation)(**arguments)
+        if "Body" in answer:
+            content = io.BytesIO()
+            async with answer["Body"] as body:
+                while block := await body.read(BLOCK_BYTES):
+                    # Each block shows that the server is not silent.
+                    unanswered().heard()
+                    content.write(block)
+            content.seek(0)
+            answer["Body"] = content
+        return answer
+
 
 @functools.cache
 def _client(process: int, server: Server, address: str | None, read_seconds: int) -> _Client | None:
-    """Return the s3fs client of a process, shared by its threads, or None without s3fs.
+    """Return the s3fs client of a process, shared by its threads, or None if s3fs is missing.
 
-    The arguments are those of `new_client`.
+    Args:
+        process: Id of the process. A forked child must not share its parent's connections.
+        server: How the server is reached.
+        address: `server.address`. It may come from the environment, so a client that was created
+            for another address is not reused.
+        read_seconds: How long to wait for the next bytes of an answer.
+
+    Raises:
+        StorageError: The AWS configuration is wrong.
     """
     try:
         from aiobotocore.session import AioSession
         from s3fs import S3FileSystem
     except ImportError:
         return None
+
     with setting_up(server):
         session = quick_times(AioSession(profile=server.profile))
+        region = server.region or session.get_config_variable("region") or _DEFAULT_REGION
         system = S3FileSystem(
             anon=server.anonymous,
             endpoint_url=server.endpoint_url,
             session=session,
-            client_kwargs={
-                "region_name": server.region or session.get_config_variable("region") or "us-east-1"
-            },
+            client_kwargs={"region_name": region},
             config_kwargs=client_settings(server, read_seconds),
+            # Listings must be fresh, and this function is the cache of file systems.
             use_listings_cache=False,
             skip_instance_cache=True,
         )
