@@ -1,4 +1,8 @@
-"""What folders hold: of a disk as it is found, of a store as one listing said."""
+"""List the contents of folders: of a local disk at this moment, of a store as it was listed once.
+
+Listing a store takes a request for each thousand objects, so a command lists it once and answers
+all its questions from this `Snapshot`.
+"""
 
 from __future__ import annotations
 
@@ -14,48 +18,48 @@ from nanoset_core.storage.paths import is_inside
 from nanoset_core.storage.s3_requests import CONNECTIONS
 from nanoset_core.storage.store import Store, Stored, in_parallel
 
-_READ = ".json"
-"""Ending of the files whose bytes are read along with a store's names, but for hidden ones."""
+_JSON_ENDING = ".json"
+"""Ending of the files whose bytes a snapshot of a whole store contains."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What a folder holds under one name."""
+    """A file or folder directly in a folder."""
 
     name: str
+    """Name within that folder."""
     is_folder: bool = False
-    """Whether it is a folder, or a link that leads to one."""
+    """Whether it is a folder, or a link to one."""
     size: int = 0
-    """Bytes of a file; of a link itself."""
+    """Bytes of a file. If it is a link, this and `written_ns` describe the link itself."""
     written_ns: int = 0
-    """When it was written, nanoseconds since 1970; the link itself where it is one."""
+    """When it was written, in nanoseconds since 1970."""
     mark: str = ""
-    """Version token of an object; empty in snapshots of a whole store, which may name a million
-    objects.
+    """Version of an object, see `Stored.mark`.
+
+    It is empty for files of a disk. It is also empty in snapshots of a whole store, which may have
+    a million objects, to save memory.
     """
     is_link: bool = False
+    """Whether it is a symbolic link."""
 
 
 def disk_entries(folder: Path) -> list[Entry]:
-    """Return what lies right in a local folder, by name; nothing where there is no such folder.
+    """Return the files and folders directly in a local folder, sorted by name.
+
+    Args:
+        folder: The folder. If it does not exist, or is a file, the list is empty.
 
     Raises:
-        StorageError: the folder cannot be read.
+        StorageError: The folder cannot be read.
     """
-    listed = []
+    entries: list[Entry] = []
     try:
-        with os.scandir(folder) as found:
-            for entry in found:
-                with contextlib.suppress(FileNotFoundError):  # removed meanwhile
-                    status = entry.stat(follow_symlinks=False)
-                    size, written_ns, is_link = (
-                        status.st_size,
-                        status.st_mtime_ns,
-                        entry.is_symlink(),
-                    )
-                    listed.append(
-                        Entry(entry.name, entry.is_dir(), size, written_ns, is_link=is_link)
-                    )
+        with os.scandir(folder) as scanned_entries:
+            for scanned in scanned_entries:
+                # A file may be deleted after it was listed: leave it out.
+                with contextlib.suppress(FileNotFoundError):
+                    entries.append(_disk_entry(scanned))
     except (FileNotFoundError, NotADirectoryError):
         return []
     except OSError as error:
@@ -65,97 +69,188 @@ def disk_entries(folder: Path) -> list[Entry]:
             found=error.strerror,
             remedy="give this user the right to read it: outputs in it may need other outputs",
         ) from error
-    return sorted(listed, key=lambda entry: entry.name)
+    return sorted(entries, key=lambda entry: entry.name)
+
+
+def _disk_entry(scanned: os.DirEntry[str]) -> Entry:
+    """Return the description of a file or folder that `os.scandir` listed.
+
+    Raises:
+        FileNotFoundError: It was deleted meanwhile.
+    """
+    status = scanned.stat(follow_symlinks=False)
+    is_link = scanned.is_symlink()
+    return Entry(
+        name=scanned.name,
+        is_folder=scanned.is_dir(),
+        size=status.st_size,
+        written_ns=status.st_mtime_ns,
+        is_link=is_link,
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """What a listing said of a folder of a store.
+    """The contents of a folder of a store when it was listed.
 
-    Keys that no folder of files could hold are left out; of a key and what lies below it the latter
-    counts.
+    A bucket may have keys that no file could have as its name, such as `a/../b`: these are left
+    out. It may also have an object `a` next to an object `a/b`: then `a` counts as a folder.
     """
 
     place: str
-    """Name of the folder that was listed; "" = all of the store."""
-    tree: Mapping[str, Mapping[str, Entry]] | _Later = field(repr=False)
-    """Name of a folder → name → what lies in it."""
+    """Name of the folder that was listed; empty if the whole store was listed."""
+    tree: Mapping[str, Mapping[str, Entry]] | _LazyTree = field(repr=False)
+    """Name of a folder within the store → name within this folder → file or folder."""
     contents: Mapping[str, bytes] | None = field(default=None, repr=False)
-    """Name → bytes of each JSON file, in snapshots of a whole store."""
+    """Name of each JSON file → its bytes, in a snapshot that `of_store` made; else None."""
 
     @staticmethod
     def of_store(store: Store) -> Snapshot:
-        """List a store, and read all its JSON files."""
-        tree = _tree(store.list(), marks=False)
-        names = [
-            name
-            for name, _ in Snapshot("", tree).below("")
-            if name.endswith(_READ) and "/." not in name
-        ]
-        contents = in_parallel(lambda name: store.read(name) or b"", names, CONNECTIONS)
-        return Snapshot("", tree, dict(zip(names, contents, strict=True)))
+        """List a whole store, and read its JSON files, except hidden ones within folders."""
+        tree = _folder_tree(store.list(), has_marks=False)
+        json_names = [name for name, _ in Snapshot("", tree).below("") if _is_visible_json(name)]
+
+        def content(name: str) -> bytes:
+            """Return the bytes of a file; none if it was deleted after it was listed."""
+            return store.read(name) or b""
+
+        contents = in_parallel(content, json_names, CONNECTIONS)
+        return Snapshot("", tree, dict(zip(json_names, contents, strict=True)))
 
     @staticmethod
     def of_folder(place: str, listed: Iterable[Stored]) -> Snapshot:
-        """Return the snapshot of one folder from a listing that holds all below it."""
-        return Snapshot(place, _tree(listed, marks=True))
+        """Return the snapshot of one folder of a store.
+
+        Args:
+            place: Name of the folder.
+            listed: All objects below it.
+        """
+        return Snapshot(place, _folder_tree(listed, has_marks=True))
 
     @staticmethod
     def when_asked(place: str, store: Store) -> Snapshot:
-        """Return the snapshot of one folder of a store, which is listed when the first question is
-        asked.
+        """Return a snapshot of one folder that is listed only when its contents are first needed.
+
+        Args:
+            place: Name of the folder.
+            store: The store with the folder.
         """
-        return Snapshot(place, _Later(place, store))
+        return Snapshot(place, _LazyTree(place, store))
 
     def covers(self, name: str) -> bool:
-        """Return whether the listing says what there is at a name."""
-        return f"{name}/".startswith(f"{self.place}/") or not self.place
+        """Return whether the snapshot knows if an object or folder with a name exists."""
+        is_whole_store = not self.place
+        return is_whole_store or f"{name}/".startswith(f"{self.place}/")
 
     def entries(self, folder: str) -> Mapping[str, Entry]:
-        """Return what lies right in a folder."""
+        """Return the files and folders directly in a folder, by name; empty if it does not exist.
+
+        Args:
+            folder: Name of the folder within the store.
+        """
         return self.tree.get(folder, {})
 
     def file(self, name: str) -> Entry | None:
-        """Return what was said of an object; None where there was none."""
+        """Return the description of an object, or None if it does not exist or is a folder.
+
+        Args:
+            name: Name of the object within the store.
+        """
         folder, _, base = name.rpartition("/")
         entry = self.entries(folder).get(base)
-        return None if entry is None or entry.is_folder else entry
+        if entry is None or entry.is_folder:
+            return None
+        return entry
 
     def below(self, folder: str, prefix: str = "") -> Iterator[tuple[str, Entry]]:
-        """Yield (name within the folder, object) of every object below a folder."""
+        """Yield all objects in a folder and in the folders within it.
+
+        Args:
+            folder: Name of the folder within the store; empty for the whole store.
+            prefix: Text to put before each name. The method uses it when it calls itself.
+
+        Yields:
+            (name of the object within the folder, its description)
+        """
         for name, entry in self.entries(folder).items():
             if entry.is_folder:
-                yield from self.below(f"{folder}/{name}" if folder else name, f"{prefix}{name}/")
+                subfolder = f"{folder}/{name}" if folder else name
+                yield from self.below(subfolder, f"{prefix}{name}/")
             else:
                 yield prefix + name, entry
 
 
-class _Later:
-    """The tree of one folder of a store, listed when it is first looked into."""
+def _is_visible_json(name: str) -> bool:
+    """Return whether an object is a JSON file without a dot at the start of a part of its path.
+
+    The first part of the path is not looked at.
+    """
+    return name.endswith(_JSON_ENDING) and "/." not in name
+
+
+class _LazyTree:
+    """The tree of a snapshot (see `Snapshot.tree`) of one folder, listed when it is first needed.
+
+    If it is pickled, only the place and the store are passed on, so that another process lists the
+    folder itself.
+    """
 
     def __init__(self, place: str, store: Store) -> None:
-        self._place, self._store, self._lock = place, store, Lock()
-        self._found: Mapping[str, Mapping[str, Entry]] | None = None
+        """Remember what to list.
 
-    def __reduce__(self) -> tuple[type[_Later], tuple[str, Store]]:
-        return _Later, (self._place, self._store)
+        Args:
+            place: Name of the folder.
+            store: The store with the folder.
+        """
+        self._place = place
+        self._store = store
+        self._lock = Lock()
+        self._tree: Mapping[str, Mapping[str, Entry]] | None = None
+
+    def __reduce__(self) -> tuple[type[_LazyTree], tuple[str, Store]]:
+        """Return how to rebuild this object from a pickle; a lock cannot be pickled."""
+        return _LazyTree, (self._place, self._store)
 
     def get(self, folder: str, default: Mapping[str, Entry]) -> Mapping[str, Entry]:
-        with self._lock:  # threads ask side by side
-            if self._found is None:
-                self._found = _tree(self._store.list(self._place), marks=True)
-        return self._found.get(folder, default)
+        """Return the files and folders directly in a folder.
+
+        Args:
+            folder: Name of the folder within the store.
+            default: Result if the folder does not exist.
+        """
+        # Several threads may ask at the same time: only the first one lists the folder.
+        with self._lock:
+            if self._tree is None:
+                self._tree = _folder_tree(self._store.list(self._place), has_marks=True)
+        return self._tree.get(folder, default)
 
 
-def _tree(listed: Iterable[Stored], *, marks: bool) -> dict[str, dict[str, Entry]]:
+def _folder_tree(listed: Iterable[Stored], *, has_marks: bool) -> dict[str, dict[str, Entry]]:
+    """Return the folders that the names of listed objects imply.
+
+    For example, the object `a/b/c` gives `{"a/b": {"c": file}, "a": {"b": folder}, "": {"a":
+    folder}}`.
+
+    Args:
+        listed: The objects.
+        has_marks: Whether the entries get the marks of the objects.
+
+    Returns:
+        Name of each folder → name within this folder → file or folder.
+    """
     tree: dict[str, dict[str, Entry]] = {}
-    for found in listed:
-        if is_inside(found.name):
-            folder, _, name = found.name.rpartition("/")
-            entry = Entry(
-                name, size=found.size, written_ns=found.written_ns, mark=found.mark if marks else ""
+    for stored in listed:
+        if is_inside(stored.name):
+            folder, _, name = stored.name.rpartition("/")
+            tree.setdefault(folder, {})[name] = Entry(
+                name,
+                size=stored.size,
+                written_ns=stored.written_ns,
+                mark=stored.mark if has_marks else "",
             )
-            tree.setdefault(folder, {})[name] = entry
+
+    # Enter each folder into the folder above it, up to the top. This comes second because a folder
+    # replaces an object of the same name.
     for folder in list(tree):
         while folder:
             parent, _, name = folder.rpartition("/")
