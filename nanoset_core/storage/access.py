@@ -288,10 +288,15 @@ class FileAccess:
         Raises:
             FileNotFoundError: The marker does not exist.
         """
+        # A local disk is not listed. A snapshot that has the contents of small files needs no
+        # request for the marker, and a listing would be one more.
+        is_local = self.origin is None
         has_contents = self.snapshot is not None and self.snapshot.contents is not None
-        if self.origin is None or has_contents:
+        if is_local or has_contents:
             return self.read_current(path), None
 
+        # List the folder once: the listing says whether the local copy of the marker is current,
+        # and has the sizes of the other files.
         listing = self._listed(path.parent)
         data = replace(self, snapshot=listing).read_current(path, is_marker=True)
         files = listing.below(self.name(path.parent))
@@ -316,6 +321,8 @@ class FileAccess:
 
     def size(self, path: Path) -> int | None:
         """Return the bytes of a stored file, or None if it does not exist."""
+        # Look in a listing if there is one, then among earlier answers of the store, and only then
+        # send a request.
         name = self.name(path)
         snapshot = self._snapshot_with(name)
         if snapshot is not None:

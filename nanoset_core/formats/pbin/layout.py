@@ -443,6 +443,11 @@ class _IndexScan:
     def facts(self) -> IndexFacts:
         """Return the counts and findings, after all entries were added.
 
+        An index is *sound* if its documents cover the tokens in sequence, without a gap. If
+        Modalities merges several files, it writes offsets that are too small by the headers of the
+        earlier files. Such an index is damaged, but can be corrected: each document starts where
+        the previous one ends. Any other index of layout D may have documents in any order.
+
         Raises:
             FormatError: A document is outside of the tokens; or the file has an old layout, and its
                 documents are not in sequence, as these layouts always have them.
@@ -450,6 +455,8 @@ class _IndexScan:
         file = self._file
         is_complete = self._bytes == file.data_bytes
         is_sound = is_complete and self._shortfall_changes == 0
+
+        # Layouts before D, whose offsets do not start at 0, always store documents in sequence.
         if file.layout.first_offset and not is_sound:
             raise damaged(
                 f"the index is not that of a file of layout {file.layout.name}",
@@ -460,6 +467,8 @@ class _IndexScan:
                 f"{file.layout.first_offset}",
             )
 
+        # The number of places after which offsets are too small because of a merge; 0 if a merge
+        # does not explain all offsets. In that case, a document outside of the tokens is an error.
         merge_faults = 0
         if self._may_be_merged and is_complete:
             merge_faults = self._shortfall_changes

@@ -153,6 +153,7 @@ def continued_project(
         MissingError: There is no such handoff.
     """
     config = project.config
+    # These calls raise the errors for a nanoset and for a handoff that do not exist.
     project.nanoset(name)
     handoff = _with_digest(project.outputs, handoff)
     handoff_named(ContinueSpec(handoff, consumed_samples))
@@ -161,6 +162,7 @@ def continued_project(
     # it there.
     value, _ = read_yaml(config.file, remedy="correct the line")
     nanosets = value.get("nanosets", {})
+    # A phase of a nanoset is a nanoset of the project, but not one of nanoset.yaml.
     if name not in nanosets:
         raise ConfigError(
             "a phase continues by `continue` alone",
