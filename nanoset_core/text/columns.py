@@ -212,7 +212,10 @@ def to_strings(array: Any, errors: str = "strict") -> list[str | None]:
 
 
 def locate(schema: Any, key: str, *, is_text: bool = False) -> tuple[str, ...]:
-    """Find a key among the fields of a schema, by the rules of `parsing.find`.
+    """Find the column of a table that a key names, by the rules for keys of JSON objects.
+
+    A key with dots, such as `a.b`, may be the name of a column or the path to a field `b` of the
+    struct `a`; see `parsing.find`.
 
     Args:
         schema: Arrow schema of a file.
@@ -232,7 +235,8 @@ def locate(schema: Any, key: str, *, is_text: bool = False) -> tuple[str, ...]:
     field, names = find(schema, key, _fields_by_name)
     _check_unambiguous(schema, names)
     if is_text:
-        # The type of an empty array shows which type the column has after decoding.
+        # A column of strings may be encoded, for example as a dictionary. Decoding an empty array
+        # of its type shows the type of the values. UUIDs are stored as bytes, but are not texts.
         has_strings = is_bytes_array(plain_array(pa.nulls(0, field.type)))
         if _holds_uuids(field.type) or not has_strings:
             raise NotADocumentError("text_not_a_string", f"{key!r} is a column of {field.type}")

@@ -49,6 +49,8 @@ class AttributeSchema:
     def check(self, path: Location, schema: Any) -> None:
         """Check the columns of a file, and compare them with those of the files before it.
 
+        The first file that is checked decides which columns there are, and their types.
+
         Args:
             path: Of the file.
             schema: Its pyarrow.Schema.
@@ -64,7 +66,9 @@ class AttributeSchema:
         if columns is None:
             columns = [name for name in kinds if name != self.id]
 
+        # The columns of earlier files, as they were before this file: `_check_type` adds to them.
         known = dict(self._types)
+        # A column that only earlier files have is looked up, too, and reported as missing.
         for name in dict.fromkeys([self.id, *columns, *known]):
             if name not in kinds:
                 raise self._missing_column(path, name, kinds)
