@@ -94,9 +94,10 @@ def _change_members(
     before: KnownCorpora,
     changes: PartitionChanges,
 ) -> None:
-    """Request the changes of a set of partitions that only some corpora are in.
+    """Request the changes of a set of partitions of an asset that only some corpora have.
 
-    A corpus leaves the set when it is removed from the raw folder, or when nanoset.yaml no longer
+    Each such asset has a set of partitions in Dagster, whose members are names of corpora. A corpus
+    leaves the set when it is removed from the raw folder, or when nanoset.yaml no longer
     requests the asset for it.
 
     Args:
@@ -108,14 +109,20 @@ def _change_members(
         changes: Receives the requests and notes.
     """
     registered = set(active_runs.instance.get_dynamic_partitions(set_name))
+
     # Remove only what an earlier tick has added: other members may belong to another project.
     added_before = registered.intersection(before.members.get(set_name, ()))
-    dropped = added_before - members
-    removed = _without_targeted(names, active_runs, set_name, dropped, changes.notes)
-    # Remember members that an active run still makes, so that a later tick removes them.
-    changes.members[set_name] = sorted(members | (dropped - removed))
+    to_remove = added_before - members
+    removed = _without_targeted(names, active_runs, set_name, to_remove, changes.notes)
+
+    # Some stay for now, because an active run makes them. Remember them, so that a later tick
+    # removes them.
+    staying = to_remove - removed
+    changes.members[set_name] = sorted(members | staying)
+
     definition = dg.DynamicPartitionsDefinition(name=set_name)
-    changes.requests += _add_and_delete(definition, members - registered, removed)
+    to_add = members - registered
+    changes.requests += _add_and_delete(definition, to_add, removed)
 
 
 def _without_targeted(

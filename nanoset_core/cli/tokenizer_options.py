@@ -60,10 +60,11 @@ def tokenizer_options(
     def decorate(command: Decorated) -> Decorated:
         @wraps(command)
         def with_tokenizer(**parameters: Any) -> Any:
-            # Replace the parameters of all these options by the one parameter `tokenizer`.
+            """Call the command with one parameter instead of the values of all these options."""
             values = {field.name: parameters.pop(field.name) for field in fields(_TokenizerFlags)}
             flags = _TokenizerFlags(**values)
-            if own_vocab_size:  # the command needs the value of its own option, too
+            if own_vocab_size:
+                # This value came from the command's own option: pass it on to the command, too.
                 parameters["vocab_size"] = flags.vocab_size
             tokenizer = _tokenizer_of(flags, own_vocab_size=own_vocab_size)
             return command(tokenizer=tokenizer, **parameters)

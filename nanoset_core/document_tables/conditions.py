@@ -324,10 +324,18 @@ def _comparison_of(operator: str, left: Mapping[str, Any], right: Mapping[str, A
 
 
 def _pattern_of(node: Mapping[str, Any]) -> _Operation:
-    """Translate `like`, `not like` or `starts_with`.
+    """Translate a call of `like`, `not like` or `starts_with` in DuckDB's syntax tree.
+
+    Args:
+        node: The call. DuckDB writes the operators `like` and `not like` as functions of a column
+            and a text.
+
+    Returns:
+        The operation. `not like` becomes `not` with the operation `like` in it.
 
     Raises:
-        ValueError: It is another function, or does not compare a column with a text.
+        ValueError: It is another function, or does not compare a column with a text. The message
+            ends a sentence that begins with the condition.
     """
     name = node["function_name"]
     arguments = [argument["expression"] for argument in node["arguments"]]
@@ -337,10 +345,17 @@ def _pattern_of(node: Mapping[str, Any]) -> _Operation:
     pattern = _literal_value(arguments[1])
     if not isinstance(pattern, str):
         raise ValueError(f"{function} needs a text")
+
+    is_negated = function.startswith("not ")
     operation = _Operation(
-        function.removeprefix("not "), (), _column_name(arguments[0]), (pattern,)
+        kind=function.removeprefix("not "),
+        operands=(),
+        column=_column_name(arguments[0]),
+        values=(pattern,),
     )
-    return _negated(operation) if function.startswith("not ") else operation
+    if is_negated:
+        return _negated(operation)
+    return operation
 
 
 def _column_name(node: Mapping[str, Any]) -> str:
