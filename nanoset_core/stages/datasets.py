@@ -53,11 +53,11 @@ class Datasets:
         return self._by_folder[manifest.folder]
 
     def at(self, prefix: str, sequences: MMapIndexedDataset | None = None) -> Dataset:
-        """Return the dataset whose files have a prefix.
+        """Return the dataset with the .bin and .idx at some path.
 
         Args:
-            prefix: Path of its .bin and .idx, without these endings.
-            sequences: These files, if they are open already.
+            prefix: Path of the .bin and .idx, without these endings.
+            sequences: The opened .bin and .idx, if the caller has them.
 
         Raises:
             MissingError: Its folder contains no manifest.
@@ -80,12 +80,14 @@ class Datasets:
         Args:
             name: Name of the dataset.
             digest: Digest of the version.
-            gone: Message of the error if the version was deleted.
+            gone: What the error says if the version was deleted.
             remedy: What the user should do in that case.
 
         Raises:
             MissingError: The version was deleted.
         """
+        # The name may have meant a view or packs when the version was made, whatever nanoset.yaml
+        # says now. A digest identifies one version, so at most one folder exists.
         for stage in (VIEW, PACKS):
             folder = self.outputs.folder / stage.layout.folder / name / digest
             manifest = self.outputs.manifest_at(folder)

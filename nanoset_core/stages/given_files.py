@@ -57,9 +57,9 @@ def given_files(project: Project, pattern: str, key: str) -> GivenFiles:
         InputError: The folder cannot be read, or a folder in it is named like a file that is read.
         StorageError: The bucket cannot be read.
     """
-    split = _split_pattern(project, pattern, key)
-    listing = _list_matching(split)
-    _check_folders(listing, split.parts)
+    divided_pattern = _divide_pattern(project, pattern, key)
+    listing = _list_matching(divided_pattern)
+    _check_folders(listing, divided_pattern.parts)
     if not listing.stats:
         raise MissingError(
             "no file matches this path or pattern",
@@ -91,7 +91,15 @@ class _PatternListing(NamedTuple):
 
 
 def _list_matching(pattern: _DividedPattern) -> _PatternListing:
-    """Return the files and folders that a pattern matches."""
+    """Return the files and folders that a pattern matches.
+
+    Args:
+        pattern: A folder, and a path below it: with wildcards, or that of one file or folder. A
+            folder stands for all files in it.
+
+    Returns:
+        The matches. If the folder does not exist, there are none.
+    """
     folder = pattern.folder
     path = "/".join(pattern.parts)
 
@@ -118,18 +126,19 @@ def _list_matching(pattern: _DividedPattern) -> _PatternListing:
 
 
 def _check_folders(listing: _PatternListing, parts: Sequence[str]) -> None:
-    """Check that no folder looks like a file that should be read.
+    """Check that no folder is named like the files that a pattern matches.
 
-    Such a folder has the ending of the files that are read, but none of its files is read. An
-    archive that was unpacked wrongly leaves such folders, and Spark writes tables as folders:
-    ids.parquet/part-0.parquet.
+    With the pattern `*.parquet`, the user expects that all tables are read. But Spark writes a
+    table as a folder, `ids.parquet/part-0.parquet`, and the pattern does not match its files. They
+    would be left out silently.
 
     Args:
         listing: What the pattern matches.
-        parts: Parts of the pattern.
+        parts: The names of the pattern, such as `["*", "ids.txt"]`.
 
     Raises:
-        InputError: There is such a folder.
+        InputError: A folder has the ending of the pattern, or of a file that is read, and no file
+            in it is read.
     """
     folder, stats, folders = listing
     paths = [stat.path for stat in stats]
@@ -146,11 +155,19 @@ def _check_folders(listing: _PatternListing, parts: Sequence[str]) -> None:
             )
 
 
-def _split_pattern(project: Project, pattern: str, key: str) -> _DividedPattern:
-    """Divide a pattern at its first part with a wildcard, or at its last part.
+def _divide_pattern(project: Project, pattern: str, key: str) -> _DividedPattern:
+    """Divide a pattern at its first name with a wildcard, or at its last name.
 
     For example, `data/*/ids.txt` is divided into `data` and `*/ids.txt`, and `data/ids.txt` into
-    `data` and `ids.txt`.
+    `data` and `ids.txt`. Only the first of both is listed.
+
+    Args:
+        project: The project. Local patterns are relative to its nanoset.yaml.
+        pattern: A path, or the address of objects in a bucket, such as s3://bucket/data/*.txt.
+        key: The key of nanoset.yaml that has the pattern, for messages.
+
+    Raises:
+        ConfigError: The pattern is not a valid path or address.
     """
     scheme = ""
     path = pattern
@@ -158,13 +175,16 @@ def _split_pattern(project: Project, pattern: str, key: str) -> _DividedPattern:
         scheme, _, path = pattern.partition("://")
     parts = path.rstrip("/").split("/")
     n_folder_parts = _first_wildcard(parts)
+
+    # A folder on a disk.
     if not scheme:
         folder = "/".join(parts[:n_folder_parts])
         if not folder:
             folder = "/" if path.startswith("/") else "."
         return _DividedPattern(project.config.local(folder, key), parts[n_folder_parts:])
 
-    n_folder_parts = max(1, n_folder_parts)  # the name of the bucket has no wildcard
+    # A folder in a bucket. The first name is that of the bucket, which has no wildcard.
+    n_folder_parts = max(1, n_folder_parts)
     location = remote_location(
         f"{scheme}://{'/'.join(parts[:n_folder_parts])}",
         where=f"{project.config.file}: {key}",
@@ -191,16 +211,25 @@ def _has_wildcard(text: str) -> bool:
 def _content_digests(
     project: Project, folder: RawFolder, stats: Sequence[FileStat]
 ) -> list[list[str]]:
-    """Return the digests of the pieces of each file.
+    """Return digests of the content of some files.
 
-    Digests of local files are stored, so that unchanged files are not read the next time.
+    A local file is read, unless an earlier call stored its digests and it has not changed since.
+    An object in a bucket is identified by its ETag.
+
+    Args:
+        project: The project, in whose output root digests are stored.
+        folder: The folder of the files.
+        stats: The files.
+
+    Returns:
+        For each file, the digests of its pieces. Large files are hashed in several pieces.
     """
     memory_folder = project.outputs.folder / "views" / _MEMORY_FOLDER / digest_of(str(folder))
     memory = FingerprintMemory(memory_folder / ".fingerprints.json")
     digests = []
     for stat in stats:
         pieces = memory.recall(stat)
-        if pieces is None:
+        if pieces is None:  # a new or changed file
             pieces = fingerprint(folder, stat)
             memory.note(stat, pieces)
         digests.append([piece.digest for piece in pieces])

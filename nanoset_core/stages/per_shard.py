@@ -116,51 +116,60 @@ def make_per_shard(
         ExceptionGroup: Some outputs could not be made because of `PerShardTask.deferred_errors`.
             All others were made.
     """
-    result_by_number: dict[int, Result] = {}
+    # Find the outputs that exist. They count as done from the start.
+    result_by_shard: dict[int, Result] = {}
     if look_first and not root.rebuild:
-        result_by_number = _find_existing(outputs, root)
-    existing = list(result_by_number)
-
-    # What earlier builds made counts as done from the start.
-    if existing:
+        result_by_shard = _find_existing(outputs, root)
+    existing_numbers = list(result_by_shard)
+    if existing_numbers:
         for number, shard in enumerate(outputs.shards()):
-            if number in result_by_number:
-                work.add_existing(outputs.amount(shard, result_by_number[number]))
+            if number in result_by_shard:
+                work.add_existing(outputs.amount(shard, result_by_shard[number]))
     work.report()
 
-    result_by_number |= _make_missing(outputs, existing, work, workers, executor)
-    results = [result_by_number[number] for number in range(len(result_by_number))]
-    return MadePerShard(results, existing)
+    # Make the others.
+    result_by_shard |= _make_missing(outputs, existing_numbers, work, workers, executor)
+    results = [result_by_shard[number] for number in range(len(result_by_shard))]
+    return MadePerShard(results, existing_numbers)
 
 
 def _find_existing(outputs: PerShard[Shard, Result], root: OutputRoot) -> dict[int, Result]:
-    """Return number of the shard → what is needed of its output, for all that exist and are whole.
+    """Find the shards whose outputs exist and are whole.
 
-    For outputs in a bucket, only one listing is requested, and then their manifests.
+    Args:
+        outputs: What the outputs are.
+        root: The output root. If it is in a bucket, it is listed once, and then the manifests are
+            read.
+
+    Returns:
+        Number of the shard → what the caller needs of its output.
     """
 
-    def look(listed_root: OutputRoot, folder: Path) -> _FoundOutput[Result] | None:
+    def find_output(listed_root: OutputRoot, folder: Path) -> _ExistingOutput[Result] | None:
+        """Return the output in a folder, or None if it is missing or not whole."""
         manifest = listed_root.find_at(folder)
-        return None if manifest is None else _FoundOutput(outputs.result(manifest))
+        return None if manifest is None else _ExistingOutput(outputs.result(manifest))
 
+    # All outputs have the same stage and name, and differ in their digests.
     recipe: Recipe | None = None
     digests: list[str] = []
     for shard in outputs.shards():
         recipe = outputs.recipe(shard)
         digests.append(recipe.digest)
-    if recipe is None:
+    if recipe is None:  # no shards
         return {}
+    found_outputs = root.each_version(find_output, recipe.stage, recipe.name, digests)
 
-    result_by_number: dict[int, Result] = {}
-    for number, found in enumerate(root.each_version(look, recipe.stage, recipe.name, digests)):
-        if found is not None:
-            result_by_number[number] = found.result
-    return result_by_number
+    result_by_shard: dict[int, Result] = {}
+    for number, output in enumerate(found_outputs):
+        if output is not None:
+            result_by_shard[number] = output.result
+    return result_by_shard
 
 
 @dataclass(frozen=True, slots=True)
-class _FoundOutput(Generic[Result]):
-    """An output that exists. The result itself may be None, so that it cannot say that."""
+class _ExistingOutput(Generic[Result]):
+    """An output that exists, which is more than its result says: a result may be None."""
 
     result: Result
 
@@ -178,45 +187,54 @@ class _MissingOutput(Generic[Shard]):
 
 def _make_missing(
     outputs: PerShard[Shard, Result],
-    existing: Collection[int],
+    existing_numbers: Collection[int],
     work: RunningWork,
     workers: int,
     executor: Executor | None,
 ) -> dict[int, Result]:
-    """Make the outputs of all shards but some; return number → what is needed of the output.
+    """Make the outputs of all shards except those that exist, in worker processes.
 
     Args:
-        outputs: See `make_per_shard`, also for the other parameters.
-        existing: Numbers of the shards whose outputs exist.
+        outputs: What the outputs are, and how each is made.
+        existing_numbers: Numbers of the shards whose outputs exist.
+        work: Receives the progress.
+        workers: Number of processes.
+        executor: Runs the tasks instead of these processes; None for processes of this machine.
+
+    Returns:
+        Number of the shard → what the caller needs of its output.
 
     Raises:
-        ExceptionGroup: See `make_per_shard`.
+        ExceptionGroup: Some outputs could not be made because of `PerShardTask.deferred_errors`.
+            All others were made.
     """
-    existing_numbers = frozenset(existing)
-    handed_out: list[_MissingOutput[Shard]] = []  # the output of each task
+    numbers_to_skip = frozenset(existing_numbers)
+    started_outputs: list[_MissingOutput[Shard]] = []  # (n_tasks,) the output of each task
 
-    def tasks() -> Iterator[PerShardTask]:
-        # Tasks are created as they are handed out, since there may be very many.
+    def create_tasks() -> Iterator[PerShardTask]:
+        """Yield a task for each missing output, and note which output it makes."""
+        # Tasks are created as workers take them, since there may be very many.
         for number, shard in enumerate(outputs.shards()):
-            if number not in existing_numbers:
+            if number not in numbers_to_skip:
                 recipe = outputs.recipe(shard)
-                handed_out.append(_MissingOutput(number, shard, recipe.digest))
+                started_outputs.append(_MissingOutput(number, shard, recipe.digest))
                 yield outputs.task(shard, recipe)
 
-    result_by_number: dict[int, Result] = {}
+    result_by_shard: dict[int, Result] = {}
     errors: list[Exception] = []
     with progress_reported_to(work.receive):
-        for task_number, made in run_tasks(_make_output, tasks(), workers, executor):
-            if isinstance(made, Exception):
-                errors.append(made)
+        # Tasks end in any order.
+        for task_number, outcome in run_tasks(_make_output, create_tasks(), workers, executor):
+            if isinstance(outcome, Exception):
+                errors.append(outcome)
                 continue
-            output = handed_out[task_number]
-            result = outputs.result(made)
-            result_by_number[output.number] = result
+            output = started_outputs[task_number]
+            result = outputs.result(outcome)
+            result_by_shard[output.number] = result
             work.advance_part(output.digest, outputs.amount(output.shard, result))
     if errors:
         raise ExceptionGroup("the outputs of some shards could not be made", errors)
-    return result_by_number
+    return result_by_shard
 
 
 def _make_output(task: PerShardTask) -> Manifest | Exception:

@@ -63,15 +63,17 @@ def add_stage(stage: Stage) -> None:
 
 
 def sweep(project: Project) -> None:
-    """Remove what killed processes left behind.
+    """Remove the temporary files that killed processes of a project left behind.
 
-    These are unfinished files, wherever outputs are made, and the keys of clusters that the
-    processes started.
+    Files of processes that are still running stay.
+
+    Args:
+        project: The project.
     """
     outputs = project.outputs
-    outputs.sweep()
-    sweep_abandoned(project.slurm_folder)
-    sweep_runs(outputs.access)
+    outputs.sweep()  # unfinished versions of outputs
+    sweep_abandoned(project.slurm_folder)  # keys of Dask clusters that were started on Slurm
+    sweep_runs(outputs.access)  # files that builds copied for their workers
     for stage in stages():
         if isinstance(stage, Resumable):
             stage.sweep(outputs)

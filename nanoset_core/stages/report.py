@@ -54,7 +54,10 @@ class Finding:
     """What the user should do."""
 
     def __str__(self) -> str:
-        """Return the finding as lines of text: what is wrong, then each known detail."""
+        """Return the finding as lines of text: what is wrong, then each known detail.
+
+        Control characters, which file names may contain, are made visible.
+        """
         lines = [visible(f"{self.severity}: {self.output}: {self.what}")]
         for name in ("where", "found", "expected", "remedy"):
             value = getattr(self, name)
@@ -165,7 +168,7 @@ class Report:
     def compare(
         self, what: str, *, where: object, found: object, expected: object, remedy: str
     ) -> bool:
-        """Add an error if two values differ.
+        """Add an error if a value of the output is not the expected one.
 
         Args:
             what: What is wrong if they differ, in a few words.
@@ -236,11 +239,15 @@ class Report:
                 self.count(name, figure)
 
     def include(self, other: Report) -> None:
-        """Add the findings and figures of another report, such as one on the next output of a row.
+        """Add the findings and figures of a report on another output of the same subject.
 
         Findings that this report already has are not repeated. For example, lost text is reported
         for the shards of a corpus and again for its dataset.
+
+        Args:
+            other: The other report. Its figures replace those with the same name.
         """
+        # Findings on two outputs are equal if they differ only in the output.
         known_findings = [replace(finding, output="") for finding in self.findings]
         for finding in other.findings:
             if replace(finding, output="") not in known_findings:
@@ -248,22 +255,24 @@ class Report:
         self.figures.update(other.figures)
 
     def with_places(self, folder: object, url: object) -> Report:
-        """Replace the path of a local copy by the address of its original in all findings.
+        """Let all findings name files in a bucket by their addresses instead of local copies.
+
+        Files in a bucket are checked in a local copy, whose path means nothing to the user.
 
         Args:
-            folder: Folder of the copy on this machine.
-            url: Address of the original, such as s3://bucket/data.
+            folder: Folder of the copies on this machine.
+            url: Address of the originals, such as s3://bucket/data.
 
         Returns:
             This report, which has been changed.
         """
         for number, finding in enumerate(self.findings):
-            replaced: dict[str, Any] = {}
+            changed_fields: dict[str, Any] = {}
             for name in ("where", "found", "remedy"):
                 text = getattr(finding, name)
                 if text:
-                    replaced[name] = text.replace(str(folder), str(url))
-            self.findings[number] = replace(finding, **replaced)
+                    changed_fields[name] = text.replace(str(folder), str(url))
+            self.findings[number] = replace(finding, **changed_fields)
         return self
 
     def to_json(self) -> dict[str, Any]:
@@ -305,12 +314,10 @@ class DividedCheck:
     def conclude(self, report: Report, outcomes: Sequence[Any]) -> None:
         """Add what follows from the outcomes of all parts to a report.
 
-        If parts could not be read, only the first exception is added: the others probably have
-        the same cause.
-
         Args:
             report: The report.
-            outcomes: Result of `check_part_task` for each part, in the order of the parts.
+            outcomes: For each part, in order, what `check_part` returned, or the NanosetError that
+                it raised because the part could not be read.
         """
         exceptions: list[NanosetError] = []
         results: list[Any] = []
@@ -321,6 +328,7 @@ class DividedCheck:
                 results.append(outcome)
         self.add_outcomes(report, results)
         if exceptions:
+            # The other exceptions probably have the same cause.
             report.add_exception(exceptions[0])
 
 
@@ -340,10 +348,14 @@ class PartTask(NamedTuple):
 
 
 def run_here(report: Report, check: DividedCheck) -> None:
-    """Do all parts of a check in this process, and add the outcomes to a report.
+    """Check all parts of a large output in this process, and add the outcomes to a report.
+
+    Args:
+        report: Report on the output.
+        check: The parts, and the function that checks one of them.
 
     Raises:
-        StorageError: A store cannot be reached. Other exceptions become findings.
+        StorageError: A store cannot be reached. Any other NanosetError of a part becomes a finding.
     """
 
     def outcome_of(part: Any) -> Any:

@@ -50,31 +50,39 @@ class Sharded(NamedTuple):
         return shards
 
     def places(self, project: Project, documents: Sequence[int]) -> list[dict[str, Any]]:
-        """Return where documents come from in the raw text.
+        """Return the files and lines of the raw text that documents were read from.
 
         Args:
             project: The project.
             documents: Numbers of documents in the dataset, ascending.
 
         Returns:
-            A row with the columns of `PLACE` for each document.
+            For each document, a dict with the keys `document`, `file`, `line` and `id`.
         """
         line_numbers = LineNumbers.of(self.tokenized.facts)
         numbers = np.array(documents, np.int64)  # (n_documents,)
         shard_of_document = np.searchsorted(self.firsts, numbers, side="right") - 1
         places: list[dict[str, Any]] = []
         for shard in np.unique(shard_of_document).tolist():
-            first = int(self.firsts[shard])
-            rows = (numbers[shard_of_document == shard] - first).tolist()
+            first_document = int(self.firsts[shard])
+            rows = (numbers[shard_of_document == shard] - first_document).tolist()
 
-            # The table of a shard's documents has a row for each, which says where it was read.
+            # Row n of the shard's table says where document n of the shard was read.
             [manifest] = some_shards(project, self.tokenized.name, self.shards[shard : shard + 1])
             table = DocumentRows(manifest.path(DOCUMENTS), manifest.facts["documents"])
             for row, origin in zip(rows, table.read(rows), strict=True):
+                # A piece of a file was tokenized without knowing how many lines precede it:
+                # `line_numbers` converts its line numbers to those of the file.
                 file = origin["file"]
                 line = line_numbers.in_file(file, origin["byte_offset"], origin["line"])
-                place = {"document": first + row, "file": file, "line": line, "id": origin["id"]}
-                places.append(place)
+                places.append(
+                    {
+                        "document": first_document + row,
+                        "file": file,
+                        "line": line,
+                        "id": origin["id"],
+                    }
+                )
         return places
 
 
@@ -162,14 +170,16 @@ def make_of_documents(
     activity: str,
     subject: str,
 ) -> list[str]:
-    """Make an output from the documents of each shard of a dataset, unless it exists.
+    """Make an output from the documents of each shard of a dataset, in worker processes.
+
+    Outputs that exist already are not made again.
 
     Args:
         project: The project.
-        sharded: The dataset and its shards.
+        sharded: The dataset and its shards, which are parts of it.
         recipes: Recipe of the output of each shard.
-        new_task: Returns the task of a shard, given the fields of `DocumentsTask` as keyword
-            arguments.
+        new_task: Creates the task that makes the output of one shard. It is called with the fields
+            of `DocumentsTask` as keyword arguments.
         activity: What is being done, for the progress.
         subject: What it is done to, for the progress.
 

@@ -93,19 +93,28 @@ class Layout:
         return "/".join(values.get(folder, folder) for folder in self.path)
 
     def key_of(self, name: str) -> Key | None:
-        """Return the key of the output with a name, or None if the name does not fit the path.
+        """Return the key of the output with a name: the reverse of `name_of`.
+
+        With the path `("{subject}", "index", "{part}")`, `pretrain/index/train` is the name of
+        `Key("pretrain", "train")`. The name `pretrain/other/train` does not fit, because its second
+        folder is not `index`.
 
         Args:
-            name: A name that `name_of` may have returned.
+            name: Names of folders, separated by slashes.
+
+        Returns:
+            The key, or None if the name does not fit the path of this layout.
         """
-        names = name.split("/")
-        if len(names) != len(self.path):
+        folders = name.split("/")
+        if len(folders) != len(self.path):
             return None
-        values = dict(zip(self.path, names, strict=True))
-        fixed_names = [folder for folder in self.path if folder not in (SUBJECT, PART)]
-        if any(values[fixed_name] != fixed_name for fixed_name in fixed_names):
-            return None
-        return Key(values.get(SUBJECT, ""), values.get(PART))
+        value_by_placeholder: dict[str, str] = {}
+        for pattern, folder in zip(self.path, folders, strict=True):
+            if pattern in (SUBJECT, PART):
+                value_by_placeholder[pattern] = folder
+            elif pattern != folder:
+                return None
+        return Key(value_by_placeholder.get(SUBJECT, ""), value_by_placeholder.get(PART))
 
 
 @dataclass(slots=True)
@@ -198,11 +207,15 @@ class Stage(ABC):
         return f"{self.layout.folder}/{self.layout.name_of(key)}"
 
     def inputs(self, config: ProjectConfig, key: Key) -> Mapping[str, Node]:
-        """Return the outputs that an output is made from, by their names in the recipe.
+        """Return the outputs that an output is made from.
 
         Args:
             config: The settings of nanoset.yaml.
             key: The output.
+
+        Returns:
+            Name of the input in the recipe, such as `dataset` → the output. The default is for
+            stages that read raw text only.
         """
         return {}
 
@@ -218,7 +231,7 @@ class Stage(ABC):
             run: Does checks that are divided into parts, in this process or on other machines.
 
         Returns:
-            The errors and warnings, and what was measured.
+            The errors and warnings, and what was measured. The default is a report without any.
         """
         return Report(self.report_name(key))
 
@@ -232,13 +245,16 @@ class Stage(ABC):
         return Summary()
 
     def references(self, outputs: OutputRoot, manifest: Manifest) -> Iterable[str]:
-        """Return digests of versions that a version needs in addition to its inputs.
+        """Return the versions that a version needs in addition to its inputs.
 
-        `nanoset gc` does not delete them.
+        `nanoset gc`, which deletes versions that nothing needs, keeps them.
 
         Args:
             outputs: The outputs of the project.
             manifest: Manifest of the version.
+
+        Returns:
+            Digests of the versions. By default there are none.
         """
         return ()
 
@@ -316,12 +332,15 @@ class OutsideFiles(Stage):
 
     @abstractmethod
     def fault(self, project: Project, key: Key, manifest: Manifest) -> str | None:
-        """Return what is wrong with these files, in words, or None if they are whole.
+        """Check the files outside an output's own folder that it needs.
 
         Args:
             project: The project.
             key: The output.
             manifest: Manifest of its current version.
+
+        Returns:
+            What is wrong with one of these files, in words; None if all are whole.
         """
 
 
@@ -355,14 +374,17 @@ class SharesFiles(Stage):
         """
 
     def planned_files(self, project: Project, key: Key) -> SharedFileNames | None:
-        """Return which shared files a build would need now, and which shared files exist.
+        """Predict which files in the shared folder a build of an output would need.
+
+        With these names, `nanoset diff` tells how many files would be written.
 
         Args:
             project: The project.
             key: The output that would be built.
 
         Returns:
-            The names of these files, or None if they cannot be predicted.
+            The names of the files that the build would need, and of those that exist; None if they
+            cannot be predicted, which is the default.
         """
         return None
 
@@ -388,15 +410,16 @@ class InParts(Stage):
 
     @abstractmethod
     def part_problem(self, project: Project, key: Key, recipe: Recipe) -> Reason | None:
-        """Return why a part has to be written, or None if it was made by its recipe and is whole.
+        """Find out whether a part of an output, such as a group of tars, has to be written.
 
         Args:
             project: The project.
             key: The part.
-            recipe: Recipe that it should have been made by.
+            recipe: The recipe that follows from the present inputs and settings.
 
         Returns:
-            The reason; `NOT_WRITTEN` if the part does not exist.
+            Why it has to be written: `NOT_WRITTEN` if it does not exist. None if it was made by
+            this recipe and its files are whole.
         """
 
 
@@ -432,13 +455,16 @@ class Resumable(Stage):
         """
 
     def unfinished_version(self, manifest: Manifest) -> str | None:
-        """Return the digest of the version that continues from a version of another stage.
+        """Return the digest of this stage's version that a version of another stage leads to.
+
+        For example, a plan of a webdataset leads to the version with its tars. While the tars are
+        being written, that version has no manifest. `nanoset gc` keeps it by its digest.
 
         Args:
-            manifest: Manifest of the other stage's version.
+            manifest: Manifest of a version of any stage.
 
         Returns:
-            The digest of this stage's version, which may be unfinished; or None.
+            The digest, or None if no version of this stage is made from that version.
         """
         return None
 
@@ -512,6 +538,7 @@ class Node:
             # Parts are shown in the row of the output that they belong to.
             part = None
         elif part is None:
+            # For example, the path {subject}/handoff gives the row `nanoset pretrain handoff`.
             part = self._fixed_name
         return RowName(self.stage.kind, self.key.subject, part)
 
@@ -532,12 +559,18 @@ class Node:
     def direct_inputs(self, config: ProjectConfig) -> list[Node]:
         """Return the inputs of this output without those that another input is made from.
 
+        A view is made from a dataset and its columns, and the columns are made from the dataset, so
+        only the columns are returned.
+
         Args:
             config: The settings of nanoset.yaml.
         """
         inputs = list(self.inputs(config).values())
-        indirect = {node for parent in inputs for node in parent.inputs(config).values()}
-        return [node for node in dict.fromkeys(inputs) if node not in indirect]
+        indirect_inputs: set[Node] = set()
+        for node in inputs:
+            indirect_inputs.update(node.inputs(config).values())
+        unique_inputs = dict.fromkeys(inputs)  # in their order
+        return [node for node in unique_inputs if node not in indirect_inputs]
 
 
 def is_of_corpora(stage: Stage) -> bool:
@@ -553,15 +586,19 @@ def settings_warnings(stage: Stage, config: ProjectConfig, key: Key) -> list[str
 
 
 def current_version(project: Project, stage: Stage, key: Key) -> CurrentVersion:
-    """Return the current version of an output, or why it has none.
+    """Return the current version of an output, which is the one that other stages read.
 
     Args:
         project: The project.
         stage: Stage of the output.
         key: The output.
+
+    Returns:
+        The version, or the reason why the output has no usable one.
     """
     if isinstance(stage, InParts):
-        return CurrentVersion(None, NOT_BUILT)  # only the whole output has versions
+        # The key names a part, such as a group of tars. Only the whole output has versions.
+        return CurrentVersion(None, NOT_BUILT)
     return project.outputs.current_version(stage.layout.folder, stage.layout.name_of(key))
 
 
@@ -607,22 +644,27 @@ def check_recipe(manifest: Manifest, expected: Recipe) -> None:
 
 
 def uploaded_files(layout: Layout, access: FileAccess, folder: Path) -> set[str] | None:
-    """Return the files of an unfinished version in a bucket that are uploaded before the manifest.
+    """Return the files of a version in a bucket whose upload was interrupted.
+
+    Large files of a version are uploaded first, and its manifest last. If a build is killed in
+    between, the large files remain, and the next build continues with them.
 
     Args:
-        layout: Layout of the stage.
+        layout: Layout of the stage, with the endings of its large files.
         access: Reaches the files.
         folder: Folder of the version.
 
     Returns:
-        Their names. None if the folder contains other files, which this project may not have
-        written; or if the version is on a disk, where all files appear at once.
+        Names of the large files. None if the folder contains other files, which this project may
+        not have written; or if the version is on a disk, where all files appear at once.
     """
-    if not access.has_copies or not layout.uploaded_first:
+    is_in_bucket = access.has_copies
+    if not is_in_bucket or not layout.uploaded_first:
         return None
     names = {name for name in access.names(folder) if not name.startswith(UNFINISHED)}
-    if not all(name.endswith(layout.uploaded_first) for name in names):
-        return None
+    for name in names:
+        if not name.endswith(layout.uploaded_first):
+            return None
     return names
 
 
