@@ -41,10 +41,10 @@ _PLAIN = {
 
 def configuration() -> str:
     """A table for each mapping of nanoset.yaml, in the order of the fields that declare it."""
-    from nanoset_core.project.settings import ProjectConfig
+    from nanoset_core.project.written import WrittenConfig
 
     sections: dict[str, list[Setting]] = {}
-    for setting in settings(ProjectConfig):
+    for setting in settings(WrittenConfig):
         sections.setdefault(setting.key.rpartition(".")[0], []).append(setting)
     return "\n".join(
         line for path, found in sections.items() for line in _section(path, found, sections)

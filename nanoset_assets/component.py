@@ -28,6 +28,7 @@ from nanoset_assets.last_valid import definitions_from_file
 from nanoset_assets.project_defs import Automation, ProjectDefs
 from nanoset_assets.scaffold import NanosetScaffolder
 from nanoset_core.project.settings import ProjectConfig, config_from, load_config
+from nanoset_core.project.written import WrittenConfig
 from nanoset_core.records.settings import json_schema
 
 
@@ -205,7 +206,7 @@ def _attribute_model(component: type[NanosetComponent]) -> type[BaseModel]:
     """
     # Dagster's own type of `project` also allows text and null. With several alternatives, a
     # checker cannot say which line is wrong: it would only report that none of them matches.
-    keys = Annotated[dict[str, Any], WithJsonSchema(json_schema(ProjectConfig, templates=True))]
+    keys = Annotated[dict[str, Any], WithJsonSchema(json_schema(WrittenConfig, templates=True))]
 
     def check(attributes: Any) -> Any:
         return checked(NanosetComponent.__name__, attributes)

@@ -10,10 +10,10 @@ from nanoset_core.sampling.presets import get_preset
 from nanoset_core.sampling.splits import SPLITS, parse_split
 
 if TYPE_CHECKING:
-    from nanoset_core.stages.mappings.settings import NanosetSpec
+    from nanoset_core.stages.mappings.resolved import ResolvedNanoset
 
 
-def evaluation_warnings(spec: NanosetSpec) -> Iterator[str]:
+def evaluation_warnings(spec: ResolvedNanoset) -> Iterator[str]:
     """Yield a warning if `eval_iters` requests samples of the valid split, which gets none.
 
     The trainer skips such evaluations without a message. There is no warning about the test split,

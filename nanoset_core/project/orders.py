@@ -10,7 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from nanoset_core.sampling.presets import get_preset
 from nanoset_core.sampling.splits import SPLITS, SplitName, parse_split
-from nanoset_core.stages.mappings.settings import NanosetSpec, corpora_of
+from nanoset_core.stages.mappings.resolved import ResolvedNanoset
+from nanoset_core.stages.mappings.settings import corpora_of
 from nanoset_core.stages.views.settings import ViewOrderSpec, ViewSpec, chain_of
 
 _CUT = (
@@ -61,7 +62,7 @@ def sorting_of(views: Mapping[str, ViewSpec], name: str) -> ViewOrderSpec | None
     return order
 
 
-def nanoset_order_warnings(views: Mapping[str, ViewSpec], spec: NanosetSpec) -> Iterator[str]:
+def nanoset_order_warnings(views: Mapping[str, ViewSpec], spec: ResolvedNanoset) -> Iterator[str]:
     """Yield a warning for each sorted view whose order spoils the splits, or is lost in training.
 
     Trainers that read `.bin` and `.idx` pairs shuffle the samples of each split after `split` has
@@ -87,7 +88,7 @@ def nanoset_order_warnings(views: Mapping[str, ViewSpec], spec: NanosetSpec) -> 
             yield _SHUFFLED.format(view=view, column=order.by)
 
 
-def keeps_order(spec: NanosetSpec) -> bool:
+def keeps_order(spec: ResolvedNanoset) -> bool:
     """Return whether a nanoset's trainer reads documents in the order of their dataset."""
     preset = get_preset(spec.preset)
     return preset.windows and not preset.shuffles_blend
@@ -127,7 +128,7 @@ def view_order_warnings(views: Mapping[str, ViewSpec], name: str) -> Iterator[st
             )
 
 
-def _held_out_splits(spec: NanosetSpec, corpus: str) -> list[SplitName]:
+def _held_out_splits(spec: ResolvedNanoset, corpus: str) -> list[SplitName]:
     """Return the splits for which `split` takes documents from the end of a corpus."""
     if spec.shares is None or corpus not in corpora_of(spec.blend):
         return []

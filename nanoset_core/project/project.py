@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Concatenate, Literal, ParamSpec, TypeVar
 
@@ -16,7 +16,7 @@ from nanoset_core.execution.progress import SILENT, Progress
 from nanoset_core.outputs.root import OutputRoot, Seen
 from nanoset_core.project.running import ExecutorSpec, chosen_executor
 from nanoset_core.project.settings import ProjectConfig, load_config
-from nanoset_core.stages.mappings.settings import NanosetSpec
+from nanoset_core.stages.mappings.resolved import ResolvedNanoset
 from nanoset_core.stages.views.settings import base_of
 from nanoset_core.stages.webdataset.settings import WebdatasetSpec
 from nanoset_core.storage.access import FileAccess
@@ -35,9 +35,12 @@ _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Project:
-    """A project: what every stage gets to make its outputs."""
+    """A project: what every stage gets to make its outputs.
+
+    The class has no slots, so that `cached_property` can keep how the outputs are reached.
+    """
 
     config: ProjectConfig
     """The settings of nanoset.yaml."""
@@ -47,9 +50,8 @@ class Project:
     """Whether to rebuild outputs even if they are complete."""
     seen: Seen | None = None
     """Current versions that were looked up recently, if several steps of a run share them."""
-
-    _access: FileAccess | None = field(default=None, init=False, compare=False, repr=False)
-    """How the outputs are reached; set when it is first needed."""
+    listed_folder: str | None = field(default=None, kw_only=True, compare=False, repr=False)
+    """Path below the root of a folder that is listed only once; see `with_listing`."""
 
     @staticmethod
     def open(
@@ -82,23 +84,25 @@ class Project:
     @property
     def outputs(self) -> OutputRoot:
         """The root with all outputs."""
-        access = self._access
-        if access is None:
-            # Symbolic links in its path are resolved only once.
-            access = self.config.root_access
-            object.__setattr__(self, "_access", access)
-        return OutputRoot(access, self.rebuild, self.seen)
+        return OutputRoot(self._access, self.rebuild, self.seen)
+
+    @cached_property
+    def _access(self) -> FileAccess:
+        """How the outputs are reached. Symbolic links in its path are resolved only once."""
+        access = self.config.root_access
+        if self.listed_folder is None:
+            return access
+        return access.with_listing(access.folder / self.listed_folder)
 
     def with_listing(self, folder: str) -> Project:
         """Return the same project with a cached listing of a folder, if outputs are in a bucket.
 
+        The bucket is then asked once for all files of the folder, and not for each of them.
+
         Args:
             folder: Path of the folder below the root.
         """
-        access = self.outputs.access
-        listed = replace(self)
-        object.__setattr__(listed, "_access", access.with_listing(access.folder / folder))
-        return listed
+        return replace(self, listed_folder=folder)
 
     @property
     def executor(self) -> Executor | None:
@@ -142,7 +146,7 @@ class Project:
             return None
         return token_id(self.config.tokenizer_file, token, f"{self.config.file}: tokenizer.{key}")
 
-    def nanoset(self, name: str) -> NanosetSpec:
+    def nanoset(self, name: str) -> ResolvedNanoset:
         """Return the settings of a nanoset.
 
         Raises:
@@ -219,7 +223,7 @@ def holding(
         stage: A function whose second argument is a corpus, a nanoset or a webdataset.
     """
 
-    @functools.wraps(stage)
+    @wraps(stage)
     def held(project: Project, name: str, /, *args: _P.args, **kwargs: _P.kwargs) -> _R:
         """Call the function while a lease is held."""
         with leased(project.outputs.access, names_of(project, name), name):

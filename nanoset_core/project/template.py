@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from nanoset_core.project.settings import ProjectConfig
+from nanoset_core.project.written import WrittenConfig
 from nanoset_core.records.parsing import CONFIG_FILE
 from nanoset_core.records.settings import inner_sections, json_schema, setting
 
@@ -46,14 +46,14 @@ def config_text(values: Mapping[str, Any]) -> str:
             `CommentedOut`.
     """
     lines = [f"# yaml-language-server: $schema={SCHEMA_FILE}"]
-    lines += _section_lines(ProjectConfig, values)
+    lines += _section_lines(WrittenConfig, values)
     return "".join(f"{line}\n" for line in lines)
 
 
 def schema_text() -> str:
     """Return the JSON schema of nanoset.yaml."""
     head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": CONFIG_FILE}
-    return json.dumps(head | json_schema(ProjectConfig), indent=1, ensure_ascii=False) + "\n"
+    return json.dumps(head | json_schema(WrittenConfig), indent=1, ensure_ascii=False) + "\n"
 
 
 def _section_lines(

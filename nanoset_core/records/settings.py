@@ -96,7 +96,7 @@ def settings(section: type[DataclassInstance], path: str = "") -> Iterator[Setti
     """Yield the settings of a dataclass in their order, each followed by those within it.
 
     Args:
-        section: A dataclass, such as `ProjectConfig`.
+        section: A dataclass, such as `WrittenConfig`.
         path: Path of the section, such as "nanosets.<name>"; empty for the whole file.
     """
     for field, hint in own_fields(section):
@@ -246,7 +246,7 @@ def json_schema(section: type[DataclassInstance], *, templates: bool = False) ->
     """Return the JSON schema of the mapping that `parse` converts to a dataclass.
 
     Args:
-        section: A dataclass, such as `ProjectConfig`.
+        section: A dataclass, such as `WrittenConfig`.
         templates: Whether a template such as `{{ env.ROOT }}` may be used for any value.
     """
     properties = {}

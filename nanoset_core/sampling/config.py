@@ -315,6 +315,7 @@ class NanosetConfig:
         """Check the numbers, and convert them to plain integers.
 
         Descriptions, which the trainer hashes, would otherwise print numpy's integers differently.
+        This is a part of making the object, which nobody has seen yet.
 
         Raises:
             ConfigError: A number is not an integer, or out of range.

@@ -6,7 +6,7 @@ import pytest
 from click.testing import CliRunner
 
 from nanoset_core.cli.options import CONFIG_OPTION, option_for
-from nanoset_core.project.settings import ProjectConfig
+from nanoset_core.project.written import WrittenConfig
 from nanoset_core.records.settings import Range, settings
 
 
@@ -58,7 +58,7 @@ def test_help_is_the_fields():
 
 
 def test_every_key_of_nanoset_yaml_explains_itself():
-    found = list(settings(ProjectConfig))
+    found = list(settings(WrittenConfig))
     assert len(found) > 70
     for setting in found:
         assert setting.help[:1].isupper() or setting.help.startswith("tokshuf: "), setting.key

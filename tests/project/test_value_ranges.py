@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, get_args, get_origin
 
-from nanoset_core.project.settings import ProjectConfig
+from nanoset_core.project.written import WrittenConfig
 from nanoset_core.records.parsing import Parser
 from nanoset_core.records.settings import alternatives, bare, range_of, settings
 
@@ -17,7 +17,7 @@ def errors_of(section, value):
 
 def test_every_range_and_every_choice_is_checked():
     ranges, choices = set(), set()
-    for one in settings(ProjectConfig):
+    for one in settings(WrittenConfig):
         name, hints = one.key.rpartition(".")[2], alternatives(one.hint)
         between = next((found for found in map(range_of, hints) if found is not None), None)
         good: tuple = ()

@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 from nanoset_core.sampling.config import NanosetConfig
 from nanoset_core.sampling.splits import SPLITS, SplitName
-from nanoset_core.stages.mappings.settings import NanosetSpec, ScheduleSpec
+from nanoset_core.stages.mappings.resolved import ResolvedNanoset
+from nanoset_core.stages.mappings.settings import ScheduleSpec
 
 
 class FilesAndNotes(NamedTuple):
@@ -47,7 +48,7 @@ class Handoff:
 
     name: str
     """Name of the nanoset, or of one phase of it."""
-    spec: NanosetSpec
+    spec: ResolvedNanoset
     """Its settings in nanoset.yaml."""
     config: NanosetConfig
     """The settings that it was built with, and the number of samples of each split with data."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.sampling.presets import get_preset
 from nanoset_core.stages.handoff.start import START, UNKNOWN_TOKENIZER
-from nanoset_core.stages.mappings.settings import NanosetSpec
+from nanoset_core.stages.mappings.resolved import ResolvedNanoset
 from nanoset_core.stages.stage import Summary, counted
 
 
-def handoff_summary(manifest: Manifest, spec: NanosetSpec) -> Summary:
+def handoff_summary(manifest: Manifest, spec: ResolvedNanoset) -> Summary:
     """Return the summary of a handoff, which Dagster and `nanoset status` show.
 
     It contains a warning if the names of index files depend on the tokenizer of the trainer, and

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from nanoset_core.project.settings import ProjectConfig
 from nanoset_core.sampling.splits import SPLITS, parse_split
-from nanoset_core.stages.mappings.settings import NanosetSpec, corpora_of
+from nanoset_core.stages.mappings.resolved import ResolvedNanoset
+from nanoset_core.stages.mappings.settings import corpora_of
 from nanoset_core.stages.views.settings import base_of, chain_of
 
 VERSION = 1
@@ -17,7 +18,7 @@ HASHES = "hashes"
 """Fact: digests of the hashes that were compared."""
 
 
-def may_share_documents(config: ProjectConfig, spec: NanosetSpec) -> bool:
+def may_share_documents(config: ProjectConfig, spec: ResolvedNanoset) -> bool:
     """Return whether documents that a nanoset trains on may be among those that it holds out.
 
     With `held_out` in its settings, copies are looked for, which any two corpora may contain.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Self, cast
+from typing import Any, Self
 
 from nanoset_core.loading.opening import CACHE, STAGE
 from nanoset_core.outputs.manifest import Manifest, digest_of
@@ -133,9 +133,7 @@ class NanosetLookup:
     @property
     def tokenizer_identifiers(self) -> dict[str, Any]:
         """The identifiers of the trainer's tokenizer, which its cache names contain."""
-        # If nanoset.yaml names a file, its content was put in its place when the settings were
-        # resolved.
-        return dict(cast("Mapping[str, Any]", self.spec.tokenizer_identifiers))
+        return dict(self.spec.tokenizer_identifiers)
 
     def options(self, split: SplitName) -> dict[str, Any]:
         """Return the settings that decide the bytes and paths of a split's index files, as JSON."""

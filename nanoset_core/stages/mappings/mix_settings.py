@@ -32,12 +32,9 @@ class DataKeys(NamedTuple):
 
     @property
     def written(self) -> list[str]:
-        """Which of the two keys nanoset.yaml has.
-
-        If only `mix` is written, `blend` is set to `unweighted`.
-        """
+        """Which of the two keys nanoset.yaml has."""
         keys = []
-        if self.blend not in (None, unweighted(self.mix)):
+        if self.blend is not None:
             keys.append("blend")
         if self.mix is not None:
             keys.append("mix")

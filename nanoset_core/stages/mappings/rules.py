@@ -18,7 +18,12 @@ from nanoset_core.sampling.presets import get_preset
 from nanoset_core.sampling.splits import SPLITS, parse_split
 from nanoset_core.stages.handoff.settings import DOCUMENTS_SINCE, TrainerSpec, trainer_errors
 from nanoset_core.stages.mappings.mix_settings import DataKeys, mix_errors
-from nanoset_core.stages.mappings.settings import BlendSpec, NanosetSpec, corpora_of
+from nanoset_core.stages.mappings.settings import (
+    BlendSpec,
+    NanosetSpec,
+    blend_or_members,
+    corpora_of,
+)
 from nanoset_core.stages.shards.framing import adds_template
 from nanoset_core.stages.shards.settings import TokenizationSpec
 
@@ -40,7 +45,8 @@ def nanoset_errors(file: Path, name: str, nanoset: NanosetSpec) -> Iterator[Conf
         data.append(DataKeys(f".phases[{number}]", phase.blend, phase.mix))
     for keys in data:
         key = "blend" if keys.mix is None else "mix"
-        yield from _blend_errors(file, f"nanosets.{name}{keys.key}.{key}", keys.blend)
+        blend = blend_or_members(keys.blend, keys.mix)
+        yield from _blend_errors(file, f"nanosets.{name}{keys.key}.{key}", blend)
     for split, blend in nanoset.blend_per_split.items():
         yield from _blend_errors(file, f"nanosets.{name}.blend_per_split.{split}", blend)
 
@@ -277,7 +283,7 @@ def _continued_run_errors(where: str, key: str, nanoset: NanosetSpec) -> Iterato
                 "add `trainer`, with its version and tokenizer options, or `tokenizer_identifiers`"
             ),
         )
-    blends = [nanoset.blend_of("train"), *(phase.blend for phase in nanoset.phases)]
+    blends = [nanoset.blend_of("train"), *(phase.data for phase in nanoset.phases)]
     without_weights = [blend for blend in blends if isinstance(blend, tuple) and len(blend) > 1]
     if without_weights:
         yield ConfigError(

@@ -1,28 +1,24 @@
-"""The section `nanosets` of nanoset.yaml, and how each phase of a run becomes a nanoset of its own.
+"""The section `nanosets` of nanoset.yaml, as a user writes it.
 
-What may not be combined in it is in `rules.py`.
+What may not be combined in it is in `rules.py`. Stages work with `ResolvedNanoset` (`resolved.py`),
+in which the phases of a run are nanosets of their own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from itertools import pairwise
-from pathlib import Path
+from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
-from nanoset_core.records.frozen import FrozenDict, freeze
+from nanoset_core.records.frozen import FrozenDict
 from nanoset_core.records.settings import Range
 from nanoset_core.sampling.config import DEFAULT_SEED, DEFAULT_SPLIT, MASKS
-from nanoset_core.sampling.descriptions import read_identifiers
 from nanoset_core.sampling.epoch_policies import Policy
-from nanoset_core.sampling.mix_tree import MixPart
 from nanoset_core.sampling.presets import get_preset
 from nanoset_core.sampling.splits import SPLITS, SplitName, parse_split
 from nanoset_core.stages.handoff.settings import TrainerSpec
 from nanoset_core.stages.mappings.mix_settings import Mix, unweighted
 from nanoset_core.stages.packing import PackingSpec
-from nanoset_core.storage.paths import expanded
 
 BlendSpec = str | tuple[str, ...] | Mapping[str, float]
 """A corpus, a list of corpora (each in full), or corpora with weights."""
@@ -37,6 +33,16 @@ def corpora_of(blend: BlendSpec | None) -> tuple[str, ...]:
     if isinstance(blend, str):
         return (blend,)
     return tuple(blend)
+
+
+def blend_or_members(blend: BlendSpec | None, mix: Mix | None) -> BlendSpec | None:
+    """Return what the keys `blend` and `mix`, of which one is written, say is read.
+
+    Returns:
+        The blend. For a mix, its corpora with weight 1 each: the weights that its shares mean are
+        computed later, from the sizes of the datasets.
+    """
+    return unweighted(mix) if blend is None else blend
 
 
 def is_blended(blend: BlendSpec | None) -> bool:
@@ -62,9 +68,10 @@ class PhaseSpec:
     those of the phase.
     """
 
-    def __post_init__(self) -> None:
-        if self.blend is None:
-            object.__setattr__(self, "blend", unweighted(self.mix))
+    @property
+    def data(self) -> BlendSpec | None:
+        """What is read in this phase: see `blend_or_members`."""
+        return blend_or_members(self.blend, self.mix)
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,43 +217,15 @@ class NanosetSpec:
     """Whether samples say where documents start, so that attention and positions stay within a
     document (Megatron-LM from core 0.19 on).
     """
-    span: tuple[int, int] | None = field(default=None, init=False)
-    """Iterations of the phase that it is, (start, stop); set by `resolved`."""
-    after: str | None = field(default=None, init=False)
-    """Name of the phase that it continues; set by `resolved`."""
-    earlier: tuple[str, ...] = field(default=(), init=False)
-    """Corpora of the phases that it continues; set by `resolved`."""
-
-    def __post_init__(self) -> None:
-        if self.blend is None:  # until the weights are computed
-            object.__setattr__(self, "blend", unweighted(self.mix))
 
     @property
-    def mixture(self) -> MixPart | None:
-        """The tree that decides the weights of `blend`."""
-        return None if self.mix is None else MixPart(mix=self.mix)
+    def data(self) -> BlendSpec | None:
+        """The data that all splits share, see `blend_or_members`; None if there is none."""
+        return blend_or_members(self.blend, self.mix)
 
     def blend_of(self, split: SplitName) -> BlendSpec | None:
         """Return the blend of one split, or None if it has no data of its own."""
-        return self.blend_per_split.get(split) if self.blend_per_split else self.blend
-
-    def corpora_of(self, split: SplitName) -> tuple[str, ...]:
-        """Return the corpora that the index files of a split depend on.
-
-        These are its own, except that a split without data has all of the nanoset. All splits have
-        all corpora if their index files are in a folder that is named after them: NeMo's, and those
-        of a run that continues.
-        """
-        if self.continues_run:
-            return tuple(dict.fromkeys((*self.corpora, *self.earlier)))
-        if not get_preset(self.preset).index_names_have_versions:
-            return self.corpora
-        return corpora_of(self.blend_of(split)) or self.corpora
-
-    @property
-    def continues_run(self) -> bool:
-        """Whether train continues where a run, or the phases before, stopped."""
-        return self.after is not None or self.continue_from is not None
+        return self.blend_per_split.get(split) if self.blend_per_split else self.data
 
     def trains_on(self, corpus: str) -> bool:
         """Return whether train reads a corpus."""
@@ -257,9 +236,9 @@ class NanosetSpec:
     @property
     def corpora(self) -> tuple[str, ...]:
         """Every corpus of any split or phase, each once, in the order of nanoset.yaml."""
-        blends = [self.blend]
-        if self.blend is None:
-            blends = [phase.blend for phase in self.phases]
+        blends = [self.data]
+        if self.data is None:
+            blends = [phase.data for phase in self.phases]
         blends.extend(self.blend_per_split.values())
         corpora: dict[str, None] = {}
         for blend in blends:
@@ -309,81 +288,3 @@ class NanosetSpec:
         if isinstance(limits, Mapping):
             return limits.get(corpus)
         return limits
-
-
-def resolved(nanosets: Mapping[str, NanosetSpec], file: Path) -> FrozenDict[str, NanosetSpec]:
-    """Return nanosets with schedules, identifier files and phases replaced by their meaning.
-
-    A schedule becomes numbers of samples, a file its identifiers, and each phase a nanoset
-    `<name>-phase-<n>`.
-
-    Args:
-        nanosets: Name → settings as they are written in nanoset.yaml.
-        file: The nanoset.yaml, where relative paths start.
-
-    Raises:
-        ConfigError: A file contains no identifiers.
-    """
-    specs: dict[str, NanosetSpec] = {}
-    for name, spec in nanosets.items():
-        spec = _with_identifiers(spec, file, f"{file}: nanosets.{name}")
-        if spec.phases:
-            specs |= _phases(name, spec)
-        else:
-            specs[name] = _with_samples(spec, None)
-    return FrozenDict(specs)
-
-
-def _with_identifiers(spec: NanosetSpec, file: Path, where: str) -> NanosetSpec:
-    """Return settings that contain the identifiers of the trainer's tokenizer themselves."""
-    if spec.trainer is not None:
-        return replace(spec, tokenizer_identifiers=freeze(spec.trainer.identifiers()))
-    if isinstance(spec.tokenizer_identifiers, Mapping):
-        return spec
-    path = file.parent / expanded(spec.tokenizer_identifiers, f"{file}: tokenizer_identifiers")
-    identifiers = read_identifiers(path, f"{where}.tokenizer_identifiers")
-    return replace(spec, tokenizer_identifiers=freeze(identifiers))
-
-
-def _phases(name: str, spec: NanosetSpec) -> dict[str, NanosetSpec]:
-    """Return a nanoset for each phase of a run."""
-    specs: dict[str, NanosetSpec] = {}
-    earlier_corpora: list[str] = []
-    previous_name: str | None = None
-    for phase, span in zip(spec.phases, pairwise(spec.phase_bounds), strict=True):
-        start, stop = span
-        phase_spec = replace(spec, blend=phase.blend, mix=phase.mix)
-        phase_spec = _with_samples(phase_spec, stop - start)
-
-        # These are no keys of nanoset.yaml, so that the constructor does not take them.
-        object.__setattr__(phase_spec, "span", span)
-        if spec.continue_ and previous_name is not None:
-            unique_corpora = tuple(dict.fromkeys(earlier_corpora))
-            object.__setattr__(phase_spec, "after", previous_name)
-            object.__setattr__(phase_spec, "earlier", unique_corpora)
-
-        earlier_corpora += corpora_of(phase.blend)
-        previous_name = f"{name}-phase-{len(specs) + 1}"
-        specs[previous_name] = phase_spec
-    return specs
-
-
-def _with_samples(spec: NanosetSpec, iterations: int | None) -> NanosetSpec:
-    """Return settings with the samples that the trainer requests by its schedule.
-
-    Args:
-        spec: The settings.
-        iterations: Iterations of a phase; None takes those of the whole run.
-    """
-    if spec.schedule is None:
-        return spec
-    preset = get_preset(spec.preset)
-    share_by_split: dict[SplitName, float] = {}
-    if spec.shares:
-        share_by_split = dict(zip(SPLITS, parse_split(spec.shares), strict=True))
-    samples: dict[SplitName, int] = {}
-    for split, count in spec.schedule.samples(iterations).items():
-        has_data = spec.blend_of(split) is not None and share_by_split.get(split, 1) > 0
-        if has_data and preset.takes_samples(split):
-            samples[split] = count
-    return replace(spec, samples=FrozenDict(samples))

@@ -25,6 +25,7 @@ from nanoset_core.sampling.mix_tree import MixPart, Share
 from nanoset_core.sampling.presets import get_preset
 from nanoset_core.sampling.splits import SplitName
 from nanoset_core.stages.exports.settings import IN_SAMPLES, ExportSpec
+from nanoset_core.stages.mappings.resolved import ResolvedNanoset
 from nanoset_core.stages.mappings.settings import BlendSpec, NanosetSpec, corpora_of
 from nanoset_core.stages.packing import DEFAULT_SEED, PackingSpec
 from nanoset_core.stages.packs.settings import PacksSpec
@@ -40,14 +41,14 @@ _DRIFTING_WINDOWS = (
 class ResolvedPacking(NamedTuple):
     """Sections of nanoset.yaml in which the key `packing` has been put into effect."""
 
-    nanosets: FrozenDict[str, NanosetSpec]
+    nanosets: FrozenDict[str, ResolvedNanoset]
     webdatasets: FrozenDict[str, WebdatasetSpec]
     packs: FrozenDict[str, PacksSpec]
 
 
 def resolve_packing(
     file: Path,
-    nanosets: Mapping[str, NanosetSpec],
+    nanosets: Mapping[str, ResolvedNanoset],
     webdatasets: Mapping[str, WebdatasetSpec],
     packs: Mapping[str, PacksSpec],
 ) -> ResolvedPacking:
@@ -67,7 +68,7 @@ def resolve_packing(
             corpus as well as its packs.
     """
     names = _PackNames(file, packs)
-    resolved_nanosets: dict[str, NanosetSpec] = {}
+    resolved_nanosets: dict[str, ResolvedNanoset] = {}
     for name, nanoset in nanosets.items():
         resolved_nanosets[name] = _resolve_nanoset(nanoset, names, f"{file}: nanosets.{name}")
     resolved_webdatasets: dict[str, WebdatasetSpec] = {}
@@ -157,7 +158,7 @@ def _default_name(spec: PacksSpec) -> str:
     return "-".join(words)
 
 
-def _resolve_nanoset(spec: NanosetSpec, names: _PackNames, where: str) -> NanosetSpec:
+def _resolve_nanoset(spec: ResolvedNanoset, names: _PackNames, where: str) -> ResolvedNanoset:
     """Return a nanoset with packs in place of corpora, if it has the key `packing`."""
     if spec.packing is None:
         return spec
@@ -171,22 +172,17 @@ def _resolve_nanoset(spec: NanosetSpec, names: _PackNames, where: str) -> Nanose
     blend_per_split: dict[SplitName, BlendSpec | None] = {}
     for split, blend in spec.blend_per_split.items():
         blend_per_split[split] = reader.resolve_blend(blend)
-    resolved = replace(
+    earlier = tuple(
+        names.of_corpus(corpus, spec.packing, spec.sequence_length) for corpus in spec.earlier
+    )
+    return replace(
         spec,
         blend=reader.resolve_blend(spec.blend),
         mix=mix,
         blend_per_split=FrozenDict(blend_per_split),
         max_epochs=limits,
+        earlier=earlier,
     )
-
-    # These fields of a phase are no arguments of the constructor, so that `replace` loses them.
-    earlier = tuple(
-        names.of_corpus(corpus, spec.packing, spec.sequence_length) for corpus in spec.earlier
-    )
-    object.__setattr__(resolved, "span", spec.span)
-    object.__setattr__(resolved, "after", spec.after)
-    object.__setattr__(resolved, "earlier", earlier)
-    return resolved
 
 
 @dataclass(frozen=True, slots=True)

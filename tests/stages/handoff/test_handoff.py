@@ -23,7 +23,8 @@ from nanoset_core.stages.handoff.make import handoff_files
 from nanoset_core.stages.handoff.settings import TrainerSpec
 from nanoset_core.stages.handoff.start import UNKNOWN_TOKENIZER
 from nanoset_core.stages.handoff.tokenizer import tokenizer_arguments, tokenizer_note
-from nanoset_core.stages.mappings.settings import NanosetSpec, PhaseSpec, ScheduleSpec
+from nanoset_core.stages.mappings.resolved import ResolvedNanoset
+from nanoset_core.stages.mappings.settings import PhaseSpec, ScheduleSpec
 from nanoset_core.tokenizers.files import TokenizerFile, define
 
 PATHS = {"/here/web": "/lustre/web", "/here/code": "/lustre/code"}
@@ -51,8 +52,7 @@ def handoff(
         **{f"{split}_split_samples": count for split, count in samples.items()},
     )
     run = {name: changes.pop(name) for name in ("schedule", "phases") if name in changes}
-    spec = NanosetSpec(1024, "books", **run)
-    object.__setattr__(spec, "span", changes.pop("span", None))
+    spec = ResolvedNanoset(1024, "books", span=changes.pop("span", None), **run)
     fields = {
         "name": "pretrain",
         "spec": spec,

@@ -1,0 +1,335 @@
+"""The settings that a nanoset.yaml contains, as a user writes them, and the rules across sections.
+
+`WrittenConfig` has a field for each key of nanoset.yaml. Sections of stages are declared in the
+`settings.py` of the stage. Stages do not see these settings, but those to which
+`nanoset_core/project/settings.py` resolves them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated
+
+from nanoset_core.errors import ConfigError, raised
+from nanoset_core.outputs.names import check_corpora
+from nanoset_core.project.running import (
+    AutomationSpec,
+    DagsterSpec,
+    ExecutorSpec,
+    automation_errors,
+    executor_errors,
+)
+from nanoset_core.records.frozen import FrozenDict
+from nanoset_core.records.parsing import CONFIG_FILE, broken
+from nanoset_core.records.settings import NOT_A_KEY, Range
+from nanoset_core.stages.contamination.settings import ContaminationSpec, contamination_errors
+from nanoset_core.stages.exports.settings import ExportSpec, export_errors, reader_errors
+from nanoset_core.stages.mappings.rules import end_token_errors, nanoset_errors
+from nanoset_core.stages.mappings.settings import NanosetSpec
+from nanoset_core.stages.packs.packing_key import pack_errors, pack_reader_errors
+from nanoset_core.stages.packs.settings import PacksSpec
+from nanoset_core.stages.pbin.settings import pbin_errors
+from nanoset_core.stages.shards.settings import (
+    AttributesSpec,
+    CorpusSpec,
+    DocumentsSpec,
+    TokenizationSpec,
+    TokenizerSpec,
+    column_errors,
+    corpus_errors,
+    tokenization_errors,
+)
+from nanoset_core.stages.views.settings import Derived, ViewSpec, base_of, view_errors
+from nanoset_core.stages.webdataset.settings import WebdatasetSpec, webdataset_errors
+from nanoset_core.storage.location import (
+    RemoteFolder,
+    StorageSpec,
+    copies_folder,
+    is_remote,
+    local_path,
+    remote_location,
+)
+from nanoset_core.storage.store import Store
+
+_TEXTS = {
+    "inside": (
+        "the outputs would be inside the raw text, and be taken for it",
+        "give root a folder of its own, such as data",
+    ),
+    "file": ("a file is where the folder of outputs should be", "name a folder"),
+    "name": (
+        "two things share a name",
+        "rename one of them",
+        "names that differ in more than '-' and '_'",
+    ),
+}
+"""Name of a rule → what is wrong, the remedy, and what is expected; see `broken`."""
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenConfig:
+    """The settings of a project: the content of nanoset.yaml."""
+
+    raw: str = field(metadata={"example": "raw"})
+    """Folder of raw text, one folder a corpus; or s3://bucket/prefix, or a gs://, hf://, abfs:// or
+    https:// URL.
+    """
+    root: str = field(metadata={"example": "data"})
+    """Folder of outputs, outside of raw; or s3://bucket/prefix."""
+    tokenizer: TokenizerSpec = field(metadata={"example": "{path: tokenizer.json, eod: </s>}"})
+    """Which tokenizer makes the tokens."""
+    documents: DocumentsSpec = field(default_factory=DocumentsSpec)
+    """How lines become documents."""
+    corpora: Mapping[str, CorpusSpec] = field(default_factory=FrozenDict)
+    """Name → how a corpus differs from the others; a second corpus of the same folder has another
+    name and text key.
+    """
+    attributes: Mapping[str, AttributesSpec | str] = field(default_factory=FrozenDict)
+    """Corpus → tables of others whose columns are joined to its documents by id, to choose by; or
+    their files alone.
+    """
+    tokenization: TokenizationSpec = field(default_factory=TokenizationSpec)
+    """How documents become tokens."""
+    executor: ExecutorSpec = field(default_factory=ExecutorSpec)
+    """What tokenizes, writes tars and verifies deeply."""
+    nanosets: Mapping[str, NanosetSpec] = field(default_factory=FrozenDict)
+    """Name → a training set: a blend of corpora, cut into samples, in a fixed order."""
+    webdatasets: Mapping[str, WebdatasetSpec] = field(default_factory=FrozenDict)
+    """Name → a set of shuffled tar shards."""
+    views: Mapping[str, ViewSpec] = field(default_factory=FrozenDict)
+    """Name → a dataset of documents that are chosen from a corpus; it can be named wherever a
+    corpus can.
+    """
+    packs: Mapping[str, PacksSpec] = field(default_factory=FrozenDict)
+    """Name → the documents of a corpus or view, put unbroken into packs of one length; it can be
+    named wherever a corpus can, if samples are as long. The key `packing` of a nanoset or
+    webdataset makes them.
+    """
+    contamination: Mapping[str, ContaminationSpec] = field(default_factory=FrozenDict)
+    """Name → evaluation files whose texts are searched for in the corpora."""
+    exports: Mapping[str, ExportSpec] = field(default_factory=FrozenDict)
+    """Name → the dataset of a corpus or view as files of another reader, over the same tokens."""
+    pbin: tuple[str, ...] = ()
+    """Datasets that are also written as Modalities' .pbin: corpora, views and packs."""
+    packed: tuple[str, ...] = ()
+    """Deprecated: the former name of `pbin`."""
+    token_target: Annotated[int, Range(1)] | None = None
+    """Tokens that are wanted in all; the UI's `overview` shows how far the corpora are. Changes no
+    output.
+    """
+    automation: AutomationSpec = field(default_factory=AutomationSpec)
+    """When the platform looks for new text, and builds what is missing or stale."""
+    storage: StorageSpec = field(default_factory=StorageSpec)
+    """How buckets are reached, if raw or root is s3://…"""
+    dagster: DagsterSpec = field(default_factory=DagsterSpec)
+    """What the project is called in Dagster."""
+    history: str = ".dagster"
+    """Folder of Dagster's history, which needs a disk with file locks; DAGSTER_HOME takes
+    precedence.
+    """
+    file: Path = field(default=Path(CONFIG_FILE), kw_only=True, metadata=NOT_A_KEY)
+    """Path of the nanoset.yaml. Relative paths in it start in its folder."""
+
+    @property
+    def raw_folder(self) -> Path | RemoteFolder:
+        """The folder of raw text."""
+        if not is_remote(self.raw):
+            return self.local(self.raw, "raw")
+        return RemoteFolder(
+            self._remote(self.raw, "raw", only_read=True).place,
+            by_etag=self.storage.fingerprint != "content",
+            in_pieces=self.storage.fingerprint == "etag-pieces",
+        )
+
+    @property
+    def derived(self) -> Mapping[str, Derived]:
+        """The views and packs by name.
+
+        They are made from the dataset of a corpus, and can be named wherever a corpus can.
+        """
+        if not self.packs:
+            return self.views
+        return {**self.views, **self.packs}
+
+    def is_packed(self, name: str) -> bool:
+        """Return whether a name is that of packs."""
+        return name in self.packs
+
+    def attributes_of(self, corpus: str) -> AttributesSpec | None:
+        """Return which tables are joined to a corpus's documents, or None."""
+        spec = self.attributes.get(corpus)
+        if isinstance(spec, str):
+            return AttributesSpec(spec)
+        return spec
+
+    @property
+    def root_folder(self) -> Path:
+        """The folder of outputs; if they are in a bucket, the folder with local copies of them."""
+        place = self.root_place
+        if place is not None:
+            return copies_folder(place, self._mirror)
+        return self.local(self.root, "root")
+
+    @property
+    def root_place(self) -> Store | None:
+        """The location of the outputs in a bucket, or None if they are on a disk."""
+        if not is_remote(self.root):
+            return None
+        return self._remote(self.root, "root").place
+
+    @property
+    def history_folder(self) -> Path:
+        """The folder of Dagster's history."""
+        return self.local(self.history, "history")
+
+    def _remote(self, url: str, key: str, *, only_read: bool = False) -> RemoteFolder:
+        """Return the location in a bucket that a key names.
+
+        Args:
+            url: The value of the key.
+            key: The key, for errors.
+            only_read: Whether nothing will be written there.
+        """
+        return remote_location(
+            url, where=f"{self.file}: {key}", storage=self.storage, only_read=only_read
+        )
+
+    @property
+    def _mirror(self) -> Path:
+        """The folder for local copies of files in buckets."""
+        return self.local(self.storage.mirror or ".nanoset/mirror", "storage.mirror")
+
+    def local(self, path: str, key: str) -> Path:
+        """Return the absolute path on this machine that a key names.
+
+        Args:
+            path: The value of the key.
+            key: The key, for errors.
+
+        Raises:
+            ConfigError: It is not a path.
+        """
+        return local_path(path, base=self.file.parent, where=f"{self.file}: {key}")
+
+
+def broken_rules(config: WrittenConfig) -> Iterator[ConfigError]:
+    """Yield an error for each setting that is impossible or contradicts another one."""
+    file = config.file
+    tokenizer = config.tokenizer
+    tokenization = config.tokenization
+
+    yield from _place_errors(config)
+    yield from tokenization_errors(file, tokenizer, config.documents, tokenization)
+    for name, corpus in config.corpora.items():
+        yield from corpus_errors(file, name, corpus)
+    if config.attributes:
+        yield from raised(check_corpora, file, "attributes", tuple(config.attributes))
+    for name in config.attributes:
+        attributes = config.attributes_of(name)
+        if attributes is not None:
+            yield from column_errors(file, f"attributes.{name}.columns", attributes.columns or ())
+    yield from executor_errors(file, config.executor)
+    for name, nanoset in config.nanosets.items():
+        yield from nanoset_errors(file, name, nanoset)
+    yield from end_token_errors(file, config.nanosets, tokenization)
+    for name, webdataset in config.webdatasets.items():
+        yield from webdataset_errors(file, name, webdataset, tokenizer, tokenization)
+    yield from view_errors(file, config.views, config.corpora)
+    yield from broken_pack_rules(config)
+    yield from contamination_errors(file, config.contamination, config.views)
+    yield from export_errors(file, config.exports)
+    yield from reader_errors(file, config.nanosets, config.exports)
+    yield from pbin_errors(file, config.pbin, config.packed)
+    yield from automation_errors(file, config.automation)
+    yield from _name_errors(config)
+
+
+def broken_pack_rules(config: WrittenConfig) -> Iterator[ConfigError]:
+    """Yield an error for each setting of packs, or of what reads them, that is impossible."""
+    source_of_view = {name: view.of for name, view in config.views.items()}
+    yield from pack_errors(config.file, config.packs, source_of_view, config.corpora)
+    yield from pack_reader_errors(
+        config.file,
+        config.packs,
+        config.tokenizer,
+        config.nanosets,
+        config.webdatasets,
+        config.exports,
+    )
+
+
+def _place_errors(config: WrittenConfig) -> Iterator[ConfigError]:
+    """Yield an error for each invalid path or URL, and for outputs inside the raw folder."""
+    tokenizer = config.tokenizer
+    for key, location in (("path", tokenizer.path), ("merges", tokenizer.merges)):
+        if location is not None:
+            yield from raised(_check_location, config, location, f"tokenizer.{key}")
+    try:
+        raw = config.raw_folder
+        root = config.root_folder
+        _ = config.history_folder
+    except ConfigError as error:
+        yield error
+        return
+
+    is_remote_root = config.root_place is not None
+    if isinstance(raw, RemoteFolder) or is_remote_root:
+        is_inside = f"{config.root.rstrip('/')}/".startswith(f"{config.raw.rstrip('/')}/")
+    else:
+        is_inside = root == raw or raw in root.parents
+    is_file = not is_remote_root and root.is_file()
+    yield from broken(
+        f"{config.file}: ",
+        _TEXTS,
+        (is_inside, "inside", "root", config.root if is_remote_root else root),
+        (is_file, "file", "root", root),
+    )
+
+
+def _check_location(config: WrittenConfig, location: str, key: str) -> None:
+    """Check that the value of a key is a path or a URL.
+
+    Raises:
+        ConfigError: It is neither.
+    """
+    if is_remote(location):
+        remote_location(location, where=f"{config.file}: {key}", storage=config.storage)
+    else:
+        config.local(location, key)
+
+
+def _name_errors(config: WrittenConfig) -> Iterator[ConfigError]:
+    """Yield an error for each name that is used twice.
+
+    Names of nanosets, webdatasets and so on become names of Dagster's jobs and groups of assets, in
+    which '-' is replaced by '_'.
+    """
+    first_by_name: dict[str, str] = {}  # name as Dagster compares it → the first key with that name
+    for path in _named_things(config):
+        _, _, name = path.partition(".")
+        first = first_by_name.setdefault(name.replace("-", "_"), path)
+        yield from broken(
+            f"{config.file}: ", _TEXTS, (first != path, "name", path, f"{first} has the same")
+        )
+
+
+def _named_things(config: WrittenConfig) -> Iterator[str]:
+    """Yield `<section>.<name>` of everything that becomes a job or a group of assets."""
+    for name, nanoset in config.nanosets.items():
+        phases = [f"{name}-phase-{number}" for number in range(1, len(nanoset.phases) + 1)]
+        yield from [f"nanosets.{part}" for part in phases or [name]]
+    yield from [f"webdatasets.{name}" for name in config.webdatasets]
+    # One job makes all views of a corpus, and one all its packs.
+    corpora_with_views = dict.fromkeys(base_of(config.views, name) for name in config.views)
+    for corpus in corpora_with_views:
+        yield f"views.{corpus}_views"
+    corpora_with_packs = dict.fromkeys(base_of(config.derived, name) for name in config.packs)
+    for corpus in corpora_with_packs:
+        yield f"packs.{corpus}_packs"
+    for name in (*config.pbin, *config.packed):
+        if name in config.derived:
+            yield f"pbin.{name}_packed"
+    yield from [f"exports.{name}" for name in config.exports]
+    yield from [f"contamination.{name}" for name in config.contamination]

@@ -1,0 +1,173 @@
+"""Nanosets as stages use them: each phase of a run is a nanoset, and a schedule is its samples.
+
+A nanoset of nanoset.yaml with the key `phases`
+
+    nanosets:
+      pretrain:
+        schedule: {iterations: 1000, global_batch_size: 8}
+        continue: true
+        phases: [{blend: web, until: 600}, {blend: [web, code]}]
+
+is resolved to two nanosets, with names, iterations and data
+
+    pretrain-phase-1    0 to 600       web
+    pretrain-phase-2    600 to 1000    web and code; continues pretrain-phase-1
+
+Settings never change: resolving makes new objects of another type from those that were read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from nanoset_core.records.frozen import FrozenDict, freeze
+from nanoset_core.records.settings import NOT_A_KEY
+from nanoset_core.sampling.descriptions import read_identifiers
+from nanoset_core.sampling.mix_tree import MixPart
+from nanoset_core.sampling.presets import get_preset
+from nanoset_core.sampling.splits import SPLITS, SplitName, parse_split
+from nanoset_core.stages.mappings.settings import NanosetSpec, corpora_of
+from nanoset_core.storage.paths import expanded
+
+
+@dataclass(frozen=True, slots=True)
+class ResolvedNanoset(NanosetSpec):
+    """A nanoset, or one phase of a run, whose settings need no further look at nanoset.yaml.
+
+    Of the keys that exclude each other, `blend` is set if `mix` is: to the corpora of the mixture,
+    until their weights are computed. `samples` is set if `schedule` is, and `tokenizer_identifiers`
+    is a mapping, also if nanoset.yaml names a file or the trainer's options.
+    """
+
+    tokenizer_identifiers: Mapping[str, Any] = field(default_factory=FrozenDict)
+    """The trainer's tokenizer.unique_identifiers, which are part of the names of its index files.
+    """
+    span: tuple[int, int] | None = field(default=None, metadata=NOT_A_KEY)
+    """Iterations of the phase that it is: a half-open range. None if it is no phase."""
+    after: str | None = field(default=None, metadata=NOT_A_KEY)
+    """Name of the phase whose samples it continues with, or None."""
+    earlier: tuple[str, ...] = field(default=(), metadata=NOT_A_KEY)
+    """Corpora of all phases before it, if it continues with their samples."""
+
+    @property
+    def mixture(self) -> MixPart | None:
+        """The tree of shares that decides the weights of `blend`, or None if they are written."""
+        return None if self.mix is None else MixPart(mix=self.mix)
+
+    @property
+    def continues_run(self) -> bool:
+        """Whether train continues where another run, or the phase before, stopped."""
+        return self.after is not None or self.continue_from is not None
+
+    def corpora_of(self, split: SplitName) -> tuple[str, ...]:
+        """Return the corpora that the index files of a split depend on.
+
+        These are the corpora of the split, or those of the whole nanoset if the split has no data.
+        All splits depend on all corpora if their index files share a folder that is named after
+        the versions of all datasets: NeMo's, and those of a run that continues.
+        """
+        if self.continues_run:
+            return tuple(dict.fromkeys((*self.corpora, *self.earlier)))
+        if not get_preset(self.preset).index_names_have_versions:
+            return self.corpora
+        return corpora_of(self.blend_of(split)) or self.corpora
+
+
+def resolve_nanosets(nanosets: Mapping[str, NanosetSpec], file: Path) -> dict[str, ResolvedNanoset]:
+    """Return the nanosets that a project makes, by name: a nanoset with phases becomes several.
+
+    Args:
+        nanosets: Name → settings as they are written in nanoset.yaml.
+        file: The nanoset.yaml. Paths in it start in its folder.
+
+    Raises:
+        ConfigError: A file of tokenizer identifiers contains none.
+    """
+    resolved: dict[str, ResolvedNanoset] = {}
+    for name, spec in nanosets.items():
+        nanoset = _resolve(spec, _identifiers(spec, file, f"{file}: nanosets.{name}"))
+        if nanoset.phases:
+            resolved |= _phases(name, nanoset)
+        else:
+            resolved[name] = _with_samples(nanoset, iterations=None)
+    return resolved
+
+
+def _identifiers(spec: NanosetSpec, file: Path, where: str) -> Mapping[str, Any]:
+    """Return the identifiers of the trainer's tokenizer, from whichever key provides them.
+
+    Args:
+        spec: Settings with the key `trainer` or `tokenizer_identifiers`, or neither.
+        file: The nanoset.yaml.
+        where: The key of the nanoset, for errors.
+
+    Raises:
+        ConfigError: The file that `tokenizer_identifiers` names contains none.
+    """
+    if spec.trainer is not None:
+        return FrozenDict(freeze(spec.trainer.identifiers()))
+    if isinstance(spec.tokenizer_identifiers, Mapping):
+        return spec.tokenizer_identifiers
+    path = file.parent / expanded(spec.tokenizer_identifiers, f"{file}: tokenizer_identifiers")
+    return FrozenDict(freeze(read_identifiers(path, f"{where}.tokenizer_identifiers")))
+
+
+def _resolve(spec: NanosetSpec, identifiers: Mapping[str, Any]) -> ResolvedNanoset:
+    """Return settings as the type that stages use, with the data of `mix` as a blend.
+
+    Args:
+        spec: The settings as they are written.
+        identifiers: Those of the trainer's tokenizer.
+    """
+    values = {key.name: getattr(spec, key.name) for key in fields(spec)}
+    values["blend"] = spec.data
+    values["tokenizer_identifiers"] = identifiers
+    return ResolvedNanoset(**values)
+
+
+def _phases(name: str, run: ResolvedNanoset) -> dict[str, ResolvedNanoset]:
+    """Return a nanoset for each phase of a training run, by the names of the phases.
+
+    Args:
+        name: Name of the nanoset that describes the run.
+        run: Its settings, with `phases` and `schedule`.
+    """
+    nanosets: dict[str, ResolvedNanoset] = {}
+    previous_name: str | None = None
+    earlier_corpora: dict[str, None] = {}  # each once, in the order of the phases
+    for phase, (start, stop) in zip(run.phases, pairwise(run.phase_bounds), strict=True):
+        nanoset = replace(run, blend=phase.data, mix=phase.mix, span=(start, stop))
+        if run.continue_ and previous_name is not None:
+            nanoset = replace(nanoset, after=previous_name, earlier=tuple(earlier_corpora))
+
+        previous_name = f"{name}-phase-{len(nanosets) + 1}"
+        nanosets[previous_name] = _with_samples(nanoset, iterations=stop - start)
+        earlier_corpora |= dict.fromkeys(corpora_of(phase.data))
+    return nanosets
+
+
+def _with_samples(nanoset: ResolvedNanoset, *, iterations: int | None) -> ResolvedNanoset:
+    """Return settings with the numbers of samples that the trainer's schedule requests.
+
+    Args:
+        nanoset: The settings. Without a schedule, they are returned.
+        iterations: Iterations of a phase; None takes those of the whole run.
+    """
+    if nanoset.schedule is None:
+        return nanoset
+    share_by_split: dict[SplitName, float] = {}
+    if nanoset.shares:
+        share_by_split = dict(zip(SPLITS, parse_split(nanoset.shares), strict=True))
+
+    # The trainer does not read a split that has no data, whatever its schedule requests.
+    preset = get_preset(nanoset.preset)
+    samples: dict[SplitName, int] = {}
+    for split, count in nanoset.schedule.samples(iterations).items():
+        has_data = nanoset.blend_of(split) is not None and share_by_split.get(split, 1) > 0
+        if has_data and preset.takes_samples(split):
+            samples[split] = count
+    return replace(nanoset, samples=FrozenDict(samples))
