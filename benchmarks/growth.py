@@ -51,7 +51,7 @@ from nanoset_core.stages.shards.verify import verify_shards
 from nanoset_core.stages.webdataset import make as shuffling
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.local import LocalStore
-from nanoset_core.storage.s3_requests import etag_of_bytes
+from nanoset_core.storage.s3_parts import etag_of_bytes
 from nanoset_core.storage.store import Stored
 
 WORKERS = 32

@@ -25,7 +25,8 @@ from nanoset_core.storage.local import LocalStore, make_room, note_use, set_time
 from nanoset_core.storage.os_errors import explained
 from nanoset_core.storage.reading import BLOCK_BYTES, BlockFile, MappedFile
 from nanoset_core.storage.regular_files import map_regular, read_regular
-from nanoset_core.storage.s3_requests import CONNECTIONS, etag_of_bytes
+from nanoset_core.storage.s3_parts import etag_of_bytes
+from nanoset_core.storage.s3_requests import CONNECTIONS
 from nanoset_core.storage.store import Store, Stored, in_parallel, read_pieces
 
 T = TypeVar("T")

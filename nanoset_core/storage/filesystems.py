@@ -1,33 +1,50 @@
-"""Places that are read by fsspec: Google Storage, Hugging Face, Azure, web servers, and what else
-it knows.
+"""Read raw text through fsspec: from Google Storage, Hugging Face, Azure, web servers and others.
+
+fsspec is a library with one interface to many file systems, each with a package that may have to be
+installed. Files are only read. A file's *version* is its ETag, generation or hash, or else its
+time; every range is checked to be of the version that was listed.
 """
 
 from __future__ import annotations
 
 import functools
-import ipaddress
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from pathlib import Path
 from typing import Any, NoReturn, TypeVar
-from urllib.parse import urljoin, urlsplit
 
 from nanoset_core.errors import ConfigError, NanosetError, StorageError
-from nanoset_core.storage import s3_requests
+from nanoset_core.storage.filesystem_errors import (
+    cause_of,
+    http_status,
+    is_missing_file,
+    is_refusal,
+    is_transient,
+)
 from nanoset_core.storage.long_listings import LongListing
-from nanoset_core.storage.s3_requests import CONNECTIONS, DamagedTransferError, retried
+from nanoset_core.storage.redirects import checking_redirects
+from nanoset_core.storage.s3_requests import CONNECTIONS, Attempts, DamagedTransferError
 from nanoset_core.storage.store import Store, Stored, changed, checked_name, gone, in_parallel
 from nanoset_core.storage.unanswered import unanswered
-from nanoset_core.untrusted import safe_logger
 
-logger = safe_logger(__name__)
 T = TypeVar("T")
-_EXTRAS = {"gs": "gcs", "gcs": "gcs", "hf": "hf", "abfs": "azure", "abfss": "azure", "az": "azure"}
-"""Scheme → our extra that installs what reads it."""
+_EXTRAS = {
+    "gs": "gcs",
+    "gcs": "gcs",
+    "hf": "hf",
+    "abfs": "azure",
+    "abfss": "azure",
+    "az": "azure",
+    "http": "http",
+    "https": "http",
+}
+"""Scheme → the extra of nanoset-platform that installs the package for it."""
 _WEB = ("http", "https")
+"""Schemes of web servers."""
 WRAPPERS = frozenset(
     [
         "reference",
@@ -50,33 +67,34 @@ WRAPPERS = frozenset(
         "pyscript",
     ]
 )
-"""Schemes of fsspec that wrap another file system, or need arguments besides an address."""
-_VERSIONS = ("generation", "etag", "ETag", "blob_id", "xet_hash")
-_TIMES = ("mtime", "updated", "last_modified", "Last-Modified", "created")
-"""Keys under which file systems tell a file's version, and when it was written; the first that is
-there counts.
+"""Schemes of fsspec that wrap another file system, or need more arguments than an address."""
+_VERSION_KEYS = ("generation", "etag", "ETag", "blob_id", "xet_hash")
+"""Keys under which file systems report a file's version; the first one that is set counts."""
+_TIME_KEYS = ("mtime", "updated", "last_modified", "Last-Modified", "created")
+"""Keys under which file systems report when a file was written; the first one that is set counts.
 """
-_LIST_ANEW: Mapping[str, Mapping[str, Any]] = {"hf": {"refresh": True}}
-_LOOK_ANEW: Mapping[str, Mapping[str, Any]] = {"hf": {"refresh": True, "expand_info": True}}
-"""Scheme → what makes it ask, and not answer from its memory; the others have none that
-`use_listings_cache` leaves.
+_FRESH_LISTING: Mapping[str, Mapping[str, Any]] = {"hf": {"refresh": True}}
+"""Scheme → arguments of `ls`, so that its package asks the server instead of its own cache.
+
+The packages of other schemes have no cache if `use_listings_cache` is off.
 """
+_FRESH_INFO: Mapping[str, Mapping[str, Any]] = {"hf": {"refresh": True, "expand_info": True}}
+"""The same for `info`, which looks up one file."""
 
 
 @dataclass(frozen=True, slots=True)
 class FilesystemStore(Store):
-    """The files below a place of a file system that fsspec knows; they are only read.
+    """The files below one place of a file system that fsspec can read.
 
-    What is read is of one version: a range is refused unless the file has the same version after it
-    was read.
+    A range of a file is refused unless the file has the expected version after it was read.
     """
 
     base: str
-    """URL, without a slash at its end."""
+    """URL of the place, without a slash at its end."""
 
     @property
     def scheme(self) -> str:
-        """The kind of file system."""
+        """What precedes `://` in the URL; it decides which package reads the files."""
         return self.base.partition("://")[0]
 
     def url(self, name: str = "") -> str:
@@ -86,197 +104,292 @@ class FilesystemStore(Store):
         return replace(self, base=self.url(folder))
 
     def now(self) -> int:
+        # There is no common way to ask for the time of a server.
         return time.time_ns()
 
     def list(self, folder: str = "") -> Iterator[Stored]:
-        """Folder by folder, as they are asked for."""
+        """Yield all files below a folder; each folder is listed when it is reached."""
         yield from self._list(folder, LongListing(self.url(folder)))
 
     def _list(self, folder: str, listing: LongListing) -> Iterator[Stored]:
-        """Yield the files below a folder; `listing` counts those of the whole listing."""
+        """Yield all files below a folder.
+
+        Args:
+            folder: The folder.
+            listing: Counts the entries of all folders that are listed, and stops an endless
+                listing.
+        """
         listing.check_depth(folder)
-        found = self._entries(folder)
-        listing.count(len(found))
-        unsized = [
+        infos = self._entries(folder)
+        listing.count(len(infos))
+
+        # Some file systems list files without their sizes: look these up one by one.
+        names_without_size = [
             name
-            for name, info in found.items()
+            for name, info in infos.items()
             if not _is_folder(info) and info.get("size") is None
         ]
-        asked = dict(zip(unsized, in_parallel(self.stat, unsized, CONNECTIONS), strict=True))
-        for name in sorted(
-            found, key=lambda name: f"{name}{'/' * _is_folder(found[name])}".encode()
-        ):
-            if _is_folder(found[name]):
+        looked_up = in_parallel(self.stat, names_without_size, CONNECTIONS)
+        looked_up_by_name = dict(zip(names_without_size, looked_up, strict=True))
+
+        def sort_key(name: str) -> bytes:
+            """Return what orders files as if they were listed all at once: a/b before a0."""
+            slash = "/" if _is_folder(infos[name]) else ""
+            return f"{name}{slash}".encode()
+
+        for name in sorted(infos, key=sort_key):
+            if _is_folder(infos[name]):
                 yield from self._list(name, listing)
-            elif (
-                stored := asked[name] if name in asked else self._stored(name, found[name])
-            ) is not None:
-                yield stored
+            elif name in looked_up_by_name:
+                stored = looked_up_by_name[name]
+                # A file may have been deleted since the folder was listed.
+                if stored is not None:
+                    yield stored
+            else:
+                yield self._stored(name, infos[name])
 
     def level(self, folder: str = "") -> tuple[Sequence[str], Sequence[str]]:
-        names: tuple[list[str], list[str]] = [], []
-        for name, info in self._entries(folder).items():
-            names[not _is_folder(info)].append(name.rpartition("/")[2])
-        return sorted(names[0]), sorted(names[1])
+        folder_names = []
+        file_names = []
+        for path, info in self._entries(folder).items():
+            name = path.rpartition("/")[2]
+            if _is_folder(info):
+                folder_names.append(name)
+            else:
+                file_names.append(name)
+        return sorted(folder_names), sorted(file_names)
 
     def holds(self, folder: str) -> bool:
         return bool(self._entries(folder))
 
     def _entries(self, folder: str) -> dict[str, Mapping[str, Any]]:
-        """Return name → what the file system says of what lies right in a folder."""
-        system, place = self._at(folder)
-        listed = self._ask(
-            folder, lambda: system.ls(place, detail=True, **_LIST_ANEW.get(self.scheme, {}))
-        )
-        found = {}
-        for info in listed or ():
-            above, _, name = info["name"].rstrip("/").rpartition("/")
-            is_link = self.scheme in _WEB and (above != place.rstrip("/") or set("?#") & set(name))
-            if name and not is_link and info["name"].rstrip("/") != place.rstrip("/"):
-                found[f"{folder}/{name}".lstrip("/")] = info
-        return found
+        """Return the files and folders directly in a folder.
+
+        Returns:
+            Name within this store → what fsspec says about it: a dictionary with `name`, `type`,
+            `size` and keys that depend on the file system. It is empty if the folder does not
+            exist.
+        """
+        system, folder_path = self._at(folder)
+        fresh = _FRESH_LISTING.get(self.scheme, {})
+        infos = self._ask(folder, lambda: system.ls(folder_path, detail=True, **fresh))
+
+        info_by_name = {}
+        for info in infos or ():
+            path = info["name"].rstrip("/")
+            parent, _, name = path.rpartition("/")
+            # Some file systems list the folder itself, too.
+            if not name or path == folder_path.rstrip("/"):
+                continue
+            # A web page may have links to other places, which are not files of the folder.
+            is_elsewhere = parent != folder_path.rstrip("/") or "?" in name or "#" in name
+            if self.scheme in _WEB and is_elsewhere:
+                continue
+            info_by_name[f"{folder}/{name}".lstrip("/")] = info
+        return info_by_name
 
     def stat(self, name: str) -> Stored | None:
         system, path = self._at(checked_name(name))
-        info = self._ask(name, lambda: system.info(path, **_LOOK_ANEW.get(self.scheme, {})))
-        return None if info is None or _is_folder(info) else self._stored(name, info)
+        fresh = _FRESH_INFO.get(self.scheme, {})
+        info = self._ask(name, lambda: system.info(path, **fresh))
+        if info is None or _is_folder(info):
+            return None
+        return self._stored(name, info)
 
     def _stored(self, name: str, info: Mapping[str, Any]) -> Stored:
-        version = next((str(info[key]) for key in _VERSIONS if info.get(key)), None)
-        written_ns = next((_nanoseconds(info[key]) for key in _TIMES if info.get(key)), 0)
-        if info.get("size") is None or not (version or written_ns):
-            self._refuse(
+        """Return the description of a file.
+
+        Args:
+            name: Name of the file.
+            info: What fsspec says about it.
+
+        Raises:
+            StorageError: The server reports no size, or neither a version nor a time. If the file
+                were replaced while it is read, nobody would notice.
+        """
+        version = _first_value(info, _VERSION_KEYS)
+        written_at = _first_value(info, _TIME_KEYS)
+        written_ns = 0 if written_at is None else _nanoseconds(written_at)
+        size = info.get("size")
+        has_version = version is not None or written_ns != 0
+        if size is None or not has_version:
+            raise self._unreadable(
                 "this file cannot be read safely: whether it changes meanwhile could not be seen",
                 name,
-                found="neither ETag, version nor time"
-                if info.get("size") is not None
-                else "no size",
+                found="no size" if size is None else "neither ETag, version nor time",
                 expected="a server that tells a file's size, and its ETag or Last-Modified",
             )
-        return Stored(
-            name, int(info["size"]), f"{version or written_ns}-{info['size']}", written_ns
-        )
+        mark = f"{written_ns if version is None else version}-{size}"
+        return Stored(name, int(size), mark, written_ns)
 
     def read_stored(self, name: str) -> tuple[bytes, Stored] | None:
-        found = self.stat(name)
-        return None if found is None else (self.read_range(name, 0, found.size, found.mark), found)
+        stored = self.stat(name)
+        if stored is None:
+            return None
+        return self.read_range(name, 0, stored.size, stored.mark), stored
 
     def read_range(self, name: str, begin: int, end: int, mark: str | None = None) -> bytes:
         if begin >= end:
             return b""
-        path = self._at(checked_name(name))[1]
+        checked_name(name)
 
         def read() -> bytes:
-            data = _fetched(
-                self._at(name)[0], path, begin, end, is_web=self.scheme in (*_WEB, "hf")
-            )
-            if (found := self.stat(name)) is None:
+            """Read the range, and check afterwards that the file still has the same version."""
+            system, path = self._at(name)
+            data = _fetched(system, path, begin, end, is_web=self.scheme in (*_WEB, "hf"))
+            stored = self.stat(name)
+            if stored is None:
                 raise gone(self.url(name))
-            if mark not in (None, found.mark):
-                raise changed(self.url(name), "another version", mark)
-            if found.size < end:
-                raise changed(self.url(name), f"{found.size:,} bytes", f"at least {end:,}")
+            if mark is not None and stored.mark != mark:
+                raise changed(self.url(name), found="another version", expected=mark)
+            if stored.size < end:
+                raise changed(
+                    self.url(name),
+                    found=f"{stored.size:,} bytes",
+                    expected=f"at least {end:,}",
+                )
             if len(data) != end - begin:
+                # `_ask` reads the range again.
                 raise DamagedTransferError(f"{len(data):,} bytes instead of {end - begin:,}")
             return data
 
-        if (data := self._ask(name, read)) is None:
+        data = self._ask(name, read)
+        if data is None:
             raise gone(self.url(name))
         return data
 
-    def check_writable(self, name: str, *_: object, **__: object) -> NoReturn:
-        what, expected = (
-            "outputs cannot be kept there",
-            "a path on a local or mounted file system, or s3://bucket/prefix",
-        )
+    def check_writable(self, name: str) -> NoReturn:
+        """Refuse to write: these file systems are only read.
+
+        Raises:
+            ConfigError: Always.
+        """
         raise ConfigError(
-            what, where=self.url(name), expected=expected, remedy="name another place for them"
+            "outputs cannot be kept there",
+            where=self.url(name),
+            expected="a path on a local or mounted file system, or s3://bucket/prefix",
+            remedy="name another place for them",
         )
 
-    put_parts = put_file = delete = check_writable
+    def put_parts(self, name: str, blocks: Iterable[bytes]) -> NoReturn:
+        self.check_writable(name)
 
-    def _refuse(self, what: str, name: str, found: str, expected: str) -> NoReturn:
-        remedy = "copy the files to a local folder or a bucket first"
-        raise StorageError(
-            what, where=self.url(name), found=found, expected=expected, remedy=remedy
+    def put_file(
+        self, name: str, path: Path, *, sha256: str | None = None, is_new: bool = False
+    ) -> NoReturn:
+        self.check_writable(name)
+
+    def delete(self, name: str) -> NoReturn:
+        self.check_writable(name)
+
+    def _unreadable(self, what: str, name: str, found: str, expected: str) -> StorageError:
+        """Return the error for a file that this server cannot give in the way that is needed.
+
+        Args:
+            what: What is wrong.
+            name: Name of the file.
+            found: What the server does.
+            expected: What it should do.
+        """
+        return StorageError(
+            what,
+            where=self.url(name),
+            found=found,
+            expected=expected,
+            remedy="copy the files to a local folder or a bucket first",
         )
 
     def _at(self, name: str) -> tuple[Any, str]:
-        """Return the file system, and the path of a name there."""
+        """Return fsspec's file system, and the path in it of a file or folder of this store.
+
+        Raises:
+            StorageError: The package for this file system is not installed, or it cannot connect.
+        """
         scheme, _, rest = self.base.partition("://")
+        host = rest.partition("/")[0]
         try:
-            system = _file_system(os.getpid(), f"{scheme}://{rest.partition('/')[0]}")
+            system = _file_system(os.getpid(), f"{scheme}://{host}")
         except ImportError as error:
-            extra = _EXTRAS.get(scheme, "http" if scheme in _WEB else None)
-            remedy = (
-                f"pip install 'nanoset-platform[{extra}]'"
-                if extra
-                else "install the package that is named"
-            )
-            what = f"{scheme}:// needs a package that is not installed"
+            remedy = "install the package that is named"
+            if scheme in _EXTRAS:
+                remedy = f"pip install 'nanoset-platform[{_EXTRAS[scheme]}]'"
             raise StorageError(
-                what, where=self.url(name), found=str(error), remedy=remedy
+                f"{scheme}:// needs a package that is not installed",
+                where=self.url(name),
+                found=str(error),
+                remedy=remedy,
             ) from error
-        except (
-            Exception
-        ) as error:  # credentials that are missing or unreadable, and what a package needs besides
-            raise self._failure(error, name, 1) from error
+        except Exception as error:
+            # Each package has errors of its own, such as for credentials that it cannot find.
+            raise self._failure(error, name, attempts=1) from error
         return system, system._strip_protocol(self.url(name))
 
     def _ask(self, name: str, request: Callable[[], T]) -> T | None:
-        """Send a request, again where its failure may pass; None where there is no such file."""
+        """Send a request until it succeeds, at most 10 times.
 
-        def asked() -> T:
-            with unanswered().asking(self.url(name)):
-                return request()
+        Args:
+            name: Name of the file or folder that it is about.
+            request: Sends the request once.
 
-        def fate(error: Exception, attempt: int) -> Exception | None:
-            cause = _cause(error)
-            if isinstance(cause, NanosetError):
-                return cause
-            if isinstance(cause, (FileNotFoundError, NotADirectoryError)) or _status(cause) == 404:
-                return error
-            return (
-                None
-                if _may_pass(cause) and attempt < s3_requests.ATTEMPTS
-                else self._failure(cause, name, attempt)
-            )
+        Returns:
+            The result of the request, or None if the file or folder does not exist.
 
-        try:
-            return retried(asked, self.url(name), fate)
-        except NanosetError:
-            raise
-        except Exception:  # noqa: BLE001 - `fate` leaves those alone that say that there is no such file
-            return None
+        Raises:
+            StorageError: The request failed each time, or for a reason that does not pass.
+        """
+        attempts = Attempts(self.url(name))
+        while True:
+            try:
+                with unanswered().asking(self.url(name)):
+                    return request()
+            except Exception as error:
+                cause = cause_of(error)
+                if cause is error and isinstance(error, NanosetError):
+                    raise
+                if isinstance(cause, NanosetError):
+                    raise cause from error
+                if is_missing_file(cause):
+                    return None
+                if attempts.is_last or not is_transient(cause):
+                    raise self._failure(cause, name, attempts.number) from error
+                attempts.pause(error)
 
     def _failure(self, error: BaseException, name: str, attempts: int) -> NanosetError:
+        """Return the error for a request that failed for good.
+
+        Args:
+            error: Why the last attempt failed.
+            name: Name of the file or folder that the request was about.
+            attempts: Number of attempts.
+        """
         if "support range requests" in str(error):
-            self._refuse(
+            return self._unreadable(
                 "this web server gives no parts of a file, which is read in parts",
                 name,
-                "no ranges",
-                "206 for a range",
+                found="no ranges",
+                expected="206 for a range",
             )
-        what = f"{self.scheme}:// cannot be read" + (
-            f", after {attempts} attempts" if attempts > 1 else ""
-        )
-        remedy = (
-            "see whether the name is right and the server up, then run again: what is finished is "
-            "kept"
-        )
-        if isinstance(error, PermissionError) or _status(error) in (401, 403):
+        if is_refusal(error):
             what = f"{self.scheme}:// refuses"
             remedy = (
                 "give this process credentials that may read there, as the package behind it "
                 "finds them"
             )
-        # some are told in several lines
-        found = " ".join(f"{type(error).__name__}: {error}".split())
-        return StorageError(what, where=self.url(name), found=found, remedy=remedy)
+        else:
+            after_attempts = f", after {attempts} attempts" if attempts > 1 else ""
+            what = f"{self.scheme}:// cannot be read{after_attempts}"
+            remedy = (
+                "see whether the name is right and the server up, then run again: what is finished "
+                "is kept"
+            )
+        description = f"{type(error).__name__}: {error}"
+        # Some packages have messages of several lines.
+        one_line = " ".join(description.split())
+        return StorageError(what, where=self.url(name), found=one_line, remedy=remedy)
 
 
 def is_known(scheme: str) -> bool:
-    """Return whether fsspec reads such URLs, with a package that may have to be installed."""
+    """Return whether fsspec can read URLs with a scheme, perhaps with a package to be installed."""
     from fsspec.registry import available_protocols
 
     return scheme in available_protocols()
@@ -284,140 +397,89 @@ def is_known(scheme: str) -> bool:
 
 @functools.cache
 def _file_system(process: int, url: str) -> Any:
-    """Return fsspec's file system of a process, shared by its threads; it remembers no listing."""
+    """Return fsspec's file system for a host or bucket; the threads of a process share it.
+
+    Args:
+        process: Id of the process. A forked child must not share its parent's connections.
+        url: Scheme and host, such as `gs://bucket`.
+
+    Raises:
+        ImportError: The package for the scheme is not installed.
+    """
     from fsspec.core import url_to_fs
 
     options: dict[str, Any] = {}
     if url.partition("://")[0] in _WEB:
-        options["client_kwargs"] = {"trace_configs": [_redirect_trace()]}
-    return url_to_fs(url, use_listings_cache=False, skip_instance_cache=True, **options)[0]
-
-
-def _redirect_trace() -> Any:
-    """Return what aiohttp asks before it follows a redirect."""
-    from aiohttp import TraceConfig
-
-    async def check(_session: Any, _context: Any, about: Any) -> None:
-        location = about.response.headers.get("Location") or about.response.headers.get("URI") or ""
-        check_redirect(str(about.url), urljoin(str(about.url), location))
-
-    trace = TraceConfig()
-    trace.on_request_redirect.append(check)
-    return trace
-
-
-def check_redirect(source: str, target: str) -> None:
-    """Report a redirect of a web server to another host, which then decides what the raw text is.
-
-    Raises:
-        StorageError: the redirect leaves https, or leads from a public host to this machine or its
-            network: a server that was chosen to give text does not choose what is read there.
-    """
-    before = urlsplit(source)
-    after = urlsplit(target)
-    reason = None
-    if before.scheme == "https" and after.scheme != "https":
-        reason = "a redirect leaves https"
-    elif _is_private(after.hostname) and not _is_private(before.hostname):
-        reason = "a redirect leads into a private network"
-    if reason is not None:
-        raise StorageError(
-            reason,
-            where=_without_query(source),
-            found=f"a redirect to {_without_query(target)}",
-            expected="a file on the host that is named, or a redirect to a public host by https",
-            remedy=(
-                "name the address of the files themselves, or copy them to a local folder or a "
-                "bucket first"
-            ),
-        )
-    if before.netloc != after.netloc:
-        _report_redirect(f"{before.scheme}://{before.netloc}", f"{after.scheme}://{after.netloc}")
-
-
-@functools.cache
-def _report_redirect(source: str, target: str) -> None:
-    """Warn once in a process of a host that redirects to another one."""
-    logger.warning("%s redirects to another host: what is read comes from %s", source, target)
-
-
-def _without_query(url: str) -> str:
-    """Return a URL without the part that may hold a signature."""
-    return url.partition("?")[0]
-
-
-def _is_private(host: str | None) -> bool:
-    """Return whether a host is this machine, or an address of a private network, as far as its name
-    says.
-    """
-    if host is None or host == "localhost" or host.endswith(".localhost"):
-        return True
-    try:
-        return not ipaddress.ip_address(host).is_global
-    except ValueError:  # a name
-        return False
+        options["client_kwargs"] = {"trace_configs": [checking_redirects()]}
+    system, _ = url_to_fs(
+        url,
+        # Listings must be fresh, and this function is the cache of file systems.
+        use_listings_cache=False,
+        skip_instance_cache=True,
+        **options,
+    )
+    return system
 
 
 def _fetched(system: Any, path: str, begin: int, end: int, *, is_web: bool) -> bytes:
-    """Return bytes [begin, end) of a file, fewer where it is shorter."""
+    """Read a range of a file.
+
+    Args:
+        system: fsspec's file system.
+        path: Path of the file in it.
+        begin: Position of the first byte.
+        end: Position after the last byte.
+        is_web: Whether files are read from a web server or Hugging Face.
+
+    Returns:
+        The bytes; fewer than requested if the file ends before `end`.
+    """
     try:
         if not is_web:
             return bytes(system.cat_file(path, start=begin, end=end))
-        # Their `cat_file` would take a whole file from servers without ranges, and read in small
-        # blocks.
+        # `cat_file` would take the whole file from a server that ignores ranges, and a file that is
+        # read in the usual way would be requested in small blocks. This sends one request.
         with system.open(path, "rb", block_size=end - begin, cache_type="none", size=end) as file:
             return bytes(file._fetch_range(begin, end))
     except Exception as error:
-        if _status(_cause(error)) == 416:
+        # 416: there is no byte in this range.
+        if http_status(cause_of(error)) == 416:
             return b""
         raise
 
 
 def _is_folder(info: Mapping[str, Any]) -> bool:
-    # where a web server led
-    return info["type"] == "directory" or str(info.get("url", "")).endswith("/")
+    """Return whether fsspec describes a folder, and not a file."""
+    # A web server redirects the address of a folder to the same address with a slash at its end.
+    final_url = str(info.get("url", ""))
+    return info["type"] == "directory" or final_url.endswith("/")
 
 
-def _nanoseconds(value: Any) -> int:
-    """Return a time that a file system told, in nanoseconds since 1970."""
-    if isinstance(value, str):
-        value = datetime.fromisoformat(value) if value[4:5] == "-" else parsedate_to_datetime(value)
-    if isinstance(value, datetime):
-        value = (value if value.tzinfo else value.replace(tzinfo=UTC)).timestamp()
-    return int(float(value) * 1e6) * 1000
+def _first_value(info: Mapping[str, Any], keys: Iterable[str]) -> Any:
+    """Return the value of the first key that is set, or None."""
+    for key in keys:
+        if info.get(key):
+            return info[key]
+    return None
 
 
-def _cause(error: BaseException) -> BaseException:
-    """Return why a request failed: some file systems say of all failures that there is no such
-    file.
+def _nanoseconds(time_of_file: Any) -> int:
+    """Return when a file was written, in nanoseconds since 1970, precise to a microsecond.
+
+    Args:
+        time_of_file: The time as the file system reports it: a datetime (in UTC if it has no time
+            zone), an ISO time, an HTTP date, or seconds since 1970.
     """
-    cause = error.__cause__
-    if (
-        isinstance(error, FileNotFoundError)
-        and cause is not None
-        and (isinstance(cause, NanosetError) or _may_pass(cause) or _status(cause) in (401, 403))
-    ):
-        return cause
-    return error
-
-
-def _may_pass(error: BaseException) -> bool:
-    status = _status(error)
-    passing = (ConnectionError, TimeoutError, DamagedTransferError)
-    names = {kind.__name__ for kind in type(error).__mro__}
-    is_broken = not status and not names.isdisjoint(
-        ("ClientConnectionError", "ClientPayloadError", "TransportError")
-    )
-    return status >= 500 or status in (408, 429) or isinstance(error, passing) or is_broken
-
-
-def _status(error: BaseException) -> int:
-    """Return the HTTP status of a refusal, by whatever name its package gives it; 0 where there is
-    none.
-    """
-    for owner in (error, getattr(error, "response", None)):
-        # the first that is there: asking for the next may warn
-        for name in ("status", "status_code", "code"):
-            if str(status := getattr(owner, name, None)).isdecimal():
-                return int(str(status))
-    return 0
+    if isinstance(time_of_file, str):
+        is_iso_time = time_of_file[4:5] == "-"
+        if is_iso_time:
+            time_of_file = datetime.fromisoformat(time_of_file)
+        else:
+            time_of_file = parsedate_to_datetime(time_of_file)
+    if isinstance(time_of_file, datetime):
+        if time_of_file.tzinfo is None:
+            time_of_file = time_of_file.replace(tzinfo=UTC)
+        seconds = time_of_file.timestamp()
+    else:
+        seconds = float(time_of_file)
+    return int(seconds * 1e6) * 1000

@@ -6,7 +6,7 @@ import contextlib
 import hashlib
 import os
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from email.utils import parsedate_to_datetime
 from functools import partial
@@ -17,19 +17,20 @@ from typing import Any, TypeVar
 from nanoset_core.errors import StorageError
 from nanoset_core.storage import s3_requests
 from nanoset_core.storage.long_listings import LongListing
-from nanoset_core.storage.s3_requests import (
+from nanoset_core.storage.s3_client import Server, new_client
+from nanoset_core.storage.s3_parts import (
     MULTIPART_BYTES,
-    DamagedTransferError,
     Part,
-    Server,
+    check_sent,
     encoded,
-    etags_tell,
+    etags_are_md5,
     file_parts,
-    is_missing,
-    new_client,
-    sent_etag,
-    status_of,
     stream_parts,
+)
+from nanoset_core.storage.s3_requests import (
+    DamagedTransferError,
+    is_missing,
+    status_of,
     unless_missing,
     with_retries,
 )
@@ -51,28 +52,37 @@ from nanoset_core.storage.unanswered import Body, unanswered
 T = TypeVar("T")
 SCHEME = "s3://"
 SHA256 = "nanoset-sha256"
-"""Key of an object's metadata: hex sha256 of its bytes."""
+"""Key of an object's metadata: the sha256 of its bytes, as hex."""
 UPLOAD = "nanoset-upload"
-"""Key of an object's metadata: random mark of the upload in parts that made it."""
+"""Key of an object's metadata: a random mark of the upload in parts that made it."""
 COPY_SECONDS = 900
-"""How long a server may take to copy a part of up to 5 GiB: asked again sooner, it would copy twice
-at once.
+"""How long to wait while a server copies a part of up to 5 GiB.
+
+If the request were sent again sooner, the server would make two copies at the same time.
 """
 _SOON_COPIED_BYTES = 64 << 20
+"""Parts up to this size are copied within the usual time."""
 SMALL_BYTES = 256 << 10
-"""Files up to this are sent without asking first whether they are there already: the question takes
-as long.
+"""Files up to this size are sent without asking first whether the bucket has them already.
+
+The question would take as long as sending them.
 """
 _FILE_PARTS_AT_ONCE = 4
+"""Parts of a file that are sent at the same time."""
 _STREAM_PARTS_AT_ONCE = 2
-_TURN = {"ContinuationToken": "NextContinuationToken"}
-_ENTRIES = ("Contents", "CommonPrefixes", "Uploads")
-"""Keys of a listing's page that hold what is listed."""
+"""Parts of a stream that are sent at the same time; they are in memory."""
+_NEXT_OBJECTS = {"ContinuationToken": "NextContinuationToken"}
+"""How to ask for the next page of objects: argument of the request → key in the last answer."""
+_NEXT_UPLOADS = {"KeyMarker": "NextKeyMarker", "UploadIdMarker": "NextUploadIdMarker"}
+"""The same for the next page of uploads in parts."""
+_ENTRY_KEYS = ("Contents", "CommonPrefixes", "Uploads")
+"""Keys under which a page of a listing has its entries."""
 _READING = ("get_object", "head_object", "upload_part_copy", "delete_object")
-"""Requests that find out that there is no such object."""
-_WORKING = ("upload_part_copy", "complete_multipart_upload")
-_WORK_SECONDS = 45.0
-"""How much longer than usual a server may be silent over requests that let it work."""
+"""Requests that fail if an object does not exist."""
+_SLOW = ("upload_part_copy", "complete_multipart_upload")
+"""Requests for which the server copies or joins bytes before it answers."""
+_SLOW_PATIENCE_SECONDS = 45.0
+"""How much longer than usual a server may be silent on slow requests before a warning."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,20 +90,25 @@ class S3Store(Store):
     """The objects below a prefix of a bucket."""
 
     bucket: str
+    """Name of the bucket."""
     prefix: str
-    """Without slashes at its ends; "" = the whole bucket."""
+    """What all keys begin with, without slashes at its ends; "" for the whole bucket."""
     endpoint_url: str | None = None
+    """URL of the server; None for AWS, or for what the environment says."""
     region: str | None = None
+    """Region of the bucket; None for what the AWS settings say."""
     profile: str | None = None
+    """Profile of the AWS settings that has the credentials; None for the default one."""
     anonymous: bool = False
+    """Whether requests are sent without a signature, as public buckets allow."""
     part_bytes: int = field(default=MULTIPART_BYTES, kw_only=True)
-    """Objects above this are sent in parts of it."""
+    """Objects larger than this are sent in parts of at least this size."""
 
     def url(self, name: str = "") -> str:
         return f"{SCHEME}{self.bucket}/{self.key(name)}".rstrip("/")
 
     def key(self, name: str) -> str:
-        """Return the key of a name below the prefix."""
+        """Return the key of an object in the bucket: the prefix and the object's name."""
         return f"{self.prefix}/{name}".strip("/")
 
     def below(self, folder: str) -> S3Store:
@@ -101,18 +116,25 @@ class S3Store(Store):
 
     @property
     def copies_name(self) -> str:
-        """By endpoint, bucket and prefix."""
-        server = hashlib.blake2b((self.endpoint_url or "").encode(), digest_size=4).hexdigest()
-        return f"{self.bucket}{f'@{server}' if self.endpoint_url else ''}/{self.prefix}"
+        """Name of the local folder for working copies.
+
+        It contains a digest of the endpoint, since two servers may have buckets of the same name.
+        """
+        if not self.endpoint_url:
+            return f"{self.bucket}/{self.prefix}"
+        digest = hashlib.blake2b(self.endpoint_url.encode(), digest_size=4).hexdigest()
+        return f"{self.bucket}@{digest}/{self.prefix}"
 
     @property
     def server(self) -> Server:
-        """How its server is reached."""
+        """How the server of the bucket is reached."""
         return Server(self.endpoint_url, self.region, self.profile, self.anonymous)
 
     def client(self, read_seconds: int | None = None) -> Any:
-        """Return boto3's client; `read_seconds`: how long an answer may take, where that is not as
-        usual.
+        """Return boto3's client for the bucket.
+
+        Args:
+            read_seconds: How long to wait for the next bytes of an answer; None for the default.
         """
         timeout = read_seconds or s3_requests.READ_SECONDS
         return new_client(os.getpid(), self.server, self.server.address, timeout)
@@ -125,32 +147,40 @@ class S3Store(Store):
         *,
         body: Callable[[], Any] | None = None,
         read_seconds: int | None = None,
-        **about: Any,
+        **arguments: Any,
     ) -> T:
-        """Send a request, as `with_retries`; return what `take` makes of its answer.
+        """Send a request about an object or the bucket, with retries as in `with_retries`.
 
         Args:
-            operation: boto3's name of it.
-            name: of the object; None for a request about the bucket.
-            take: raises KeyError, ValueError or DamagedTransferError for an answer that another
-                attempt may better.
-            body: opens what is sent with it, anew for each attempt.
-            read_seconds: see `client`.
-            about: arguments of the request.
+            operation: boto3's name of the request, such as `get_object`.
+            name: Name of the object; None for a request about the bucket.
+            take: Called with the answer. It may raise KeyError, ValueError or DamagedTransferError
+                for a faulty answer; then the request is sent again.
+            body: Opens the bytes that the request sends; it is called for each attempt.
+            read_seconds: How long to wait for the next bytes of an answer; None for the default.
+            arguments: Arguments of boto3's operation, except `Bucket`, `Key` and `Body`.
+
+        Returns:
+            What `take` returns.
         """
         call = getattr(self.client(read_seconds), operation)
         if name is not None:
-            about["Key"] = self.key(checked_name(name))
+            arguments["Key"] = self.key(checked_name(name))
 
-        where = f"{SCHEME}{self.bucket}/{about.get('Key', about.get('Prefix', ''))}"
-        asked = f"{where} at {self.server.address or 'AWS'}"
-        patience = _WORK_SECONDS if operation in _WORKING else 0.0
+        # For messages: the object, or the folder that is listed.
+        place = arguments.get("Key", arguments.get("Prefix", ""))
+        where = f"{SCHEME}{self.bucket}/{place}"
+        object_and_server = f"{where} at {self.server.address or 'AWS'}"
+        patience = _SLOW_PATIENCE_SECONDS if operation in _SLOW else 0.0
 
         def request() -> T:
-            with contextlib.ExitStack() as opened:
-                more = {} if body is None else {"Body": Body(opened.enter_context(body()))}
-                opened.enter_context(unanswered().asking(asked, patience))
-                answer = call(Bucket=self.bucket, **more, **about)
+            """Send the request once, and report it as pending meanwhile."""
+            with contextlib.ExitStack() as stack:
+                content = {}
+                if body is not None:
+                    content["Body"] = Body(stack.enter_context(body()))
+                stack.enter_context(unanswered().asking(object_and_server, patience))
+                answer = call(Bucket=self.bucket, **arguments, **content)
                 if "Body" in answer:
                     answer["Body"] = Body(answer["Body"])
                 return take(answer)
@@ -158,64 +188,81 @@ class S3Store(Store):
         return with_retries(request, where, reads=operation in _READING)
 
     def now(self) -> int:
-        headers = self.ask(
-            "list_objects_v2", None, lambda page: page["ResponseMetadata"]["HTTPHeaders"], MaxKeys=1
-        )
+        headers = self.ask("list_objects_v2", None, _headers, MaxKeys=1)
         return int(parsedate_to_datetime(headers["date"]).timestamp()) * 10**9
 
     def list(self, folder: str = "") -> Iterator[Stored]:
-        cut = len(self._prefix(""))
-        for page in self._pages("list_objects_v2", folder, _TURN):
+        prefix_length = len(self._prefix(""))
+        for page in self._pages("list_objects_v2", folder, _NEXT_OBJECTS):
             for entry in page.get("Contents", ()):
-                yield Stored(entry["Key"][cut:], entry["Size"], entry["ETag"], _written_ns(entry))
+                name = entry["Key"][prefix_length:]
+                yield Stored(name, entry["Size"], entry["ETag"], _written_ns(entry))
 
     def level(self, folder: str = "") -> tuple[Sequence[str], Sequence[str]]:
-        cut = len(self._prefix(folder))
-        names: tuple[set[str], set[str]] = set(), set()
-        for page in self._pages("list_objects_v2", folder, _TURN, Delimiter="/"):
-            names[0].update(entry["Prefix"][cut:-1] for entry in page.get("CommonPrefixes", ()))
-            names[1].update(entry["Key"][cut:] for entry in page.get("Contents", ()))
-        return sorted(names[0]), sorted(names[1])
+        prefix_length = len(self._prefix(folder))
+        folder_names: set[str] = set()
+        object_names: set[str] = set()
+        for page in self._pages("list_objects_v2", folder, _NEXT_OBJECTS, Delimiter="/"):
+            for entry in page.get("CommonPrefixes", ()):
+                folder_names.add(entry["Prefix"][prefix_length:].removesuffix("/"))
+            for entry in page.get("Contents", ()):
+                object_names.add(entry["Key"][prefix_length:])
+        return sorted(folder_names), sorted(object_names)
 
     def _prefix(self, folder: str) -> str:
+        """Return what the keys of all objects below a folder begin with; "" if it is the bucket."""
         prefix = self.key(folder)
         return f"{prefix}/" if prefix else ""
 
     def _pages(
-        self, operation: str, folder: str, turn: dict[str, str], **about: Any
+        self, operation: str, folder: str, next_page: Mapping[str, str], **arguments: Any
     ) -> Iterator[Any]:
-        """Yield the pages of a listing; `turn`: argument of the next request → where the answer has
-        it.
+        """Yield the pages of a listing, each of which is boto3's answer to a request.
+
+        Args:
+            operation: boto3's name of the request.
+            folder: The folder that is listed, with all folders in it.
+            next_page: How to ask for the next page: argument of the request → key in the answer.
+            arguments: Further arguments of the request.
+
+        Raises:
+            StorageError: The server repeats pages, or the listing does not end.
         """
+        arguments["Prefix"] = self._prefix(folder)
         listing = LongListing(self.url(folder), self.server.address or "AWS")
-        goes_on = True
-        while goes_on:
-            page, goes_on = self.ask(
-                operation,
-                None,
-                lambda page: (page, page["IsTruncated"]),
-                Prefix=self._prefix(folder),
-                **about,
-            )
-            entries = [entry for kind in _ENTRIES for entry in page.get(kind, ())]
+        while True:
+            page = self.ask(operation, None, _complete_page, **arguments)
             yield page
-            if goes_on:
-                next_turn = {name: page[key] for name, key in turn.items()}
-                listing.turn_page(len(entries), repr(next_turn), repr(entries[:1]))
-                about |= next_turn
+            if not page["IsTruncated"]:
+                return
+
+            next_arguments = {name: page[key] for name, key in next_page.items()}
+            entries: list[Any] = []
+            for key in _ENTRY_KEYS:
+                entries += page.get(key, ())
+            listing.turn_page(
+                len(entries),
+                next_token=repr(next_arguments),
+                first_entry=repr(entries[:1]),
+            )
+            arguments |= next_arguments
 
     def stat(self, name: str) -> Stored | None:
+        describe = partial(_stored, name)
         return unless_missing(
-            lambda: self.ask("head_object", name, partial(_head, name), ChecksumMode="ENABLED")
+            lambda: self.ask("head_object", name, describe, ChecksumMode="ENABLED")
         )
 
     def read_stored(self, name: str) -> tuple[bytes, Stored] | None:
         def take(answer: Any) -> tuple[bytes, Stored]:
-            data, stored = answer["Body"].read(), _head(name, answer)
-            if len(data) != stored.size or stored.sha256 not in (
-                None,
-                hashlib.sha256(data).hexdigest(),
-            ):
+            """Read the bytes, and compare them with their description."""
+            data: bytes = answer["Body"].read()
+            stored = _stored(name, answer)
+            has_right_size = len(data) == stored.size
+            has_right_sha256 = (
+                stored.sha256 is None or stored.sha256 == hashlib.sha256(data).hexdigest()
+            )
+            if not (has_right_size and has_right_sha256):
                 raise DamagedTransferError(
                     f"{len(data):,} bytes that are not those of {self.url(name)}"
                 )
@@ -226,63 +273,102 @@ class S3Store(Store):
     def read_range(self, name: str, begin: int, end: int, mark: str | None = None) -> bytes:
         if begin >= end:
             return b""
+        condition = {} if mark is None else {"IfMatch": mark}
         with self.reading(name, mark):
-            data, found = self._ranged(name, begin, end, {} if mark is None else {"IfMatch": mark})
-        if found.size < end:
-            raise changed(self.url(name), f"{found.size:,} bytes", f"at least {end:,}")
+            data, stored = self._request_range(name, begin, end, condition)
+        if stored.size < end:
+            raise changed(
+                self.url(name),
+                found=f"{stored.size:,} bytes",
+                expected=f"at least {end:,}",
+            )
         return data
 
     def open_range(self, name: str, begin: int, end: int) -> tuple[bytes, Stored] | None:
-        """With one request, unless nothing lies between."""
+        """Return a range of an object together with its description, as `Store.open_range`.
+
+        It takes one request, or two if the object ends before the range.
+        """
         try:
-            return unless_missing(lambda: self._ranged(name, begin, end, {}))
+            return unless_missing(lambda: self._request_range(name, begin, end, {}))
         except Exception as error:
-            if status_of(error)[0] != 416:
+            status, _ = status_of(error)
+            if status != 416:
                 raise
-        found = self.stat(name)
-        return None if found is None else (b"", found)
+        # 416: there is no byte in this range.
+        stored = self.stat(name)
+        return None if stored is None else (b"", stored)
 
-    def _ranged(
-        self, name: str, begin: int, end: int, condition: dict[str, Any]
+    def _request_range(
+        self, name: str, begin: int, end: int, condition: Mapping[str, Any]
     ) -> tuple[bytes, Stored]:
-        def take(answer: Any) -> tuple[bytes, Stored]:
-            size = int(str(answer.get("ContentRange", answer["ContentLength"])).rpartition("/")[2])
-            data = answer["Body"].read()
-            if len(data) != min(end, size) - begin:
-                raise DamagedTransferError(
-                    f"{len(data):,} bytes instead of {min(end, size) - begin:,}"
-                )
-            return data, Stored(name, size, answer["ETag"], _written_ns(answer))
+        """Return a range of an object, and the object's description, with one request.
 
-        return self.ask("get_object", name, take, Range=f"bytes={begin}-{end - 1}", **condition)
+        Args:
+            name: Name of the object.
+            begin: Position of the first byte.
+            end: Position after the last byte. It may be beyond the end of the object.
+            condition: Arguments of the request that set a condition, such as `IfMatch`.
+        """
+
+        def take(answer: Any) -> tuple[bytes, Stored]:
+            """Read the bytes, and check that none is missing."""
+            # "bytes 0-99/1234" has the size of the object at its end. A server that does not know
+            # ranges sends the whole object.
+            size_text = str(answer.get("ContentRange", answer["ContentLength"]))
+            object_bytes = int(size_text.rpartition("/")[2])
+            data: bytes = answer["Body"].read()
+            expected_bytes = min(end, object_bytes) - begin
+            if len(data) != expected_bytes:
+                raise DamagedTransferError(f"{len(data):,} bytes instead of {expected_bytes:,}")
+            return data, Stored(name, object_bytes, answer["ETag"], _written_ns(answer))
+
+        byte_range = f"bytes={begin}-{end - 1}"
+        return self.ask("get_object", name, take, Range=byte_range, **condition)
 
     @contextlib.contextmanager
     def reading(self, name: str, mark: str | None) -> Iterator[None]:
-        """Raise answers about an object that is read in the block as errors of ours."""
+        """Explain errors in the block that mean that an object was replaced or deleted.
+
+        Args:
+            name: Name of the object that the block reads.
+            mark: Its expected ETag; None for any.
+
+        Raises:
+            MissingError: The bucket answered that the object does not exist.
+            SourceChangedError: It answered that the object has another ETag, or fewer bytes.
+        """
         try:
             yield
         except Exception as error:
             if is_missing(error):
                 raise gone(self.url(name)) from error
-            if status_of(error)[0] not in (412, 416):
+            status, _ = status_of(error)
+            is_changed = status in (412, 416)
+            if not is_changed:
                 raise
-            wanted = mark or "the bytes asked for"
-            raise changed(self.url(name), "another ETag, or fewer bytes", wanted) from error
+            raise changed(
+                self.url(name),
+                found="another ETag, or fewer bytes",
+                expected=mark or "the bytes asked for",
+            ) from error
 
     def blocks(self, stored: Stored) -> Iterator[bytes]:
-        """Fetched by ranges in parallel."""
-        window, end = RANGE_BYTES * THREADS, stored.begin + stored.size
-        for begin in range(stored.begin, end, window):
-            starts = range(begin, min(begin + window, end), RANGE_BYTES)
-            yield from in_parallel(
-                lambda start: self.read_range(
-                    stored.name, start, min(start + RANGE_BYTES, end), stored.mark
-                ),
-                starts,
-            )
+        """Yield the bytes of an object or of a range of it, in order, read in parallel requests."""
+        end = stored.begin + stored.size
+
+        def read(begin: int) -> bytes:
+            """Return the block that begins at a position."""
+            return self.read_range(stored.name, begin, min(begin + RANGE_BYTES, end), stored.mark)
+
+        # All blocks of a window are in memory at the same time.
+        window_bytes = RANGE_BYTES * THREADS
+        for window_begin in range(stored.begin, end, window_bytes):
+            window_end = min(window_begin + window_bytes, end)
+            yield from in_parallel(read, range(window_begin, window_end, RANGE_BYTES))
 
     def check_writable(self, name: str) -> None:
-        """Begin an object of this name, and abort it."""
+        """Check that this process may write an object, by beginning an upload and aborting it."""
         Upload(self, name, {}).abandon()
 
     def put_parts(self, name: str, blocks: Iterable[bytes]) -> None:
@@ -291,32 +377,57 @@ class S3Store(Store):
     def put_file(
         self, name: str, path: Path, *, sha256: str | None = None, is_new: bool = False
     ) -> None:
-        found, parts = file_parts(path, self.part_bytes)
-        if sha256 not in (None, found):
-            raise damaged(str(path), f"sha256 {found}", f"sha256 {sha256}")
+        file = file_parts(path, self.part_bytes)
+        if sha256 is not None and sha256 != file.sha256:
+            raise damaged(
+                str(path),
+                found=f"sha256 {file.sha256}",
+                expected=f"sha256 {sha256}",
+            )
+
+        # Do not send the bytes that the bucket has already.
         size = path.stat().st_size
-        there = None if is_new or size <= SMALL_BYTES else self.stat(name)
-        if there is None or (there.size, there.sha256) != (size, found):
-            self._put(name, parts, {SHA256: found}, _FILE_PARTS_AT_ONCE)
+        if not is_new and size > SMALL_BYTES:
+            stored = self.stat(name)
+            if stored is not None and stored.size == size and stored.sha256 == file.sha256:
+                return
+        self._put(name, file.parts, {SHA256: file.sha256}, _FILE_PARTS_AT_ONCE)
 
     def _put(
         self, name: str, parts: Iterable[Part], metadata: dict[str, str], at_once: int
     ) -> None:
-        waiting = iter(parts)
-        first, second = next(waiting), next(waiting, None)
+        """Write an object: by one request if it is a single part, else by an upload in parts.
+
+        Args:
+            name: Name of the object.
+            parts: The parts, at least one.
+            metadata: Metadata of an object in several parts. A single part is stored with its own
+                sha256.
+            at_once: Parts that are sent at the same time.
+        """
+        remaining_parts = iter(parts)
+        first = next(remaining_parts)
+        second = next(remaining_parts, None)
         if second is None:
             self.ask(
                 "put_object",
                 name,
-                lambda answer: sent_etag(answer, first, is_md5=etags_tell(answer)),
+                lambda answer: check_sent(answer, first, is_md5=etags_are_md5(answer)),
                 body=first.open,
                 ChecksumSHA256=encoded(first.sha256),
                 Metadata={SHA256: first.sha256.hex()},
             )
             return
+
         with uploading(self, name, metadata) as upload:
-            numbered = enumerate(chain((first, second), waiting))
-            in_parallel(lambda one: upload.send(*one), numbered, at_once, window=at_once)
+
+            def send(number_and_part: tuple[int, Part]) -> None:
+                """Send a part with its number."""
+                number, part = number_and_part
+                upload.send(number, part)
+
+            numbered_parts = enumerate(chain((first, second), remaining_parts))
+            in_parallel(send, numbered_parts, at_once, window=at_once)
 
     def compose(
         self,
@@ -326,139 +437,231 @@ class S3Store(Store):
         sha256: Sequence[str | None] | None = None,
         joined: OnJoin = no_progress,
     ) -> str | None:
+        # Imported here, since that module imports this one.
         from nanoset_core.storage.s3_joining import join
 
         return join(self, name, sources, sha256, joined)
 
     def delete(self, name: str) -> None:
-        # Some stores answer 404 where it is gone already, also where the first answer was lost on
-        # its way.
+        # Some servers answer 404 if the object does not exist. It may have been deleted by this
+        # request, if the first answer was lost and the request was sent again.
         unless_missing(lambda: self.ask("delete_object", name, bool))
 
     def abort_uploads(self, is_abandoned: Callable[[str], bool]) -> Sequence[str]:
-        aborted, cut = [], len(self._prefix(""))
-        turn = {"KeyMarker": "NextKeyMarker", "UploadIdMarker": "NextUploadIdMarker"}
-        for page in self._pages("list_multipart_uploads", "", turn):
+        aborted_names = []
+        prefix_length = len(self._prefix(""))
+        for page in self._pages("list_multipart_uploads", "", _NEXT_UPLOADS):
             for upload in page.get("Uploads", ()):
-                name = upload["Key"][cut:]
+                name = upload["Key"][prefix_length:]
                 if is_abandoned(name):
                     self._abort(name, upload["UploadId"])
-                    aborted.append(name)
-        return aborted
+                    aborted_names.append(name)
+        return aborted_names
 
-    def _abort(self, name: str, upload: str) -> None:
+    def _abort(self, name: str, upload_id: str) -> None:
+        """Abort an upload in parts, if it still exists."""
         try:
-            self.ask("abort_multipart_upload", name, bool, UploadId=upload)
+            self.ask("abort_multipart_upload", name, bool, UploadId=upload_id)
         except Exception as error:
-            if status_of(error)[1] != "NoSuchUpload":
+            if not _is_missing_upload(error):
                 raise
 
 
-def _head(name: str, answer: Any) -> Stored:
+def _is_missing_upload(error: Exception) -> bool:
+    """Return whether a bucket answered that an upload in parts does not exist."""
+    _, code = status_of(error)
+    return code == "NoSuchUpload"
+
+
+def _headers(answer: Any) -> Mapping[str, str]:
+    """Return the HTTP headers of an answer."""
+    headers: Mapping[str, str] = answer["ResponseMetadata"]["HTTPHeaders"]
+    return headers
+
+
+def _complete_page(page: Any) -> Any:
+    """Return a page of a listing unchanged, after checking that it was received completely.
+
+    Raises:
+        KeyError: The page was cut off. `S3Store.ask` then sends the request again.
+    """
+    _ = page["IsTruncated"]
+    return page
+
+
+def _stored(name: str, answer: Any) -> Stored:
+    """Return the description of an object from boto3's answer to `head_object` or `get_object`."""
     # Some servers and proxies answer in capitals.
-    noted = {key.lower(): value for key, value in answer.get("Metadata", {}).items()}
-    about = (name, answer["ContentLength"], answer["ETag"], _written_ns(answer))
-    return Stored(*about, noted.get(SHA256), noted.get(UPLOAD), etags_tell(answer))
+    metadata = {key.lower(): value for key, value in answer.get("Metadata", {}).items()}
+    return Stored(
+        name,
+        size=answer["ContentLength"],
+        mark=answer["ETag"],
+        written_ns=_written_ns(answer),
+        sha256=metadata.get(SHA256),
+        upload=metadata.get(UPLOAD),
+        is_digest=etags_are_md5(answer),
+    )
 
 
 def _written_ns(answer: Any) -> int:
-    """Return whole seconds, in ns: all that every answer tells."""
+    """Return when an object was written, in nanoseconds since 1970.
+
+    Fractions of a second are cut off, since only some answers have them.
+    """
     return int(answer["LastModified"].timestamp()) * 10**9
 
 
 class Upload:
-    """One upload in parts."""
+    """An upload in parts, which the bucket joins to one object at the end.
+
+    S3 calls it a multipart upload. The object does not change before `complete`.
+    """
 
     def __init__(self, store: S3Store, name: str, metadata: dict[str, str]) -> None:
-        """metadata: of the object."""
-        self._store, self._name, self._mark = store, name, secrets.token_hex(8)
-        self._upload, self.etags_tell = store.ask(
+        """Begin an upload.
+
+        Args:
+            store: The bucket.
+            name: Name of the object.
+            metadata: Metadata of the object.
+        """
+        self._store = store
+        self._name = name
+        self._mark = secrets.token_hex(8)
+        """Stored with the object, so that it can be recognised as that of this upload."""
+
+        def take(answer: Any) -> tuple[str, bool]:
+            """Return the id of the upload, and whether the ETags of its parts are MD5 digests."""
+            return answer["UploadId"], etags_are_md5(answer)
+
+        self._id, self.etags_are_md5 = store.ask(
             "create_multipart_upload",
             name,
-            lambda answer: ({"UploadId": answer["UploadId"]}, etags_tell(answer)),
+            take,
             ChecksumAlgorithm="SHA256",
             Metadata=metadata | {UPLOAD: self._mark},
         )
-        self._sent: dict[int, dict[str, Any]] = {}
+        self._finished_parts: dict[int, dict[str, Any]] = {}
+        """Number of a part, from 0 → what the request that joins the parts says about it."""
 
     def send(self, number: int, part: Part) -> None:
-        """Send part `number`, from 0."""
-        about = {"PartNumber": number + 1, "ChecksumSHA256": encoded(part.sha256)}
-        check = partial(sent_etag, part=part, is_md5=self.etags_tell)
-        self._sent[number] = about | {
-            "ETag": self._ask("upload_part", check, body=part.open, **about)
-        }
+        """Send a part.
+
+        Args:
+            number: Number of the part, from 0.
+            part: Its bytes.
+
+        Raises:
+            StorageError: The bucket has received other bytes in each attempt, or another process
+                aborted the upload.
+        """
+        # S3 counts parts from 1.
+        arguments = {"PartNumber": number + 1, "ChecksumSHA256": encoded(part.sha256)}
+        check = partial(check_sent, part=part, is_md5=self.etags_are_md5)
+        etag = self._ask("upload_part", check, body=part.open, **arguments)
+        self._finished_parts[number] = {**arguments, "ETag": etag}
 
     def copy(self, number: int, name: str, mark: str, begin: int, end: int) -> Any:
-        """Let the bucket take part `number` from bytes [begin, end) of an object that has this
-        ETag.
+        """Let the bucket copy a part from another object, without sending its bytes.
 
-        Some servers ignore the ETag: returns what the bucket says of the part, for the caller to
-        compare.
+        Args:
+            number: Number of the part, from 0.
+            name: Name of the other object.
+            mark: Expected ETag of the other object.
+            begin: Position of the first byte in it.
+            end: Position after the last byte.
+
+        Returns:
+            A dictionary with the `ETag` of the part and, if the server reports it, its
+            `ChecksumSHA256` in base64. The caller compares them with the source, since some servers
+            ignore the expected ETag.
         """
-        found = self._ask(
+
+        def take(answer: Any) -> dict[str, Any]:
+            """Return what the request that joins the parts has to say about the copy."""
+            copy = answer["CopyPartResult"]
+            finished_part = {"PartNumber": number + 1, "ETag": copy["ETag"]}
+            if "ChecksumSHA256" in copy:
+                finished_part["ChecksumSHA256"] = copy["ChecksumSHA256"]
+            return finished_part
+
+        is_large = end - begin > _SOON_COPIED_BYTES
+        finished_part = self._ask(
             "upload_part_copy",
-            lambda answer: (
-                {"PartNumber": number + 1, "ETag": answer["CopyPartResult"]["ETag"]}
-                | {
-                    key: sha256
-                    for key, sha256 in answer["CopyPartResult"].items()
-                    if key == "ChecksumSHA256"
-                }
-            ),
-            read_seconds=COPY_SECONDS if end - begin > _SOON_COPIED_BYTES else None,
+            take,
+            read_seconds=COPY_SECONDS if is_large else None,
             PartNumber=number + 1,
             CopySource={"Bucket": self._store.bucket, "Key": self._store.key(name)},
             CopySourceIfMatch=mark,
             CopySourceRange=f"bytes={begin}-{end - 1}",
         )
-        self._sent[number] = found
-        return found
-
-    def _ask(self, operation: str, take: Callable[[Any], Any], **about: Any) -> Any:
-        try:
-            return self._store.ask(operation, self._name, take, **about, **self._upload)
-        except Exception as error:
-            if status_of(error)[1] != "NoSuchUpload":
-                raise
-            # There is no such upload any more, also where the answer to its completion was lost on
-            # its way.
-            head = (
-                self._store.stat(self._name) if operation == "complete_multipart_upload" else None
-            )
-            if head is not None and head.upload == self._mark:
-                return head.mark
-            what, found = (
-                "the bucket does not hold what was sent",
-                "another process aborted the upload",
-            )
-            where, remedy = self._store.url(self._name), "run again: it is made anew"
-            raise StorageError(what, where=where, found=found, remedy=remedy) from error
+        self._finished_parts[number] = finished_part
+        return finished_part
 
     def complete(self) -> None:
-        """Make the object of the parts; StorageError where another process aborted the upload."""
-        parts = [self._sent[number] for number in sorted(self._sent)]
-        self._ask(
-            "complete_multipart_upload",
-            lambda answer: answer["ETag"],
-            MultipartUpload={"Parts": parts},
-        )
+        """Let the bucket join the parts to the object, in the order of their numbers.
+
+        Raises:
+            StorageError: Another process aborted the upload.
+        """
+        numbers = sorted(self._finished_parts)
+        parts = [self._finished_parts[number] for number in numbers]
+        try:
+            self._ask(
+                "complete_multipart_upload",
+                lambda answer: answer["ETag"],
+                MultipartUpload={"Parts": parts},
+            )
+        except UploadAbortedError:
+            # A completed upload does not exist any more either. If the first answer was lost, and
+            # the request was sent again, the object exists, and has the mark of this upload.
+            stored = self._store.stat(self._name)
+            if stored is None or stored.upload != self._mark:
+                raise
+
+    def _ask(self, operation: str, take: Callable[[Any], Any], **arguments: Any) -> Any:
+        """Send a request about the upload, with the arguments and the result of `S3Store.ask`.
+
+        Raises:
+            UploadAbortedError: The upload does not exist any more.
+        """
+        try:
+            return self._store.ask(operation, self._name, take, UploadId=self._id, **arguments)
+        except Exception as error:
+            if not _is_missing_upload(error):
+                raise
+            raise UploadAbortedError(
+                "the bucket does not hold what was sent",
+                where=self._store.url(self._name),
+                found="another process aborted the upload",
+                remedy="run again: it is made anew",
+            ) from error
 
     def abandon(self) -> None:
-        """Abort the upload; what fails here is left to the bucket's lifecycle rule."""
+        """Abort the upload; if that fails, the bucket's lifecycle rule removes its parts later."""
         from botocore.exceptions import BotoCoreError, ClientError
 
         with contextlib.suppress(BotoCoreError, ClientError):
-            key = self._store.key(self._name)
             self._store.client().abort_multipart_upload(
-                Bucket=self._store.bucket, Key=key, **self._upload
+                Bucket=self._store.bucket,
+                Key=self._store.key(self._name),
+                UploadId=self._id,
             )
+
+
+class UploadAbortedError(StorageError):
+    """An upload in parts does not exist any more: it was aborted, or has been completed."""
 
 
 @contextlib.contextmanager
 def uploading(store: S3Store, name: str, metadata: dict[str, str]) -> Iterator[Upload]:
-    """Yield an upload in parts, which becomes the object when the block ends well, and is aborted
-    when it fails.
+    """Yield an upload in parts; it is completed at the end of the block, or aborted by an error.
+
+    Args:
+        store: The bucket.
+        name: Name of the object.
+        metadata: Metadata of the object.
     """
     upload = Upload(store, name, metadata)
     try:

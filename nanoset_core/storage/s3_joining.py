@@ -25,7 +25,8 @@ from typing import NamedTuple
 from nanoset_core.errors import SourceChangedError, StorageError
 from nanoset_core.storage.atomic import UNFINISHED
 from nanoset_core.storage.s3 import S3Store, Upload, uploading
-from nanoset_core.storage.s3_requests import bytes_part, encoded, md5_of_etag, status_of
+from nanoset_core.storage.s3_parts import MAX_PARTS, bytes_part, encoded, md5_of_etag
+from nanoset_core.storage.s3_requests import status_of
 from nanoset_core.storage.store import (
     OnJoin,
     Stored,
@@ -48,8 +49,6 @@ It is exceeded if an object would have too many parts otherwise.
 """
 SENT_BYTES = 16 << 20
 """The same for a part that is sent, if the bucket cannot copy the sources."""
-MOST_PARTS = 10_000
-"""Maximum number of parts of an object; a limit of S3."""
 _HEADS_AT_ONCE = 32
 """Sources that are looked up at the same time."""
 
@@ -83,7 +82,7 @@ def most_bytes(sizes: Sequence[int], usual: int) -> int:
         sizes: Bytes of each source.
         usual: Maximum size of a part of an object that is not large.
     """
-    half_of_parts = MOST_PARTS // 2
+    half_of_parts = MAX_PARTS // 2
     needed_bytes = _divide_up(sum(sizes), half_of_parts)
     return min(MOST_BYTES, max(usual, needed_bytes))
 
@@ -96,7 +95,7 @@ def _divide_up(number: int, divisor: int) -> int:
 def runs_of(
     sizes: Sequence[int], *, least: int = LEAST_BYTES, most: int = MOST_BYTES
 ) -> list[slice]:
-    """Divide sources into runs, each of which needs at most `MOST_PARTS` parts.
+    """Divide sources into runs, each of which needs at most `MAX_PARTS` parts.
 
     Args:
         sizes: Bytes of each source.
@@ -108,11 +107,11 @@ def runs_of(
         need few enough parts.
     """
     run_starts = [0]
-    if len(plan_parts(sizes, least=least, most=most)) > MOST_PARTS:
+    if len(plan_parts(sizes, least=least, most=most)) > MAX_PARTS:
         n_parts = 0  # upper bound of the parts of the current run
         for source, size in enumerate(sizes):
             n_source_parts = max(1, _divide_up(size, most))
-            if n_parts and n_parts + n_source_parts > MOST_PARTS:
+            if n_parts and n_parts + n_source_parts > MAX_PARTS:
                 run_starts.append(source)
                 n_parts = 0
             n_parts += n_source_parts
@@ -402,7 +401,7 @@ class Joining:
         # they should have been equal above: the server copied other bytes.
         head = self._check_source(piece.source)
         is_whole_object = copied_bytes == head.size
-        are_digests = source_md5 is not None and upload.etags_tell and head.is_digest
+        are_digests = source_md5 is not None and upload.etags_are_md5 and head.is_digest
         if is_whole_object and are_digests:
             raise changed(
                 url,

@@ -11,11 +11,14 @@ from typing import Any
 
 from nanoset_core.storage import s3_requests
 from nanoset_core.storage.s3 import S3Store
-from nanoset_core.storage.s3_requests import Server, client_settings, quick_times, setting_up
+from nanoset_core.storage.s3_client import (
+    DEFAULT_REGION,
+    Server,
+    client_settings,
+    setting_up,
+    with_quick_times,
+)
 from nanoset_core.storage.unanswered import BLOCK_BYTES, unanswered
-
-_DEFAULT_REGION = "us-east-1"
-"""Region of a client for which neither nanoset.yaml nor the AWS settings name one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,8 +124,8 @@ def _client(process: int, server: Server, address: str | None, read_seconds: int
         return None
 
     with setting_up(server):
-        session = quick_times(AioSession(profile=server.profile))
-        region = server.region or session.get_config_variable("region") or _DEFAULT_REGION
+        session = with_quick_times(AioSession(profile=server.profile))
+        region = server.region or session.get_config_variable("region") or DEFAULT_REGION
         system = S3FileSystem(
             anon=server.anonymous,
             endpoint_url=server.endpoint_url,

@@ -238,7 +238,7 @@ def test_cut_short_nothing_looks_finished_and_gc_takes_the_rest(
         if moment == "before its manifest":
             patch.setattr(S3Store, "put", killed_at_last)
         else:
-            patch.setattr(s3_joining, "MOST_PARTS", 2)
+            patch.setattr(s3_joining, "MAX_PARTS", 2)
             patch.setattr(S3Store, "stat", killed_when_joined)
             patch.setattr(
                 S3Store, "delete", lambda store, name: "/.tmp-" in name or delete(store, name)

@@ -41,7 +41,7 @@ from nanoset_core.errors import (
     StorageError,
 )
 from nanoset_core.project.project import Project
-from nanoset_core.storage import filesystems, reading, s3_requests
+from nanoset_core.storage import filesystems, reading, redirects, s3_requests
 from nanoset_core.storage.filesystems import FilesystemStore
 from nanoset_core.storage.location import remote_location
 from nanoset_core.text.documents import read_documents
@@ -480,7 +480,7 @@ def test_a_redirect_to_another_host_is_said(served, redirecting, caplog):
 
 
 def test_a_redirect_that_may_not_be_followed_is_refused_before_it_is(redirecting, monkeypatch):
-    monkeypatch.setattr(filesystems, "_is_private", lambda host: host == "169.254.169.254")
+    monkeypatch.setattr(redirects, "_is_private", lambda host: host == "169.254.169.254")
     redirecting.target = "http://169.254.169.254"
     with pytest.raises(StorageError, match="a redirect leads into a private network"):
         files_named_by(f"{redirecting.url}/a.jsonl")
@@ -497,7 +497,7 @@ def test_a_redirect_that_may_not_be_followed_is_refused_before_it_is(redirecting
 ])  # fmt: skip
 def test_redirects_that_are_refused(source, target, reason):
     with pytest.raises(StorageError, match=reason) as refused:
-        filesystems.check_redirect(source, target)
+        redirects.check_redirect(source, target)
     assert "signature" not in str(refused.value)
 
 
@@ -507,5 +507,5 @@ def test_redirects_that_are_refused(source, target, reason):
     ("http://127.0.0.1/x", "http://127.0.0.1/y"),
 ])  # fmt: skip
 def test_a_redirect_within_a_host_needs_no_word(source, target, caplog):
-    filesystems.check_redirect(source, target)
+    redirects.check_redirect(source, target)
     assert not [record for record in caplog.records if source.startswith(target[:12])]

@@ -30,6 +30,7 @@ from nanoset_core.storage import s3, s3_joining, unanswered
 from nanoset_core.storage import s3_requests as requests
 from nanoset_core.storage.location import RemoteFolder, StorageSpec, copies_folder, remote_location
 from nanoset_core.storage.s3 import S3Store
+from nanoset_core.storage.s3_client import parse_time
 from nanoset_core.storage.s3_requests import with_retries
 
 
@@ -298,7 +299,7 @@ def test_where_etags_are_no_digests_an_older_object_is_not_taken_for_the_new_one
     store = replace(place, part_bytes=5 << 20)
     older, newer = b"o" * (12 << 20), b"x" * (12 << 20)
     store.put("k", older)
-    monkeypatch.setattr(s3, "etags_tell", lambda answer: False)
+    monkeypatch.setattr(s3, "etags_are_md5", lambda answer: False)
     completions(first, aborted)
     is_made = first is made_and_lost
     with (
@@ -434,10 +435,10 @@ def test_times_are_read_and_refused_as_by_botocore(told):
         wanted = parse_timestamp(told)
     except (ValueError, TypeError):
         with pytest.raises((ValueError, TypeError)):
-            requests._time(told)
+            parse_time(told)
         assert told in TIMES[-3:]
     else:
-        assert requests._time(told) == wanted
+        assert parse_time(told) == wanted
 
 
 def test_a_bucket_that_is_not_there_is_no_damaged_output(place, tmp_path, monkeypatch):

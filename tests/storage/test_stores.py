@@ -21,12 +21,11 @@ from nanoset_core.storage.s3_joining import (
     COPIED_BYTES,
     LEAST_BYTES,
     MOST_BYTES,
-    MOST_PARTS,
     most_bytes,
     plan_parts,
     runs_of,
 )
-from nanoset_core.storage.s3_requests import bytes_part
+from nanoset_core.storage.s3_parts import MAX_PARTS, bytes_part
 
 
 class TestLocal(StoreContract):
@@ -56,7 +55,7 @@ class S3Contract(StoreContract):
         assert entry["Key"] == "some/prefix/a"
 
     def test_joined_in_two_levels(self, store, monkeypatch):
-        monkeypatch.setattr(s3_joining, "MOST_PARTS", 3)
+        monkeypatch.setattr(s3_joining, "MAX_PARTS", 3)
         data = [os.urandom(LEAST_BYTES + at) for at in range(5)]
         data.insert(2, b"small")
         for number, part in enumerate(data):
@@ -182,26 +181,26 @@ def test_parts_of_any_sizes():
 
 
 def test_as_many_parts_as_an_object_may_have():
-    assert len(plan_parts([LEAST_BYTES] * MOST_PARTS)) == MOST_PARTS
+    assert len(plan_parts([LEAST_BYTES] * MAX_PARTS)) == MAX_PARTS
     assert len(plan_parts([MOST_BYTES + 1])) == 2
 
 
 def test_objects_are_joined_in_runs_where_they_are_too_many_parts_at_once():
-    assert runs_of([LEAST_BYTES] * MOST_PARTS) == [slice(0, MOST_PARTS)]
-    assert runs_of([1000] * 10 * MOST_PARTS) == [slice(0, 10 * MOST_PARTS)], "sent in few parts"
+    assert runs_of([LEAST_BYTES] * MAX_PARTS) == [slice(0, MAX_PARTS)]
+    assert runs_of([1000] * 10 * MAX_PARTS) == [slice(0, 10 * MAX_PARTS)], "sent in few parts"
     chosen = random.Random(0)
     for _ in range(8):
-        count = chosen.choice([MOST_PARTS + 1, 25_000])
+        count = chosen.choice([MAX_PARTS + 1, 25_000])
         sizes = [chosen.choice([0, 3, 10, 34, 36, chosen.randrange(200)]) for _ in range(count)]
         runs = runs_of(sizes, least=10, most=35)
         assert [at for run in runs for at in range(run.start, run.stop)] == list(range(count))
         assert all(run.start < run.stop for run in runs)
         for run in runs:
-            assert len(plan_parts(sizes[run], least=10, most=35)) <= MOST_PARTS
-    large = 2 * MOST_PARTS * COPIED_BYTES // 3
+            assert len(plan_parts(sizes[run], least=10, most=35)) <= MAX_PARTS
+    large = 2 * MAX_PARTS * COPIED_BYTES // 3
     for sizes in ([large], [64 << 20] * 100_000, [large // 2, large // 2, 5]):
         runs = runs_of(sizes, most=most_bytes(sizes, COPIED_BYTES))
         assert (
             len(plan_parts([sum(sizes[run]) for run in runs], most=most_bytes(sizes, COPIED_BYTES)))
-            <= MOST_PARTS
+            <= MAX_PARTS
         )

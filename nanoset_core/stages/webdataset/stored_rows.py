@@ -31,7 +31,7 @@ from nanoset_core.stages.webdataset.sizing import CHUNK_BYTES, ROW_BYTES
 from nanoset_core.stages.webdataset.sources import TokenSource, opened_once
 from nanoset_core.stages.webdataset.write_options import WriteOptions
 from nanoset_core.storage.atomic import UNFINISHED
-from nanoset_core.storage.s3_requests import MULTIPART_BYTES
+from nanoset_core.storage.s3_parts import MULTIPART_BYTES
 from nanoset_core.storage.store import Store, in_parallel
 
 ROWS = ".rows"

@@ -41,7 +41,7 @@ IMPATIENCE = "faults.interruptions.impatience"
 """A module that lets requests be sent again at once."""
 FAILING = 0.2
 """share of the requests"""
-LEVELS = (s3_joining.MOST_PARTS, 2)
+LEVELS = (s3_joining.MAX_PARTS, 2)
 """How many parts an object may have: all shards are joined at once, or in runs first."""
 _JOINED = """\
 tokenizer: {path: tokenizer.json, eod: "<|endoftext|>"}
@@ -295,7 +295,7 @@ def cluster_place(folder: Path, store: Store) -> Iterator[BucketPlace]:
 
 def _begin(parts: int) -> None:
     importlib.import_module(IMPATIENCE)
-    s3_joining.MOST_PARTS = parts
+    s3_joining.MAX_PARTS = parts
 
 
 @cache

@@ -1,0 +1,63 @@
+"""Classify the errors of file systems that fsspec reads, each of which has errors of its own."""
+
+from __future__ import annotations
+
+from nanoset_core.errors import NanosetError
+from nanoset_core.storage.s3_requests import DamagedTransferError
+
+_TRANSIENT_ERRORS = (ConnectionError, TimeoutError, DamagedTransferError)
+_BROKEN_CONNECTIONS = frozenset(["ClientConnectionError", "ClientPayloadError", "TransportError"])
+"""Names of errors about connections; their packages need not be installed."""
+_REFUSED = (401, 403)
+"""HTTP statuses of requests for which the client has no right."""
+_STATUS_NAMES = ("status", "status_code", "code")
+"""Names under which packages store the HTTP status of an answer."""
+
+
+def cause_of(error: BaseException) -> BaseException:
+    """Return why a request failed, for file systems that report every failure as a missing file.
+
+    Args:
+        error: What the request raised.
+
+    Returns:
+        The error that it was raised from, if the file need not be missing; otherwise `error`.
+    """
+    cause = error.__cause__
+    if not isinstance(error, FileNotFoundError) or cause is None:
+        return error
+    is_other_failure = (
+        isinstance(cause, NanosetError) or is_transient(cause) or http_status(cause) in _REFUSED
+    )
+    return cause if is_other_failure else error
+
+
+def is_missing_file(error: BaseException) -> bool:
+    """Return whether a request failed because the file or folder does not exist."""
+    is_local_error = isinstance(error, (FileNotFoundError, NotADirectoryError))
+    return is_local_error or http_status(error) == 404
+
+
+def is_refusal(error: BaseException) -> bool:
+    """Return whether a server refused a request for lack of rights."""
+    return isinstance(error, PermissionError) or http_status(error) in _REFUSED
+
+
+def is_transient(error: BaseException) -> bool:
+    """Return whether the same request may succeed later."""
+    status = http_status(error)
+    if status >= 500 or status in (408, 429) or isinstance(error, _TRANSIENT_ERRORS):
+        return True
+    class_names = {base.__name__ for base in type(error).__mro__}
+    return status == 0 and not class_names.isdisjoint(_BROKEN_CONNECTIONS)
+
+
+def http_status(error: BaseException) -> int:
+    """Return the HTTP status of the answer that an error is about; 0 if there is none."""
+    # Return the first one without looking further: to read some attributes logs a warning.
+    for owner in (error, getattr(error, "response", None)):
+        for name in _STATUS_NAMES:
+            status = str(getattr(owner, name, None))
+            if status.isdecimal():
+                return int(status)
+    return 0

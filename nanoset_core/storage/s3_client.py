@@ -1,0 +1,166 @@
+"""The connection to a server that speaks S3: its address, the settings of its client, the client.
+
+boto3 is imported only when a client is needed, since it is optional and takes long to import.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+from collections.abc import Iterator
+from datetime import datetime
+from email.utils import parsedate_to_datetime
+from typing import Any, NamedTuple, TypeVar
+
+from nanoset_core.errors import StorageError
+from nanoset_core.storage.s3_requests import CONNECTIONS
+
+T = TypeVar("T")
+_CONNECT_SECONDS = 10
+"""Seconds after which an attempt to connect is given up."""
+DEFAULT_REGION = "us-east-1"
+"""Region of a client for which neither nanoset.yaml nor the AWS settings name one."""
+
+
+class Server(NamedTuple):
+    """How a server is reached; the fields of `S3Store` with the same names."""
+
+    endpoint_url: str | None
+    """URL of the server; None for AWS, or for what the environment says."""
+    region: str | None
+    """Region of its buckets; None for what the AWS settings say."""
+    profile: str | None
+    """Profile of the AWS settings that has the credentials; None for the default one."""
+    anonymous: bool
+    """Whether requests are sent without a signature."""
+
+    @property
+    def address(self) -> str | None:
+        """URL of the server, or None for the servers of AWS."""
+        return (
+            self.endpoint_url
+            or os.environ.get("AWS_ENDPOINT_URL_S3")
+            or os.environ.get("AWS_ENDPOINT_URL")
+        )
+
+
+@functools.cache
+def new_client(process: int, server: Server, address: str | None, read_seconds: int) -> Any:
+    """Return boto3's client for all buckets of a server; the threads of a process share it.
+
+    Args:
+        process: Id of the process. A forked child must not share its parent's connections.
+        server: How the server is reached.
+        address: `server.address`. boto3 reads it from the environment when it creates a client, so
+            a client that was created for another address is not reused.
+        read_seconds: How long to wait for the next bytes of an answer.
+
+    Raises:
+        StorageError: boto3 is not installed, or the AWS settings are wrong.
+    """
+    try:
+        import boto3
+        import botocore.session
+        from botocore.config import Config
+    except ImportError as error:
+        raise StorageError(
+            "buckets need boto3",
+            where=server.address or "S3",
+            found=str(error),
+            remedy="pip install 'nanoset-platform[s3]'",
+        ) from error
+
+    with setting_up(server):
+        session = boto3.session.Session(
+            region_name=server.region,
+            botocore_session=with_quick_times(botocore.session.Session()),
+            profile_name=server.profile,
+        )
+        return session.client(
+            "s3",
+            region_name=session.region_name or DEFAULT_REGION,
+            endpoint_url=server.endpoint_url,
+            config=Config(**client_settings(server, read_seconds)),
+        )
+
+
+@contextlib.contextmanager
+def setting_up(server: Server) -> Iterator[None]:
+    """Replace botocore's errors about its settings, raised in the block, by a StorageError.
+
+    Args:
+        server: The server that a client is created for.
+    """
+    from botocore.exceptions import BotoCoreError
+
+    try:
+        yield
+    except (BotoCoreError, ValueError) as error:
+        raise StorageError(
+            "the bucket's client cannot be set up",
+            where=server.address or "S3",
+            found=str(error),
+            remedy="correct `storage` in nanoset.yaml, or the AWS settings",
+        ) from error
+
+
+def client_settings(server: Server, read_seconds: int) -> dict[str, Any]:
+    """Return the settings of a client, as arguments of `botocore.config.Config`.
+
+    Args:
+        server: The server that the client is for.
+        read_seconds: How long to wait for the next bytes of an answer.
+    """
+    import botocore
+
+    settings: dict[str, Any] = {
+        # `with_retries` sends requests again. botocore would give up sooner, and for all threads
+        # at once, while a gateway restarts.
+        "retries": {"mode": "standard", "total_max_attempts": 1},
+        "connect_timeout": _CONNECT_SECONDS,
+        "read_timeout": read_seconds,
+        "max_pool_connections": CONNECTIONS,
+        "tcp_keepalive": True,
+        # botocore would assemble its default user agent again for every request.
+        "user_agent": f"nanoset Botocore/{botocore.__version__}",
+    }
+    if server.address:
+        # Other servers than AWS have no host name for each bucket: the bucket is in the path.
+        settings["s3"] = {"addressing_style": "path"}
+    if server.anonymous:
+        settings["signature_version"] = botocore.UNSIGNED
+    return settings
+
+
+def with_quick_times(session: T) -> T:
+    """Make a session of botocore parse times faster, and return it.
+
+    Parsing the time of each object is most of what a long listing costs.
+
+    Args:
+        session: A session of botocore or aiobotocore.
+    """
+    parsers = session.get_component("response_parser_factory")  # type: ignore[attr-defined]
+    parsers.set_parser_defaults(timestamp_parser=parse_time)
+    return session
+
+
+def parse_time(text: Any) -> datetime:
+    """Return the time in an answer, as botocore's own parser does, but faster.
+
+    Args:
+        text: An ISO time such as `2026-03-01T12:03:04Z`, an HTTP date such as `Sun, 01 Mar 2026
+            12:03:04 GMT`, or another form that botocore accepts.
+
+    Raises:
+        ValueError: The text is not a time.
+    """
+    try:
+        is_iso_time = text[4:5] == "-"
+        return datetime.fromisoformat(text) if is_iso_time else parsedate_to_datetime(text)
+    except (TypeError, ValueError):
+        from botocore.utils import parse_timestamp
+
+        time: datetime = parse_timestamp(text)
+        return time

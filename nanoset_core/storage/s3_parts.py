@@ -1,0 +1,188 @@
+"""What is sent to a bucket, in parts with digests, and the check that it has arrived unchanged.
+
+Large files are sent in several *parts*, each by a request of its own, and the bucket joins them.
+Each part is sent with its sha256. The answer has an *ETag*, which is often, but not always, the MD5
+of the bytes that have arrived.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import io
+import re
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
+
+from nanoset_core.storage.s3_requests import DamagedTransferError
+
+MULTIPART_BYTES = 64 << 20
+"""Files above this are sent in parts of at least this size."""
+MAX_PARTS = 10_000
+"""Maximum number of parts of an object; a limit of S3."""
+_READ_BYTES = 4 << 20
+"""Bytes that are read from a file at once."""
+_MD5 = re.compile(r'"?([0-9a-f]{32})"?')
+"""An ETag that may be an MD5; the ETag of an object in several parts has another form."""
+
+
+class Part(NamedTuple):
+    """Bytes that one request sends: a part of an object, or all of a small one."""
+
+    open: Callable[[], Any]
+    """Opens the bytes as a file; it is called for each attempt to send them."""
+    sha256: bytes
+    """Digest of the bytes."""
+
+
+class FileParts(NamedTuple):
+    """A file, divided into parts."""
+
+    sha256: str
+    """Digest of the whole file, as hex."""
+    parts: list[Part]
+    """At least one part; an empty file has an empty part."""
+
+
+def file_parts(path: Path, min_part_bytes: int) -> FileParts:
+    """Divide a file into parts, and compute the digests of all parts and of the file in one pass.
+
+    Args:
+        path: The file.
+        min_part_bytes: Size of the parts, except the last one. They are larger if there would be
+            too many of them otherwise. A smaller file is a single part.
+    """
+    from s3transfer.utils import ReadFileChunk
+
+    size = path.stat().st_size
+    smallest_allowed = -(-size // MAX_PARTS)  # rounded up
+    part_bytes = max(min_part_bytes, smallest_allowed)
+
+    file_sha256 = hashlib.sha256()
+    parts: list[Part] = []
+    with path.open("rb") as file:
+        # `max` gives an empty file one part.
+        for begin in range(0, max(size, 1), part_bytes):
+            length = min(part_bytes, size - begin)
+            # If the file is a single part, both have the same digest: compute it once.
+            part_sha256 = file_sha256 if length == size else hashlib.sha256()
+            for block in _blocks(file, length):
+                part_sha256.update(block)
+                if part_sha256 is not file_sha256:
+                    file_sha256.update(block)
+            open_part = partial(ReadFileChunk.from_filename, str(path), begin, length)
+            parts.append(Part(open_part, part_sha256.digest()))
+    return FileParts(file_sha256.hexdigest(), parts)
+
+
+def _blocks(file: BinaryIO, size: int) -> Iterator[bytes]:
+    """Yield the next `size` bytes of a file in blocks; fewer bytes if the file ends before."""
+    remaining = size
+    while remaining:
+        block = file.read(min(_READ_BYTES, remaining))
+        if not block:
+            return
+        remaining -= len(block)
+        yield block
+
+
+def stream_parts(blocks: Iterable[bytes], part_bytes: int) -> Iterator[Part]:
+    """Regroup blocks of any size into parts of one size.
+
+    Args:
+        blocks: Consecutive bytes of an object.
+        part_bytes: Size of each part, except the last one, which may be smaller.
+
+    Yields:
+        The parts; a single empty part if there are no bytes.
+    """
+    buffer = bytearray()
+    is_empty = True
+    for block in blocks:
+        buffer += block
+        while len(buffer) >= part_bytes:
+            # Through a memoryview, the bytes are copied only once.
+            data = bytes(memoryview(buffer)[:part_bytes])
+            del buffer[:part_bytes]
+            is_empty = False
+            yield bytes_part(data)
+    if buffer or is_empty:
+        yield bytes_part(bytes(buffer))
+
+
+def bytes_part(data: bytes) -> Part:
+    """Return bytes in memory as a part."""
+    return Part(partial(io.BytesIO, data), hashlib.sha256(data).digest())
+
+
+def encoded(digest: bytes) -> str:
+    """Return a digest in base64, as the headers of S3 have it."""
+    return base64.b64encode(digest).decode()
+
+
+def etag_of_bytes(data: bytes) -> str:
+    """Return the ETag of an object that is sent by one request, in a bucket without a KMS key.
+
+    It is the MD5 of the bytes in double quotes.
+    """
+    return f'"{hashlib.md5(data, usedforsecurity=False).hexdigest()}"'
+
+
+def md5_of_etag(etag: str) -> str | None:
+    """Return the MD5 in an ETag as hex, or None if the ETag has another form.
+
+    An object that was sent in parts has an ETag of another form.
+    """
+    match = _MD5.fullmatch(etag)
+    return None if match is None else match[1]
+
+
+def etags_are_md5(answer: Any) -> bool:
+    """Return whether ETags are MD5 digests, according to the encryption that an answer mentions.
+
+    They are not if the object is encrypted with a key of the customer or of AWS KMS.
+
+    Args:
+        answer: boto3's answer to a request about an object.
+    """
+    encryption = answer.get("ServerSideEncryption", "AES256")
+    has_customer_key = "SSECustomerAlgorithm" in answer
+    return encryption == "AES256" and not has_customer_key
+
+
+def check_sent(answer: Any, part: Part, *, is_md5: bool) -> str:
+    """Compare the digest in a bucket's answer with the bytes that were sent to it.
+
+    Args:
+        answer: boto3's answer to the request that has sent the bytes.
+        part: The bytes.
+        is_md5: Whether the ETag is an MD5, provided that it has the form of one.
+
+    Returns:
+        The ETag in the answer.
+
+    Raises:
+        DamagedTransferError: The bucket has received other bytes.
+    """
+    etag: str = answer["ETag"]
+    # Not every server reports a sha256. The ETag is the second best evidence, and some servers
+    # report neither.
+    if "ChecksumSHA256" in answer:
+        is_same = answer["ChecksumSHA256"] == encoded(part.sha256)
+    else:
+        reported_md5 = md5_of_etag(etag) if is_md5 else None
+        is_same = reported_md5 is None or reported_md5 == _md5(part)
+    if not is_same:
+        raise DamagedTransferError("the bucket has received other bytes than were sent")
+    return etag
+
+
+def _md5(part: Part) -> str:
+    """Return the MD5 of a part as hex."""
+    md5 = hashlib.md5(usedforsecurity=False)
+    with part.open() as file:
+        while block := file.read(_READ_BYTES):
+            md5.update(block)
+    return md5.hexdigest()
