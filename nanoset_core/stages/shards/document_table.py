@@ -44,9 +44,12 @@ the shape (n_documents,).
 def document_table(path: Path, files: Sequence[str]) -> Iterator[Add]:
     """Create a table of documents, and yield a function that adds the documents of a batch.
 
+    The table is complete once the `with` block ends.
+
     Args:
-        path: Of the table.
-        files: Files of the shard's range, in order.
+        path: Path of the table.
+        files: Paths of the text files that the documents are read from, in order. Batches name a
+            file by its number among them.
     """
     import pyarrow as pa
 
@@ -54,6 +57,7 @@ def document_table(path: Path, files: Sequence[str]) -> Iterator[Add]:
     file_names = text_array(files)
 
     def add(batch: DocumentBatch, lengths: NDArray[np.int32], is_kept: NDArray[np.bool_]) -> None:
+        """Add a row for each document of a batch that is kept; see `Add` for the arguments."""
         columns = [
             pa.DictionaryArray.from_arrays(number_array(batch.files, "int32"), file_names),
             number_array(batch.lines, "int64"),
@@ -79,9 +83,9 @@ def copy_without(
 
     Args:
         table: The table.
-        rows: Numbers of the rows to leave out, ascending.
-        path: Of the copy.
-        files: Files of the shard's range, in order, as `document_table` was given them.
+        rows: Numbers of the rows to leave out, ascending, shape (n_removed,).
+        path: Path of the copy.
+        files: Paths of the text files, in the order in which `document_table` got them.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -90,6 +94,7 @@ def copy_without(
     file_names = text_array(files)
     with _RowGroupWriter(path, schema) as writer:
         for group, (start, stop) in enumerate(table.groups):
+            # Numbers of the remaining rows within this row group.
             removed = rows[(rows >= start) & (rows < stop)] - start
             kept = np.delete(np.arange(stop - start), removed)
             kept_rows = table.columns(group, list(COLUMNS)).take(number_array(kept, "int64"))

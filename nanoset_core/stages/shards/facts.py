@@ -87,16 +87,19 @@ class ShardFacts:
         return text
 
     def __add__(self, other: ShardFacts) -> ShardFacts:
+        """Return the counts of two parts of a corpus together."""
         sums: dict[str, Any] = {}
         for name in _COUNTS:
             sums[name] = getattr(self, name) + getattr(other, name)
         for name in _COUNTS_BY_FILE:
             sums[name] = dict(Counter(getattr(self, name)) + Counter(getattr(other, name)))
+
+        # Reasons are sorted, so that manifests do not depend on the order of the shards.
         reasons = Counter(self.reasons) + Counter(other.reasons)
+        sums["reasons"] = dict(sorted(reasons.items()))
         histogram = np.add(self.length_histogram, other.length_histogram)
-        return ShardFacts(
-            **sums, reasons=dict(sorted(reasons.items())), length_histogram=histogram.tolist()
-        )
+        sums["length_histogram"] = histogram.tolist()
+        return ShardFacts(**sums)
 
 
 _COUNTS = tuple(entry.name for entry in fields(ShardFacts) if entry.default == 0)
@@ -116,20 +119,31 @@ def length_histogram(lengths: NDArray[np.integer]) -> NDArray[np.int64]:
 
 
 def facts_of(batch: DocumentBatch, framed: Framed) -> ShardFacts:
-    """Return the counts of a batch of documents."""
-    lengths = framed.lengths[framed.is_written]
+    """Count what a batch of raw text contains, and what was written of it.
+
+    Args:
+        batch: Documents and rejected lines, as they were read.
+        framed: The tokens of the documents. Some documents without tokens are not written.
+
+    Returns:
+        The counts, with zero bytes stored, since these are counted once for the whole shard.
+    """
+    lengths = framed.lengths[framed.is_written]  # (n_written,) tokens of each document
     return ShardFacts(
+        # Each line is a document, or is counted as skipped, rejected or purged (erased).
         lines=batch.read_lines,
         documents=len(lengths),
         skipped=len(framed.lengths) - len(lengths),
-        sequences=int(framed.sequence_counts.sum()),
-        tokens=int(lengths.sum(dtype=np.int64)),
         rejected=len(batch.rejects) - batch.faults,
         purged=batch.purged,
-        faults=batch.faults,
-        read_bytes=batch.read_bytes,
-        reasons=Counter(reject.reason for reject in batch.rejects),
+        # What was written.
+        sequences=int(framed.sequence_counts.sum()),
+        tokens=int(lengths.sum(dtype=np.int64)),
         length_histogram=length_histogram(lengths).tolist(),
+        # What was read, and what was unusual about it.
+        read_bytes=batch.read_bytes,
+        faults=batch.faults,
+        reasons=Counter(reject.reason for reject in batch.rejects),
         zeroed=batch.zeroed,
         padding=batch.padding,
         unkept_ids=batch.unkept_ids,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -24,7 +24,7 @@ from nanoset_core.outputs.manifest import FileFact, Recipe, Written
 from nanoset_core.records.json_records import dump, to_plain
 from nanoset_core.stages.per_shard import PerShardTask
 from nanoset_core.stages.shards import purged
-from nanoset_core.stages.shards.document_table import document_table
+from nanoset_core.stages.shards.document_table import Add, document_table
 from nanoset_core.stages.shards.facts import ShardFacts, facts_of
 from nanoset_core.stages.shards.framing import Framing, frame
 from nanoset_core.stages.shards.line_numbers import line_name, piece_lines_of_shard
@@ -40,6 +40,7 @@ from nanoset_core.tokenizers import distrust
 from nanoset_core.tokenizers.audit import DEFAULT_SHARE, Audit
 from nanoset_core.tokenizers.encoders import ENCODER_FACT, Encoder
 from nanoset_core.tokenizers.engines import Encoded, Engine, make_engine
+from nanoset_core.tokenizers.engines.arrays import Ids
 from nanoset_core.tokenizers.engines.engine import EncodingError, WrongTokensError
 from nanoset_core.tokenizers.files import TokenizerPath, define, local_tokenizer, stat_signature
 from nanoset_core.tokenizers.vanishing import vanishing_characters
@@ -137,45 +138,80 @@ def shard_recipe(corpus: str, source: SourceRange, options: Mapping[str, Any]) -
 
 
 def _write_shard(task: ShardTask, folder: Path) -> Written:
-    """Write the files of a shard into a folder."""
+    """Tokenize one range of a corpus's text, and write the files of its shard.
+
+    Args:
+        task: The range of text, and the settings by which it becomes tokens.
+        folder: An empty folder, in which the files are created.
+
+    Returns:
+        The counts for the shard's manifest, and the size and sha256 of each file.
+
+    Raises:
+        InputError: A line was rejected, and the policy is to fail.
+        ReturnedDocumentsError: Documents that were erased from the corpus are in its text again.
+    """
     settings = task.settings
+    # Delete copies of other files if the disk has too little room for the shard.
     task.root.access.make_room(settings.room, f"shards of {task.recipe.name}")
-    writing = _ShardInProgress(task, _engine(task))
+    shard = _ShardInProgress(task, _engine(task))
+
+    table: AbstractContextManager[Add | None] = nullcontext()
+    if settings.documents:
+        table = document_table(folder / DOCUMENTS, task.source.files)
     with (
         MMapIndexedDatasetBuilder(folder / TOKENS, np.dtype(settings.dtype)) as builder,
-        document_table(folder / DOCUMENTS, task.source.files)
-        if settings.documents
-        else nullcontext() as add_rows,
-        (folder / REJECTS).open("wb") as rejects,
+        table as add_to_table,
+        (folder / REJECTS).open("wb") as rejects_file,
     ):
         for batch in _batches(task):
             for reject in batch.rejects:
-                rejects.write(dump(reject))
+                rejects_file.write(dump(reject))
             if batch.rejects and settings.fail_on_reject:
                 raise _reject_error(task, batch.rejects[0])
 
-            # Once an erased document is found, the shard is not stored: only look for others.
-            if writing.finds_erased(batch):
+            # A shard with an erased document is not stored. Once one is found, the rest of the text
+            # is read only to report all of them in one error.
+            if shard.finds_erased(batch):
                 continue
-            encoded = writing.encode(batch)
+
+            # Tokenize the documents, and put special tokens before and after each.
+            encoded = shard.encode(batch)
             framed = frame(encoded, settings.framing)
+
+            # A document without tokens may be written without a sequence, or not at all.
             sequence_lengths = framed.lengths[framed.sequence_counts > 0]
             sequence_counts = framed.sequence_counts[framed.is_written]
             builder.add_documents(framed.ids, sequence_lengths, sequence_counts)
-            if add_rows is not None:
-                add_rows(batch, framed.lengths, framed.is_written)
-            writing.count(batch, encoded, facts_of(batch, framed))
-    if writing.erased_places:
-        raise purged.ReturnedDocumentsError(writing.erased_places)
+            if add_to_table is not None:
+                add_to_table(batch, framed.lengths, framed.is_written)
+            shard.count(batch, encoded, facts_of(batch, framed))
+    if shard.erased_places:
+        raise purged.ReturnedDocumentsError(shard.erased_places)
+    return Written(shard.all_facts(), _describe_files(folder, settings))
 
+
+def _describe_files(folder: Path, settings: ShardSettings) -> dict[str, str | FileFact]:
+    """Return what the manifest of a shard records of each of its files.
+
+    Args:
+        folder: The folder with the files.
+        settings: Say whether there is a table of documents, and whether files are hashed.
+
+    Returns:
+        Name of the file → its sha256; or its size alone if files are not hashed.
+    """
     names = [BIN, f"{TOKENS}.idx", REJECTS]
     if settings.documents:
         names.append(DOCUMENTS)
     files: dict[str, str | FileFact] = {}
     for name in names:
         path = folder / name
-        files[name] = sha256_file(path) if settings.hashed else FileFact(path.stat().st_size, None)
-    return Written(writing.all_facts(), files)
+        if settings.hashed:
+            files[name] = sha256_file(path)
+        else:
+            files[name] = FileFact(path.stat().st_size, None)
+    return files
 
 
 def _batches(task: ShardTask) -> Iterator[DocumentBatch]:
@@ -195,9 +231,17 @@ class _ShardInProgress:
     """Encodes the batches of one shard, counts what they contain, and reports the progress."""
 
     def __init__(self, task: ShardTask, engine: Engine) -> None:
+        """Start with no batches.
+
+        Args:
+            task: The shard to make.
+            engine: Turns its texts into token ids.
+        """
         self._task = task
         self._engine = engine
+        # Compares a share of the documents with the reference engine.
         self._audit = Audit(engine, task.settings.audit, task.recipe.digest)
+        # Counts characters that the tokenizer has no token for; None if it has all.
         self._vanishing = vanishing_characters(engine)
         self._facts = ShardFacts(stored_bytes=task.source.size)
         self._repeats = Repeats()
@@ -214,41 +258,72 @@ class _ShardInProgress:
         return bool(self.erased_places)
 
     def encode(self, batch: DocumentBatch) -> Encoded:
-        """Return the tokens of a batch, in the type of the shard's tokens.
+        """Tokenize the documents of a batch.
+
+        Returns:
+            Their token ids, in the integer type of the shard's .bin file.
 
         Raises:
             InputError: A document is too large, or cannot be encoded.
             DistrustError: The engine gave wrong tokens; it is recorded as distrusted.
             ConfigError: The engine gave an id outside of the vocabulary.
         """
-        task = self._task
-        settings = task.settings
         try:
             encoded = self._audit.encode(batch.texts)
         except MemoryError as error:
             longest = int(np.argmax([len(text) for text in batch.texts]))
-            raise too_large(_document_place(task, batch, longest), str(error) or None) from error
+            place = _document_place(self._task, batch, longest)
+            raise too_large(place, str(error) or None) from error
         except EncodingError as error:
-            raise error.at(_document_place(task, batch, error.document)) from error
+            raise error.at(_document_place(self._task, batch, error.document)) from error
         except WrongTokensError as error:
-            record = distrust.Distrust(
-                self._engine.name,
-                self._engine.version,
-                task.recipe.options["tokenizer"],
-                f"{task.recipe.name}: {_document_place(task, batch, error.document)}",
-                str(error),
-            )
-            distrust.NOTEBOOK.add(task.root, record)
-            raise distrust.DistrustError(record) from error
-        if len(encoded.ids) and (encoded.ids.min() < 0 or encoded.ids.max() > settings.max_id):
+            place = _document_place(self._task, batch, error.document)
+            raise self._distrust_engine(place, error) from error
+        self._check_ids(encoded.ids)
+        return encoded._replace(ids=encoded.ids.astype(self._task.settings.dtype))
+
+    def _distrust_engine(self, place: str, error: WrongTokensError) -> distrust.DistrustError:
+        """Record that the engine gave wrong tokens, so that no later task uses it.
+
+        Args:
+            place: The document with wrong tokens.
+            error: How the tokens differ from those of the reference.
+
+        Returns:
+            The error to raise, by which the shards are made again with another engine.
+        """
+        record = distrust.Distrust(
+            self._engine.name,
+            self._engine.version,
+            self._task.recipe.options["tokenizer"],
+            f"{self._task.recipe.name}: {place}",
+            str(error),
+        )
+        distrust.NOTEBOOK.add(self._task.root, record)
+        return distrust.DistrustError(record)
+
+    def _check_ids(self, ids: Ids) -> None:
+        """Check that token ids are in the vocabulary, before they are cast to a smaller type.
+
+        Args:
+            ids: Ids of a batch, shape (n_tokens,).
+
+        Raises:
+            ConfigError: An id is negative, or larger than the largest one of the vocabulary.
+        """
+        settings = self._task.settings
+        if len(ids) == 0:
+            return
+        smallest = int(ids.min())
+        largest = int(ids.max())
+        if smallest < 0 or largest > settings.max_id:
             raise ConfigError(
                 "the tokenizer gave an id outside its vocabulary",
                 where=settings.tokenizer_file,
-                found=f"{int(encoded.ids.min())} to {int(encoded.ids.max())}",
+                found=f"{smallest} to {largest}",
                 expected=f"0 to {settings.max_id}",
                 remedy="choose another tokenization.engine, and report this",
             )
-        return encoded._replace(ids=encoded.ids.astype(settings.dtype))
 
     def count(self, batch: DocumentBatch, encoded: Encoded, facts: ShardFacts) -> None:
         """Count a batch that was written; report the progress every half second."""
@@ -299,20 +374,26 @@ def _line_place(task: ShardTask, file: str, line: int, offset: int) -> str:
 
 
 def _engine(task: ShardTask) -> Engine:
-    """Return the engine of a task. It is loaded once, and kept for the next tasks of the process.
+    """Return the engine that tokenizes the text of a task.
+
+    It is loaded once, and kept for the next tasks of this process.
 
     Raises:
         SourceChangedError: The tokenizer has changed since the build started.
     """
     file = local_tokenizer(task.settings.tokenizer_file)
-    expected_fingerprint = task.recipe.options["tokenizer"]
     distrusted = tuple(task.recipe.options.get(distrust.OPTION, ()))
-    n_loaded = _loaded_engine.cache_info().misses
+    n_loaded_before = _loaded_engine.cache_info().misses
     engine, fingerprint = _loaded_engine(
         file, stat_signature(file), task.settings.engine, distrusted
     )
-    if _loaded_engine.cache_info().misses > n_loaded:
+
+    # Report which engine was chosen, and why, but only by the task that loaded it.
+    was_loaded_now = _loaded_engine.cache_info().misses > n_loaded_before
+    if was_loaded_now:
         report_progress(TaskNote(f"engine {engine.name}: {engine.reason}"))
+
+    expected_fingerprint = task.recipe.options["tokenizer"]
     if fingerprint != expected_fingerprint:
         raise SourceChangedError(
             "the tokenizer has changed since this build started",
@@ -340,12 +421,28 @@ def engine_choice(tokenizer_file: TokenizerPath, kind: str) -> str:
 def _loaded_engine(
     file: TokenizerPath, _stamp: object, kind: str, without: tuple[str, ...]
 ) -> tuple[Engine, str]:
-    """Return (engine, fingerprint of the tokenizer); `_stamp` changes with the file."""
+    """Load an engine, and keep it as long as its tokenizer is the same.
+
+    Args:
+        file: Path of the tokenizer.
+        _stamp: Size, times and inode of the file. If it is overwritten, they change, so that the
+            cache of this function has no entry for it.
+        kind: Name of the engine, or "auto".
+        without: Name and version of engines that must not be used.
+
+    Returns:
+        (the engine, fingerprint of the tokenizer).
+    """
     return make_engine(file, kind, without=without), define(file).fingerprint
 
 
 def _reject_error(task: ShardTask, reject: Reject) -> InputError:
-    """Return the error for a rejected line if the policy is to fail."""
+    """Return the error with which a build fails at the first rejected line.
+
+    Args:
+        task: The shard that is being made.
+        reject: The rejected line, or the fault by which a file cannot be read to its end.
+    """
     if reject.is_fault:
         what = "a file cannot be read to its end"
         unit = "file"

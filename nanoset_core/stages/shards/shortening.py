@@ -73,35 +73,66 @@ class ShortenedShards(PerShard[ShortenTask, None]):
 
 
 def _write_shortened(shard: Manifest, task: ShortenTask, folder: Path) -> Written:
-    """Write the files of a shortened shard into a folder."""
-    table = DocumentRows(shard.path(DOCUMENTS), shard.facts["documents"])
+    """Write a copy of a shard without some of its documents.
+
+    Args:
+        shard: The shard with all documents, as this process can reach its files.
+        task: Says which documents to leave out.
+        folder: An empty folder, in which the files of the copy are created.
+
+    Returns:
+        The counts of the copy, and the sha256 of each file.
+    """
     index = read_idx(shard.path(f"{TOKENS}.idx"))
     sequence_counts = np.diff(index.document_indices)  # (n_documents,)
     is_kept = np.ones(len(sequence_counts), np.bool_)  # (n_documents,)
     is_kept[task.rows] = False
     is_kept_sequence = np.repeat(is_kept, sequence_counts)  # (n_sequences,)
 
+    # The tokens.
     with (folder / BIN).open("wb") as file:
         for block in _bytes_of_sequences(shard, index, is_kept_sequence):
             file.write(block)
+
+    # Their index: the length of each sequence, and the first sequence of each document.
     with (folder / f"{TOKENS}.idx").open("wb") as file:
         document_indices = np.append(0, np.cumsum(sequence_counts[is_kept]))
         write_idx(file, index.dtype, index.sequence_lengths[is_kept_sequence], document_indices)
+
+    # The table of documents, and the rejected lines, which are the same.
+    table = DocumentRows(shard.path(DOCUMENTS), shard.facts["documents"])
     copy_without(table, task.rows, folder / DOCUMENTS, task.files)
     (folder / REJECTS).write_bytes(shard.path(REJECTS).read_bytes())
 
+    facts = _shortened_facts(
+        shard,
+        removed_lengths=_lengths_of_removed(table, is_kept),
+        n_sequences=int(is_kept_sequence.sum()),
+    )
+    digests = {}
+    for name in (BIN, f"{TOKENS}.idx", DOCUMENTS, REJECTS):
+        digests[name] = sha256_file(folder / name)
+    return Written(facts, digests)
+
+
+def _lengths_of_removed(table: DocumentRows, is_kept: NDArray[np.bool_]) -> NDArray[np.int32]:
+    """Return the tokens of each document that is left out, shape (n_removed,).
+
+    Args:
+        table: The table of all documents of a shard.
+        is_kept: Whether each document is kept, shape (n_documents,).
+    """
     removed_lengths = []
     for first_row, lengths in table.lengths():
-        removed_lengths.append(lengths[~is_kept[first_row : first_row + len(lengths)]])
-    facts = _shortened_facts(shard, np.concatenate(removed_lengths), int(is_kept_sequence.sum()))
-    names = (BIN, f"{TOKENS}.idx", DOCUMENTS, REJECTS)
-    return Written(facts, {name: sha256_file(folder / name) for name in names})
+        is_kept_in_group = is_kept[first_row : first_row + len(lengths)]
+        removed_lengths.append(lengths[~is_kept_in_group])
+    return np.concatenate(removed_lengths)
 
 
 def _shortened_facts(
     shard: Manifest, removed_lengths: NDArray[np.int32], n_sequences: int
 ) -> dict[str, Any]:
-    """Return the facts of a shard without some documents.
+    """Return the counts for the manifest of a shard without some documents.
 
     Args:
         shard: The shard with the documents.
@@ -112,7 +143,7 @@ def _shortened_facts(
     n_removed = len(removed_lengths)
     histogram = np.array(before.length_histogram) - length_histogram(removed_lengths)
     return {
-        **shard.facts,
+        **shard.facts,  # also those that stay as they are, such as rejected lines
         "documents": before.documents - n_removed,
         "sequences": n_sequences,
         "tokens": before.tokens - int(removed_lengths.sum()),
@@ -124,16 +155,20 @@ def _shortened_facts(
 def _bytes_of_sequences(
     shard: Manifest, index: Index, is_kept: NDArray[np.bool_]
 ) -> Iterator[bytes]:
-    """Yield the tokens of some sequences of a shard, which may be a range of a dataset.
+    """Yield the tokens of some sequences of a shard, as they are stored.
 
     Args:
-        shard: The shard.
-        index: Its index.
-        is_kept: Which sequences, shape (n_sequences,).
+        shard: The shard. Its tokens are a file, or a range of bytes in the .bin of a dataset.
+        index: Its index, which says where each sequence starts.
+        is_kept: Which sequences to yield, shape (n_sequences,).
+
+    Raises:
+        MissingError: The file with the tokens was deleted.
     """
     fact = shard.files[BIN]
-    if fact.within is None:
-        shard.path(BIN)  # downloads it
+    is_own_file = fact.within is None
+    if is_own_file:
+        shard.path(BIN)  # downloads it, if it is in a bucket only
     path, shard_start = shard.place(BIN)
     store, name = shard.access.stored_at(path, as_copy=True)
     stored = store.stat(name)

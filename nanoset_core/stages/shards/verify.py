@@ -25,6 +25,7 @@ from nanoset_core.stages.shards.shard_sets import (
 )
 from nanoset_core.stages.shards.stage import TOKENIZED
 from nanoset_core.stages.stage import Key
+from nanoset_core.storage.location import RawFolder
 
 _COUNTS = ("lines", "documents", "skipped", "sequences", "tokens", "rejected", "faults", "purged")
 """Counts of a corpus that must be the sums of those of its shards."""
@@ -74,65 +75,88 @@ def check_losses(report: Report, project: Project, tokenized: Manifest) -> None:
     """Check that a corpus lost no more text than is allowed, and warn of text that it lost.
 
     Args:
-        report: Report on the shards, or on the dataset.
-        project: The project.
+        report: Report on the shards, or on the dataset; errors and warnings are added to it.
+        project: The project, whose settings say how much may be lost.
         tokenized: Manifest of the set of shards.
     """
     lost = recorded_losses(project.outputs, tokenized)
     if lost.facts.faults:
         report.figures["unreadable_fraction"] = round(lost.unreadable_share, 6)
+
+    # Too much was lost: an error, which names the files.
     refused = refusal(project, tokenized.name, lost)
     if refused is not None:
         report.add_exception(refused)
         return
 
+    # Less was lost: a warning for each kind of loss. `_warn_of_loss` skips kinds that do not occur.
     folder = project.config.corpus_folder(tokenized.name)
-    unreadable = lost.unreadable_text()
-    if unreadable:
-        report.warn(
-            "text was not read to its end",
-            where=folder,
-            found=unreadable,
-            expected="whole files",
-            remedy="fetch or write these files again; documents.max_unreadable_fraction allows "
-            "them as they are",
-        )
-    damaged = lost.damaged_text()
-    if damaged:
-        report.warn(
-            "lines were rejected that may be damaged",
-            where=folder,
-            found=damaged,
-            remedy="look at them in the shards' rejects.jsonl; if files were damaged, fetch or "
-            "write these again",
-        )
-    zeroed = lost.zeroed_text()
-    if zeroed:
-        report.warn(
-            "text holds runs of zero bytes",
-            where=folder,
-            found=zeroed,
-            remedy="look at these files; if their text was overwritten, fetch or write them again",
-        )
-    padded = lost.padded_text()
-    if padded:
-        report.warn(
-            "gzip files end with zero bytes",
-            where=folder,
-            found=padded,
-            remedy="compare their checksums with those at their source; if a download was cut "
-            "short, fetch them again",
-        )
+    _warn_of_loss(
+        report,
+        "text was not read to its end",
+        folder,
+        found=lost.unreadable_text(),
+        expected="whole files",
+        remedy="fetch or write these files again; documents.max_unreadable_fraction allows "
+        "them as they are",
+    )
+    _warn_of_loss(
+        report,
+        "lines were rejected that may be damaged",
+        folder,
+        found=lost.damaged_text(),
+        remedy="look at them in the shards' rejects.jsonl; if files were damaged, fetch or "
+        "write these again",
+    )
+    _warn_of_loss(
+        report,
+        "text holds runs of zero bytes",
+        folder,
+        found=lost.zeroed_text(),
+        remedy="look at these files; if their text was overwritten, fetch or write them again",
+    )
+    _warn_of_loss(
+        report,
+        "gzip files end with zero bytes",
+        folder,
+        found=lost.padded_text(),
+        remedy="compare their checksums with those at their source; if a download was cut "
+        "short, fetch them again",
+    )
+
+
+def _warn_of_loss(
+    report: Report,
+    what: str,
+    folder: RawFolder,
+    *,
+    found: str,
+    expected: str | None = None,
+    remedy: str,
+) -> None:
+    """Add a warning to a report if text of one kind was lost.
+
+    Args:
+        report: The report.
+        what: The kind of loss.
+        folder: The corpus's folder of raw text.
+        found: How much was lost in which files; empty if nothing was.
+        expected: What the files should be, if that is not obvious.
+        remedy: What the user can do.
+    """
+    if found:
+        report.warn(what, where=folder, found=found, expected=expected, remedy=remedy)
 
 
 def _check_lines(report: Report, tokenized: Manifest, shards: Sequence[Manifest]) -> None:
-    """Check that every line is accounted for, and that the set has the sums of its shards.
+    """Check that every line is accounted for, and that a corpus has the sums of its shards.
 
     Args:
-        report: Report on the shards.
+        report: Report on the shards; errors and figures are added to it.
         tokenized: Manifest of the set of shards, which has the counts of the whole corpus.
-        shards: Manifests of the shards.
+        shards: Manifests of the shards, each with the counts of its part.
     """
+    # In each shard, and in all together, each line became a document or is counted otherwise.
     total = ShardFacts.of(tokenized.facts)
     sums = ShardFacts()
     for shard in shards:
@@ -140,6 +164,8 @@ def _check_lines(report: Report, tokenized: Manifest, shards: Sequence[Manifest]
         _check_balance(report, shard, facts)
         sums = sums + facts
     _check_balance(report, tokenized, total)
+
+    # The counts of the corpus are the sums of the counts of its shards.
     for name in _COUNTS:
         report.compare(
             f"the shards together have another number of {name} than their corpus",
@@ -149,6 +175,7 @@ def _check_lines(report: Report, tokenized: Manifest, shards: Sequence[Manifest]
             remedy=FORCE_BUILD,
         )
 
+    # Show the counts.
     for name in _COUNTS:
         # Most corpora have no purged lines: a figure that is always 0 would only distract.
         if name != "purged" or total.purged:
