@@ -22,10 +22,13 @@ class DocumentCounts:
 
 
 def counts_by_file(path: Path) -> dict[str, DocumentCounts]:
-    """Return the documents and tokens of each file that has documents, in document order.
+    """Return the documents and tokens of each file that a shard has documents of.
 
     Args:
-        path: Of a table of documents.
+        path: Path of the shard's table of documents, a Parquet file with a row for each document.
+
+    Returns:
+        Path of the file of text → counts, in document order.
 
     Raises:
         MissingError: There is no such table.
@@ -36,6 +39,8 @@ def counts_by_file(path: Path) -> dict[str, DocumentCounts]:
 
     with explaining_errors(path), pq.ParquetFile(path) as file:
         table = file.read(columns=["file", "tokens"], use_threads=False)
+
+        # Check the table. `explaining_errors` turns the exceptions into a FormatError.
         table.validate(full=True)
         n_nulls = sum(column.null_count for column in table.columns)
         if n_nulls or table.num_rows != file.metadata.num_rows:
@@ -43,16 +48,20 @@ def counts_by_file(path: Path) -> dict[str, DocumentCounts]:
                 f"{table.num_rows:,} of {file.metadata.num_rows:,} rows, with {n_nulls:,} nulls"
             )
 
-        # Each row group has a dictionary of its own for the paths.
+        # Paths are dictionary-encoded, and each row group has a dictionary of its own. Decode them.
         paths = table.column("file").cast(pa.string())
         rows = pa.table({"file": paths, "tokens": table.column("tokens")})
+
         # Without threads, groups keep the order in which they first occur.
         groups = rows.group_by("file", use_threads=False).aggregate(
             [("tokens", "count"), ("tokens", "sum")]
         )
         counts: dict[str, DocumentCounts] = {}
         for group in groups.to_pylist():
-            counts[group["file"]] = DocumentCounts(group["tokens_count"], group["tokens_sum"])
+            counts[group["file"]] = DocumentCounts(
+                documents=group["tokens_count"],
+                tokens=group["tokens_sum"],
+            )
     return counts
 
 

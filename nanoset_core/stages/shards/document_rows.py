@@ -74,7 +74,14 @@ class DocumentRows:
         return [values_by_row[row] for row in rows]
 
     def columns(self, group: int, names: list[str]) -> Any:
-        """Return some columns of a row group as an Arrow table.
+        """Read some columns of a row group.
+
+        Args:
+            group: Number of the row group.
+            names: Names of the columns.
+
+        Returns:
+            A pyarrow.Table.
 
         Raises:
             FormatError: The row group is damaged.
@@ -107,20 +114,28 @@ class DocumentRows:
             yield start, tokens.to_numpy(zero_copy_only=False)
 
     def search(self, values: Mapping[str, object]) -> Iterator[tuple[int, dict[str, Any]]]:
-        """Yield (row, column → value) of each row with certain values.
+        """Find the rows that have certain values in some columns.
 
         Args:
             values: Column → value; a row must have all of them.
+
+        Yields:
+            (number of the row, column → value of all columns).
+
+        Raises:
+            FormatError: A row group is damaged.
         """
         import pyarrow.compute as pc
 
         for group, start in enumerate(self._starts[:-1]):
             table = self.columns(group, list(values))
-            is_match = None
+            is_match = None  # (n_rows_of_group,) Arrow array of booleans
             for name, value in values.items():
                 kind = "string" if isinstance(value, str) else "int64"
                 is_equal = pc.equal(table.column(name).cast(kind), value)
                 is_match = is_equal if is_match is None else pc.and_(is_match, is_equal)
+
+            # A document without an id has null there, which equals nothing.
             positions = pc.indices_nonzero(pc.fill_null(is_match, False)).to_pylist()
             rows = [start + position for position in positions]
             yield from zip(rows, self.read(rows), strict=True)

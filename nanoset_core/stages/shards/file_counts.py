@@ -60,21 +60,23 @@ def file_counts(
     max_files: int,
     max_rows: int = MAX_ROWS_READ,
 ) -> dict[str, FileCounts] | None:
-    """Return path → what became of the first files of a corpus, in document order.
+    """Return the documents, tokens and rejected lines of the first files of a corpus.
 
-    The manifest of a shard that holds one file alone has its counts. For other shards, the tables
-    of documents and rejects are read.
+    The manifest of a shard that was made from one file has the counts of this file. If a shard was
+    made from several files, its tables of documents and rejects have to be read, which takes time.
 
     Args:
         inventory: The files of the corpus.
-        tokenized: The version of the tokenized corpus.
+        tokenized: Manifest of the set of shards.
         shards: All its shards, in document order.
         max_files: No more shards are looked at once the counts of more files than this are known.
         max_rows: Rows of tables that are read at most; files after that are left out.
 
     Returns:
-        The counts, or None if the shards are not cut as the inventory's files would be today.
+        Path → counts, in document order; None if the shards are not cut as the inventory's files
+        would be today.
     """
+    # The files of each shard.
     ranges = cut_ranges(inventory, tokenized.recipe["options"]["range_bytes"])
     if len(ranges) != len(shards):
         return None
@@ -82,11 +84,12 @@ def file_counts(
     counts_by_path: dict[str, FileCounts] = {}
     rows_left = max_rows
     for source, shard in zip(ranges, shards, strict=True):
-        if len(source.files) > 1:
+        has_several_files = len(source.files) > 1
+        if has_several_files:
             rows_left -= shard.facts["documents"] + shard.facts["rejected"]
         if rows_left < 0:
-            # The start of its first file may be in the shard before: those counts are not the whole
-            # file's.
+            # The start of this shard's first file may be in the shard before. Without this shard,
+            # its counts would be too small, so leave the file out.
             counts_by_path.pop(source.files[0], None)
             break
         for path, counts in _counts_in_shard(source, shard).items():
@@ -97,8 +100,18 @@ def file_counts(
 
 
 def _counts_in_shard(source: SourceRange, shard: Manifest) -> dict[str, FileCounts]:
-    """Return path → what became of a file's part in one shard."""
+    """Return the counts of each file that a shard was made from.
+
+    Args:
+        source: The range of text that the shard was made from, which names the files.
+        shard: Manifest of the shard.
+
+    Returns:
+        Path → counts of the part of the file that is in this shard.
+    """
     facts = shard.facts
+
+    # The counts of a shard with one file are those of the file.
     if len(source.files) == 1:
         counts = FileCounts(
             stored_bytes=facts["stored_bytes"],
@@ -110,8 +123,9 @@ def _counts_in_shard(source: SourceRange, shard: Manifest) -> dict[str, FileCoun
         )
         return {source.files[0]: counts}
 
-    # The manifest has only the sum of the skipped documents, and no table lists them.
-    may_have_skipped = bool(facts["skipped"])
+    # Otherwise count the rows of its tables by file. No table lists skipped documents, of which the
+    # manifest has only the sum.
+    may_have_skipped = facts["skipped"] > 0
     counts_by_path = {path: FileCounts(may_have_skipped=may_have_skipped) for path in source.files}
     for path, size in stored_sizes(source.pieces).items():
         counts_by_path[path].stored_bytes = size

@@ -85,15 +85,17 @@ def make_framing(
     eod: int | None = None,
     special_tokens: SpecialTokens | None = None,
 ) -> Framing:
-    """Return the framing of a preset, with the ids to put before and after every document.
+    """Return which special tokens are put before and after the tokens of every document.
+
+    A tokenizer may have a template: special tokens that its own `encode` adds to each text.
 
     Args:
-        preset: The tool whose output is matched.
+        preset: The preprocessing tool whose output is matched.
         tokenizer_file: Path of the tokenizer.
         bos: Id of a begin-of-document token to add, or None.
         eod: Id of an end-of-document token to add, or None.
-        special_tokens: Whether to add the special tokens that the tokenizer's `encode` adds as
-            well; None to do what the preset's tool does.
+        special_tokens: Whether to add the tokens of the template; None to do what the preset's tool
+            does.
 
     Raises:
         ConfigError: The tokenizer's special tokens depend on the text.
@@ -102,12 +104,13 @@ def make_framing(
     template_after: tuple[int, ...] = ()
     if adds_template(preset, special_tokens):
         template_before, template_after = added_tokens(tokenizer_file)
-
     before = template_before if bos is None else (bos, *template_before)
     after = template_after if eod is None else (*template_after, eod)
+
     # With a template, the tool's tokenizer returns tokens even for an empty text.
     has_template = bool(template_before or template_after)
-    return Framing(before, after, "sequence" if has_template else _EMPTY[preset])
+    empty: Empty = "sequence" if has_template else _EMPTY[preset]
+    return Framing(before, after, empty)
 
 
 def adds_template(preset: WriterPreset, special_tokens: SpecialTokens | None) -> bool:
@@ -123,15 +126,15 @@ def special_tokens_notices(
     bos: str | None = None,
     eod: str | None = None,
 ) -> list[str]:
-    """Return notices about special tokens of the tokenizer that few users expect.
+    """Return notices about special tokens that the user may not expect in the documents.
 
-    One is for a user who made no choice although versions of Megatron-LM differ, others are for a
-    choice that has no effect or adds a token twice.
+    A tokenizer may have a template: special tokens that its own `encode` adds to each text.
 
     Args:
-        preset: The tool whose output is matched.
+        preset: The preprocessing tool whose output is matched.
         tokenizer_file: Path of the tokenizer.
-        special_tokens: The user's choice, or None.
+        special_tokens: Whether the user chose to add the tokens of the template; None for no
+            choice.
         bos: The token that the settings put before every document, or None.
         eod: The token that the settings put after every document, or None.
 
@@ -139,14 +142,21 @@ def special_tokens_notices(
         ConfigError: The tokenizer's special tokens are added, and depend on the text.
     """
     template = tokenizer_facts(tokenizer_file).template
+
+    # The user asked for the template, but there is none.
     if special_tokens == "add" and not template:
         return [
             "special_tokens: add (--special-tokens) adds nothing: this tokenizer has no template "
             "that does; prepend_bos (--bos) puts a BOS in front of each document"
         ]
+
+    # The template is added, perhaps with a token that the settings add as well.
     if adds_template(preset, special_tokens):
         return _repeated_tokens(tokenizer_file, bos, eod)
-    if special_tokens is not None or not template or preset != "megatron":
+
+    # The template is not added, and the user did not choose that. Versions of Megatron-LM differ.
+    made_choice = special_tokens is not None
+    if made_choice or not template or preset != "megatron":
         return []
     tokens = " and ".join(map(repr, dict.fromkeys(template)))
     return [
@@ -175,14 +185,20 @@ def _repeated_tokens(tokenizer_file: TokenizerPath, bos: str | None, eod: str | 
 
 
 def frame(encoded: Encoded, framing: Framing) -> Framed:
-    """Put the special tokens of a framing around every document of a batch.
+    """Put special tokens before and after every document of a batch.
 
-    With the token B before each document and E after it, and without a sequence for an empty one:
+    For example, with the token B before and E after each document, and without a sequence for a
+    document that has no tokens:
 
         documents    [5, 6], [], [7]
         edges        [0, 2], [2, 3]      where documents with a sequence start and stop
         ids          B 5 6 E B 7 E
         lengths      4 0 3
+
+    Args:
+        encoded: Token ids of all documents, concatenated, and the length of each document.
+        framing: The special tokens, and what becomes of a document without tokens: no sequence, a
+            sequence of the special tokens, or nothing at all.
     """
     n_documents = len(encoded.lengths)
     has_tokens = encoded.lengths > 0  # (n_documents,)
@@ -204,4 +220,9 @@ def frame(encoded: Encoded, framing: Framing) -> Framed:
         inserted_ids = np.tile(np.array(added_ids, ids.dtype), len(edges))
         ids = np.insert(ids, positions, inserted_ids)
         lengths = lengths + has_sequence.astype(np.int32) * np.int32(len(added_ids))
-    return Framed(ids, lengths, has_sequence.astype(np.int64), is_written)
+    return Framed(
+        ids=ids,
+        lengths=lengths,
+        sequence_counts=has_sequence.astype(np.int64),
+        is_written=is_written,
+    )

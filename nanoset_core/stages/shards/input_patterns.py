@@ -96,14 +96,16 @@ def _matches_below(
 
     Args:
         folder: The folder.
-        pattern: Parts of the pattern.
-        positions: Positions of the parts that names in the folder may match.
-        ancestors: The folder and every folder that leads to it.
+        pattern: The parts of the pattern between slashes, such as `("**", "*.jsonl")`.
+        positions: Indices of the parts that a name in the folder may match. With `**`, which
+            matches any number of folders, there can be several.
+        ancestors: Status of the folder and of every folder that leads to it, by which a link back
+            to one of them is found.
     """
     for entry in all_entries(folder):
         path = folder / entry.name
         positions_below = next_positions(positions, entry.name, pattern)
-        if len(pattern) in positions_below:
+        if len(pattern) in positions_below:  # all parts have been matched
             yield path
 
         # There can be matches below a folder only if parts of the pattern remain.
@@ -114,15 +116,20 @@ def _matches_below(
 
 
 def _remote_matches(pattern: RemoteFolder) -> list[ListedFile]:
-    """Return the files in a bucket that a pattern matches; a bucket contains no folders."""
+    """Return the files in a bucket that a pattern matches, in natural order.
+
+    Args:
+        pattern: The bucket, and a path in it with wildcards.
+    """
+    # List the bucket below the folder before the first wildcard.
     parts = pattern.path.split("/")
     n_fixed = _count_fixed_parts(parts)
     wildcards = parts[n_fixed:]
     if not wildcards:
         return []  # a path without wildcards would have been found as a file or folder
-
     folder = replace(pattern, path="/".join(parts[:n_fixed]))
     stats = [FileStat(*stored) for stored in folder.files()]
+
     matching = [stat for stat in stats if matches(stat.path.split("/"), wildcards)]
     matching.sort(key=lambda stat: natural_key(stat.path))
     return [ListedFile(folder / stat.path, stat) for stat in matching]

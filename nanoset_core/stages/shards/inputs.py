@@ -142,10 +142,14 @@ def by_file(inputs: InputFiles, output_prefix: Location) -> list[tuple[InputFile
 
 
 def _resolve(given: str, leave_out: Callable[[Location], bool]) -> _ResolvedInput:
-    """Return the files and notices of one input.
+    """Return the files that one input of the command line names, and notices on them.
+
+    Args:
+        given: The path of a file or folder, or a pattern.
+        leave_out: Returns whether a file of a folder or pattern is not read.
 
     Raises:
-        MissingError: It names nothing.
+        MissingError: The input names nothing.
         InputError: A folder contains no file that can be read.
         StorageError: A bucket cannot be reached, or refuses.
     """
@@ -164,6 +168,7 @@ def _resolve(given: str, leave_out: Callable[[Location], bool]) -> _ResolvedInpu
     if path.is_dir():
         return _files_below(path, leave_out)
 
+    # Otherwise the input is a pattern.
     matches = find_matches(path)
     files = [file for file in matches.files if not leave_out(file.path)]
     if not files:
@@ -181,8 +186,12 @@ def _resolve(given: str, leave_out: Callable[[Location], bool]) -> _ResolvedInpu
 def _files_below(folder: Location, leave_out: Callable[[Location], bool]) -> _ResolvedInput:
     """Return the files of text in a folder and the folders below it.
 
+    Args:
+        folder: The folder, of this machine or in a bucket.
+        leave_out: Returns whether a file is not read.
+
     Raises:
-        InputError: There is none.
+        InputError: There is no file of text.
     """
     base = folder.absolute()
     contents = contents_of(folder)
@@ -206,17 +215,29 @@ def _files_below(folder: Location, leave_out: Callable[[Location], bool]) -> _Re
 
 
 def _below_one_folder(listed: Sequence[ListedFile]) -> InputFiles:
-    """Return files with paths relative to the folder that contains them all."""
+    """Return files with paths relative to the folder that contains them all.
+
+    The size and times of files that were not listed with them are read here.
+
+    Args:
+        listed: The files, with absolute paths.
+
+    Raises:
+        MissingError: A file does not exist.
+        InputError: A file is named twice, or files are in several buckets.
+    """
     paths = [file.path for file in listed]
     check_different(paths)
     folder = _common_folder(paths)
 
     def relative_stat(file: ListedFile) -> FileStat:
+        """Return the relative path, size and times of a file."""
         name = str(file.path).removeprefix(str(folder)).lstrip("/")
         if file.stat is None:
             return stat_file(folder, name)
         return replace(file.stat, path=name)
 
+    # Each file of a bucket may need a request, so several are sent at the same time.
     n_threads = CONNECTIONS if isinstance(folder, RemoteFolder) else 1
     return InputFiles(folder, tuple(in_parallel(relative_stat, listed, n_threads)))
 

@@ -66,17 +66,22 @@ class TokenizeJob:
     """
 
     def run(self) -> tuple[Sequence[Manifest], dict[str, Any]]:
-        """Make the shards that do not exist yet, until no engine that was used is distrusted.
+        """Make the shards that do not exist yet, only with engines whose tokens can be trusted.
 
-        An engine may become distrusted while the job runs: by this job, or by another process.
+        While the shards are made, a share of their documents is compared with a reference. An
+        engine that gave other tokens is recorded as distrusted, by this job or by another process.
+        Then the shards are made again with another engine, until all engines that were used are
+        trusted.
 
         Returns:
-            All shards, in document order; and the options of their recipes, with the engines that
-            were not used.
+            All shards, in document order; and the options of their recipes, which name the engines
+            that were not used.
 
         Raises:
-            InputError, SourceChangedError, MissingError: As `ShardTask.write`.
-            ReturnedDocumentsError: As `ShardTask.write`, after all other shards were made.
+            InputError, SourceChangedError, MissingError: A worker could not make its shard; see
+                `ShardTask.write`.
+            ReturnedDocumentsError: Erased documents are in the text again. It is raised after all
+                other shards were made.
             NanosetError: An engine gave wrong tokens that was already distrusted.
         """
         tokenizer = self.options["tokenizer"]
@@ -93,10 +98,10 @@ class TokenizeJob:
                 # this machine only later.
                 distrust.NOTEBOOK.add(self.root, error.record)
             finally:
-                # Workers of a cancelled run were ended wherever they were.
+                # If the run was cancelled, its workers may have left incomplete files.
                 sweep_abandoned(self.root.folder / SHARDS / self.corpus)
 
-            # Engines that were not yet distrusted when this attempt started.
+            # Find the engines that were not yet distrusted when this attempt started.
             records += distrust.load_records(self.root, tokenizer, refresh=True)
             known_names = options.get(distrust.OPTION, ())
             new_records = [record for record in records if record.name not in known_names]
@@ -105,6 +110,7 @@ class TokenizeJob:
                     raise _distrusted_engine_used(records[0])
                 return shards, options
 
+            # Try again without them.
             record_by_engine = {record.name: record for record in new_records}
             for record in record_by_engine.values():
                 logger.warning(
@@ -113,14 +119,17 @@ class TokenizeJob:
             distrusted += new_records
 
     def _make(self, options: Mapping[str, Any]) -> Sequence[Manifest]:
-        """Make the shards that do not exist yet; return all of them, in document order.
+        """Make the shards that do not exist yet.
 
         Args:
-            options: Of their recipes.
+            options: Options of the shards' recipes.
+
+        Returns:
+            All shards, in document order.
 
         Raises:
-            ReturnedDocumentsError: Some shards could not be made, as erased documents are in their
-                text again.
+            ReturnedDocumentsError: Some shards could not be made, since erased documents are in
+                their text again.
         """
         outputs = _ShardsOfRanges(job=self, options=options)
         try:
@@ -181,7 +190,13 @@ def _all_returned_documents(
 
 
 def _distrusted_engine_used(record: distrust.Distrust) -> NanosetError:
-    """Return the error for an engine that was used although it is distrusted."""
+    """Return the error for an engine that was used although it is distrusted.
+
+    This can happen if another machine has another version of nanoset.
+
+    Args:
+        record: The wrong tokens that the engine gave now.
+    """
     return NanosetError(
         "an engine that must not be used any more gave wrong tokens",
         where=record.where,

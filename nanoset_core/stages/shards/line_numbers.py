@@ -71,12 +71,12 @@ class LineNumbers:
         return LineNumbers(facts.get(PIECE_LINES))
 
     def in_file(self, path: str, byte: int, line: int) -> int:
-        """Return the number of a line in its file.
+        """Return the number that a line has in its file.
 
         Args:
             path: The file.
-            byte: First byte of the line.
-            line: Its number in its piece.
+            byte: Position of the line's first byte in the file, which tells its piece.
+            line: Number of the line in its piece.
         """
         file = self._files.get(path)
         if file is None:
@@ -85,10 +85,20 @@ class LineNumbers:
         return file.lines_before[piece] + line
 
     def in_piece(self, path: str, line: int) -> LineInPiece | None:
-        """Return a line of a file as its piece counts it, or None if pieces do not count lines."""
+        """Find the piece that contains a line, and the number of the line in it.
+
+        Args:
+            path: The file.
+            line: Number of the line in the file, from 1.
+
+        Returns:
+            The piece and the number; None if lines of this file are numbered in the file itself.
+        """
         file = self._files.get(path)
         if file is None:
             return None
+        # The last piece whose first line is not after this one. `lines_before` ends with the lines
+        # of the whole file, at which no piece starts.
         n_pieces = len(file.starts)
         piece = min(bisect_right(file.lines_before, line - 1), n_pieces) - 1
         return LineInPiece(file.starts[piece], line - file.lines_before[piece])

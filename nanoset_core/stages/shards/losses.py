@@ -110,14 +110,18 @@ class Losses:
         return next(self._rejects(lambda other: other == reason), None)
 
     def unreadable_text(self) -> str:
-        """Describe the unreadable files, and how much of the corpus they are."""
+        """Describe the files that could not be read to their end, and their share of the corpus.
+
+        Returns:
+            A clause for a message; empty if all files were read to their end.
+        """
         if not self.facts.faults:
             return ""
-        files = [
-            f"{fault.file} from line {fault.line:,} on ({fault.reason})"
-            for fault in self.unreadable
-        ]
+        files = []
+        for fault in self.unreadable:
+            files.append(f"{fault.file} from line {fault.line:,} on ({fault.reason})")
         names = abbreviated(files, _MAX_FILES_NAMED) or "which ones is no longer known"
+
         count = format_count(self.facts.faults, "file")
         unreadable_bytes = format_bytes(self.unreadable_bytes)
         stored_bytes = format_bytes(self.facts.stored_bytes)
@@ -127,14 +131,19 @@ class Losses:
         )
 
     def damaged_text(self) -> str:
-        """Describe how many lines look damaged, why, and in which files."""
+        """Describe how many rejected lines look damaged, why, and in which files.
+
+        Returns:
+            A clause for a message; empty if no line looks damaged.
+        """
         count_by_reason = {
             reason: count for reason, count in self.facts.reasons.items() if _may_be_damage(reason)
         }
         if not count_by_reason:
             return ""
 
-        # Not all lists are read, as a large corpus has thousands.
+        # Count the lines of each file. A large corpus has thousands of lists of rejected lines, so
+        # only the first ones are read.
         rejects = islice(self._rejects(_may_be_damage, _MAX_LISTS_READ), _MAX_REJECTS_READ)
         lines_by_file = Counter(reject.file for reject in rejects)
         n_lines = sum(count_by_reason.values())
@@ -166,7 +175,11 @@ class Losses:
         return f"{count} with zero bytes at the end, as of a download that was cut short: {names}"
 
     def ids_text(self) -> str:
-        """Describe how many documents of which files have an id that is not text."""
+        """Describe how many documents have an id that is not text, and in which files.
+
+        Returns:
+            One or two clauses for a message; empty if all ids are text.
+        """
         clauses = []
         for documents_by_file, what in (
             (self.facts.unkept_ids, "that cannot be kept, so that no list names them"),

@@ -8,10 +8,10 @@ rejects, so that every line is accounted for.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from nanoset_core.errors import ConfigError, FormatError, InputError
 from nanoset_core.execution.processes import Executor
@@ -101,6 +101,7 @@ def preprocess(
         InputError: There are no documents, or too many rejects.
         SourceChangedError: A file changed while it was read.
     """
+    # Check everything that can be checked before the input is read.
     _check_options(options)
     _check_names(output_prefix, options)
     prefix_by_key = {
@@ -116,7 +117,8 @@ def preprocess(
         special_tokens=options.special_tokens,
     )
 
-    # A folder of our own, even within a given `scratch`, since it is removed at the end.
+    # Unfinished work is in a folder of this prefix alone, which is removed at the end. `sweep`
+    # removes incomplete files that a killed call left in it.
     folder = work_folder(output_prefix, f".{output_prefix.name}.scratch", scratch)
     with (
         writing_into(output_prefix.parent, expected=_EXPECTED_ROOM),
@@ -339,28 +341,34 @@ class _Call:
             "keys": list(options.keys),
             "max_line_bytes": options.max_line_bytes,
         }
-        sources = [asdict(piece) for piece in self.ranges.pieces()]
         made_from = {
             "nanoset": RECORD_VERSION,
             "key": key,
             "options": settings,
-            "sources": sources,
+            "sources": [asdict(piece) for piece in self.ranges.pieces()],
         }
 
         pair = _PairFiles.of(prefix)
         is_last_key = key == options.keys[-1]
-        receipt = Receipt(name=pair.record.name, made_from=made_from, flags=_FLAG_BY_SETTING)
         return Delivery(
             folder=self.output_prefix.parent,
-            receipt=receipt,
+            receipt=Receipt(name=pair.record.name, made_from=made_from, flags=_FLAG_BY_SETTING),
             files=(pair.bin.name, pair.idx.name),
             optional=(self.rejects.name,) if is_last_key else (),
+            # The .idx is written last: without it, readers do not take the pair as complete.
             completing=(pair.idx.name,),
             is_hashed=True,  # notice later changes by the content, not by the times of the files
         )
 
     def job(self, key: str) -> TokenizeJob:
-        """Return the job that makes the shards of the texts of one key."""
+        """Return the job that tokenizes the texts of one key.
+
+        It makes a shard of each range of the input: tokens that are kept in the scratch folder
+        until all ranges are done.
+
+        Args:
+            key: Key of the texts, one of `options.keys`.
+        """
         options = self.options
         settings = ShardSettings(
             tokenizer_file=options.tokenizer,
@@ -378,6 +386,8 @@ class _Call:
             documents=options.count_by_file,
             hashed=False,
         )
+
+        # All that decides the content of a shard. A call with other settings does not find it.
         recipe_options = {
             **settings.recipe_options(self.tokenizer.fingerprint),
             "required_keys": list(settings.required_keys),
@@ -400,10 +410,17 @@ class _Call:
 
 
 def _find_pair(call: _Call, key: str, prefix: Location) -> Preprocessed | None:
-    """Return a pair that an earlier call made from the same lines and settings, or None.
+    """Find the pair that an earlier call made from the same lines and settings.
 
-    None is also returned if the present limits do not allow what was lost then, or if it is no
-    longer known which files could not be read to their end: making the pair again reports that.
+    Args:
+        call: The present call.
+        key: Key of the texts.
+        prefix: Path of the pair, without the endings .bin and .idx.
+
+    Returns:
+        The pair; None if it has to be made. That is also so if the present limits do not allow what
+        was lost then, or if it is no longer known which files could not be read to their end:
+        making the pair again reports that.
 
     Raises:
         ConfigError: Something else exists in its place, and may not be replaced.
@@ -417,41 +434,63 @@ def _find_pair(call: _Call, key: str, prefix: Location) -> Preprocessed | None:
     record = call.delivery(key, prefix).find(overwrite=call.overwrite)
     if record is None:
         return None
-    if call.options.count_by_file and record.get("tokens_by_file") is None:
+    lacks_counts = call.options.count_by_file and record.get("tokens_by_file") is None
+    if lacks_counts:
         return None
 
     try:
-        facts = ShardFacts(**record["facts"])
-        listing = Listing(record["facts"], lambda _: copies_in(call.root.folder, [call.rejects])[0])
-        lost = Losses(facts, [listing], stored_sizes(call.ranges.pieces()))
-        policy = RejectPolicy(call.options, key)
-        if policy.refusal(lost, call.inputs.folder) is not None:
-            return None
-        if len(lost.unreadable) != facts.faults:
+        lost = _losses_of_record(call, record)
+        refused = RejectPolicy(call.options, key).refusal(lost, call.inputs.folder)
+        if refused is not None or len(lost.unreadable) != lost.facts.faults:
             return None
     except (KeyError, TypeError, FormatError):
         return None  # a record of another version, or a damaged file of rejects
     return Preprocessed(
         prefix=prefix,
-        facts=facts,
-        rejects=call.rejects_if_any(facts),
+        facts=lost.facts,
+        rejects=call.rejects_if_any(lost.facts),
         lost=lost.beyond_rejects(),
         tokens_by_file=record.get("tokens_by_file"),
         made=False,
     )
 
 
+def _losses_of_record(call: _Call, record: Mapping[str, Any]) -> Losses:
+    """Return how much text an earlier call lost, by the record that it stored with a pair.
+
+    Args:
+        call: The present call.
+        record: The record, whose "facts" are the counts of the earlier call.
+
+    Raises:
+        KeyError, TypeError: The record is of another version.
+    """
+
+    def local_rejects(_name: str) -> Path:
+        """Return a local path of the list of rejected lines, which may be in a bucket."""
+        return copies_in(call.root.folder, [call.rejects])[0]
+
+    facts = ShardFacts(**record["facts"])
+    listing = Listing(record["facts"], local_rejects)
+    return Losses(facts, [listing], stored_sizes(call.ranges.pieces()))
+
+
 def _make_pair(call: _Call, key: str, prefix: Location) -> Preprocessed:
-    """Tokenize the texts of one key, and write their pair.
+    """Tokenize the texts of one key, and write their .bin and .idx.
+
+    Args:
+        call: The call.
+        key: Key of the texts.
+        prefix: Path of the pair, without the endings .bin and .idx.
 
     Raises:
         InputError: There are no documents, or too many rejects.
     """
+    # Tokenize the input in ranges, each of which becomes a shard in the scratch folder.
     shards, _ = call.job(key).run()
     lost = sum_losses(shards, call.ranges.pieces())
     RejectPolicy(call.options, key).check(lost, call.inputs.folder)
-    facts = lost.facts
-    _check_not_empty(facts, call.inputs)
+    _check_not_empty(lost.facts, call.inputs)
 
     file_counts = None
     if call.options.count_by_file:
@@ -459,18 +498,19 @@ def _make_pair(call: _Call, key: str, prefix: Location) -> Preprocessed:
         paths = (file.path for file in call.inputs.files)
         file_counts = tokens_by_file(paths, counts_of_shards)
 
+    # Concatenate the shards into a draft, which becomes the pair when the block ends.
     with call.delivery(key, prefix).drafting(overwrite=call.overwrite) as draft:
-        draft.facts = to_plain(facts)
+        draft.facts = to_plain(lost.facts)
         if file_counts is not None:
             draft.more = {"tokens_by_file": file_counts}
         _write_pair(shards, draft.folder / prefix.name, call.options, call.root)
-        if facts.reasons:
+        if lost.facts.reasons:
             rejected_lines = [shard.path(REJECTS).read_bytes() for shard in shards]
             write_atomic(draft.folder / call.rejects.name, b"".join(rejected_lines))
     return Preprocessed(
         prefix=prefix,
-        facts=facts,
-        rejects=call.rejects_if_any(facts),
+        facts=lost.facts,
+        rejects=call.rejects_if_any(lost.facts),
         lost=lost.beyond_rejects(),
         tokens_by_file=file_counts,
         encoders=encoders_of(shards),

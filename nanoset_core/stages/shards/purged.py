@@ -186,8 +186,13 @@ def leave_out(ranges: Iterable[SourceRange], erased: ErasedDocuments) -> list[So
 
 
 def _leave_out(source: SourceRange, erased: ErasedDocuments) -> SourceRange:
-    """Return a range that leaves out the erased documents in its pieces."""
-    positions_by_number = []
+    """Return a range of text that says which of its documents are erased, for those who read it.
+
+    Args:
+        source: The range.
+        erased: The erased documents of the corpus.
+    """
+    positions_by_number = []  # (number of the piece, positions of its erased documents)
     for number, piece in enumerate(source.pieces):
         positions = erased.places.get(PieceKey.of(piece))
         if positions:

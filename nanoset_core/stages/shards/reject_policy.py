@@ -72,7 +72,12 @@ class RejectPolicy:
             raise refusal
 
     def refusal(self, losses: Losses, folder: RawFolder) -> InputError | None:
-        """Return the error that `check` raises, or None."""
+        """Return the error that `check` raises, or None if not more was lost than is allowed.
+
+        Args:
+            losses: What was lost.
+            folder: The folder of the files.
+        """
         facts = losses.facts
         max_unreadable = self.options.max_unreadable_fraction
         max_rejected = self.options.max_rejected_fraction
@@ -97,7 +102,13 @@ class RejectPolicy:
     def _foreign_files_error(
         self, losses: Losses, folder: RawFolder, foreign_files: Sequence[str]
     ) -> InputError:
-        """Return the error for files that are not what their endings say."""
+        """Return the error for files whose content is of another format than their names say.
+
+        Args:
+            losses: What was lost.
+            folder: The folder of the files.
+            foreign_files: Paths of these files, which are all files that cannot be read.
+        """
         what = "a file is not what its ending says"
         if len(foreign_files) > 1:
             what = f"{len(foreign_files):,} files are not what their endings say"
@@ -120,7 +131,8 @@ class RejectPolicy:
         Args:
             losses: What was lost.
             folder: The folder of the files.
-            foreign_files: Those of the files that are not what their endings say.
+            foreign_files: Those of the files whose content is of another format than their names
+                say.
         """
         what = "a file cannot be read to its end"
         remedy = "fetch or write it again"
@@ -128,6 +140,7 @@ class RejectPolicy:
             what = "files cannot be read to their end"
             remedy = "fetch or write them again"
 
+        # The limit that was exceeded, and how to raise it.
         limit = self.names.on_reject
         if not self._fails_on_reject:
             limit = f"{self.names.unreadable}: {self.options.max_unreadable_fraction:g}"
@@ -140,6 +153,7 @@ class RejectPolicy:
         if foreign_files:
             remedy += f"; leave out files that are not text: {self._leave_out(foreign_files)}"
 
+        # The place of the first fault, if it is still known.
         where = folder
         found = losses.unreadable_text()
         if losses.unreadable:
@@ -151,21 +165,29 @@ class RejectPolicy:
         )
 
     def _rejected_lines_error(self, losses: Losses, folder: RawFolder) -> InputError:
-        """Return the error for too many rejected lines, which shows one of the most common kind."""
-        facts = losses.facts
-        names = self.names
-        line_reasons = [reason for reason in facts.reasons if not is_fault(reason)]
-        most_common = max(line_reasons, key=lambda reason: facts.reasons[reason])
-        first = losses.first(most_common)
+        """Return the error for too many rejected lines.
 
+        It explains the most common reason, with the first line that was rejected for it as an
+        example.
+
+        Args:
+            losses: What was lost.
+            folder: The folder of the files.
+        """
+        facts = losses.facts
         share = facts.rejected / max(facts.lines, 1)
         found = (
             f"{facts.rejected:,} of {facts.lines:,} lines rejected, {share:.2%} "
             f"({counts_by_reason_text(facts.reasons)})"
         )
+
+        # What such lines should be, and what usually helps.
+        line_reasons = [reason for reason in facts.reasons if not is_fault(reason)]
+        most_common = max(line_reasons, key=lambda reason: facts.reasons[reason])
         if most_common == "missing_key":
-            expected = f"the key {self.text_key!r} ({names.text_key}) in every line or row"
-            remedy = f"name the key that holds the text ({names.text_key})"
+            key_name = self.names.text_key
+            expected = f"the key {self.text_key!r} ({key_name}) in every line or row"
+            remedy = f"name the key that holds the text ({key_name})"
         else:
             expected = (
                 f'one JSON object in each line, as {{"{self.text_key}": "Some text."}}, '
@@ -173,7 +195,9 @@ class RejectPolicy:
             )
             remedy = "repair the lines"
 
+        # The example. If its file is something else than text, that explains all of its lines.
         where = folder
+        first = losses.first(most_common)
         if first is not None:
             where = folder / first.file
             found += f"; {_first_line_text(first)}"
@@ -182,10 +206,12 @@ class RejectPolicy:
                 found = f"the file is {file_kind}; {found}"
                 remedy = f"convert the file, or leave it out: {self._leave_out([first.file])}"
 
-        limit = names.on_reject
+        # The limit that was exceeded, and the setting that raises it.
+        limit = self.names.on_reject
         if not self._fails_on_reject:
-            limit = f"at most {self.options.max_rejected_fraction:.2%} rejected, {names.rejected}"
-            remedy += f", or raise {names.rejected}"
+            rejected_name = self.names.rejected
+            limit = f"at most {self.options.max_rejected_fraction:.2%} rejected, {rejected_name}"
+            remedy += f", or raise {rejected_name}"
         return InputError(
             "too many lines are no documents",
             where=where,

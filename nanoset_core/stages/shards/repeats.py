@@ -37,8 +37,12 @@ class Repeats:
         """Hash of a document in the sample → how often it occurred."""
 
     def add(self, encoded: Encoded) -> None:
-        """Add documents; those without tokens are not counted."""
-        hashes = hash_sequences(encoded.ids, encoded.lengths)
+        """Add documents; those without tokens are not counted.
+
+        Args:
+            encoded: Token ids of the documents, concatenated, and the length of each document.
+        """
+        hashes = hash_sequences(encoded.ids, encoded.lengths)  # (n_documents_with_tokens,)
         self._occurrences.update(hashes[hashes <= self._hash_limit].tolist())
 
         # Halve the sample until it is small enough.

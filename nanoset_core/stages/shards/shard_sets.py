@@ -58,14 +58,24 @@ def some_shards(project: Project, corpus: str, digests: Sequence[str]) -> Sequen
 def each_shard(
     project: Project, corpus: str, digests: Sequence[str], work: Callable[[Manifest], T]
 ) -> list[T]:
-    """Call a function on shards of a corpus; return the results in the order of the digests.
+    """Call a function with the manifest of each of some shards.
+
+    Args:
+        project: The project.
+        corpus: Name of the corpus.
+        digests: Which shards.
+        work: The function; may be called in several threads at once.
+
+    Returns:
+        What the function returned for each shard, in the order of the digests.
 
     Raises:
         MissingError: A shard is missing or damaged.
     """
     remedy = f"run `nanoset build`, or materialise tokenized_shards for the corpus {corpus!r} again"
 
-    def look(outputs: OutputRoot, folder: Path) -> T:
+    def check_and_work(outputs: OutputRoot, folder: Path) -> T:
+        """Call the function with the manifest of the shard in a folder, if the shard is whole."""
         shard = outputs.manifest_at(folder)
         if shard is None:
             raise missing_version(
@@ -80,7 +90,7 @@ def each_shard(
             raise MissingError("a shard is not whole", where=folder, found=damage, remedy=remedy)
         return work(shard)
 
-    return project.outputs.each_version(look, SHARDS, corpus, digests)
+    return project.outputs.each_version(check_and_work, SHARDS, corpus, digests)
 
 
 def ranges_of(project: Project, inventory: Inventory, range_bytes: int) -> list[SourceRange]:
@@ -90,9 +100,10 @@ def ranges_of(project: Project, inventory: Inventory, range_bytes: int) -> list[
 
 
 def recorded_losses(outputs: OutputRoot, tokenized: Manifest) -> Losses:
-    """Return what was lost on the way to a set of shards that exists.
+    """Return how much text was lost when the shards of a corpus were made.
 
-    The counts are facts of the set. The manifests of its shards are read only if there were losses.
+    The counts are stored in the manifest of the set of shards. The manifests of the shards are read
+    only if text was lost, to find the files.
 
     Args:
         outputs: The outputs of the project.
@@ -106,24 +117,30 @@ def recorded_losses(outputs: OutputRoot, tokenized: Manifest) -> Losses:
         return Losses(facts)
 
     def pack_if_rejecting(shard_outputs: OutputRoot, folder: Path) -> bytes | None:
+        """Return the manifest of a shard that rejected lines, in compressed form, or None."""
         shard = shard_outputs.manifest_at(folder)
         if shard is None or not shard.facts["reasons"]:
             return None
         return pack(shard)
 
-    packed = outputs.each_version(
+    packed_or_none = outputs.each_version(
         pack_if_rejecting, SHARDS, tokenized.name, tokenized.facts[SHARDS]
     )
-    rejecting_shards = PackedManifests(
-        [shard for shard in packed if shard is not None], outputs.access
-    )
+    packed = [shard for shard in packed_or_none if shard is not None]
+
+    # The sizes of the files, to tell which share of the text was lost.
     inventory = inventory_at(outputs, tokenized.name, tokenized.recipe["parents"]["inventory"])
     sizes = {} if inventory is None else stored_sizes(inventory.pieces)
-    return Losses(facts, rejecting_shards, sizes, LineNumbers.of(tokenized.facts))
+    return Losses(
+        facts,
+        shards=PackedManifests(packed, outputs.access),
+        sizes=sizes,
+        numbers=LineNumbers.of(tokenized.facts),
+    )
 
 
 def expected_losses(project: Project, corpus: str, recipe: Recipe) -> Losses | None:
-    """Return what a set of shards lost or will lose, or None if that is not known yet.
+    """Return how much text a set of shards lost or will lose, if that is known.
 
     It is known as soon as all shards exist, even if the set itself was not built yet.
 
@@ -131,6 +148,9 @@ def expected_losses(project: Project, corpus: str, recipe: Recipe) -> Losses | N
         project: The project.
         corpus: Name of the corpus.
         recipe: Recipe of the set.
+
+    Returns:
+        The losses; None if they are not known yet.
 
     Raises:
         FormatError: The manifest of a shard, or the inventory, cannot be read.
@@ -160,7 +180,16 @@ def expected_losses(project: Project, corpus: str, recipe: Recipe) -> Losses | N
 def _find_all_shards(
     outputs: OutputRoot, corpus: str, digests: Sequence[str]
 ) -> Sequence[Manifest] | None:
-    """Return shards by their digests, in this order, or None if any is missing or damaged."""
+    """Return the manifests of shards, if all of them exist and are whole.
+
+    Args:
+        outputs: The outputs of the project.
+        corpus: Name of the corpus.
+        digests: Digests of the shards.
+
+    Returns:
+        The manifests, in the order of the digests; None if a shard is missing or damaged.
+    """
     # Often some shards are missing, and one listing shows that without opening any.
     existing_digests = outputs.digests_in(outputs.folder / SHARDS / corpus).keys()
     are_all_listed = existing_digests >= set(digests)
@@ -168,6 +197,7 @@ def _find_all_shards(
         return None
 
     def pack_if_whole(shard_outputs: OutputRoot, folder: Path) -> bytes | None:
+        """Return the manifest of a shard in compressed form, or None if the shard is damaged."""
         shard = shard_outputs.find_at(folder)
         return None if shard is None else pack(shard)
 
@@ -179,9 +209,16 @@ def _find_all_shards(
 
 
 def reject_policy(project: Project, corpus: str) -> RejectPolicy:
-    """Return how much of a corpus may be lost by the present settings."""
+    """Return the rule by which a corpus that lost text is refused, from nanoset.yaml.
+
+    Args:
+        project: The project.
+        corpus: Name of the corpus, which may have settings of its own.
+    """
     documents = project.config.documents_of(corpus)
     limits = {name: getattr(documents, name) for name in RejectOptions.__slots__}
+
+    # What messages call the settings: the keys with which the user can change them.
     names = replace(_NAMES, leave_out=f"corpora: {{{corpus}: {{exclude: {{files}}}}}}")
     spec = project.config.corpora.get(corpus)
     if spec is not None and spec.text_key is not None:
@@ -202,11 +239,21 @@ def repeats_warning(project: Project, tokenized: Manifest) -> str:
 
 
 def reject_files(project: Project, tokenized: Manifest) -> list[str]:
-    """Return the addresses of the shards' lists of rejected lines, without empty lists."""
-    if not tokenized.facts["rejected"] + tokenized.facts["faults"]:
+    """Return the addresses of the files in which shards list their rejected lines.
+
+    Args:
+        project: The project.
+        tokenized: Manifest of the set of shards.
+
+    Returns:
+        Path or URL of the list of each shard that rejected lines.
+    """
+    n_rejects = tokenized.facts["rejected"] + tokenized.facts["faults"]
+    if n_rejects == 0:
         return []
 
     def address(outputs: OutputRoot, folder: Path) -> str | None:
+        """Return the address of a shard's list, or None if the list is empty."""
         try:
             shard = outputs.manifest_at(folder)
         except NanosetError:  # the shard is damaged, which `nanoset verify` reports

@@ -36,6 +36,9 @@ def point_into(shard: Manifest, fact: FileFact) -> None:
 def keep_tokens(shard: Manifest) -> None:
     """Copy the tokens of a local shard from the dataset that contains them back to its own .bin.
 
+    Args:
+        shard: The shard, whose tokens are a range of bytes in the .bin of a dataset.
+
     Raises:
         StorageError: The bytes of the dataset have changed since it was written.
     """
@@ -50,6 +53,7 @@ def keep_tokens(shard: Manifest) -> None:
                 path,
                 f"sha256 {sha256} of {fact.size:,} bytes from byte {start:,} on, not {fact.sha256}",
             )
+    # Only now, when the .bin exists, the manifest says that the tokens are in it.
     _write_bin_fact(shard, replace(fact, within=None, begin=0))
 
 

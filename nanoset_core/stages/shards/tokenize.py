@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from nanoset_core.errors import InputError, StorageError
@@ -35,7 +34,14 @@ _COMPRESSION = 3
 
 @holding
 def tokenize_corpus(project: Project, corpus: str) -> Manifest:
-    """Tokenize the text of a corpus that is new, and make the set of its shards current.
+    """Tokenize the text of a corpus, and make the set of its shards current.
+
+    A shard contains the tokens of one range of the text. Shards that exist already are not made
+    again, so that only new text is tokenized. The decorator `holding` protects them from
+    `nanoset gc` meanwhile.
+
+    Returns:
+        The manifest of the set, which lists the shards and has the counts of the whole corpus.
 
     Raises:
         InputError: There is no text, or more was lost than is allowed.
@@ -46,22 +52,10 @@ def tokenize_corpus(project: Project, corpus: str) -> Manifest:
         project.progress.note(f"notice: {notice}")
     project.progress.note(end_of_documents_notice(project))
 
-    folder = project.config.corpus_folder(corpus)
-    while True:
-        try:
-            shards, options = _make_shards(project, corpus, inventory)
-            break
-        except purged.ReturnedDocumentsError as error:
-            # Erased documents are back in the text: record where, and leave them out.
-            n_documents = len(error.places)
-            project.progress.note(
-                f"{n_documents:,} documents that were erased are in {folder} again, and left out"
-            )
-            purged.add_record(project.outputs, corpus, error.places)
+    shards, options = _make_shards_without_erased(project, corpus, inventory)
 
-    # The options name the engines and the erased documents that were left out, including those that
-    # were found meanwhile.
-    recipe = set_recipe(project, corpus, {"inventory": inventory_manifest.digest}, options)
+    # Check that there is text, and that not more of it was lost than the settings allow.
+    folder = project.config.corpus_folder(corpus)
     lost = sum_losses(shards, inventory.pieces)
     reject_policy(project, corpus).check(lost, folder)
     if lost.facts.tokens == 0:
@@ -73,40 +67,88 @@ def tokenize_corpus(project: Project, corpus: str) -> Manifest:
             remedy="add documents, or remove the folder",
         )
 
-    def write(folder: Path) -> Written:
-        facts = {
-            **to_plain(lost.facts),
-            **piece_lines_of_corpus(shards, inventory.pieces),
-            SHARDS: [shard.digest for shard in shards],
-        }
-        if len(shards) >= _MANY_SHARDS:
-            facts[BY_SHARD] = [shard.facts["documents"] for shard in shards]
-        return Written(facts)
-
-    return project.outputs.make_current(project.outputs.commit(recipe, write))
+    # Store the set. It has no files: its manifest says everything.
+    facts = {
+        **to_plain(lost.facts),
+        **piece_lines_of_corpus(shards, inventory.pieces),
+        SHARDS: [shard.digest for shard in shards],
+    }
+    if len(shards) >= _MANY_SHARDS:
+        facts[BY_SHARD] = [shard.facts["documents"] for shard in shards]
+    recipe = set_recipe(project, corpus, {"inventory": inventory_manifest.digest}, options)
+    manifest = project.outputs.commit(recipe, lambda _: Written(facts))
+    return project.outputs.make_current(manifest)
 
 
 def set_recipe(
     project: Project, corpus: str, parents: Mapping[str, str], options: Mapping[str, Any]
 ) -> Recipe:
-    """Return the recipe of the set of a corpus's shards."""
+    """Return the recipe of the set of a corpus's shards: all that decides which shards these are.
+
+    Args:
+        project: The project.
+        corpus: Name of the corpus.
+        parents: "inventory" → digest of the corpus's inventory.
+        options: The options that decide the tokens; see `token_options`.
+    """
     return Recipe(STAGE, corpus, VERSION, parents, {**options, "range_bytes": range_bytes(project)})
+
+
+def _make_shards_without_erased(
+    project: Project, corpus: str, inventory: Inventory
+) -> tuple[Sequence[Manifest], dict[str, Any]]:
+    """Make the shards that do not exist yet, without documents that were erased from the corpus.
+
+    A document that was erased may be in the text again, for example in a new file. A shard with
+    such a document is not stored. Its place is recorded, and then the shard is made without it.
+
+    Args:
+        project: The project.
+        corpus: Name of the corpus.
+        inventory: The files of the corpus.
+
+    Returns:
+        (all shards, in document order; the options that decided their tokens, which name the
+        erased documents).
+    """
+    while True:
+        try:
+            return _make_shards(project, corpus, inventory)
+        except purged.ReturnedDocumentsError as error:
+            n_documents = len(error.places)
+            folder = project.config.corpus_folder(corpus)
+            project.progress.note(
+                f"{n_documents:,} documents that were erased are in {folder} again, and left out"
+            )
+            purged.add_record(project.outputs, corpus, error.places)
 
 
 def _make_shards(
     project: Project, corpus: str, inventory: Inventory
 ) -> tuple[Sequence[Manifest], dict[str, Any]]:
-    """Make the shards that do not exist yet; return all of them, and the options of their set.
+    """Make the shards that do not exist yet, one for each range of a corpus's text.
+
+    Args:
+        project: The project.
+        corpus: Name of the corpus.
+        inventory: The files of the corpus, which are cut into ranges here.
+
+    Returns:
+        (all shards, in document order; the options that decided their tokens).
 
     Raises:
-        ReturnedDocumentsError: Erased documents are in the text again.
-        NanosetError: As `TokenizeJob.run`.
+        ReturnedDocumentsError: Erased documents are in the text again, in places that are not
+            recorded.
+        NanosetError: For the reasons that `TokenizeJob.run` names.
     """
-    settings = shard_settings(project, corpus)
+    # Cut the text into ranges. Each names the erased documents in it, which are skipped.
     folder = corpus_folder(project, corpus)
     erased = purged.read_erased(project.outputs, corpus, again=True)
     ranges = purged.leave_out(cut_ranges(inventory, range_bytes(project)), erased)
     ranges = with_object_marks(project, folder, ranges)
+
+    # Make the shards in worker processes; fewer at the same time if the disk has little room.
+    settings = shard_settings(project, corpus)
     limits = _disk_limits(project, corpus, ranges)
     job = TokenizeJob(
         root=project.outputs,
@@ -138,10 +180,15 @@ class _DiskLimits:
 
 
 def _disk_limits(project: Project, corpus: str, ranges: Sequence[SourceRange]) -> _DiskLimits:
-    """Return how many shards can be made at the same time in the room for working copies.
+    """Return how many shards can be made at the same time with the room for working copies.
 
-    A shard is estimated to take 1.5 times its text, and compressed text to be three times as long
-    as it is stored.
+    This room is set by `storage.scratch_mib`, for outputs in a bucket. A shard is estimated to take
+    1.5 times its text, and compressed text to be three times as long as it is stored.
+
+    Args:
+        project: The project.
+        corpus: Name of the corpus.
+        ranges: The ranges of its text, each of which becomes a shard.
 
     Raises:
         StorageError: A shard is certainly larger than the room.
@@ -151,6 +198,7 @@ def _disk_limits(project: Project, corpus: str, ranges: Sequence[SourceRange]) -
     if room_bytes is None or not ranges:
         return _DiskLimits(workers, 0)
 
+    # The least that the largest shard can take.
     largest = max(source.size for source in ranges)
     least_token_bytes = largest // _BYTES_PER_TOKEN * project.tokenizer.dtype.itemsize
     if least_token_bytes > room_bytes:
@@ -164,6 +212,7 @@ def _disk_limits(project: Project, corpus: str, ranges: Sequence[SourceRange]) -
             "keep compressed text and tables in smaller files",
         )
 
+    # What it probably takes.
     shard_bytes = max(_text_bytes(source) for source in ranges) * 3 // 2
     if project.executor is not None:
         # Each of the other machines has this room for its own shards.
