@@ -100,6 +100,15 @@ def _alone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         yield
 
 
+@pytest.fixture(autouse=True)
+def _own_history() -> None:
+    """Let each test use the history next to its nanoset.yaml.
+
+    A build sets DAGSTER_HOME for the rest of its process, which would be the next test's as well.
+    """
+    os.environ.pop("DAGSTER_HOME", None)
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _no_waiting_for_the_disk() -> Iterator[None]:
     """Do not wait for the disk: what tests write need not survive a power cut."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import MutableMapping
 from pathlib import Path
+from weakref import WeakValueDictionary
 
 from nanoset_core.errors import MissingError
 from nanoset_core.formats.indexed.dataset import MMapIndexedDataset
@@ -33,12 +35,18 @@ class Datasets:
         outputs: The output root.
         is_sampled: Whether little is read of each dataset. From a bucket, small blocks are then
             fetched instead of large ones.
+        keeps_open: Whether datasets stay open as long as this object exists. Otherwise, a dataset
+            is closed as soon as nobody uses it any more.
     """
 
-    def __init__(self, outputs: OutputRoot, *, is_sampled: bool = False) -> None:
+    def __init__(
+        self, outputs: OutputRoot, *, is_sampled: bool = False, keeps_open: bool = True
+    ) -> None:
         self.outputs = outputs
         self.is_sampled = is_sampled
-        self._by_folder: dict[Path, Dataset] = {}
+        self._by_folder: MutableMapping[Path, Dataset] = {}
+        if not keeps_open:
+            self._by_folder = WeakValueDictionary()
 
     def open(self, manifest: Manifest, sequences: MMapIndexedDataset | None = None) -> Dataset:
         """Return the dataset with a manifest; its files are opened when they are needed.
@@ -47,10 +55,12 @@ class Datasets:
             manifest: Manifest of the dataset.
             sequences: Its .bin and .idx, if they are open already.
         """
-        if manifest.folder not in self._by_folder:
+        dataset = self._by_folder.get(manifest.folder)
+        if dataset is None:
             dataset_class = _CLASS_BY_FOLDER[manifest.stage]
-            self._by_folder[manifest.folder] = dataset_class(self, manifest, sequences)
-        return self._by_folder[manifest.folder]
+            dataset = dataset_class(self, manifest, sequences)
+            self._by_folder[manifest.folder] = dataset
+        return dataset
 
     def at(self, prefix: str, sequences: MMapIndexedDataset | None = None) -> Dataset:
         """Return the dataset with the .bin and .idx at some path.
@@ -63,8 +73,9 @@ class Datasets:
             MissingError: Its folder contains no manifest.
         """
         folder = Path(prefix).parent
-        if folder in self._by_folder:
-            return self._by_folder[folder]
+        dataset = self._by_folder.get(folder)
+        if dataset is not None:
+            return dataset
         manifest = self.outputs.manifest_at(folder)
         if manifest is None:
             raise MissingError(
@@ -98,7 +109,10 @@ class Datasets:
 
 def dataset_of(outputs: OutputRoot, manifest: Manifest, *, is_sampled: bool = False) -> Dataset:
     """Return the dataset with a manifest; use `Datasets` to open several of one output root."""
-    return Datasets(outputs, is_sampled=is_sampled).open(manifest)
+    # A dataset refers to the object that opened it. If that object referred to the dataset as well,
+    # Python would free the two only when its garbage collector runs, at a time that nobody can
+    # predict. Until then, blocks that were downloaded from a bucket would take space on the disk.
+    return Datasets(outputs, is_sampled=is_sampled, keeps_open=False).open(manifest)
 
 
 def dataset_node(config: ProjectConfig, name: str) -> Node:

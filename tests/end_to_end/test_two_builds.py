@@ -45,12 +45,8 @@ def stopped_holder_of():
 
 
 def start(config) -> subprocess.Popen[str]:
-    # A build in the process of an earlier test has set DAGSTER_HOME. These builds must use the
-    # history next to their nanoset.yaml.
-    environment = {name: value for name, value in os.environ.items() if name != "DAGSTER_HOME"}
     return subprocess.Popen(
         [*BUILD, str(config)],
-        env=environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

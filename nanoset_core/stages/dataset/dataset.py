@@ -141,7 +141,7 @@ class Dataset(ABC):
             MissingError: The source was deleted.
         """
 
-    @cached_property
+    @property
     def corpus(self) -> Dataset:
         """The dataset of its corpus, at the end of the chain of sources.
 

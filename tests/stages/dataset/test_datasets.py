@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections import Counter
 
 import numpy as np
@@ -166,6 +168,21 @@ def test_each_version_is_opened_once(project):
 
     assert packs.corpus is corpus
     assert datasets.at(corpus.sequences.prefix) is corpus
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_dataset_and_its_sources_are_closed_as_soon_as_nobody_uses_them(project, name):
+    gc.disable()  # The garbage collector would also close them, but at an unpredictable time.
+    try:
+        dataset = dataset_of(project.outputs, current_dataset(project, name))
+        assert len(dataset.corpus.sequences) > 0  # opens the files
+        corpus = weakref.ref(dataset.corpus)
+
+        del dataset
+
+        assert corpus() is None
+    finally:
+        gc.enable()
 
 
 @pytest.mark.parametrize("name", NAMES)
