@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +11,9 @@ import numpy as np
 
 from nanoset_core.formats.indexed.stream import Hashed, stream_of
 from nanoset_core.outputs.manifest import FileFact, Manifest, Recipe, Written
+from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.project.project import Project, holding
-from nanoset_core.stages.dataset.tokens import copy_tokens, open_dataset, write_tokens
+from nanoset_core.stages.dataset.tokens import bin_name, copy_tokens, open_dataset, write_tokens
 from nanoset_core.stages.datasets import current_dataset
 from nanoset_core.stages.exports.base import DatasetTraits, ExportFormat
 from nanoset_core.stages.exports.formats import FORMATS, LinkedFormat
@@ -21,11 +22,11 @@ from nanoset_core.stages.exports.samples import INDEX, SampledFormat
 from nanoset_core.stages.exports.writing import (
     JOINED,
     WRITTEN,
-    ExportCounts,
+    LinkedExport,
+    TokensFile,
     count_documents,
+    export_facts,
     put_tokens,
-    token_blocks,
-    write_beside,
 )
 from nanoset_core.stages.shards.options import framing
 from nanoset_core.storage.atomic import sha256_file, sweep_abandoned, write_atomic
@@ -96,35 +97,21 @@ def make_export(project: Project, name: str) -> Manifest:
     if isinstance(export_format, SampledFormat):
         manifest = _SampledExport(project, dataset, recipe, export_format, traits).make()
     else:
-        manifest = _LinkedExport(project, dataset, recipe, export_format, traits).make()
+        manifest = _make_linked(project, dataset, recipe, export_format, traits)
     return project.outputs.make_current(manifest)
 
 
-def export_facts(
-    export_format: ExportFormat,
-    dataset: Manifest,
-    counts: ExportCounts,
-    traits: DatasetTraits,
-    made_by: str,
+def _facts(
+    export_format: ExportFormat, dataset: Manifest, facts: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return the facts that the manifests of all exports have.
+    """Return the facts of the manifest of an export.
 
     Args:
         export_format: Format of the export.
         dataset: Manifest of the dataset.
-        counts: Number of documents.
-        traits: Properties of the dataset.
-        made_by: How the export got its tokens, such as `LINKED`.
+        facts: Facts that exports without a project have, too.
     """
-    return {
-        "format": export_format.name,
-        "of": dataset.name,
-        "documents": counts.documents,
-        "tokens": traits.tokens,
-        "left_out": counts.left_out,
-        "dtype": traits.dtype.name,
-        "made_by": made_by,
-    }
+    return {"format": export_format.name, "of": dataset.name, **facts}
 
 
 def sample_files(
@@ -190,63 +177,84 @@ class _SampledExport:
         index_fact = FileFact(len(index), sha256_file(place / INDEX))
         file_facts = dict(zip(self.format.names(files.cut), [*made, index_fact], strict=True))
 
-        counts = count_documents(dataset, stream)
-        facts = export_facts(self.format, self.dataset, counts, self.traits, WRITTEN)
+        facts = export_facts(dataset, count_documents(dataset, stream), self.traits, WRITTEN)
         facts |= self.format.facts(files.cut)
+        facts = _facts(self.format, self.dataset, facts)
         return outputs.finalize(self.recipe, facts, file_facts)
 
 
-@dataclass(frozen=True, slots=True)
-class _LinkedExport:
-    """An export whose file of tokens has the bytes of the dataset's .bin."""
+def _make_linked(
+    project: Project,
+    dataset: Manifest,
+    recipe: Recipe,
+    export_format: LinkedFormat,
+    traits: DatasetTraits,
+) -> Manifest:
+    """Make an export whose file of tokens has the bytes of the dataset's .bin.
 
-    project: Project
-    dataset: Manifest
-    recipe: Recipe
-    format: LinkedFormat
-    traits: DatasetTraits
+    Args:
+        project: The project.
+        dataset: Manifest of the dataset.
+        recipe: Recipe of the export.
+        export_format: Format of the export.
+        traits: Properties of the dataset.
 
-    def make(self) -> Manifest:
-        """Write the small files, and link, copy or write the tokens; return the manifest."""
-        return self.project.outputs.commit(self.recipe, self._write)
+    Returns:
+        The manifest of the export.
+    """
+    outputs = project.outputs
 
-    def _write(self, folder: Path) -> Written:
+    def write(folder: Path) -> Written:
         """Write the files of the export to a folder."""
-        dataset = open_dataset(self.dataset, is_sampled=True)
-        stream = stream_of(dataset)
-        counts = write_beside(self.format, folder, self.recipe.name, dataset, stream, self.traits)
-        if stream is None:
-            made_by, shared = self._share_tokens(folder)
-            files: dict[str, str | FileFact] = {**shared}
-        else:
-            # The dataset is a view, whose sequences may be anywhere in the .bin. The export has
-            # their tokens in the order of the view, so it cannot share the .bin.
-            made_by = WRITTEN
-            blocks = Hashed(token_blocks(dataset, stream, self.recipe.name, self.project.progress))
-            files = write_tokens(
-                self.project.outputs, self.recipe, folder, self._tokens_file, blocks
-            )
-        facts = export_facts(self.format, self.dataset, counts, self.traits, made_by)
-        return Written(facts, files)
+        sequences = open_dataset(dataset, is_sampled=True)
+        export = LinkedExport(
+            format=export_format,
+            name=recipe.name,
+            dataset=sequences,
+            stream=stream_of(sequences),
+            traits=traits,
+            progress=project.progress,
+        )
+        file_name = export_format.files(recipe.name)[0]
+        tokens_file = _TokensOutput(outputs, dataset, recipe, folder, file_name)
+        facts = export.write(folder, tokens_file)
+        return Written(_facts(export_format, dataset, facts), tokens_file.files)
 
-    @property
-    def _tokens_file(self) -> str:
-        """Name of the file of tokens."""
-        return self.format.files(self.recipe.name)[0]
+    return outputs.commit(recipe, write)
 
-    def _share_tokens(self, folder: Path) -> tuple[str, Mapping[str, FileFact]]:
-        """Link or copy the .bin of the dataset into the export.
 
-        Within a bucket, the bucket copies it, so that tokens are not downloaded.
+@dataclass(frozen=True, slots=True)
+class _TokensOutput(TokensFile):
+    """The file of tokens of an export below the output root."""
 
-        Returns:
-            (how it was done, such as `LINKED`; name → size and sha256 of the files)
-        """
-        name = self._tokens_file
-        if self.project.outputs.access.has_copies:
-            return JOINED, copy_tokens(
-                self.project.outputs, self.dataset, self.recipe, folder, name
-            )
-        bin_name = f"{self.dataset.facts['prefix']}.bin"
-        made_by = put_tokens(self.dataset.folder / bin_name, folder / name)
-        return made_by, {name: self.dataset.files[bin_name]}
+    outputs: OutputRoot
+    dataset: Manifest
+    """Manifest of the dataset that is exported."""
+    recipe: Recipe
+    """Recipe of the export."""
+    folder: Path
+    """Folder on this machine that the files of the export are written to."""
+    name: str
+    """Name of the file."""
+    files: dict[str, str | FileFact] = field(default_factory=dict)
+    """Name of each file that was made → its size and sha256, for the manifest.
+
+    In a bucket, there may be a list of pieces next to the tokens.
+    """
+
+    def share(self) -> str:
+        """Link or copy the .bin of the dataset; within a bucket, the bucket copies it."""
+        if self.outputs.access.has_copies:
+            copies = copy_tokens(self.outputs, self.dataset, self.recipe, self.folder, self.name)
+            self.files.update(copies)
+            return JOINED
+        source_name = bin_name(self.dataset)
+        made_by = put_tokens(self.dataset.folder / source_name, self.folder / self.name)
+        self.files[self.name] = self.dataset.files[source_name]
+        return made_by
+
+    def write(self, blocks: Iterator[bytes]) -> None:
+        """Write the file, or upload it, and compute its sha256 meanwhile."""
+        hashed_blocks = Hashed(blocks)
+        written = write_tokens(self.outputs, self.recipe, self.folder, self.name, hashed_blocks)
+        self.files.update(written)

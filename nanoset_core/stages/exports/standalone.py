@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -28,11 +28,11 @@ from nanoset_core.stages.exports.writing import (
     COPIED,
     JOINED,
     WRITTEN,
-    ExportCounts,
+    LinkedExport,
+    TokensFile,
     count_documents,
+    export_facts,
     put_tokens,
-    token_blocks,
-    write_beside,
 )
 from nanoset_core.storage.location import Location, RemoteFolder, store_of
 from nanoset_core.storage.store import Stored
@@ -182,17 +182,6 @@ class _Pair:
         return frozenset(special_ids(tokenizer_path(self.options.tokenizer)).values())
 
 
-def _facts(counts: ExportCounts, traits: DatasetTraits, made_by: str) -> dict[str, Any]:
-    """Return the facts that the records of all exports have."""
-    return {
-        "documents": counts.documents,
-        "tokens": traits.tokens,
-        "left_out": counts.left_out,
-        "dtype": traits.dtype.name,
-        "made_by": made_by,
-    }
-
-
 def _export_linked(pair: _Pair, export_format: LinkedFormat, *, overwrite: bool) -> Exported:
     """Export a pair in a format that shares its tokens."""
     names = export_format.files(pair.name)
@@ -210,16 +199,17 @@ def _export_linked(pair: _Pair, export_format: LinkedFormat, *, overwrite: bool)
         check_end_tokens(export_format, traits, dataset, stream, pair.end_ids())
     pair.check_ids(dataset, stream)
 
+    export = LinkedExport(
+        format=export_format,
+        name=pair.name,
+        dataset=dataset,
+        stream=stream,
+        traits=traits,
+        progress=pair.progress,
+    )
+    bin_file, _ = pair_files(pair.prefix)
     with delivery.drafting(overwrite=overwrite) as draft:
-        counts = write_beside(export_format, draft.folder, pair.name, dataset, stream, traits)
-        if stream is None:
-            tokens, _ = pair_files(pair.prefix)
-            made_by = _share(tokens, files[0], draft)
-        else:
-            made_by = WRITTEN
-            with (draft.folder / files[0].name).open("xb") as file:
-                file.writelines(token_blocks(dataset, stream, pair.name, pair.progress))
-        facts = _facts(counts, traits, made_by)
+        facts = export.write(draft.folder, _DraftedTokens(bin_file, files[0], draft))
         draft.facts = facts
     return Exported(facts, files, is_new=True)
 
@@ -250,7 +240,7 @@ def _export_samples(pair: _Pair, export_format: SampledFormat, *, overwrite: boo
     writer = _SampleWriter(samples, work)
     with delivery.drafting(overwrite=overwrite) as draft:
         draft.writers |= writer.writers(stream)
-        facts = _facts(count_documents(dataset, stream), traits, WRITTEN)
+        facts = export_facts(dataset, count_documents(dataset, stream), traits, WRITTEN)
         facts |= export_format.facts(samples.cut)
         draft.facts = facts
     return Exported(facts, files, is_new=True)
@@ -287,24 +277,42 @@ class _SampleWriter:
         self.samples.target.put(INDEX, self.samples.index(self.written))
 
 
-def _share(source: Location, target: Location, draft: Draft) -> str:
-    """Link or copy the tokens of a pair to the output, and return how it was done.
+@dataclass(frozen=True, slots=True)
+class _DraftedTokens(TokensFile):
+    """The file of tokens of an export that is delivered to a folder outside of a project."""
 
-    Args:
-        source: The .bin of the pair.
-        target: The file of the export.
-        draft: The unfinished output.
-    """
-    if isinstance(source, Path):
-        made_by = put_tokens(source, draft.folder / target.name)
-        return made_by if isinstance(target, Path) else COPIED
-    stored = _stored(source)
-    if isinstance(target, RemoteFolder) and source.store == target.store:
-        draft.writers[target.name] = partial(target.store.compose, target.path, [stored])
-        return JOINED
-    with (draft.folder / target.name).open("xb") as file:
-        file.writelines(source.store.blocks(stored))
-    return COPIED
+    source: Location
+    """The .bin of the pair."""
+    target: Location
+    """The file in its final place."""
+    draft: Draft
+    """The files of the export before they are delivered."""
+
+    def share(self) -> str:
+        """Link or copy the .bin of the pair; within a bucket, the bucket copies it."""
+        source = self.source
+        target = self.target
+        if isinstance(source, Path):
+            made_by = put_tokens(source, self._drafted)
+            # A file for a bucket is uploaded, even if the draft of it is a link.
+            return made_by if isinstance(target, Path) else COPIED
+        stored = _stored(source)
+        if isinstance(target, RemoteFolder) and source.store == target.store:
+            copy_object = partial(target.store.compose, target.path, [stored])
+            self.draft.writers[target.name] = copy_object
+            return JOINED
+        self.write(source.store.blocks(stored))
+        return COPIED
+
+    def write(self, blocks: Iterator[bytes]) -> None:
+        """Write the file to the draft."""
+        with self._drafted.open("xb") as file:
+            file.writelines(blocks)
+
+    @property
+    def _drafted(self) -> Path:
+        """Path of the file in the draft."""
+        return self.draft.folder / self.target.name
 
 
 def _stored(file: RemoteFolder) -> Stored:

@@ -19,7 +19,7 @@ from nanoset_core.stages.exports.formats import FORMATS, LinkedFormat
 from nanoset_core.stages.exports.make import sample_files, traits_of
 from nanoset_core.stages.exports.sample_files import FileTask, SampleFiles
 from nanoset_core.stages.exports.samples import INDEX, SampledFormat
-from nanoset_core.stages.exports.writing import write_beside
+from nanoset_core.stages.exports.writing import LinkedExport
 from nanoset_core.stages.pbin.verify import Source, TokenComparison, made_from
 from nanoset_core.stages.report import BUILD, Report
 from nanoset_core.stages.shards.options import framing
@@ -95,10 +95,15 @@ def _check_linked(
     """
     traits = traits_of(project, manifest.name, dataset.dtype, manifest.facts["tokens"])
     tokens_file, *small_files = export_format.files(manifest.name)
+    export = LinkedExport(
+        format=export_format,
+        name=manifest.name,
+        dataset=dataset,
+        stream=stream_of(dataset),
+        traits=traits,
+    )
     with tempfile.TemporaryDirectory(prefix="nanoset-export-") as scratch:
-        write_beside(
-            export_format, Path(scratch), manifest.name, dataset, stream_of(dataset), traits
-        )
+        export.write_beside(Path(scratch))
         for name in small_files:
             report.compare(
                 "documents end elsewhere than in the dataset",

@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,59 +31,143 @@ JOINED = "copy within the bucket"
 WRITTEN = "written in order"
 
 
-class ExportCounts(NamedTuple):
-    """Numbers of documents, with the names that manifests use."""
+class TokensFile(Protocol):
+    """The file of an export that contains its tokens, at the place where the export is stored."""
 
-    documents: int
-    """Documents in the export."""
-    left_out: int
-    """Documents without tokens, which the formats of exports cannot express."""
+    def share(self) -> str:
+        """Make this file a link to the dataset's .bin, or a copy of it.
+
+        Returns:
+            How it was made: `LINKED`, `COPIED` or `JOINED`.
+        """
+        ...
+
+    def write(self, blocks: Iterator[bytes]) -> None:
+        """Write this file.
+
+        Args:
+            blocks: Its bytes, in order.
+        """
+        ...
 
 
-def count_documents(dataset: MMapIndexedDataset, stream: Stream | None) -> ExportCounts:
-    """Count the documents with tokens, and those without."""
-    documents = sum(len(lengths) for _, lengths in document_spans(dataset, stream))
-    return ExportCounts(documents, len(dataset.document_indices) - 1 - documents)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkedExport:
+    """An export of a dataset whose file of tokens can be a link to the dataset's .bin.
 
-
-def write_beside(
-    export_format: LinkedFormat,
-    folder: Path,
-    name: str,
-    dataset: MMapIndexedDataset,
-    stream: Stream | None,
-    traits: DatasetTraits,
-) -> ExportCounts:
-    """Write the small files of an export, which say where documents end.
-
-    Memory is bounded, except for a view: there it takes 16 bytes a sequence.
-
-    Args:
-        export_format: Format of the export.
-        folder: Where to write them.
-        name: Name of the export's files, without the ending.
-        dataset: The dataset.
-        stream: Order of its tokens, if they are not in order in the .bin.
-        traits: Properties of the dataset.
+    The stage `exports` and the command `nanoset export` both make exports by this class. They store
+    them in different places, so each of them passes its own `TokensFile`.
     """
-    ends = _DocumentEnds(dataset, stream)
-    export_format.write_beside(folder, name, traits, ends.chunks())
-    return ExportCounts(ends.documents, len(dataset.document_indices) - 1 - ends.documents)
+
+    format: LinkedFormat
+    name: str
+    """Name of the export's files, without the ending."""
+    dataset: MMapIndexedDataset
+    stream: Stream | None
+    """Order of the dataset's tokens; None if they are in order in the .bin."""
+    traits: DatasetTraits
+    """Properties of the dataset that the format depends on."""
+    progress: Progress = SILENT
+    """Shows how many of the tokens have been written again."""
+
+    def write(self, folder: Path, tokens_file: TokensFile) -> dict[str, Any]:
+        """Write all files of the export, and return its facts.
+
+        Args:
+            folder: Folder on this machine for the small files.
+            tokens_file: The file of tokens, which may be in a bucket instead.
+
+        Returns:
+            The values of `export_facts`.
+        """
+        n_documents = self.write_beside(folder)
+        if self.stream is None:
+            made_by = tokens_file.share()
+        else:
+            # The sequences of a view may be anywhere in the .bin. The export has them in the order
+            # of the view, so it cannot share the .bin.
+            tokens_file.write(self._token_blocks(self.stream))
+            made_by = WRITTEN
+        return export_facts(self.dataset, n_documents, self.traits, made_by)
+
+    def write_beside(self, folder: Path) -> int:
+        """Write the small files of the export, which say where documents end.
+
+        Memory is bounded, except for a view: there it takes 16 bytes a sequence.
+
+        Args:
+            folder: Where to write them.
+
+        Returns:
+            The number of documents that have tokens.
+        """
+        counter = _DocumentEnds(self.dataset, self.stream)
+        self.format.write_beside(folder, self.name, self.traits, counter.chunks())
+        return counter.n_documents
+
+    def _token_blocks(self, stream: Stream) -> Iterator[bytes]:
+        """Yield the bytes of a view's tokens in the order of the view, in chunks.
+
+        Args:
+            stream: The order of the view.
+        """
+        n_bytes = stream.tokens * self.dataset.dtype.itemsize
+        work = self.progress.work("export", self.name, n_bytes)
+        for _, tokens in stream_tokens(self.dataset, stream, 0, stream.tokens):
+            block = tokens.tobytes()
+            yield block
+            work.advance(len(block))
 
 
 @dataclass(slots=True)
 class _DocumentEnds:
-    """Yields where documents end, and counts the documents meanwhile."""
+    """Yields where the documents of a dataset end, and counts the documents meanwhile."""
 
     dataset: MMapIndexedDataset
     stream: Stream | None
-    documents: int = 0
+    n_documents: int = 0
+    """Documents with tokens so far."""
 
     def chunks(self) -> Iterator[NDArray[np.uint64]]:
-        """Yield the number of the token after the last one of each document with tokens."""
+        """Yield the number of the token after the last one of each document with tokens.
+
+        Yields:
+            uint64, shape (n_documents,)
+        """
         for starts, lengths in document_spans(self.dataset, self.stream):
-            self.documents += len(lengths)
+            self.n_documents += len(lengths)
             yield (starts + lengths).astype(np.uint64)
+
+
+def count_documents(dataset: MMapIndexedDataset, stream: Stream | None) -> int:
+    """Return how many documents of a dataset have tokens.
+
+    Args:
+        dataset: The dataset.
+        stream: Order of its tokens; None if they are in order in the .bin.
+    """
+    return sum(len(lengths) for _, lengths in document_spans(dataset, stream))
+
+
+def export_facts(
+    dataset: MMapIndexedDataset, n_documents: int, traits: DatasetTraits, made_by: str
+) -> dict[str, Any]:
+    """Return the facts that the manifest or record of every export contains.
+
+    Args:
+        dataset: The dataset that was exported.
+        n_documents: How many of its documents have tokens. The others are left out, because the
+            formats of exports have no documents without tokens.
+        traits: Properties of the dataset.
+        made_by: How the export got its tokens, such as `LINKED`.
+    """
+    return {
+        "documents": n_documents,
+        "tokens": traits.tokens,
+        "left_out": len(dataset.document_indices) - 1 - n_documents,
+        "dtype": traits.dtype.name,
+        "made_by": made_by,
+    }
 
 
 def put_tokens(source: Path, target: Path) -> str:
@@ -97,14 +181,3 @@ def put_tokens(source: Path, target: Path) -> str:
             os.fsync(copy.fileno())
         return COPIED
     return LINKED
-
-
-def token_blocks(
-    dataset: MMapIndexedDataset, stream: Stream, name: str, progress: Progress = SILENT
-) -> Iterator[bytes]:
-    """Yield the bytes of a view's tokens in the order of the view, in chunks."""
-    work = progress.work("export", name, stream.tokens * dataset.dtype.itemsize)
-    for _, tokens in stream_tokens(dataset, stream, 0, stream.tokens):
-        block = tokens.tobytes()
-        yield block
-        work.advance(len(block))
