@@ -68,8 +68,8 @@ def pack(path: Path, length: int) -> None:
     packs = pieces = tokens = 0
     for window in assign(lengths, cut, plan, 1234):
         packs += len(window.bounds) - 1
-        pieces += len(window.documents)
-        tokens += int(window.lengths.sum())
+        pieces += len(window.pieces.documents)
+        tokens += int(window.pieces.lengths.sum())
     assert (packs, tokens) == (plan.packs, histogram.tokens)
     done, cpu = time.perf_counter(), time.process_time() - before
     padding, peak = (

@@ -43,11 +43,16 @@ longer documents.
 
 @dataclass(frozen=True, slots=True)
 class PieceRule:
-    """Divides documents into pieces: full ones, as long as a pack, and at most one remainder."""
+    """Divides documents into pieces: full ones, as long as a pack, and at most one remainder.
+
+    For packs of 10 tokens, a document of 25 tokens has two full pieces and a remainder of 5 tokens;
+    if long documents are truncated, it has one full piece and nothing else.
+    """
 
     length: int
     """Tokens of a pack."""
     long: LongDocuments = "fragment"
+    """What becomes of documents that are longer than a pack."""
 
     def full_pieces(self, lengths: NDArray[Any]) -> NDArray[np.int64]:
         """Return the number of full pieces of each document.
@@ -72,10 +77,8 @@ class PieceRule:
             int64, shape (n_documents,).
         """
         if self.long == "truncate":
-            remainders: NDArray[np.int64] = np.where(lengths < self.length, lengths, 0).astype(
-                np.int64
-            )
-            return remainders
+            is_shorter = lengths < self.length
+            return np.where(is_shorter, lengths, 0).astype(np.int64)
         return lengths.astype(np.int64) % self.length
 
 
@@ -96,7 +99,7 @@ class LengthHistogram:
             lengths: Tokens of each document, integers, shape (n_documents,); may be memory-mapped.
         """
         counts = np.zeros(_MAX_COUNTED_LENGTH, np.int64)  # index: a length
-        long_lengths = [np.empty(0, np.int64)]
+        long_lengths = [np.empty(0, np.int64)]  # one entry for each long document
         for start in range(0, len(lengths), _CHUNK_DOCUMENTS):
             chunk = np.asarray(lengths[start : start + _CHUNK_DOCUMENTS], np.int64)
             if int(chunk.max()) >= _MAX_COUNTED_LENGTH:
@@ -104,10 +107,12 @@ class LengthHistogram:
                 chunk = chunk[chunk < _MAX_COUNTED_LENGTH]
             counts += np.bincount(chunk, minlength=_MAX_COUNTED_LENGTH)
 
+        # Entry 0 counts documents without tokens.
         short = 1 + np.flatnonzero(counts[1:])
         long, long_counts = np.unique(np.concatenate(long_lengths), return_counts=True)
         return LengthHistogram(
-            np.concatenate([short, long]), np.concatenate([counts[short], long_counts])
+            lengths=np.concatenate([short, long]),
+            counts=np.concatenate([counts[short], long_counts]),
         )
 
     @property
@@ -121,7 +126,11 @@ class LengthHistogram:
         return int((self.lengths * self.counts).sum())
 
     def pieces(self, rule: PieceRule) -> LengthHistogram:
-        """Return the histogram of the documents' pieces."""
+        """Return the histogram of the pieces, if this is the histogram of documents.
+
+        Args:
+            rule: How the documents are divided into pieces.
+        """
         counts = np.zeros(rule.length + 1, np.int64)  # index: the length of a piece
         np.add.at(counts, rule.remainders(self.lengths), self.counts)
         counts[rule.length] = int((rule.full_pieces(self.lengths) * self.counts).sum())
@@ -137,19 +146,26 @@ class LengthHistogram:
         return int(counts.sum()), int((excess * counts).sum())
 
     def cut_if_concatenated(self, length: int) -> tuple[int, int]:
-        """Return what is cut if samples are taken from the concatenated documents instead of packs.
+        """Estimate what would be cut if the documents were concatenated instead of packed.
 
-        The expected values for shuffled documents, each of which starts anywhere in a sample with
-        equal probability.
+        These are expected values: each document starts at any position of a sample with equal
+        probability.
+
+        Args:
+            length: Tokens of a sample.
 
         Returns:
             (number of documents that are cut, their tokens after the first cut).
         """
-        lengths = self.lengths.astype(np.float64)
+        lengths = self.lengths.astype(np.float64)  # (n_lengths,)
+        # Of the `length` positions at which a document of n tokens can start, the last n - 1 are
+        # too late for it to end in the same sample.
         cut_probability = np.minimum((lengths - 1) / length, 1)
-        tokens_after_cut = np.where(
-            lengths <= length, lengths * (lengths - 1) / (2 * length), lengths - (length + 1) / 2
-        )
+        # A cut leaves 1, 2, … or n - 1 tokens after it, each with a probability of 1 / length. A
+        # longer document is always cut; on average, (length + 1) / 2 tokens are before the cut.
+        tokens_of_short = lengths * (lengths - 1) / (2 * length)
+        tokens_of_long = lengths - (length + 1) / 2
+        tokens_after_cut = np.where(lengths <= length, tokens_of_short, tokens_of_long)
         cut_documents = round(float(cut_probability @ self.counts))
         cut_tokens = round(float(tokens_after_cut @ self.counts))
         return cut_documents, cut_tokens
@@ -157,7 +173,14 @@ class LengthHistogram:
 
 @dataclass(frozen=True, slots=True)
 class PackPlan:
-    """All packs, as classes of packs that hold pieces of the same lengths."""
+    """All packs, as classes of packs that hold pieces of the same lengths.
+
+    For example, 3 packs of one piece of 10 tokens, and 2 packs of pieces of 3 and 7 tokens:
+
+        counts           3, 2
+        piece_lengths    10, 3, 7
+        piece_starts     0, 1, 3
+    """
 
     length: int
     """Tokens of a pack."""
@@ -181,92 +204,133 @@ class PackPlan:
     @property
     def room(self) -> NDArray[np.int64]:
         """Tokens that are left empty in a pack of each class, int64, shape (n_classes,)."""
+        # (n_pieces_of_all_classes + 1,) tokens of the listed pieces before each of them
         tokens_before = np.concatenate([[0], np.cumsum(self.piece_lengths)])
         tokens_of_class: NDArray[np.int64] = np.diff(tokens_before[self.piece_starts])
         return self.length - tokens_of_class
 
 
-@dataclass(slots=True)
-class _PackBatch:
-    """Packs of one class that have the same room."""
+_EMPTY_PACKS = -1
+"""In place of the number of a class: packs that hold nothing yet."""
 
-    packs: int
+
+@dataclass(slots=True)
+class _OpenPacks:
+    """The packs of one class that no further piece has been put into."""
+
+    count: int
     class_number: int
 
 
 class _GrowingClasses:
-    """Classes of packs while they are filled.
+    """Classes of packs while they are filled, by one step after the other.
 
-    A class is described by its difference from another one: the pieces of `parents[c]`, and then
-    `times[c]` pieces of `lengths[c]` tokens. A parent of -1 stands for an empty pack.
+    For packs of 10 tokens, and two pieces of 7 and one of 3 tokens:
+
+        class 0     2 pieces of 7 tokens go to empty packs: 2 packs with room for 3
+        class 1     1 piece of 3 tokens goes to a pack of class 0: 1 pack without room
+                    1 pack of class 0 is left
+
+    Args:
+        pack_length: Tokens of a pack.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, pack_length: int) -> None:
+        self.pack_length = pack_length
+        # The step that made each class: pieces of one length were put into packs of another class.
+        # These lists are indexed by the number of the new class.
         self.parents: list[int] = []
-        self.lengths: list[int] = []
-        self.times: list[int] = []
-        self.batches_by_room: dict[int, list[_PackBatch]] = {}
+        """Number of the other class, or `_EMPTY_PACKS`."""
+        self.piece_lengths: list[int] = []
+        """Tokens of each of these pieces."""
+        self.pieces_per_pack: list[int] = []
+        """How many of these pieces each pack got."""
+        self.packs_by_room: dict[int, list[_OpenPacks]] = {}
+        """Tokens for which a pack has room → all such packs, in the order of their classes."""
         self.rooms: list[int] = []
-        """The keys of `batches_by_room`, ascending: the best fit is found by bisection."""
+        """The keys of `packs_by_room`, ascending: the best fit is found by bisection."""
 
-    def add(self, room: int, packs: int, parent: int, length: int, times: int) -> None:
-        """Add a class of packs: packs of another class, to which pieces of one length were added.
+    def place(self, piece_length: int, n_pieces: int) -> None:
+        """Put pieces of one length into the packs with the least room that suffices, or new packs.
 
         Args:
-            room: Tokens for which a pack of the new class still has room.
-            packs: Number of packs.
-            parent: Number of the other class.
-            length: Tokens of each piece that was added.
-            times: Number of these pieces in each pack.
+            piece_length: Tokens of a piece.
+            n_pieces: Number of pieces.
         """
-        if packs == 0:
-            return
-        self.parents.append(parent)
-        self.lengths.append(length)
-        self.times.append(times)
-        if room not in self.batches_by_room:
-            self.batches_by_room[room] = []
-            insort(self.rooms, room)
-        self.batches_by_room[room].append(_PackBatch(packs, len(self.parents) - 1))
+        n_unplaced = n_pieces
+        while n_unplaced > 0:
+            best_fit = bisect_left(self.rooms, piece_length)
+            if best_fit == len(self.rooms):  # no pack has room
+                self._place_in_empty_packs(piece_length, n_unplaced)
+                return
+            n_unplaced = self._place_in_room(piece_length, n_unplaced, self.rooms[best_fit])
 
-    def place(self, length: int, count: int, room: int) -> int:
-        """Place pieces of one length into the packs that have a certain room.
+    def _place_in_room(self, piece_length: int, n_pieces: int, room: int) -> int:
+        """Put pieces of one length into the packs that have a certain room.
 
         Args:
-            length: Tokens of a piece.
-            count: Number of pieces.
+            piece_length: Tokens of a piece.
+            n_pieces: Number of pieces.
             room: Tokens for which these packs have room.
 
         Returns:
             Number of pieces for which no pack was left.
         """
-        pieces_per_pack = room // length
-        batches = self.batches_by_room[room]
-        while batches and count:
-            batch = batches[-1]
-            if count >= pieces_per_pack:
-                packs = min(batch.packs, count // pieces_per_pack)
-                times = pieces_per_pack
+        max_per_pack = room // piece_length
+        candidates = self.packs_by_room[room]
+        n_unplaced = n_pieces
+        while candidates and n_unplaced > 0:
+            packs = candidates[-1]
+            if n_unplaced >= max_per_pack:
+                n_per_pack = max_per_pack
+                n_packs = min(packs.count, n_unplaced // max_per_pack)
             else:  # the last pieces do not fill a pack
-                packs = 1
-                times = count
-            self.add(room - times * length, packs, batch.class_number, length, times)
-            count -= packs * times
+                n_per_pack = n_unplaced
+                n_packs = 1
+            self._add_class(packs.class_number, n_packs, room, piece_length, n_per_pack)
+            n_unplaced -= n_packs * n_per_pack
 
-            batch.packs -= packs
-            if batch.packs == 0:
-                batches.pop()
-        if not batches:
-            del self.batches_by_room[room]
+            packs.count -= n_packs
+            if packs.count == 0:
+                candidates.pop()
+
+        if not candidates:
+            del self.packs_by_room[room]
             del self.rooms[bisect_left(self.rooms, room)]
-        return count
+        return n_unplaced
 
-    def open_packs(self, length: int, count: int, pack_length: int) -> None:
-        """Place `count` pieces of a length into new packs."""
-        pieces_per_pack = pack_length // length
-        full_packs, remaining = divmod(count, pieces_per_pack)
-        self.add(pack_length - pieces_per_pack * length, full_packs, -1, length, pieces_per_pack)
-        self.add(pack_length - remaining * length, int(remaining > 0), -1, length, remaining)
+    def _place_in_empty_packs(self, piece_length: int, n_pieces: int) -> None:
+        """Put pieces of one length into new packs, as many as fit into each."""
+        room = self.pack_length
+        max_per_pack = room // piece_length
+        n_full_packs, n_last = divmod(n_pieces, max_per_pack)
+        if n_full_packs > 0:
+            self._add_class(_EMPTY_PACKS, n_full_packs, room, piece_length, max_per_pack)
+        if n_last > 0:
+            self._add_class(_EMPTY_PACKS, 1, room, piece_length, n_last)
+
+    def _add_class(
+        self, parent: int, n_packs: int, room_before: int, piece_length: int, n_per_pack: int
+    ) -> None:
+        """Add the class of packs of another class that got pieces of one length.
+
+        Args:
+            parent: Number of the other class, or `_EMPTY_PACKS`.
+            n_packs: Number of packs in the new class.
+            room_before: Tokens for which a pack had room before.
+            piece_length: Tokens of a piece.
+            n_per_pack: Number of pieces that each pack got.
+        """
+        class_number = len(self.parents)
+        self.parents.append(parent)
+        self.piece_lengths.append(piece_length)
+        self.pieces_per_pack.append(n_per_pack)
+
+        room = room_before - n_per_pack * piece_length
+        if room not in self.packs_by_room:
+            self.packs_by_room[room] = []
+            insort(self.rooms, room)
+        self.packs_by_room[room].append(_OpenPacks(n_packs, class_number))
 
 
 def plan_packs(pieces: LengthHistogram, length: int) -> PackPlan:
@@ -276,52 +340,65 @@ def plan_packs(pieces: LengthHistogram, length: int) -> PackPlan:
         pieces: Histogram of the pieces, none of which is longer than a pack.
         length: Tokens of a pack.
     """
-    classes = _GrowingClasses()
-    descending = zip(pieces.lengths[::-1].tolist(), pieces.counts[::-1].tolist(), strict=True)
-    for piece_length, count in descending:
-        unplaced = count
-        while unplaced:
-            best_fit = bisect_left(classes.rooms, piece_length)
-            if best_fit == len(classes.rooms):
-                break
-            unplaced = classes.place(piece_length, unplaced, classes.rooms[best_fit])
-        classes.open_packs(piece_length, unplaced, length)
-    return _expand(classes, length)
+    classes = _GrowingClasses(length)
+    descending_lengths = pieces.lengths[::-1].tolist()
+    counts = pieces.counts[::-1].tolist()
+    for piece_length, n_pieces in zip(descending_lengths, counts, strict=True):
+        classes.place(piece_length, n_pieces)
+    return _expand(classes)
 
 
-def _expand(classes: _GrowingClasses, length: int) -> PackPlan:
-    """List the pieces of every class, by following the classes that each was derived from."""
-    batches = [batch for room in classes.rooms for batch in classes.batches_by_room[room]]
-    packs = np.array([batch.packs for batch in batches], np.int64)  # (n_classes,)
-    last_step = np.array([batch.class_number for batch in batches], np.int64)  # (n_classes,)
-    parents = np.array(classes.parents, np.int64)  # (n_steps,)
-    lengths = np.array(classes.lengths, np.int64)  # (n_steps,)
-    times = np.array(classes.times, np.int64)  # (n_steps,)
+def _expand(classes: _GrowingClasses) -> PackPlan:
+    """List the pieces of every class, by following the steps that made it back to empty packs.
 
-    # Follow all chains of parents at once: each round adds one step of every class that has one
-    # left.
-    owner = np.arange(len(batches))
-    step = last_step
-    owners_by_round = [np.empty(0, np.int64)]
+    For example, a class is made by step 2 from the class of step 0, and that from empty packs:
+
+        step 0      1 piece of 7 tokens, from empty packs
+        step 2      2 pieces of 1 token, from the class of step 0
+        pieces      1, 1, 7
+
+    Args:
+        classes: The classes. Those all of whose packs got further pieces are left out.
+    """
+    final_packs: list[_OpenPacks] = []
+    for room in classes.rooms:
+        final_packs += classes.packs_by_room[room]
+    counts = np.array([packs.count for packs in final_packs], np.int64)  # (n_classes,)
+    last_steps = np.array([packs.class_number for packs in final_packs], np.int64)  # (n_classes,)
+
+    # One entry for each step, and thus for each class, whether it has packs left or not.
+    parents = np.array(classes.parents, np.int64)
+    piece_lengths = np.array(classes.piece_lengths, np.int64)
+    pieces_per_pack = np.array(classes.pieces_per_pack, np.int64)
+
+    # Follow the steps of all classes at once. Each round lists one step of every class that has
+    # not reached empty packs; these arrays have one entry for each such class.
+    class_numbers = np.arange(len(final_packs))
+    step_numbers = last_steps
+    classes_by_round = [np.empty(0, np.int64)]
     steps_by_round = [np.empty(0, np.int64)]
-    while len(step):
-        owners_by_round.append(owner)
-        steps_by_round.append(step)
-        parent = parents[step]
-        has_parent = parent >= 0
-        owner = owner[has_parent]
-        step = parent[has_parent]
+    while len(step_numbers) > 0:
+        classes_by_round.append(class_numbers)
+        steps_by_round.append(step_numbers)
+        previous_steps = parents[step_numbers]
+        continues = previous_steps != _EMPTY_PACKS
+        class_numbers = class_numbers[continues]
+        step_numbers = previous_steps[continues]
 
-    # Put the steps of each class next to each other.
-    owners = np.concatenate(owners_by_round)
-    steps = np.concatenate(steps_by_round)
-    by_owner = np.argsort(owners, kind="stable")
-    owners = owners[by_owner]
-    steps = steps[by_owner]
+    # Put the steps of each class next to each other, the last one first.
+    class_of_step = np.concatenate(classes_by_round)  # (n_listed_steps,)
+    listed_steps = np.concatenate(steps_by_round)
+    by_class = np.argsort(class_of_step, kind="stable")
+    class_of_step = class_of_step[by_class]
+    listed_steps = listed_steps[by_class]
 
-    pieces_of_class = np.bincount(owners, weights=times[steps], minlength=len(batches)).astype(
-        np.int64
+    # Replace each step by its pieces.
+    listed_counts = pieces_per_pack[listed_steps]
+    class_of_piece = np.repeat(class_of_step, listed_counts)
+    pieces_of_class = np.bincount(class_of_piece, minlength=len(final_packs))  # (n_classes,)
+    return PackPlan(
+        length=classes.pack_length,
+        counts=counts,
+        piece_starts=np.concatenate([[0], np.cumsum(pieces_of_class)]),
+        piece_lengths=np.repeat(piece_lengths[listed_steps], listed_counts),
     )
-    piece_starts = np.concatenate([[0], np.cumsum(pieces_of_class)])
-    piece_lengths = np.repeat(lengths[steps], times[steps])
-    return PackPlan(length, packs, piece_starts, piece_lengths)

@@ -79,12 +79,12 @@ class PacksDataset(Dataset):
         lengths = document_lengths(index.sequence_lengths, index.document_indices)
         _, plan = plan_counts(lengths, rules)
         first_pack = 0
-        for window in lay_out(lengths, plan, rules):
-            # The part of [start, stop) that is in this window, with packs counted from 0.
-            n_packs = len(window.bounds) - 1
-            window_start = min(max(start - first_pack, 0), n_packs)
-            window_stop = min(max(stop - first_pack, window_start), n_packs)
-            pieces = window.slice(window_start, window_stop)
+        for packs in lay_out(lengths, plan, rules):
+            # The part of [start, stop) that is among these packs, counted from the first of them.
+            n_packs = len(packs.bounds) - 1
+            start_here = min(max(start - first_pack, 0), n_packs)
+            stop_here = min(max(stop - first_pack, start_here), n_packs)
+            pieces = packs.slice(start_here, stop_here).pieces
             yield DocumentTokens(pieces.documents, pieces.lengths)
             first_pack += n_packs
 

@@ -19,7 +19,9 @@ from nanoset_core.formats.indexed.blocks import divide_into_blocks
 from nanoset_core.formats.indexed.dataset import MMapIndexedDataset
 from nanoset_core.formats.indexed.layout import HEADER, MAGIC, VERSION, dtype_code
 from nanoset_core.formats.indexed.stream import CHUNK_TOKENS
-from nanoset_core.sampling.packing.assignment import Pieces, assign, carry_room, document_lengths
+from nanoset_core.sampling.packing.assignment import assign, document_lengths
+from nanoset_core.sampling.packing.carry import carry_room
+from nanoset_core.sampling.packing.pieces import FilledPacks, PieceArrays
 from nanoset_core.sampling.packing.plan import (
     LengthHistogram,
     PackPlan,
@@ -109,7 +111,7 @@ def plan_counts(lengths: NDArray[Any], rules: PackingRules) -> tuple[PackCounts,
     return counts, plan
 
 
-def lay_out(lengths: NDArray[Any], plan: PackPlan, rules: PackingRules) -> Iterator[Pieces]:
+def lay_out(lengths: NDArray[Any], plan: PackPlan, rules: PackingRules) -> Iterator[FilledPacks]:
     """Yield all packs with the pieces of documents in them, some packs at a time.
 
     Args:
@@ -117,10 +119,10 @@ def lay_out(lengths: NDArray[Any], plan: PackPlan, rules: PackingRules) -> Itera
         plan: Of these documents, as `plan_counts` returns it.
         rules: How documents are packed.
     """
-    windows = assign(lengths, rules.pieces, plan, rules.seed)
+    batches = assign(lengths, rules.pieces, plan, rules.seed)
     if rules.tail == "carry":
-        windows = carry_room(windows, rules.pieces.length)
-    return windows
+        batches = carry_room(batches, rules.pieces.length)
+    return batches
 
 
 @dataclass(slots=True)
@@ -150,32 +152,32 @@ class PackWriter:
         packs_per_block = max(1, _WINDOW_TOKENS // length)
         first_pack = 0
         with PieceTableWriter(table_path) as table:
-            for window in lay_out(lengths, plan, self.rules):
-                table.append(first_pack, window)
-                n_packs = len(window.bounds) - 1
+            for packs in lay_out(lengths, plan, self.rules):
+                table.append(first_pack, packs)
+                n_packs = len(packs.bounds) - 1
                 first_pack += n_packs
                 for start in range(0, n_packs, packs_per_block):
                     stop = min(start + packs_per_block, n_packs)
-                    block = self.tokens(window.slice(start, stop))
+                    block = self.tokens(packs.slice(start, stop))
                     yield block.tobytes()
                     work.advance(block.nbytes)
-                self._count_pieces(window, lengths)
+                self._count_pieces(packs.pieces, lengths)
 
-    def _count_pieces(self, window: Pieces, lengths: NDArray[Any]) -> None:
+    def _count_pieces(self, pieces: PieceArrays, lengths: NDArray[Any]) -> None:
         """Count the pieces of some packs, and the documents that `tail: carry` cut.
 
         Args:
-            window: The packs.
+            pieces: The pieces.
             lengths: Tokens of each document of the dataset, shape (n_documents,).
         """
-        self.counts.pieces += len(window.documents)
+        self.counts.pieces += len(pieces.documents)
         # Documents longer than a pack were counted as cut by the plan.
-        fits_into_pack = lengths[window.documents] <= self.rules.pieces.length  # (n_pieces,)
-        is_carried = (window.firsts > 0) & fits_into_pack
+        fits_into_pack = lengths[pieces.documents] <= self.rules.pieces.length  # (n_pieces,)
+        is_carried = (pieces.firsts > 0) & fits_into_pack
         self.counts.cut_documents += int(is_carried.sum())
-        self.counts.cut_tokens += int(window.lengths[is_carried].sum())
+        self.counts.cut_tokens += int(pieces.lengths[is_carried].sum())
 
-    def tokens(self, packs: Pieces) -> NDArray[Any]:
+    def tokens(self, packs: FilledPacks) -> NDArray[Any]:
         """Return the tokens of some packs, concatenated, with padding.
 
         Tokens are read in the order of the .bin, a chunk at a time.
@@ -190,16 +192,16 @@ class PackWriter:
         tokens = np.full(n_packs * length, self.rules.pad_id, dataset.dtype)
 
         # Where each piece is in the .bin, and where it goes, both in tokens, shape (n_pieces,).
-        first_sequences = dataset.document_indices[packs.documents]
+        first_sequences = dataset.document_indices[packs.pieces.documents]
         document_starts = dataset.sequence_pointers[first_sequences] // itemsize
-        sources = document_starts + packs.firsts
-        targets = packs.packs * length + packs.begins
+        sources = document_starts + packs.pieces.firsts
+        targets = packs.pack_numbers * length + packs.begins
 
         # In the order of the .bin.
         by_source = np.argsort(sources)
         sources = sources[by_source]
         targets = targets[by_source]
-        lengths = packs.lengths[by_source]
+        lengths = packs.pieces.lengths[by_source]
 
         borders = np.concatenate([[0], np.cumsum(lengths)])  # (n_pieces + 1,)
         for _ in dataset.spans(1, 1):

@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 
 from nanoset_core.errors import FormatError
 from nanoset_core.outputs.manifest import Manifest
-from nanoset_core.sampling.packing.assignment import Pieces
+from nanoset_core.sampling.packing.pieces import FilledPacks
 
 PIECES_FILE = "pieces.parquet"
 COLUMNS = ("pack", "begin", "document", "first", "tokens")
@@ -71,21 +71,21 @@ class PieceTableWriter:
     def __exit__(self, *error: object) -> None:
         self._writer.close()
 
-    def append(self, first_pack: int, pieces: Pieces) -> None:
+    def append(self, first_pack: int, packs: FilledPacks) -> None:
         """Append the pieces of consecutive packs.
 
         Args:
             first_pack: Number of the first of these packs.
-            pieces: The pieces. Their packs are counted from 0.
+            packs: The packs, with their pieces.
         """
         import pyarrow as pa
 
         rows = PieceRows(
-            packs=first_pack + pieces.packs,
-            begins=pieces.begins,
-            documents=pieces.documents,
-            firsts=pieces.firsts,
-            tokens=pieces.lengths,
+            packs=first_pack + packs.pack_numbers,
+            begins=packs.begins,
+            documents=packs.pieces.documents,
+            firsts=packs.pieces.firsts,
+            tokens=packs.pieces.lengths,
         )
         table = pa.Table.from_arrays([pa.array(column) for column in rows], schema=self._schema)
         self._writer.write_table(table, _ROWS_PER_GROUP)

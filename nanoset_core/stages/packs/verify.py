@@ -11,7 +11,7 @@ import numpy as np
 from nanoset_core.formats.indexed.dataset import MMapIndexedDataset
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.project.project import Project
-from nanoset_core.sampling.packing.assignment import Pieces
+from nanoset_core.sampling.packing.pieces import FilledPacks, PieceArrays
 from nanoset_core.stages.checking import check_files, check_freshness, current_manifest
 from nanoset_core.stages.dataset.tokens import open_dataset
 from nanoset_core.stages.datasets import dataset_of
@@ -73,14 +73,12 @@ def _compare_some(report: Report, manifest: Manifest, dataset: MMapIndexedDatase
     pack_numbers = np.unique(np.linspace(0, last_pack, _SAMPLED_PACKS).astype(np.int64))
     for number in pack_numbers.tolist():
         rows = table.of_packs(np.array([number]))
-        pieces = Pieces(
-            # Where the first pack begins and ends. There is only one, which has all the pieces.
+        # The pack as the table describes it: it has all of these pieces.
+        described_pack = FilledPacks(
             bounds=np.array([0, len(rows.documents)]),
-            documents=rows.documents,
-            firsts=rows.firsts,
-            lengths=rows.tokens,
+            pieces=PieceArrays(rows.documents, rows.firsts, rows.tokens),
         )
-        if not np.array_equal(packs[number], writer.tokens(pieces)):
+        if not np.array_equal(packs[number], writer.tokens(described_pack)):
             report.error(
                 "a pack does not hold the tokens of its documents",
                 where=f"{manifest.url()}, pack {number}",

@@ -1,0 +1,97 @@
+"""Pieces of documents, and the packs that consist of them.
+
+A *pack* is a sequence of a fixed number of tokens. A *piece* is a run of tokens of one document
+that are in the same pack. For example, packs of 10 tokens may hold documents of 13, 7 and 6 tokens
+like this:
+
+    pack 0      tokens 0 to 10 of document 0
+    pack 1      tokens 10 to 13 of document 0, and all 7 tokens of document 1
+    pack 2      all 6 tokens of document 2; it has room for 4 more
+
+This is stored as arrays with one entry for each piece, and as the bounds of the packs among them:
+
+    documents    0,  0, 1,  2
+    firsts       0, 10, 0,  0
+    lengths     10,  3, 7,  6
+    bounds       0,  1,     3,  4
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+class PieceArrays(NamedTuple):
+    """Some pieces in order; each array has one entry for each piece, shape (n_pieces,)."""
+
+    documents: NDArray[np.int64]
+    """Number of each piece's document."""
+    firsts: NDArray[np.int64]
+    """Position of each piece's first token in its document."""
+    lengths: NDArray[np.int64]
+    """Tokens of each piece."""
+
+    @staticmethod
+    def concatenated(parts: Sequence[PieceArrays]) -> PieceArrays:
+        """Return the pieces of all parts, in the order of the parts; there must be at least one."""
+        return PieceArrays(
+            documents=np.concatenate([part.documents for part in parts]),
+            firsts=np.concatenate([part.firsts for part in parts]),
+            lengths=np.concatenate([part.lengths for part in parts]),
+        )
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of all pieces together."""
+        return int(self.lengths.sum())
+
+    def select(self, selection: NDArray[Any] | slice) -> PieceArrays:
+        """Return some of the pieces.
+
+        Args:
+            selection: What numpy takes as an index: a boolean for each piece, the numbers of the
+                selected pieces, or a slice.
+        """
+        return PieceArrays(
+            documents=self.documents[selection],
+            firsts=self.firsts[selection],
+            lengths=self.lengths[selection],
+        )
+
+
+NO_PIECES = PieceArrays(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.int64))
+
+
+class FilledPacks(NamedTuple):
+    """Consecutive packs, with the pieces that they hold."""
+
+    bounds: NDArray[np.int64]
+    """Index of each pack's first piece, and at the end the number of pieces.
+
+    Shape (n_packs + 1,).
+    """
+    pieces: PieceArrays
+    """The pieces of the first pack, then those of the second, and so on."""
+
+    @property
+    def pack_numbers(self) -> NDArray[np.int64]:
+        """The pack of each piece, counted from 0; int64, shape (n_pieces,)."""
+        return np.repeat(np.arange(len(self.bounds) - 1), np.diff(self.bounds))
+
+    @property
+    def begins(self) -> NDArray[np.int64]:
+        """Position of each piece's first token in its pack; int64, shape (n_pieces,)."""
+        lengths = self.pieces.lengths
+        tokens_before = np.cumsum(lengths) - lengths  # (n_pieces,) counted from the first pack
+        tokens_before_pack = tokens_before[self.bounds[:-1]]  # (n_packs,)
+        return tokens_before - tokens_before_pack[self.pack_numbers]
+
+    def slice(self, start: int, stop: int) -> FilledPacks:
+        """Return the packs [start, stop)."""
+        bounds = self.bounds[start : stop + 1]
+        pieces = self.pieces.select(slice(int(bounds[0]), int(bounds[-1])))
+        return FilledPacks(bounds - bounds[0], pieces)

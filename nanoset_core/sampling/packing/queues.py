@@ -1,0 +1,204 @@
+"""Queues of the pieces that wait for a place in a pack.
+
+Pieces are handed out in the order of the dataset: those that are as long as a pack from one queue,
+and shorter ones from a queue for each length.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nanoset_core.formats.indexed.layout import positions_in
+from nanoset_core.sampling.packing.pieces import NO_PIECES, PieceArrays
+from nanoset_core.sampling.packing.plan import PieceRule
+
+CHUNK_DOCUMENTS = 1 << 20
+"""Documents whose lengths are read together."""
+_DOCUMENT_BITS = 40
+"""Bits for the number of a document in a pair; the other 24 are for a pack of one stratum."""
+
+
+class SortedPairs(NamedTuple):
+    """Pairs of numbers, sorted by the first number and then by the second; shape (n_pairs,)."""
+
+    first: NDArray[np.int64]
+    second: NDArray[np.int64]
+
+
+def sort_pairs(
+    first: NDArray[np.int64], second: NDArray[np.int64], second_bits: int = 32
+) -> SortedPairs:
+    """Sort pairs of numbers by their first number, and those with equal ones by their second.
+
+    numpy sorts one array of integers much faster than it sorts by two keys. So each pair becomes
+    one integer: its first number in the upper bits, and its second in the lower bits.
+
+    Args:
+        first: First number of each pair, 0 or more, in at most 64 - second_bits bits; shape
+            (n_pairs,).
+        second: Second number of each pair, 0 or more; shape (n_pairs,).
+        second_bits: Bits that are enough for all second numbers.
+    """
+    shift = np.uint64(second_bits)
+    pairs = np.sort(first.view(np.uint64) << shift | second.view(np.uint64))
+    second_mask = np.uint64((1 << second_bits) - 1)
+    return SortedPairs((pairs >> shift).view(np.int64), (pairs & second_mask).view(np.int64))
+
+
+class RemainderQueue:
+    """Hands out the documents that have a remainder: a piece at their end, shorter than a pack.
+
+    There is a queue for each length of a remainder. All of them are in one array, the shortest
+    remainders first. For example, for documents 0 to 3 with remainders of 3, 5, 3 and 4 tokens:
+
+        queued documents    0  2 | 3 | 1      remainders of 3, 4 and 5 tokens
+        next positions      0      2   3      where the next document of each length is
+
+    After a document with a remainder of 3 tokens was taken, the next positions are 1, 2 and 3.
+
+    This takes 4 bytes of memory for each document, or 8 if there are more than 2**32 documents.
+
+    Args:
+        lengths: Tokens of each document, integers, shape (n_documents,); may be memory-mapped.
+        rule: How documents are divided into pieces.
+    """
+
+    def __init__(self, lengths: NDArray[Any], rule: PieceRule) -> None:
+        # Count the documents with a remainder of each length. 0 stands for documents without one.
+        counts = np.zeros(rule.length, np.int64)  # index: the length of a remainder
+        for start in range(0, len(lengths), CHUNK_DOCUMENTS):
+            remainders = rule.remainders(lengths[start : start + CHUNK_DOCUMENTS])
+            counts += np.bincount(remainders, minlength=len(counts))
+        counts[0] = 0
+
+        # The queue of each length starts where that of the next shorter length ends.
+        self._next_positions = np.cumsum(counts) - counts
+        dtype = np.uint32 if len(lengths) <= 1 << 32 else np.uint64
+        self._documents: NDArray[Any] = np.empty(int(counts.sum()), dtype)
+
+        # Append the documents to their queues, a chunk of documents at a time.
+        free_positions = self._next_positions.copy()  # end of each queue so far
+        for start in range(0, len(lengths), CHUNK_DOCUMENTS):
+            remainders = rule.remainders(lengths[start : start + CHUNK_DOCUMENTS])
+            rows = np.flatnonzero(remainders)  # documents with a remainder, within the chunk
+            waiting = sort_pairs(remainders[rows], rows)
+            positions = _advance(free_positions, waiting.first)
+            self._documents[positions] = waiting.second + start
+
+    def take(
+        self, piece_lengths: NDArray[np.int64], pack_numbers: NDArray[np.int64]
+    ) -> NDArray[np.int64]:
+        """Take a document for each piece of some packs.
+
+        Of equally long pieces, that of the first pack gets the document that waits longest.
+
+        Args:
+            piece_lengths: Tokens of each piece, shape (n_pieces,).
+            pack_numbers: The pack of each piece, ascending and less than 2**24; shape (n_pieces,).
+
+        Returns:
+            The document of each piece, shape (n_pieces,). The pieces of a pack are in the order of
+            their documents instead of the order of `piece_lengths`, so that tokens are read in the
+            order of the dataset.
+        """
+        # Serve the pieces by length, and those of one length in the order of their packs.
+        served = sort_pairs(piece_lengths, np.arange(len(piece_lengths)))
+        documents = self._documents[_advance(self._next_positions, served.first)]
+        served_packs = pack_numbers[served.second]
+
+        # Return to the order of the packs, and sort the pieces of each pack by document.
+        by_pack = sort_pairs(served_packs, documents.astype(np.int64), _DOCUMENT_BITS)
+        return by_pack.second
+
+
+def _advance(next_positions: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Move through queues, each by as many places as its length occurs, and return these places.
+
+    For example, if the queues of the lengths 0, 1 and 2 continue at the positions 0, 4 and 9, the
+    lengths 1, 1, 2 get the positions 4, 5, 9, and the queues then continue at 0, 6 and 10.
+
+    Args:
+        next_positions: Position at which the queue of each length continues, shape (n_lengths,).
+            It is updated in place.
+        lengths: The lengths, ascending; shape (n_pieces,).
+
+    Returns:
+        A position for each of the lengths, shape (n_pieces,).
+    """
+    counts = np.bincount(lengths, minlength=len(next_positions))
+    present = np.flatnonzero(counts)  # the lengths that occur
+    positions = positions_in(next_positions[present], counts[present])
+    next_positions[present] += counts[present]
+    return positions
+
+
+class FullPieceQueue:
+    """Hands out all full pieces, which are as long as a pack, in the order of the dataset.
+
+    For packs of 10 tokens, a document of 25 tokens has two of them: tokens 0 to 10, and 10 to 20.
+
+    Args:
+        lengths: Tokens of each document, integers, shape (n_documents,); may be memory-mapped.
+        rule: How documents are divided into pieces.
+    """
+
+    def __init__(self, lengths: NDArray[Any], rule: PieceRule) -> None:
+        self._lengths = lengths
+        self._rule = rule
+        self._next_chunk = 0
+        """Number of the first document that was not read."""
+        self._documents = np.empty(0, np.int64)
+        """Documents of the current chunk that have full pieces, shape (n_documents,)."""
+        self._stops = np.empty(0, np.int64)
+        """Running sum of the numbers of their full pieces, shape (n_documents,)."""
+        self._n_taken = 0
+        """Number of these pieces that were taken."""
+
+    def take(self, count: int) -> PieceArrays:
+        """Take the next pieces.
+
+        Args:
+            count: How many; at most the number of full pieces that were not taken.
+        """
+        parts = [NO_PIECES]
+        n_missing = count
+        while n_missing > 0:
+            n_waiting = int(self._stops[-1]) - self._n_taken if len(self._stops) else 0
+            if n_waiting == 0:
+                self._read_chunk()
+                continue
+            n_pieces = min(n_missing, n_waiting)
+            parts.append(self._take_from_chunk(n_pieces))
+            n_missing -= n_pieces
+        return PieceArrays.concatenated(parts)
+
+    def _read_chunk(self) -> None:
+        """Continue with the next documents, after all pieces of the current ones were taken."""
+        start = self._next_chunk
+        if start >= len(self._lengths):
+            raise AssertionError("the plan has more full pieces than the documents")
+        self._next_chunk = start + CHUNK_DOCUMENTS
+
+        piece_counts = self._rule.full_pieces(self._lengths[start : self._next_chunk])
+        rows = np.flatnonzero(piece_counts)  # documents with full pieces, within the chunk
+        self._documents = rows + start
+        self._stops = np.cumsum(piece_counts[rows])
+        self._n_taken = 0
+
+    def _take_from_chunk(self, count: int) -> PieceArrays:
+        """Take the next pieces of the current chunk, which has at least `count` more."""
+        numbers = np.arange(self._n_taken, self._n_taken + count)  # within the chunk
+        self._n_taken += count
+
+        # Piece k belongs to the first document whose running sum exceeds k.
+        rows = np.searchsorted(self._stops, numbers, side="right")
+        first_numbers = np.concatenate([[0], self._stops])  # number of each document's first piece
+        numbers_in_document = numbers - first_numbers[rows]
+        return PieceArrays(
+            documents=self._documents[rows],
+            firsts=numbers_in_document * self._rule.length,
+            lengths=np.full(count, self._rule.length),
+        )
