@@ -39,7 +39,7 @@ from nanoset_core.execution.progress import (
 )
 from nanoset_core.records.text import format_age
 from nanoset_core.storage.access import FileAccess
-from nanoset_core.storage.working_copies import WorkerFolder, working_at
+from nanoset_core.storage.worker_folders import WorkerFolder, working_at
 from nanoset_core.untrusted import safe_logger
 
 Task = TypeVar("Task")
@@ -71,7 +71,7 @@ class DaskExecutor:
     machines share.
     """
     files: tuple[Path, ...] = ()
-    """Files that workers may lack and download: see `local_copy_of` in `storage/working_copies.py`.
+    """Files that workers may lack and download: see `local_copy_of` in `storage/worker_folders.py`.
     """
     progress: Progress = SILENT
     """Shows what is waited for."""

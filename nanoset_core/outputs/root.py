@@ -47,7 +47,7 @@ from nanoset_core.storage.atomic import (
     write_atomic,
 )
 from nanoset_core.storage.location import StorageSpec, copies_folder, is_remote, remote_location
-from nanoset_core.storage.working_copies import for_a_task
+from nanoset_core.storage.worker_folders import for_a_task
 
 R = TypeVar("R")
 CURRENT = "current.json"

@@ -22,7 +22,7 @@ from nanoset_core.stages.webdataset.settings import WebdatasetSpec
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.leases import leased
 from nanoset_core.storage.location import local_path
-from nanoset_core.storage.working_copies import task_folder
+from nanoset_core.storage.worker_folders import task_folder
 from nanoset_core.tokenizers.files.source import as_source, missing_tokenizer, tokenizer_files
 from nanoset_core.tokenizers.tokenizer import TokenizerFacts, token_id, tokenizer_facts
 

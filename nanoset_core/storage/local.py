@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import stat
 import tempfile
@@ -10,26 +9,28 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, BinaryIO
+from typing import BinaryIO
 
-from nanoset_core.errors import SourceChangedError, StorageError
 from nanoset_core.storage.atomic import UNFINISHED, atomic_file, sha256_file
 from nanoset_core.storage.regular_files import open_regular
 from nanoset_core.storage.store import Store, Stored, changed, checked_name, damaged, gone
 
-_READ_BYTES = 4 << 20
-_PIECE_BYTES = 1 << 30
-_LOOP_BYTES = 1 << 20
-_BLOCK_BYTES = 512
-"""Of what the system says that a file takes."""
+_COPIED_BYTES = 4 << 20
+"""Bytes that are read at once when a file is copied."""
+_MISSING = (FileNotFoundError, IsADirectoryError, NotADirectoryError)
+"""Errors of opening a path at which there is no file."""
 
 
 @dataclass(frozen=True, slots=True)
 class LocalStore(Store):
-    """The files below a folder."""
+    """The files below a folder.
+
+    The mark of a file consists of its inode number, size and time, one of which changes if the file
+    is replaced or written to. Unfinished files, see `storage/atomic.py`, are not listed.
+    """
 
     folder: Path
-    """Absolute; it need not be there yet."""
+    """Absolute path of the folder, which need not exist."""
 
     def url(self, name: str = "") -> str:
         return str(self.folder / name)
@@ -38,6 +39,7 @@ class LocalStore(Store):
         return LocalStore(self.folder / folder)
 
     def now(self) -> int:
+        # A shared folder has the clock of its file server: ask it by creating a file.
         try:
             with tempfile.TemporaryFile(dir=self.folder) as file:
                 return os.fstat(file.fileno()).st_mtime_ns
@@ -46,31 +48,38 @@ class LocalStore(Store):
 
     def list(self, folder: str = "") -> Iterator[Stored]:
         top = self._path(folder) if folder else self.folder
-        found = []
-        for place, folders, files in os.walk(top):
-            folders[:] = [name for name in folders if not name.startswith(UNFINISHED)]
-            found += [Path(place, name) for name in files if not name.startswith(UNFINISHED)]
-        names = ((path.relative_to(self.folder).as_posix(), path) for path in found)
-        for name, path in sorted(names, key=lambda item: os.fsencode(item[0])):
-            if (stored := self._stat(name, path)) is not None:
+        path_by_name: dict[str, Path] = {}
+        for parent, folder_names, file_names in os.walk(top):
+            # `os.walk` enters the folders that stay in its list.
+            folder_names[:] = [name for name in folder_names if not _is_unfinished(name)]
+            for file_name in file_names:
+                if not _is_unfinished(file_name):
+                    path = Path(parent, file_name)
+                    path_by_name[path.relative_to(self.folder).as_posix()] = path
+
+        for name in sorted(path_by_name, key=os.fsencode):
+            stored = _describe(name, path_by_name[name])
+            # A file may have been deleted since then.
+            if stored is not None:
                 yield stored
 
     def level(self, folder: str = "") -> tuple[Sequence[str], Sequence[str]]:
         top = self._path(folder) if folder else self.folder
         if not top.is_dir():
             return [], []
-        entries = [entry for entry in os.scandir(top) if not entry.name.startswith(UNFINISHED)]
-        folders = sorted(entry.name for entry in entries if entry.is_dir())
-        return folders, sorted(entry.name for entry in entries if entry.is_file())
+        entries = [entry for entry in os.scandir(top) if not _is_unfinished(entry.name)]
+        folder_names = sorted(entry.name for entry in entries if entry.is_dir())
+        file_names = sorted(entry.name for entry in entries if entry.is_file())
+        return folder_names, file_names
 
     def stat(self, name: str) -> Stored | None:
-        return self._stat(name, self._path(name))
+        return _describe(name, self._path(name))
 
     def read_stored(self, name: str) -> tuple[bytes, Stored] | None:
         try:
             with open_regular(self._path(name)) as file:
                 return file.read(), _stored(name, os.fstat(file.fileno()))
-        except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
+        except _MISSING:
             return None
 
     def read_range(self, name: str, begin: int, end: int, mark: str | None = None) -> bytes:
@@ -78,7 +87,11 @@ class LocalStore(Store):
             file.seek(begin)
             data = file.read(max(0, end - begin))
         if len(data) < end - begin:
-            raise changed(self.url(name), f"{begin + len(data):,} bytes", f"at least {end:,}")
+            raise changed(
+                self.url(name),
+                found=f"{begin + len(data):,} bytes",
+                expected=f"at least {end:,}",
+            )
         return data
 
     def put_parts(self, name: str, blocks: Iterable[bytes]) -> None:
@@ -89,119 +102,80 @@ class LocalStore(Store):
     def put_file(
         self, name: str, path: Path, *, sha256: str | None = None, is_new: bool = False
     ) -> None:
-        if sha256 is not None and (found := sha256_file(path)) != sha256:
-            raise damaged(str(path), f"sha256 {found}", f"sha256 {sha256}")
+        if sha256 is not None:
+            found_sha256 = sha256_file(path)
+            if found_sha256 != sha256:
+                raise damaged(
+                    str(path),
+                    found=f"sha256 {found_sha256}",
+                    expected=f"sha256 {sha256}",
+                )
         with open_regular(path) as source:
-            self.put_parts(name, iter(lambda: source.read(_READ_BYTES), b""))
+            self.put_parts(name, _blocks(source))
 
     def delete(self, name: str) -> None:
         self._path(name).unlink(missing_ok=True)
 
     def _path(self, name: str) -> Path:
-        checked_name(os.fsencode(name).decode(errors="replace"))  # names of files may be no UTF-8
+        """Return the path of a file.
+
+        Raises:
+            ConfigError: The name would lead out of the folder.
+        """
+        # Python represents bytes of a name that are not UTF-8 by surrogates, which `checked_name`
+        # refuses: check the name with replacement characters in their place.
+        printable_name = os.fsencode(name).decode(errors="replace")
+        checked_name(printable_name)
         return self.folder / name
 
-    def _stat(self, name: str, path: Path) -> Stored | None:
-        try:
-            status = path.stat()
-        except (FileNotFoundError, NotADirectoryError):
-            return None
-        return _stored(name, status) if stat.S_ISREG(status.st_mode) else None
-
     def _opened(self, name: str, mark: str | None) -> BinaryIO:
+        """Open a file for reading.
+
+        Args:
+            name: Name of the file.
+            mark: The version that is expected; None for any version.
+
+        Raises:
+            MissingError: The file does not exist.
+            SourceChangedError: The file has another mark.
+        """
         try:
             file = open_regular(self._path(name))
-        except (FileNotFoundError, IsADirectoryError, NotADirectoryError) as error:
+        except _MISSING as error:
             raise gone(self.url(name)) from error
-        found = _stored(name, os.fstat(file.fileno())).mark
-        if mark not in (None, found):
+        found_mark = _stored(name, os.fstat(file.fileno())).mark
+        if mark is not None and found_mark != mark:
             file.close()
-            raise changed(self.url(name), f"mark {found}", f"mark {mark}")
+            raise changed(self.url(name), found=f"mark {found_mark}", expected=f"mark {mark}")
         return file
 
 
+def _is_unfinished(name: str) -> bool:
+    """Return whether a file or folder is still being written, according to its name."""
+    return name.startswith(UNFINISHED)
+
+
+def _blocks(file: BinaryIO) -> Iterator[bytes]:
+    """Yield the remaining bytes of a file in blocks."""
+    while block := file.read(_COPIED_BYTES):
+        yield block
+
+
+def _describe(name: str, path: Path) -> Stored | None:
+    """Return the description of a file, or None if there is no file at its path.
+
+    Args:
+        name: Name of the file within the store.
+        path: Its path.
+    """
+    try:
+        status = path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return _stored(name, status) if stat.S_ISREG(status.st_mode) else None
+
+
 def _stored(name: str, status: os.stat_result) -> Stored:
+    """Return the description of a file from the result of `os.stat`."""
     mark = f"{status.st_ino}-{status.st_size}-{status.st_mtime_ns}"
     return Stored(name, status.st_size, mark, status.st_mtime_ns)
-
-
-def make_room(folder: Path, capacity: int, wanted: int, url: str) -> None:
-    """Remove the oldest files below a folder until `wanted` more bytes have room beside all that is
-    there.
-
-    Hidden files, which are of others or not finished, count and stay. StorageError where these, or
-    what is wanted, are more than the capacity.
-    """
-    copies, hidden = [], 0
-    for place, _, names in os.walk(folder):
-        for path in (Path(place, name) for name in names):
-            with contextlib.suppress(FileNotFoundError):
-                status = path.lstat()
-                taken = max(status.st_size, status.st_blocks * _BLOCK_BYTES)
-                if any(part.startswith(".") for part in path.relative_to(folder).parts):
-                    hidden += taken
-                else:
-                    copies.append((status.st_ctime_ns, taken, path))
-    if max(wanted, hidden) > capacity:
-        what, remedy = (
-            "this is larger than the room for working copies",
-            "set storage.scratch_mib to more",
-        )
-        found = f"{max(wanted, hidden):,} bytes"
-        expected = f"at most {capacity:,} bytes, three quarters of storage.scratch_mib"
-        raise StorageError(what, where=url, found=found, expected=expected, remedy=remedy)
-    excess = sum(taken for _, taken, _ in copies) + hidden + wanted - capacity
-    for _, taken, copy in sorted(copies):
-        if excess <= 0:
-            break
-        copy.unlink(missing_ok=True)
-        excess -= taken
-
-
-def note_use(copy: Path) -> None:
-    """Let a copy that is used make room after those that are not: nothing is freed while it is
-    open.
-    """
-    with contextlib.suppress(FileNotFoundError):
-        os.utime(copy, ns=(time.time_ns(), copy.stat().st_mtime_ns))
-
-
-def set_time(copy: Path, written_ns: int) -> None:
-    """Give a copy the object's time, nanoseconds since 1970: it tells when an output was made."""
-    if copy.stat().st_mtime_ns != written_ns:
-        os.utime(copy, ns=(written_ns, written_ns))
-
-
-def append_file(source: IO[bytes], target: IO[bytes], size_bytes: int, begin: int = 0) -> None:
-    """Append bytes of a file by `os.copy_file_range`, which shares extents, or else by reads and
-    writes.
-    """
-    target.flush()
-    done = 0
-    # What the system refuses here, reads and writes do, or they fail as well.
-    with contextlib.suppress(OSError, AttributeError):
-        while done < size_bytes and (
-            copied := os.copy_file_range(
-                source.fileno(),
-                target.fileno(),
-                min(_PIECE_BYTES, size_bytes - done),
-                offset_src=begin + done,
-            )
-        ):
-            done += copied
-    target.seek(0, os.SEEK_END)
-    source.seek(begin + done)
-    while done < size_bytes and (piece := source.read(min(_LOOP_BYTES, size_bytes - done))):
-        target.write(piece)
-        done += len(piece)
-    if done != size_bytes:
-        what, remedy = (
-            "the file ended early while it was copied",
-            "run again once nothing writes to it any more",
-        )
-        where, found, expected = (
-            f"{source.name}, byte {begin + done}",
-            f"{done} bytes",
-            f"{size_bytes} bytes",
-        )
-        raise SourceChangedError(what, where=where, found=found, expected=expected, remedy=remedy)

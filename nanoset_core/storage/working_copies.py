@@ -1,6 +1,4 @@
-"""Folders of this machine for temporary copies: of what a command reads in a bucket, and of a
-cluster's worker.
-"""
+"""Temporary copies, below TMPDIR, of files in buckets that a command reads without a project."""
 
 from __future__ import annotations
 
@@ -8,10 +6,8 @@ import hashlib
 import os
 import stat
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, suppress
-from contextvars import ContextVar
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from nanoset_core.errors import MissingError, NanosetError, StorageError
@@ -24,46 +20,63 @@ _ROOM = (
     "room for a copy of what is read from the bucket, and for what is made of it; TMPDIR names "
     "another folder"
 )
+"""What errors say was expected if the disk is full."""
 
 
 def scratch_root() -> Path:
-    """Return this user's folder below TMPDIR; StorageError if something else has its name."""
+    """Return this user's folder below TMPDIR, after creating it if necessary.
+
+    Raises:
+        StorageError: Something else has its name, such as a folder of another user.
+    """
     folder = Path(tempfile.gettempdir()).absolute() / f"nanoset-{os.getuid()}"
     with suppress(FileExistsError):
         folder.mkdir(mode=0o700)
+
+    # TMPDIR may be shared: another user could have put a link or a folder there, to see the files.
     status = folder.lstat()
-    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid():
-        what, expected = (
-            "this is not a folder of this user",
-            "one's own, for unfinished work on files of a bucket",
-        )
+    is_folder = stat.S_ISDIR(status.st_mode)
+    is_of_this_user = status.st_uid == os.getuid()
+    if not (is_folder and is_of_this_user):
         raise StorageError(
-            what,
+            "this is not a folder of this user",
             where=folder,
-            expected=expected,
+            expected="a folder of this user, for unfinished work on files of a bucket",
             remedy="remove it, or name another folder by TMPDIR",
         )
     return folder
 
 
 def work_folder(target: Location, name: str, scratch: Path | None) -> Path:
-    """Return the path of unfinished work on `target`: `name` beside it, or a name of its own within
-    `scratch`.
+    """Return the path for unfinished work on an output, at which a later command continues it.
 
-    Within `scratch`, which for a bucket is a folder below TMPDIR unless it is given, the name holds
-    a digest of the target's whole path, since several targets may share that folder.
+    Args:
+        target: The output.
+        name: File name of the unfinished work, such as `web.work`.
+        scratch: The folder to use. By default it is the folder of the output, or a folder below
+            TMPDIR if the output is in a bucket.
+
+    Returns:
+        `name` next to the output. In `scratch` or below TMPDIR, which outputs of the same name may
+        share, a digest of the output's path is added: `web-<digest>.work`.
     """
     if scratch is None and isinstance(target, Path):
         return target.parent / name
-    mark = hashlib.sha256(os.fsencode(Path("/", str(target.absolute())))).hexdigest()[:8]
+    full_path = Path("/", str(target.absolute()))
+    digest = hashlib.sha256(os.fsencode(full_path)).hexdigest()[:8]
     stem, _, ending = name.rpartition(".")
-    return (scratch or scratch_root()).absolute() / f"{stem}-{mark}.{ending}"
+    folder = scratch or scratch_root()
+    return folder.absolute() / f"{stem}-{digest}.{ending}"
 
 
 @contextmanager
 def temporary_folder(name: str) -> Iterator[Path]:
-    """Yield a new folder below TMPDIR, removed afterwards; sweep those of processes that were
-    killed.
+    """Yield a new folder below TMPDIR, which is removed at the end of the block.
+
+    Folders of commands that were killed are removed, too.
+
+    Args:
+        name: What the name of the folder contains.
     """
     root = scratch_root()
     sweep_abandoned(root)
@@ -72,120 +85,101 @@ def temporary_folder(name: str) -> Iterator[Path]:
 
 
 def any_remote(paths: Iterable[Location]) -> bool:
-    """Return whether one of them lies in a bucket."""
+    """Return whether any of the paths is in a bucket."""
     return any(isinstance(path, RemoteFolder) for path in paths)
 
 
 def copies_in(folder: Path, paths: Sequence[Location]) -> list[Path]:
-    """Return local paths, as `downloaded`, with copies in a folder that may outlive the process:
-    fresh ones stay.
+    """Return local paths of files, after copying those in buckets to a folder.
 
-    Files of one folder of a bucket have copies in one folder.
+    Files that were next to each other in a bucket have copies next to each other. The folder may
+    have copies from an earlier call with the same paths: those that are up to date are kept.
+
+    Args:
+        folder: The folder for copies.
+        paths: The files.
+
+    Raises:
+        MissingError: A file in a bucket does not exist.
+        StorageError: There is no room for the copies.
     """
-    numbers: dict[RemoteFolder, int] = {}
-
-    def local(path: Location) -> Path:
-        if isinstance(path, Path):
-            return path
-        access = FileAccess(
-            folder / str(numbers.setdefault(path.parent, len(numbers))), path.parent.place
-        )
-        access.revalidate(access.folder / path.name)
-        if not (access.folder / path.name).exists():
-            raise _missing(path)
-        return access.folder / path.name
-
+    subfolders: dict[RemoteFolder, Path] = {}  # folder of a bucket → folder of the copies
+    local_paths: list[Path] = []
     with explained(folder, expected=_ROOM):
-        return list(map(local, paths))
+        for path in paths:
+            if isinstance(path, Path):
+                local_paths.append(path)
+            else:
+                if path.parent not in subfolders:
+                    subfolders[path.parent] = folder / str(len(subfolders))
+                local_paths.append(_copy_in(subfolders[path.parent], path))
+    return local_paths
+
+
+def _copy_in(folder: Path, path: RemoteFolder) -> Path:
+    """Copy a file of a bucket to a local folder, unless an up-to-date copy exists.
+
+    Returns:
+        Path of the copy.
+
+    Raises:
+        MissingError: The file does not exist.
+    """
+    copy = folder / path.name
+    FileAccess(folder, path.parent.place).revalidate(copy)
+    if not copy.exists():
+        raise _missing(path)
+    return copy
 
 
 @contextmanager
 def downloaded(paths: Sequence[Location]) -> Iterator[list[Path]]:
-    """Yield local paths of files; those in a bucket have copies until the block ends.
+    """Yield local paths of files; those in buckets have copies until the end of the block.
 
-    MissingError where there is no such object; StorageError where there is no room for the copies.
+    Args:
+        paths: The files.
+
+    Raises:
+        MissingError: A file in a bucket does not exist.
+        StorageError: There is no room for the copies.
     """
-    with temporary_folder("copies") if any_remote(paths) else nullcontext(Path()) as room:
-        yield copies_in(room, paths)
+    if not any_remote(paths):
+        yield copies_in(Path(), paths)  # copies nothing
+        return
+    with temporary_folder("copies") as folder:
+        yield copies_in(folder, paths)
 
 
 @contextmanager
-def room_beside(path: Location) -> Iterator[tuple[Path, FileAccess | None]]:
-    """Yield (where a copy would lie, access to the object and those beside it); a local path as it
-    is, and None.
+def path_and_access(path: Location) -> Iterator[tuple[Path, FileAccess | None]]:
+    """Yield what is needed to read a file, and files next to it, locally or in a bucket.
 
-    Errors that leave the block name the object.
+    Errors of the block name the file in the bucket instead of its copy.
+
+    Args:
+        path: The file, or what the names of the files begin with.
+
+    Yields:
+        (path, access): for a local file, its path and None; for a file of a bucket, the path of a
+        future copy in a temporary folder, and access that downloads it, or ranges of it.
+
+    Raises:
+        MissingError: The block did not find a file in the bucket.
     """
     if isinstance(path, Path):
         yield path, None
         return
-    with temporary_folder("copies") as room, explained(room, expected=_ROOM):
-        here = room / path.name
+    with temporary_folder("copies") as folder, explained(folder, expected=_ROOM):
+        copy = folder / path.name
         try:
-            yield here, FileAccess(room, path.parent.place)
+            yield copy, FileAccess(folder, path.parent.place)
         except FileNotFoundError as error:
             raise _missing(path) from error
         except NanosetError as error:
-            raise error.at(error.where and error.where.replace(str(here), str(path))) from error
+            where = error.where and error.where.replace(str(copy), str(path))
+            raise error.at(where) from error
 
 
 def _missing(path: RemoteFolder) -> MissingError:
+    """Return the error for a file of a bucket that does not exist."""
     return MissingError("no such object", where=path, remedy="name an object that is there")
-
-
-@dataclass(frozen=True, slots=True)
-class WorkerFolder:
-    """What belongs to one worker of a cluster."""
-
-    folder: Path | None = None
-    """Used by this process alone; it need not be there yet. None in a process that is no worker of
-    a cluster.
-    """
-    files: Mapping[Path, Path] = field(default_factory=dict)
-    """Path of a file on the machine that gives out tasks → the same bytes here."""
-
-
-_here = ContextVar("worker", default=WorkerFolder())  # noqa: B039 - it is frozen
-
-
-@contextmanager
-def working_at(place: WorkerFolder) -> Iterator[None]:
-    """Run the tasks of this block, one at a time, with a folder of their own."""
-    token = _here.set(place)
-    try:
-        yield
-    finally:
-        _here.reset(token)
-
-
-def worker_folder() -> Path | None:
-    """Return the folder of this worker; None in a process that is no worker of a cluster."""
-    return _here.get().folder
-
-
-@contextmanager
-def task_folder() -> Iterator[Path | None]:
-    """Yield an empty folder for one task, removed afterwards; None in a process that is no worker
-    of a cluster.
-    """
-    if (folder := worker_folder()) is None:
-        yield None
-        return
-    folder.mkdir(parents=True, exist_ok=True)
-    sweep_abandoned(folder)
-    with claim_scratch(folder / "task") as scratch:
-        yield scratch
-
-
-def local_copy_of(path: Path) -> Path:
-    """Return the local path of a file that the machine which gave out the task has at `path`."""
-    return _here.get().files.get(path, path)
-
-
-@contextmanager
-def for_a_task(access: FileAccess) -> Iterator[FileAccess]:
-    """Yield access to the same files for one task: on a cluster's worker with copies of its own,
-    removed afterwards.
-    """
-    with task_folder() as folder:
-        yield access if folder is None else access.with_copies_in(folder)

@@ -278,10 +278,10 @@ def raw_index(text: Location, output: Location | None, drop_faulty: bool, overwr
 def describe(files: tuple[Location, ...]) -> None:
     """Print the documents, tokens and layout of FILES, and whether their index is correct."""
     from nanoset_core.formats.pbin.layout import load_index, open_pbin
-    from nanoset_core.storage.working_copies import room_beside
+    from nanoset_core.storage.working_copies import path_and_access
 
     for path in files:
-        with room_beside(path) as (local_path, access):
+        with path_and_access(path) as (local_path, access):
             mapped = None if access is None else access.open_bytes(local_path)
             file = open_pbin(local_path, mapped)
             index = load_index(file)

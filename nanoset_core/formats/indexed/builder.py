@@ -28,8 +28,8 @@ from nanoset_core.formats.indexed.layout import (
     read_idx,
     write_idx,
 )
+from nanoset_core.storage.appending import append_file
 from nanoset_core.storage.atomic import discard, fsync_folder, open_unfinished, put_in_place
-from nanoset_core.storage.local import append_file
 from nanoset_core.storage.store import OnJoin, no_progress
 
 _MAX_LENGTH = 2**31 - 1

@@ -31,7 +31,7 @@ from nanoset_core.stages.shards.repeats import MAX_DUPLICATE_FRACTION
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.location import Location, store_of
 from nanoset_core.storage.store import PieceDigest
-from nanoset_core.storage.working_copies import room_beside
+from nanoset_core.storage.working_copies import path_and_access
 from nanoset_core.tokenizers.files import TokenizerPath, tokenizer_path
 from nanoset_core.tokenizers.tokenizer import token_id, tokenizer_facts
 
@@ -231,7 +231,7 @@ def verify_prefix(
         if eod is not None:
             expected = replace(expected, after=(token_id(file, eod, "--eod"),))
 
-    with report.catching(remedy=_WRITE_AGAIN), room_beside(prefix) as (local_prefix, access):
+    with report.catching(remedy=_WRITE_AGAIN), path_and_access(prefix) as (local_prefix, access):
         verify_pair(local_prefix, expected=expected, deep=deep, report=report, access=access)
         report.with_places(local_prefix, prefix)
 

@@ -20,7 +20,7 @@ from nanoset_core.formats.indexed.dataset import MMapIndexedDataset
 from nanoset_core.formats.indexed.stream import Stream, document_spans, stream_tokens
 from nanoset_core.stages.exports.base import DatasetTraits
 from nanoset_core.stages.exports.formats import LinkedFormat
-from nanoset_core.storage.local import append_file
+from nanoset_core.storage.appending import append_file
 from nanoset_core.storage.regular_files import open_regular
 
 # How an export got its tokens, which its manifest records. A copy shares its blocks with the

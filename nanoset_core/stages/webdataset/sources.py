@@ -20,7 +20,7 @@ from nanoset_core.stages.dataset.dataset import Dataset
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.reading import BlockFile, MappedFile
 from nanoset_core.storage.regular_files import map_regular
-from nanoset_core.storage.working_copies import worker_folder
+from nanoset_core.storage.worker_folders import worker_folder
 from nanoset_core.tokenizers.files import stat_signature
 
 STORED_ROW_BYTES = 32 << 10

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from nanoset_core.errors import ConfigError, FormatError, MissingError, SourceChangedError
 from nanoset_core.formats.indexed.builder import MMapIndexedDatasetBuilder, merge_indexed_datasets
 from nanoset_core.formats.indexed.dataset import MMapIndexedDataset
-from nanoset_core.storage.local import append_file
+from nanoset_core.storage.appending import append_file
 
 
 def digests(prefix):

@@ -9,7 +9,7 @@ from helpers.built_project import first_file, overwrite
 from nanoset_core.errors import NanosetError
 from nanoset_core.project.verify import Target, targets, verify_by
 from nanoset_core.stages.report import DividedCheck, Report, runs
-from nanoset_core.storage.working_copies import WorkerFolder, working_at
+from nanoset_core.storage.worker_folders import WorkerFolder, working_at
 
 
 class Elsewhere:

@@ -1,0 +1,106 @@
+"""Working copies of stored files in a local folder: when they were used, and how they make room.
+
+The time at which the inode of a copy was last changed (`st_ctime`) says when the copy was last
+used. The time of its bytes (`st_mtime`) is that of the stored file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from nanoset_core.errors import StorageError
+
+_BLOCK_BYTES = 512
+"""Unit of `st_blocks`, which says how much of the disk a file takes."""
+
+
+class _File(NamedTuple):
+    """A file in a folder of working copies. Files sort by the time of their last use."""
+
+    used_ns: int
+    """When it was last used, in nanoseconds since 1970."""
+    disk_bytes: int
+    """Bytes that it takes on the disk, or will take once it is complete."""
+    path: Path
+    """Its path."""
+
+
+def make_room(folder: Path, capacity: int, size: int, what: str) -> None:
+    """Remove the copies in a folder that were not used for longest, until another file has room.
+
+    Hidden files are not removed, since they are unfinished or belong to other processes, but they
+    take room.
+
+    Args:
+        folder: The folder of copies.
+        capacity: Bytes that all files in the folder may take.
+        size: Bytes of the other file.
+        what: Address of the other file, for the error.
+
+    Raises:
+        StorageError: The other file, or the hidden files, are larger than the capacity.
+    """
+    copies: list[_File] = []
+    hidden_bytes = 0
+    for file in _files_below(folder):
+        if _is_hidden(file.path.relative_to(folder)):
+            hidden_bytes += file.disk_bytes
+        else:
+            copies.append(file)
+
+    needed_bytes = max(size, hidden_bytes)
+    if needed_bytes > capacity:
+        raise StorageError(
+            "this is larger than the room for working copies",
+            where=what,
+            found=f"{needed_bytes:,} bytes",
+            expected=f"at most {capacity:,} bytes, three quarters of storage.scratch_mib",
+            remedy="set storage.scratch_mib to more",
+        )
+
+    copied_bytes = sum(copy.disk_bytes for copy in copies)
+    excess_bytes = copied_bytes + hidden_bytes + size - capacity
+    for copy in sorted(copies):
+        if excess_bytes <= 0:
+            break
+        copy.path.unlink(missing_ok=True)
+        excess_bytes -= copy.disk_bytes
+
+
+def _files_below(folder: Path) -> Iterator[_File]:
+    """Yield all files below a folder, except those that other processes remove meanwhile."""
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            path = Path(parent, name)
+            with contextlib.suppress(FileNotFoundError):
+                status = path.lstat()
+                # A sparse file takes less than its size, but may be filled.
+                disk_bytes = max(status.st_size, status.st_blocks * _BLOCK_BYTES)
+                yield _File(status.st_ctime_ns, disk_bytes, path)
+
+
+def _is_hidden(path: Path) -> bool:
+    """Return whether the name of a file, or of a folder that contains it, begins with a dot."""
+    return any(part.startswith(".") for part in path.parts)
+
+
+def note_use(copy: Path) -> None:
+    """Note that a copy, if it exists, is used now, so that others are removed before it."""
+    with contextlib.suppress(FileNotFoundError):
+        os.utime(copy, ns=(time.time_ns(), copy.stat().st_mtime_ns))
+
+
+def set_time(copy: Path, written_ns: int) -> None:
+    """Give a copy the time of the stored file, which says when an output was made.
+
+    Args:
+        copy: The copy.
+        written_ns: When the stored file was written, in nanoseconds since 1970.
+    """
+    if copy.stat().st_mtime_ns != written_ns:
+        os.utime(copy, ns=(written_ns, written_ns))

@@ -1,0 +1,91 @@
+"""Folders of a cluster's workers, in which each task keeps its temporary copies.
+
+A worker process of a cluster runs tasks that another machine gives out. It may have a folder on its
+own disk, and its own copies of files, such as the tokenizer, that are elsewhere on that machine.
+Processes that are not workers of a cluster have neither.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from nanoset_core.storage.access import FileAccess
+from nanoset_core.storage.atomic import claim_scratch, sweep_abandoned
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerFolder:
+    """What belongs to one worker of a cluster."""
+
+    folder: Path | None = None
+    """A folder that only this worker uses. It need not exist yet; None if this is not a worker."""
+    files: Mapping[Path, Path] = field(default_factory=dict)
+    """Path of a file on the machine that gives out tasks → path of a local file that is the same.
+    """
+
+
+_current_folder = ContextVar("worker", default=WorkerFolder())  # noqa: B039 - it is frozen
+"""The folder of the worker that runs the current task."""
+
+
+@contextmanager
+def working_at(place: WorkerFolder) -> Iterator[None]:
+    """Let the tasks in the block, which run one at a time, use the folder of a worker."""
+    token = _current_folder.set(place)
+    try:
+        yield
+    finally:
+        _current_folder.reset(token)
+
+
+def worker_folder() -> Path | None:
+    """Return the folder of this worker, or None if the process is not a worker of a cluster."""
+    return _current_folder.get().folder
+
+
+@contextmanager
+def task_folder() -> Iterator[Path | None]:
+    """Yield an empty folder for one task of a worker, which is removed at the end of the block.
+
+    Yields:
+        The folder; None if the process is not a worker of a cluster.
+    """
+    folder = worker_folder()
+    if folder is None:
+        yield None
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    # Earlier tasks may have been killed before they could remove their folders.
+    sweep_abandoned(folder)
+    with claim_scratch(folder / "task") as scratch:
+        yield scratch
+
+
+def local_copy_of(path: Path) -> Path:
+    """Return the path of this worker's copy of a file.
+
+    Args:
+        path: Path of the file on the machine that gave out the task.
+
+    Returns:
+        Path of the copy; `path` itself if there is none, since the machines share the file then.
+    """
+    return _current_folder.get().files.get(path, path)
+
+
+@contextmanager
+def for_a_task(access: FileAccess) -> Iterator[FileAccess]:
+    """Yield the access to files that one task uses.
+
+    On a worker of a cluster, the task has copies of its own, which are removed at the end of the
+    block. Otherwise it uses the same copies as other tasks.
+
+    Args:
+        access: Access to the same files.
+    """
+    with task_folder() as folder:
+        yield access if folder is None else access.with_copies_in(folder)
