@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -41,6 +42,23 @@ class RejectOptions:
     def limits(self) -> dict[str, Any]:
         """These options by name, without those of a subclass: for other functions and recipes."""
         return {name: getattr(self, name) for name in RejectOptions.__slots__}
+
+    @property
+    def recorded(self) -> list[Any]:
+        """The values of these options as an output's facts record them under `policy`."""
+        return list(self.limits.values())
+
+    def accept(self, facts: Mapping[str, Any]) -> bool:
+        """Return whether an output that an earlier call made can be kept under these limits.
+
+        Whether more was lost than a limit allows is decided while text is read. So an output for
+        which lines were rejected is kept only if it was made under the same limits.
+
+        Args:
+            facts: Facts of the output: under `rejected`, the number of rejected lines and
+                unreadable files; if there are some, also `policy`.
+        """
+        return not facts["rejected"] or facts.get("policy") == self.recorded
 
 
 NO_OFFSET = -1

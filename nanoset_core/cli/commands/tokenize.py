@@ -212,10 +212,9 @@ def _print_results(results: Sequence[Preprocessed]) -> None:
 
     for result in results:
         facts = result.facts
-        n_rejected = facts.rejected + facts.faults
         text = (
             f"{result.prefix}: {facts.documents:,} documents, {facts.tokens:,} tokens, "
-            f"{n_rejected:,} rejected"
+            f"{result.n_rejected:,} rejected"
         )
         if result.rejects:
             text += f" ({result.rejects})"

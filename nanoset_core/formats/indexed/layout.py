@@ -126,6 +126,11 @@ def pair_files(prefix: Location) -> tuple[Location, Location]:
     return prefix.with_name(f"{prefix.name}.bin"), prefix.with_name(f"{prefix.name}.idx")
 
 
+def is_pair(prefix: Location) -> bool:
+    """Return whether both files of a dataset exist: `<prefix>.bin` and `<prefix>.idx`."""
+    return all(file.is_file() for file in pair_files(prefix))
+
+
 def optimal_dtype(vocab_size: int | None) -> np.dtype:
     """Return the token type for a vocabulary: uint16 below 65,500 tokens, otherwise int32.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -13,7 +13,7 @@ from typing import Any
 from nanoset_core.errors import ConfigError
 from nanoset_core.execution.progress import SILENT, Progress
 from nanoset_core.formats.indexed.dataset import MMapIndexedDataset
-from nanoset_core.formats.indexed.layout import pair_files
+from nanoset_core.formats.indexed.layout import is_pair, pair_files
 from nanoset_core.formats.pbin.writing import PbinCounts
 from nanoset_core.outputs.deliver import Delivery
 from nanoset_core.outputs.receipts import read_record, record_name, record_of
@@ -115,92 +115,87 @@ def make_pbin_once(
         InputError: A token is not in the vocabulary, there are no tokens, or too much text is
             rejected.
     """
-    # Find the inputs: a pair, or text files. The list of rejects of an earlier call is not input.
     rejects = output.with_name(f"{output.stem}_rejects.jsonl")
-    has_record = read_record(output.with_name(record_name(output.name))) is not None
-    own_rejects = rejects.absolute()
-    source = _source(
-        [os.fspath(name) for name in inputs],
-        leave_out=lambda path: has_record and path == own_rejects,
-    )
-    notices: tuple[str, ...] = ()
-    if isinstance(source, InputFiles):
-        notices = tuple(source.notices)
-
+    source = _find_source([os.fspath(name) for name in inputs], output, rejects)
     tokenizer = None if options.tokenizer is None else tokenizer_path(options.tokenizer)
     options = replace(options, tokenizer=tokenizer)
-    end = _end_id(options, is_text=isinstance(source, InputFiles))
+    end_id = _end_id(options, is_text=isinstance(source, InputFiles))
+    call = _PbinCall(source, output, rejects, options, end_id, progress)
 
-    # Make the file unless it exists. If it has rejected lines, and another number of them is
-    # allowed now, it is made again to decide whether there are too many.
-    delivery = _delivery(source, output, rejects, options, end)
+    delivery = call.delivery()
     record = delivery.find(overwrite=overwrite)
-    facts: Mapping[str, Any] = {} if record is None else record["facts"]
-    has_other_policy = (
-        bool(facts) and bool(facts["rejected"]) and facts["policy"] != list(options.limits.values())
-    )
-    is_new = not facts or has_other_policy
-    if is_new:
+    is_new = record is None or not options.accept(record["facts"])
+    facts: Mapping[str, Any]
+    if record is None or is_new:
         with delivery.drafting(overwrite=overwrite) as draft:
-            facts = _make(source, draft.folder, output, options, end, progress)
+            facts = call.write(draft.folder)
             draft.facts = facts
+    else:
+        facts = record["facts"]
 
     result = PbinResult(
         counts=PbinCounts(**facts["packed"]),
         rejected=facts["rejected"],
         rejects=rejects if facts["rejected"] else None,
+        # Records of older versions lack the following two.
         lost=facts.get("lost", ""),
-        notices=notices,
         faults=facts.get("faults", 0),
+        notices=tuple(source.notices) if isinstance(source, InputFiles) else (),
     )
     return result, is_new
 
 
-def _paths_of(source: Location | InputFiles) -> Sequence[Location]:
-    """Return the files of an input: both files of a pair, or all text files."""
-    if isinstance(source, InputFiles):
-        return source.paths
-    return pair_files(source)
+# What a call reads.
 
 
-def _delivery(
-    source: Location | InputFiles,
-    output: Location,
-    rejects: Location,
-    options: PbinOptions,
-    end: int | None,
-) -> Delivery:
-    """Return the files that are written, with a record of everything that decides its bytes.
+def _find_source(
+    inputs: Sequence[str], output: Location, rejects: Location
+) -> Location | InputFiles:
+    """Return what the inputs name: the prefix of a pair on this machine or in a bucket, or text.
 
     Args:
-        source: Prefix of the pair, or the text files.
+        inputs: Prefix of a pair or one of its files, or files, folders and patterns of text.
         output: The file to write.
-        rejects: Path of the list of rejected lines, which text may have.
-        options: The settings.
-        end: Id of the token that documents end in, or None if none is added.
+        rejects: List of the rejected lines. If an earlier call wrote it, it is not read as text.
+
+    Raises:
+        ConfigError: The inputs name a `.pbin`, or several pairs.
     """
-    is_text = isinstance(source, InputFiles)
-    fingerprint: str | None = None
-    if options.tokenizer is not None:
-        fingerprint = tokenizer_facts(options.tokenizer).fingerprint
-    settings = {
-        "tokenizer": fingerprint,
-        "vocab_size": options.vocab_size,
-        "append_eod": is_text or options.append_eod,
-        "eod": end,
-        "json_key": options.key if is_text else None,
-    }
-    sources = _paths_of(source)
-    return Delivery.of_file(
-        output,
-        record_of(_COMMAND, output, sources, settings),
-        optional=[rejects.name] if is_text else [],
-        inputs=[*sources, *tokenizer_files(options.tokenizer)],
-    )
+    for name in inputs:
+        if name.endswith(".pbin"):
+            raise ConfigError(
+                "this is a .pbin already",
+                where=name,
+                remedy=(
+                    "name the operation: `nanoset pbin merge`, shuffle, filter, repair or describe"
+                ),
+            )
+    prefixes = [location(name.removesuffix(".bin").removesuffix(".idx")) for name in inputs]
+    pairs = [prefix for prefix in prefixes if is_pair(prefix)]
+    if not pairs:
+        # Only a list next to an output of ours was written by a call of ours.
+        has_record = read_record(output.with_name(record_name(output.name))) is not None
+        own_rejects = rejects.absolute()
+        return resolve_inputs(inputs, leave_out=lambda path: has_record and path == own_rejects)
+    if len(set(prefixes)) > 1:
+        raise ConfigError(
+            "one dataset is converted at a time",
+            where=pairs[0],
+            found=", ".join(inputs),
+            remedy=(
+                "join the datasets with `nanoset merge`, "
+                "or the .pbin files with `nanoset pbin merge`"
+            ),
+        )
+    return pairs[0]
 
 
 def _end_id(options: PbinOptions, *, is_text: bool) -> int | None:
-    """Return the id of the token that documents end in, or None if none is added.
+    """Return the id of the end-of-document token, or None if no document gets one.
+
+    Args:
+        options: The settings of the call.
+        is_text: Whether the input is text, whose documents always end in this token.
 
     Raises:
         ConfigError: The tokenizer is not named, or does not have the token.
@@ -219,129 +214,135 @@ def _end_id(options: PbinOptions, *, is_text: bool) -> int | None:
     return token_id(options.tokenizer, end_token(options.tokenizer, options.eod), "--eod")
 
 
-def _source(inputs: Sequence[str], leave_out: Callable[[Location], bool]) -> Location | InputFiles:
-    """Return the prefix of the pair that the inputs name, or else the text files.
-
-    Args:
-        inputs: Prefix of a pair or one of its files, or files, folders and patterns of text.
-        leave_out: Returns whether a text file is not input.
-
-    Raises:
-        ConfigError: The inputs name a `.pbin`, or several pairs.
-    """
-    for name in inputs:
-        if name.endswith(".pbin"):
-            raise ConfigError(
-                "this is a .pbin already",
-                where=name,
-                remedy=(
-                    "name the operation: `nanoset pbin merge`, shuffle, filter, repair or describe"
-                ),
-            )
-    prefixes = [location(name.removesuffix(".bin").removesuffix(".idx")) for name in inputs]
-    pairs = [prefix for prefix in prefixes if _is_pair(prefix)]
-    if not pairs:
-        return resolve_inputs(inputs, leave_out=leave_out)
-    if len(set(prefixes)) > 1:
-        raise ConfigError(
-            "one dataset is converted at a time",
-            where=pairs[0],
-            found=", ".join(inputs),
-            remedy=(
-                "join the datasets with `nanoset merge`, "
-                "or the .pbin files with `nanoset pbin merge`"
-            ),
-        )
-    return pairs[0]
+# What a call writes.
 
 
-def _is_pair(prefix: Location) -> bool:
-    """Return whether both files of a pair exist."""
-    return all(file.is_file() for file in pair_files(prefix))
+@dataclass(frozen=True, slots=True)
+class _PbinCall:
+    """One call of `nanoset pbin write`."""
 
+    source: Location | InputFiles
+    """Prefix of a pair, or the text files."""
+    output: Location
+    """The file to write."""
+    rejects: Location
+    """The list of rejected lines, which is written only if text has some."""
+    options: PbinOptions
+    end_id: int | None
+    """Id of the token that is added to documents which do not end in it; None: nothing is added."""
+    progress: Progress
 
-def _make(
-    source: Location | InputFiles,
-    folder: Path,
-    output: Location,
-    options: PbinOptions,
-    end: int | None,
-    progress: Progress,
-) -> dict[str, Any]:
-    """Write the file into a folder, with the list of rejected lines if there are any.
-
-    Args:
-        source: Prefix of the pair, or the text files.
-        folder: Where to write.
-        output: Path of the finished file, which decides the names.
-        options: The settings.
-        end: Id of the token that documents end in, or None if none is added.
-        progress: Shows how far the work has come.
-
-    Returns:
-        The facts for the record.
-    """
-    with _pair_of(source, output, options, progress) as (prefix, text):
-        max_id = None
-        vocab_size = options.vocab_size
+    def delivery(self) -> Delivery:
+        """Return the files that are written, and everything that decides their bytes."""
+        options = self.options
+        is_text = isinstance(self.source, InputFiles)
+        sources = self._source_files()
+        fingerprint: str | None = None
         if options.tokenizer is not None:
-            max_id = tokenizer_facts(options.tokenizer).max_id
-            if vocab_size is None:
-                model_size = model_vocab_size(options.tokenizer)
-                vocab_size = fitting_vocab_size(MMapIndexedDataset(prefix), model_size, end)
-        target = folder / output.name
-        counts = write_dataset_as_pbin(
-            prefix,
-            target,
-            vocab_size=vocab_size,
-            end_token=end,
-            max_id=max_id,
-            progress=progress,
-        )
-        facts: dict[str, Any] = {
-            "packed": asdict(counts),
-            "rejected": 0,
-            "policy": list(options.limits.values()),
-            "lost": "",
-            "faults": 0,
+            fingerprint = tokenizer_facts(options.tokenizer).fingerprint
+        settings = {
+            "tokenizer": fingerprint,
+            "vocab_size": options.vocab_size,
+            "append_eod": is_text or options.append_eod,
+            "eod": self.end_id,
+            "json_key": options.key if is_text else None,
         }
-        if text is not None:
-            facts["rejected"] = text.facts.rejected + text.facts.faults
-            facts["lost"] = text.lost
-            facts["faults"] = text.facts.faults
-            if text.rejects is not None:
-                rejected_lines = on_this_machine(text.rejects).read_bytes()
-                write_atomic(folder / f"{target.stem}_rejects.jsonl", rejected_lines)
-    return facts
+        return Delivery.of_file(
+            self.output,
+            record_of(_COMMAND, self.output, sources, settings),
+            optional=[self.rejects.name] if is_text else [],
+            inputs=[*sources, *tokenizer_files(options.tokenizer)],
+        )
 
+    def _source_files(self) -> Sequence[Location]:
+        """Return the files that are read: both files of a pair, or all text files."""
+        if isinstance(self.source, InputFiles):
+            return self.source.paths
+        return pair_files(self.source)
 
-@contextmanager
-def _pair_of(
-    source: Location | InputFiles,
-    output: Location,
-    options: PbinOptions,
-    progress: Progress,
-) -> Iterator[tuple[Path, Preprocessed | None]]:
-    """Yield the prefix of a pair on this machine, and the facts about text that was tokenized.
+    def write(self, folder: Path) -> dict[str, Any]:
+        """Write the `.pbin` into a folder, and the list of rejected lines if there are any.
 
-    A pair in a bucket is downloaded, and text is tokenized into a pair. The tokens of text are in a
-    folder next to `output` until the block succeeds, so that a call that was killed can be resumed.
-    """
-    if not isinstance(source, InputFiles):
-        with downloaded(pair_files(source)) as (tokens, _):
-            yield tokens.with_suffix(""), None
-        return
+        Returns:
+            The facts for the record.
+        """
+        if isinstance(self.source, InputFiles):
+            with self._tokenized(self.source) as text:
+                counts = self._convert(on_this_machine(text.prefix), folder)
+                if text.rejects is not None:
+                    rejected_lines = on_this_machine(text.rejects).read_bytes()
+                    write_atomic(folder / self.rejects.name, rejected_lines)
+            return self._facts(counts, text.n_rejected, text.lost, text.facts.faults)
 
-    assert options.tokenizer is not None  # checked with the end token
-    folder = work_folder(output, f".{output.name}.packing", options.scratch)
-    settings = PreprocessOptions(
-        tokenizer=options.tokenizer,
-        keys=(options.key,),
-        preset="nanotron",  # adds the tokenizer's special tokens, as Modalities does
-        workers=options.workers,
-        engine=options.engine,
-        **options.limits,
-    )
-    (pair,) = preprocess(source, folder / "tokens", settings, progress=progress)
-    yield on_this_machine(pair.prefix), pair
-    shutil.rmtree(folder)
+        # A pair in a bucket is downloaded.
+        with downloaded(pair_files(self.source)) as (bin_file, _):
+            counts = self._convert(bin_file.with_suffix(""), folder)
+        return self._facts(counts)
+
+    def _facts(
+        self, counts: PbinCounts, n_rejected: int = 0, lost: str = "", n_faults: int = 0
+    ) -> dict[str, Any]:
+        """Return the facts for the record.
+
+        Args:
+            counts: What was written.
+            n_rejected: Rejected lines, and files that could not be read to their end.
+            lost: Message about these files.
+            n_faults: Number of these files.
+        """
+        return {
+            "packed": asdict(counts),
+            "rejected": n_rejected,
+            "policy": self.options.recorded,
+            "lost": lost,
+            "faults": n_faults,
+        }
+
+    @contextmanager
+    def _tokenized(self, inputs: InputFiles) -> Iterator[Preprocessed]:
+        """Yield a .bin/.idx pair of the text, in a folder that is removed if the block succeeds.
+
+        If the call is killed, the next one finds the folder, and continues with the tokens in it.
+
+        Args:
+            inputs: The text files.
+        """
+        options = self.options
+        if options.tokenizer is None:
+            raise ValueError("text needs a tokenizer")  # `_end_id` has refused this
+        folder = work_folder(self.output, f".{self.output.name}.packing", options.scratch)
+        settings = PreprocessOptions(
+            tokenizer=options.tokenizer,
+            keys=(options.key,),
+            preset="nanotron",  # adds the tokenizer's special tokens, as Modalities does
+            workers=options.workers,
+            engine=options.engine,
+            **options.limits,
+        )
+        [pair] = preprocess(inputs, folder / "tokens", settings, progress=self.progress)
+        yield pair
+        shutil.rmtree(folder)
+
+    def _convert(self, prefix: Path, folder: Path) -> PbinCounts:
+        """Write the `.pbin` of a pair into a folder.
+
+        Args:
+            prefix: Path of the pair without an ending.
+            folder: Where to write.
+        """
+        tokenizer = self.options.tokenizer
+        vocab_size = self.options.vocab_size
+        max_id: int | None = None
+        if tokenizer is not None:
+            max_id = tokenizer_facts(tokenizer).max_id
+            if vocab_size is None:
+                model_size = model_vocab_size(tokenizer)
+                vocab_size = fitting_vocab_size(MMapIndexedDataset(prefix), model_size, self.end_id)
+        return write_dataset_as_pbin(
+            prefix,
+            folder / self.output.name,
+            vocab_size=vocab_size,
+            end_token=self.end_id,
+            max_id=max_id,
+            progress=self.progress,
+        )

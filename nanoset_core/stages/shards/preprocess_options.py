@@ -79,3 +79,8 @@ class Preprocessed:
     """The engines that tokenized it, and how many documents were compared; empty if an earlier call
     made it.
     """
+
+    @property
+    def n_rejected(self) -> int:
+        """Number of rejected lines, and of files that could not be read to their end."""
+        return self.facts.rejected + self.facts.faults

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from nanoset_core.errors import ConfigError, InputError, MissingError
 from nanoset_core.formats.indexed.identity import check_different_datasets
-from nanoset_core.formats.indexed.layout import pair_files
+from nanoset_core.formats.indexed.layout import is_pair, pair_files
 from nanoset_core.outputs.apart import real_path
 from nanoset_core.stages.shards.inputs import check_different
 from nanoset_core.stages.webdataset.lists import LISTS
@@ -130,7 +130,7 @@ def find_inputs(
     """
     # A path is the prefix of a pair if both files of the pair exist.
     locations = [location(path).absolute() for path in paths]
-    are_pairs = [_is_pair(prefix) for prefix in locations]
+    are_pairs = [is_pair(prefix) for prefix in locations]
     if any(are_pairs) and not all(are_pairs):
         raise ConfigError(
             "pairs and files are mixed",
@@ -155,11 +155,6 @@ def find_inputs(
             remedy="add a marker that a path holds, or raise a frequency above 0",
         )
     return inputs
-
-
-def _is_pair(prefix: Location) -> bool:
-    """Return whether a path is the prefix of a .bin/.idx pair."""
-    return all(file.is_file() for file in pair_files(prefix))
 
 
 def _pairs(prefixes: Sequence[Location], sampling: Sampling | None) -> ShuffleInputs:

@@ -227,8 +227,7 @@ def _finished(tars: TarsFolder, recipe: Recipe, options: ShuffleOptions) -> Mani
         manifest = tars.manifest()
         if manifest is None or manifest.digest != recipe.digest or manifest.damage() is not None:
             return None
-        is_judged = manifest.facts.get("policy") == list(options.limits.values())
-        if is_judged or not manifest.facts["rejected"]:
+        if options.accept(manifest.facts):
             return manifest
     return None
 
@@ -306,12 +305,11 @@ def _write_draft(
 
 def _facts(prepared: PreparedTokens, options: ShuffleOptions) -> dict[str, Any]:
     """Return the facts about the inputs for the manifest; details only if something was lost."""
-    # A file that cannot be read to its end counts as one rejected line.
     zeroed: Counter[str] = Counter()
     for text in prepared.texts:
         zeroed += Counter(text.facts.zeroed)
     faults = sum(text.facts.faults for text in prepared.texts)
-    rejected = sum(text.facts.rejected for text in prepared.texts) + faults
+    rejected = sum(text.n_rejected for text in prepared.texts)
     facts: dict[str, Any] = {
         "documents": sum(text.facts.documents for text in prepared.texts),
         "rejected": rejected,
@@ -320,7 +318,7 @@ def _facts(prepared: PreparedTokens, options: ShuffleOptions) -> dict[str, Any]:
         "zeroed": dict(zeroed),
         "lost": [text.lost for text in prepared.texts if text.lost],
         "faults": faults,
-        "policy": list(options.limits.values()) if rejected else [],
+        "policy": options.recorded if rejected else [],
         "passed_over": prepared.passed_over,
     }
     facts |= {name: value for name, value in details.items() if value}
