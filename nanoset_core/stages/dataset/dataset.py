@@ -208,7 +208,11 @@ class Dataset(ABC):
         """
 
     def documents_in(self, start: int, stop: int) -> Iterator[NDArray[np.int64]]:
-        """Yield the documents that have tokens in the sequences [start, stop).
+        """Yield the documents that have tokens in some consecutive sequences.
+
+        Args:
+            start: Number of the first sequence.
+            stop: Number after the last sequence.
 
         Yields:
             Numbers of documents in the corpus, int64. They are yielded in blocks, to limit memory;
@@ -225,14 +229,14 @@ class Dataset(ABC):
             yield self.corpus_documents(documents)
 
     def corpus_tokens(self, rows: tuple[int, int], documents: range) -> Iterator[DocumentTokens]:
-        """Yield how many tokens of documents of the corpus are in some of its sequences.
+        """Yield how many tokens of some documents of the corpus are in some of its sequences.
 
-        Its `.idx` points into the `.bin` of the corpus, so a pointer shows which document a
-        sequence is from, without reading tokens.
+        The .idx of every dataset points into the .bin of the corpus. So the pointer of a sequence
+        shows which document its tokens are from, without reading them.
 
         Args:
-            rows: Numbers (start, stop) of its sequences.
-            documents: Numbers of the documents in the corpus.
+            rows: Numbers (start, stop) of sequences of this dataset.
+            documents: Numbers of documents in the corpus.
         """
         # The sequences of these documents in the corpus, and the bytes of the .bin they start at.
         corpus = self.corpus.index
@@ -243,8 +247,10 @@ class Dataset(ABC):
         pointers = np.array(corpus.sequence_pointers[first_sequence:stop_sequence])
         if not len(pointers):
             return
+
+        # The tokens of the documents are the bytes [start_pointer, stop_pointer) of the .bin.
         start_pointer = int(pointers[0])
-        stop_pointer = int(np.iinfo(np.int64).max)
+        stop_pointer = int(np.iinfo(np.int64).max)  # the rest of the .bin
         if stop_sequence < len(corpus.sequence_pointers):
             stop_pointer = int(corpus.sequence_pointers[stop_sequence])
 
@@ -259,26 +265,26 @@ class Dataset(ABC):
             row_pointers = row_pointers[is_within]
             row_lengths = row_lengths[is_within]
 
-            # The document of each. A row may start within a sequence of the corpus.
+            # The document of each row. A row may start within a sequence of the corpus.
             sequences = first_sequence + np.searchsorted(pointers, row_pointers, side="right") - 1
             numbers = documents.start + np.searchsorted(bounds, sequences, side="right") - 1
-            yield DocumentTokens(numbers, row_lengths.astype(np.int64))
+            yield DocumentTokens(documents=numbers, tokens=row_lengths.astype(np.int64))
 
     def _rows_between(
         self, rows: tuple[int, int], start_pointer: int, stop_pointer: int
     ) -> tuple[int, int]:
-        """Return the rows that may point to [start_pointer, stop_pointer) of the `.bin`.
+        """Narrow a range of sequences to those that may be in a range of bytes of the `.bin`.
 
-        These are all rows, unless the rows are in the order of their pointers: then they are found
-        by bisection.
+        If the sequences are in the order of their tokens, they are found by bisection. Otherwise
+        the range is returned as it is.
 
         Args:
-            rows: Numbers (start, stop) of its sequences.
+            rows: Numbers (start, stop) of sequences.
             start_pointer: First byte.
             stop_pointer: Byte after the last one.
 
         Returns:
-            Numbers (start, stop) of sequences.
+            Numbers (start, stop) of sequences. None of the others is in the range of bytes.
         """
         if rows not in self._is_ascending:
             self._is_ascending[rows] = _is_ascending(self.index, rows)
@@ -291,38 +297,54 @@ class Dataset(ABC):
         return first_row + start, first_row + stop
 
     def pieces_of(self, document: int) -> list[DocumentPiece]:
-        """Return the pieces of a document of `unpacked`, in the order of the sequences.
+        """Return which tokens of which sequences belong to a document.
 
         A document without tokens has pieces without tokens, but none in packed datasets.
+
+        Args:
+            document: Number of the document in `unpacked`.
+
+        Returns:
+            A piece for each sequence, in the order of the sequences.
         """
-        bounds = self.layout.document_indices
+        bounds = self.layout.document_indices  # (n_documents + 1,) first sequence of each document
         start, stop = bounds[document : document + 2].tolist()
         pieces: list[DocumentPiece] = []
-        first = 0
+        n_tokens_before = 0
         for sequence in range(start, stop):
             length = int(self.layout.sequence_lengths[sequence])
-            pieces.append(DocumentPiece(sequence, 0, length, first, document))
-            first += length
+            piece = DocumentPiece(
+                sequence=sequence,
+                start=0,
+                stop=length,
+                first=n_tokens_before,
+                document=document,
+            )
+            pieces.append(piece)
+            n_tokens_before += length
         return pieces
 
     def pieces_in(self, spans: NDArray[np.int64]) -> list[list[DocumentPiece]]:
-        """Return the pieces of documents that have tokens in spans of sequences.
+        """Return which documents have tokens in given spans of sequences.
 
         Args:
             spans: Spans of tokens, int64, shape (n_spans, 3). The columns are the number of the
                 sequence, and the positions of the first token and after the last one in it.
 
         Returns:
-            The pieces of each span, in order. A piece is returned in full, even if the span
-            contains only a part of it.
+            The pieces of documents in each span, in order. A piece is returned in full, even if the
+            span contains only a part of it.
         """
         sequences = spans[:, 0]
         bounds = self.layout.document_indices
-        documents = places_upto(bounds, sequences)
+        documents = places_upto(bounds, sequences)  # (n_spans,)
 
-        # A document's first sequence begins with its first token.
+        # The position of the sequence in its document. A document's first sequence begins with the
+        # document's first token.
         firsts = self._token_starts(sequences) - self._token_starts(bounds[documents])
         lengths = self.layout.sequence_lengths[sequences]
+
+        # Only packed datasets have several documents in a sequence.
         columns = (sequences, np.zeros_like(sequences), lengths, firsts, documents)
         return [[DocumentPiece(*row)] for row in np.stack(columns, axis=1).tolist()]
 

@@ -7,7 +7,7 @@ one run. On a disk the tokens are copied. A bucket joins them itself, without a 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -75,34 +75,37 @@ def merge_on_disk(task: MergeTask, folder: Path) -> dict[str, str | FileFact]:
         StorageError: The tokens of a shard have changed since they were written.
     """
     shards = _shards_outside_target(task)
-
-    # If the tokens of a shard are a range of an earlier dataset, nothing has checked these bytes
-    # before. So the copied bytes are compared with the digests of the shards.
-    pieces: list[PieceDigest] = []
-    if any(shard.files[BIN].within for shard in shards):
-        pieces = [PieceDigest(_bin_sha256(shard), shard.files[BIN].size) for shard in shards]
-
     inputs = [MergeInput(str(shard.path(TOKENS)), shard.place(BIN)) for shard in shards]
     merge_inputs(inputs, folder / task.prefix, task.work().advance)
     bin_path = folder / f"{task.prefix}.bin"
     idx_path = folder / f"{task.prefix}.idx"
-    bin_sha256 = _compare_pieces(bin_path, pieces) if pieces else sha256_file(bin_path)
+
+    # If the tokens of a shard are a range of an earlier dataset, nothing has checked these bytes
+    # before. So the copied bytes are compared with the digests of the shards.
+    if any(shard.files[BIN].within for shard in shards):
+        pieces = [PieceDigest(_bin_sha256(shard), shard.files[BIN].size) for shard in shards]
+        bin_sha256 = _compare_pieces(bin_path, pieces)
+    else:
+        bin_sha256 = sha256_file(bin_path)
     return {bin_path.name: bin_sha256, idx_path.name: sha256_file(idx_path)}
 
 
 def _shards_outside_target(task: MergeTask) -> Sequence[Manifest]:
-    """Return the shards, none of which needs the folder that is about to be replaced.
+    """Return the shards to merge, none of which needs the folder that is about to be replaced.
 
-    The tokens of a shard may be a range of a dataset. If that dataset is in the target folder, they
-    are first copied to a .bin in the folder of the shard.
+    The tokens of a shard may be a range of a dataset, to save space. If that dataset is in the
+    target folder, they are first copied to a .bin in the folder of the shard.
+
+    Args:
+        task: The shards, and the dataset that is written.
     """
     shards = current_shards(task.project, task.tokenized)
     shards_in_target = [shard for shard in shards if shard.place(BIN)[0].parent == task.target]
-    for shard in shards_in_target:
-        keep_tokens(shard)
     if not shards_in_target:
         return shards
-    return current_shards(task.project, task.tokenized)
+    for shard in shards_in_target:
+        keep_tokens(shard)
+    return current_shards(task.project, task.tokenized)  # with the new places of their tokens
 
 
 def _compare_pieces(path: Path, pieces: Sequence[PieceDigest]) -> str:
@@ -134,10 +137,11 @@ def _bin_sha256(shard: Manifest) -> str:
 
 
 def merge_within_bucket(task: MergeTask, folder: Path) -> dict[str, str | FileFact]:
-    """Merge shards in a bucket into one pair. The bucket joins the .bin from their objects.
+    """Merge shards in a bucket into one pair, without downloading their tokens.
 
-    If some of the bytes do not pass through this process, the sha256 of the .bin is not known. Its
-    place is taken by a list of the sizes and digests of all pieces.
+    The bucket itself joins the .bin from the objects of the shards. If some of the bytes do not
+    pass through this process, the sha256 of the .bin is not known. Then a list of the sizes and
+    digests of all pieces is stored instead.
 
     Args:
         task: The shards and the dataset.
@@ -155,9 +159,8 @@ def merge_within_bucket(task: MergeTask, folder: Path) -> dict[str, str | FileFa
     pairs = _stored_shards(task)
 
     # The .idx is written here, from those of the shards, and uploaded later.
-    outputs.access.make_room(
-        sum(pair.idx.size for pair in pairs), f"the .idx of {task.tokenized.name}"
-    )
+    idx_bytes = sum(pair.idx.size for pair in pairs)
+    outputs.access.make_room(idx_bytes, f"the .idx of {task.tokenized.name}")
     idx_path = folder / f"{task.prefix}.idx"
     write_merged_idx(idx_path, store, pairs, task.dtype)
 
@@ -171,13 +174,15 @@ def merge_within_bucket(task: MergeTask, folder: Path) -> dict[str, str | FileFa
         sha256=[range_.sha256 for range_ in ranges],
         joined=task.work().advance,
     )
+
+    # Without a sha256 of the whole, keep those of the shards.
     list_name = None
     if sha256 is None:
         list_name = f"{bin_name}{PIECES_ENDING}"
         pieces = [PieceDigest(pair.sha256, pair.bin.size) for pair in pairs]
         (folder / list_name).write_bytes(pieces_text(pieces))
-    size_bytes = sum(pair.bin.size for pair in pairs)
-    return {idx_path.name: sha256_file(idx_path), bin_name: FileFact(size_bytes, sha256, list_name)}
+    bin_bytes = sum(pair.bin.size for pair in pairs)
+    return {idx_path.name: sha256_file(idx_path), bin_name: FileFact(bin_bytes, sha256, list_name)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,49 +238,72 @@ class _ShardObjects:
 
 
 def _stored_shards(task: MergeTask) -> list[StoredPair]:
-    """Return the objects of all shards of a corpus, as a listing of the bucket shows them.
+    """Find the objects of a bucket that contain the tokens and the indices of a corpus's shards.
+
+    Args:
+        task: The shards, which are to be merged.
+
+    Returns:
+        The .bin and .idx of each shard, in document order.
 
     Raises:
         MissingError: An object was deleted.
     """
-    access = task.project.outputs.access
-    corpus = task.tokenized.name
-
-    def objects_of(shard: Manifest) -> _ShardObjects:
-        path, start = shard.place(BIN)
-        return _ShardObjects(
-            bin_name=access.name(path),
-            idx_name=access.name(shard.folder / f"{TOKENS}.idx"),
-            bin_start=start,
-            bin_size=shard.files[BIN].size,
-            sequences=int(shard.facts["sequences"]),
-            sha256=_bin_sha256(shard),
-        )
-
-    shards = each_shard(task.project, corpus, task.tokenized.facts[SHARDS], objects_of)
+    # The names of the objects, by the manifests of the shards.
+    shards = each_shard(
+        task.project, task.tokenized.name, task.tokenized.facts[SHARDS], _objects_of_shard
+    )
     names = {shard.bin_name for shard in shards} | {shard.idx_name for shard in shards}
-
-    # One listing shows all objects of shards. Only tokens that are ranges of a dataset are
-    # elsewhere: these are looked up one by one.
-    stored_by_name = {
-        stored.name: stored
-        for stored in access.store.list(f"{SHARDS}/{corpus}")
-        if stored.name in names
-    }
-    for name in sorted(names - stored_by_name.keys()):
-        stored = access.store.stat(name)
-        if stored is None:
-            raise MissingError(
-                "the object was deleted",
-                where=access.store.url(name),
-                remedy="run `nanoset build`",
-            )
-        stored_by_name[name] = stored
+    stored_by_name = _stat_objects(task, names)
 
     pairs = []
     for shard in shards:
         bin_object = stored_by_name[shard.bin_name]
         idx_object = stored_by_name[shard.idx_name]
+        # The tokens are all of their object, or a range of it.
         tokens = replace(bin_object, begin=shard.bin_start, size=shard.bin_size)
         pairs.append(StoredPair(tokens, idx_object, shard.sequences, shard.sha256))
     return pairs
+
+
+def _objects_of_shard(shard: Manifest) -> _ShardObjects:
+    """Return where a shard is stored, by its manifest."""
+    access = shard.access
+    path, start = shard.place(BIN)
+    return _ShardObjects(
+        bin_name=access.name(path),
+        idx_name=access.name(shard.folder / f"{TOKENS}.idx"),
+        bin_start=start,
+        bin_size=shard.files[BIN].size,
+        sequences=int(shard.facts["sequences"]),
+        sha256=_bin_sha256(shard),
+    )
+
+
+def _stat_objects(task: MergeTask, names: Collection[str]) -> dict[str, Stored]:
+    """Return the size and version of objects that belong to shards, with few requests.
+
+    Args:
+        task: The shards.
+        names: Names of the objects.
+
+    Raises:
+        MissingError: An object was deleted.
+    """
+    # One listing shows all objects of shards. Only tokens that are ranges of a dataset are
+    # elsewhere: these are looked up one by one.
+    store = task.project.outputs.access.store
+    stored_by_name = {}
+    for stored in store.list(f"{SHARDS}/{task.tokenized.name}"):
+        if stored.name in names:
+            stored_by_name[stored.name] = stored
+    for name in sorted(names - stored_by_name.keys()):
+        found = store.stat(name)
+        if found is None:
+            raise MissingError(
+                "the object was deleted",
+                where=store.url(name),
+                remedy="run `nanoset build`",
+            )
+        stored_by_name[name] = found
+    return stored_by_name

@@ -160,7 +160,12 @@ def _first_fault(faults: Sequence[TokenFault | None]) -> TokenFault | None:
 
 
 def _combined(parts: Sequence[RangeFacts]) -> RangeFacts:
-    """Combine the results of consecutive ranges."""
+    """Combine the results of checking consecutive ranges of a .bin.
+
+    Args:
+        parts: The result of each range, in the order of the ranges.
+    """
+    # Hashes that are in several parts are kept once.
     no_hashes = np.empty(0, np.uint64)
     hashes = np.concatenate([no_hashes, *(part.hashes for part in parts)])
     altered: list[str] = []
@@ -241,6 +246,7 @@ class TokenCheck:
             deep: Read the files in the bucket, which other machines can also do. Otherwise the
                 local copy of the index is read, and that of the tokens if it exists.
         """
+        # The tokens are the whole .bin. If it is an object in a bucket, its mark is its version.
         store, prefix = dataset.stored(as_copies=not deep)
         mark = None
         if not isinstance(store, LocalStore):
@@ -248,6 +254,7 @@ class TokenCheck:
             mark = None if stored is None else stored.mark
         tokens = StoredArray(store, f"{prefix}.bin", dataset.dtype, mark=mark)
 
+        # The lengths of the sequences are the first array after the header of the .idx.
         index_store: Store = store
         index_name = f"{prefix}.idx"
         if not deep:
@@ -256,26 +263,34 @@ class TokenCheck:
             index_name = path.name
         lengths = StoredArray(index_store, index_name, np.dtype("<i4"), HEADER.size)
 
+        # Samples do not show how many documents repeat others.
         is_read_whole = deep or dataset.token_count <= QUICK_TOKENS
         limit = hash_limit(len(dataset)) if is_read_whole else 0
         return TokenCheck(tokens, lengths, expected, limit)
 
     def look(self, token_range: TokenRange) -> RangeFacts:
-        """Check one range, a block of sequences at a time.
+        """Check the tokens of one range, a block of sequences at a time to limit memory.
 
         Args:
-            token_range: The range.
+            token_range: Consecutive sequences, or tokens within one sequence.
+
+        Returns:
+            The counts and the first faults, for `conclude`.
 
         Raises:
             SourceChangedError, MissingError: A file was replaced or deleted.
             StorageError: A file cannot be read.
         """
-        pieces = PieceCheck(token_range.pieces, token_range.begin) if token_range.pieces else None
+        pieces: PieceCheck | None = None
+        if token_range.pieces:
+            pieces = PieceCheck(token_range.pieces, token_range.begin)
+
         itemsize = self.tokens.dtype.itemsize
         blocks = []
         first = token_range.first
         begin = token_range.begin
         while begin < token_range.end or first < token_range.last:
+            # A block ends where its last sequence ends, or with the range.
             last = min(first + _BLOCK_SEQUENCES, token_range.last)
             lengths = self.lengths.read(first, last).astype(np.int32, copy=False)
             end = begin + int(lengths.sum(dtype=np.int64)) * itemsize
@@ -284,6 +299,7 @@ class TokenCheck:
             blocks.append(self._check_block(TokenRange(first, last, begin, end), lengths, pieces))
             first = last
             begin = end
+
         facts = _combined(blocks)
         fault = None if pieces is None else pieces.fault()
         return facts if fault is None else replace(facts, altered=(fault,))
@@ -291,7 +307,7 @@ class TokenCheck:
     def _check_block(
         self, block: TokenRange, lengths: NDArray[np.int32], pieces: PieceCheck | None
     ) -> RangeFacts:
-        """Check sequences whose lengths are in memory, a chunk of tokens at a time.
+        """Check the tokens of some sequences, a chunk at a time.
 
         Args:
             block: The sequences; or tokens within one sequence, for which `lengths` is empty.
@@ -300,12 +316,16 @@ class TokenCheck:
         """
         # (n_sequences,) end of each sequence, in tokens from the start of the block
         stops = np.cumsum(lengths, dtype=np.int64)
-        hasher = SequenceHasher(lengths if self.hash_limit else lengths[:0])
+
+        # Hashes show which sequences repeat others. They are only computed if these are counted.
+        counts_duplicates = self.hash_limit > 0
+        hasher = SequenceHasher(lengths if counts_duplicates else lengths[:0])
         kept_hashes = [np.empty(0, np.uint64)]
+
         framing = _FramingCheck(lengths, stops, self.expected)
         n_tokens = 0
         max_id = -1
-        foreign: TokenFault | None = None
+        foreign: TokenFault | None = None  # the first token that is not in the vocabulary
         for chunk in self._chunks(block, pieces):
             low = int(chunk.min())
             high = int(chunk.max())
@@ -317,14 +337,10 @@ class TokenCheck:
             kept_hashes.append(hashes[hashes <= self.hash_limit])
             n_tokens += len(chunk)
 
-        # Read the first sequence with other ends again, to show them.
         unframed_sequences = framing.unframed()
         unframed: TokenFault | None = None
         if len(unframed_sequences):
-            sequence = int(unframed_sequences[0])
-            length = int(lengths[sequence])
-            start = block.begin // self.tokens.dtype.itemsize + int(stops[sequence]) - length
-            unframed = self._read_ends(block.first + sequence, start, length)
+            unframed = self._describe_unframed(int(unframed_sequences[0]), block, lengths, stops)
         all_kept_hashes = np.concatenate(kept_hashes)
         return RangeFacts(
             tokens=n_tokens,
@@ -336,6 +352,26 @@ class TokenCheck:
             hashed=len(all_kept_hashes),
         )
 
+    def _describe_unframed(
+        self,
+        number: int,
+        block: TokenRange,
+        lengths: NDArray[np.int32],
+        stops: NDArray[np.int64],
+    ) -> TokenFault:
+        """Read a sequence with unexpected first or last tokens again, to show these in a message.
+
+        Args:
+            number: Number of the sequence within the block.
+            block: The block.
+            lengths: Tokens of each sequence of the block, shape (n_sequences,).
+            stops: End of each, in tokens from the start of the block; shape (n_sequences,).
+        """
+        length = int(lengths[number])
+        block_start = block.begin // self.tokens.dtype.itemsize  # in tokens of the .bin
+        start = block_start + int(stops[number]) - length
+        return self._read_ends(block.first + number, start, length)
+
     def _is_in_vocabulary(self, low: int, high: int) -> bool:
         """Return whether the vocabulary contains all ids from `low` to `high`."""
         return low >= 0 and (self.expected.max_id is None or high <= self.expected.max_id)
@@ -343,7 +379,7 @@ class TokenCheck:
     def _foreign_token(
         self, chunk: Tokens, offset: int, block: TokenRange, stops: NDArray[np.int64]
     ) -> TokenFault:
-        """Return the first token of a chunk that is not in the vocabulary.
+        """Describe the first token of a chunk that is not in the vocabulary.
 
         Args:
             chunk: Tokens of the block, shape (n_tokens,).
@@ -355,14 +391,21 @@ class TokenCheck:
         is_foreign = chunk < 0
         if self.expected.max_id is not None:
             is_foreign |= chunk > self.expected.max_id
-        position = int(np.argmax(is_foreign))
+        position = int(np.argmax(is_foreign))  # in the chunk
         sequence = block.first + int(np.searchsorted(stops, offset + position, side="right"))
         return TokenFault(
-            block.begin + self.tokens.byte(offset + position), sequence, f"id {chunk[position]}"
+            byte=block.begin + self.tokens.byte(offset + position),
+            sequence=sequence,
+            found=f"id {chunk[position]}",
         )
 
     def _chunks(self, block: TokenRange, pieces: PieceCheck | None) -> Iterator[Tokens]:
-        """Yield the tokens of a block in chunks, and add their bytes to `pieces`."""
+        """Yield the tokens of a block in chunks of 1 MiB, which stay in a processor's cache.
+
+        Args:
+            block: The block. It is read 8 MiB at a time.
+            pieces: Receives all bytes, to compare them with the digests of pieces; or None.
+        """
         itemsize = self.tokens.dtype.itemsize
         step = _READ_BYTES // itemsize
         stop = block.end // itemsize
@@ -393,6 +436,10 @@ class TokenCheck:
         It complements a check of samples: samples of a dataset with long sequences may contain no
         end of a sequence. In a bucket, only the first and the last sequence are read, since each
         sequence takes two requests.
+
+        Args:
+            report: Report to add to; gets an error for the first sequence with other tokens.
+            dataset: The dataset.
         """
         n_sequences = QUICK_PLACES if dataset.is_here else 2
         for sequence in spread_rows(len(dataset), n_sequences).tolist():
@@ -408,7 +455,7 @@ class TokenCheck:
 
         Args:
             report: Report to add to.
-            outcomes: Result of each range, in order.
+            outcomes: What `look` returned for each range, in order.
         """
         facts = _combined(outcomes)
         report.figures["tokens_read"] = facts.tokens
@@ -424,17 +471,25 @@ class TokenCheck:
                 remedy="delete the manifest.json next to it, and run `nanoset build`",
             )
         if facts.foreign is not None:
-            max_id = self.expected.max_id
-            report.error(
-                "a token is not in the vocabulary",
-                where=f"{self.tokens.url}, byte {facts.foreign.byte} "
-                f"(sequence {facts.foreign.sequence})",
-                found=facts.foreign.found,
-                expected="0 or more" if max_id is None else f"0 to {max_id}",
-                remedy=f"build again with the tokenizer that made the data, or {REMEDY}",
-            )
+            self._report_foreign(report, facts.foreign)
         if facts.unframed is not None:
             self._report_unframed(report, facts.unframed, facts.unframed_sequences)
+
+    def _report_foreign(self, report: Report, first: TokenFault) -> None:
+        """Report that the vocabulary does not contain all tokens.
+
+        Args:
+            report: Report to add to.
+            first: The first token that it does not contain.
+        """
+        max_id = self.expected.max_id
+        report.error(
+            "a token is not in the vocabulary",
+            where=f"{self.tokens.url}, byte {first.byte} (sequence {first.sequence})",
+            found=first.found,
+            expected="0 or more" if max_id is None else f"0 to {max_id}",
+            remedy=f"build again with the tokenizer that made the data, or {REMEDY}",
+        )
 
     def _report_duplicates(self, report: Report, facts: RangeFacts) -> None:
         """Report which share of documents repeats others, and warn if it is too large."""
@@ -484,16 +539,18 @@ class _FramingCheck:
     def __init__(
         self, lengths: NDArray[np.int32], stops: NDArray[np.int64], expected: Expected
     ) -> None:
+        # A sequence that is too short for the expected tokens does not have them.
         is_long_enough = lengths >= expected.min_length
-        self._sequences = np.flatnonzero(is_long_enough)
         self._unframed = [np.flatnonzero(~is_long_enough)]
+
+        # Where the others start and stop, and which tokens they must have there.
+        self._sequences = np.flatnonzero(is_long_enough)
         long_stops = stops[self._sequences]
         long_starts = long_stops - lengths[self._sequences]
-        self._tokens = [
-            _ExpectedToken(long_starts, offset, token)
-            for offset, token in enumerate(expected.before)
-        ]
-        for offset, token in enumerate(expected.after, -len(expected.after)):
+        self._tokens: list[_ExpectedToken] = []
+        for offset, token in enumerate(expected.before):
+            self._tokens.append(_ExpectedToken(long_starts, offset, token))
+        for offset, token in enumerate(expected.after, start=-len(expected.after)):
             self._tokens.append(_ExpectedToken(long_stops, offset, token))
 
     def add(self, chunk: Tokens, chunk_start: int) -> None:

@@ -105,13 +105,19 @@ def spread_ranges(dataset: MMapIndexedDataset) -> Iterator[TokenRange]:
 
     A range contains the sequences that are completely in a chunk of 64 Ki tokens. If there are
     none, because the chunk is within a long sequence, it contains the tokens of the chunk.
+
+    Args:
+        dataset: The dataset. Its index must be valid.
     """
-    pointers = dataset.sequence_pointers
+    pointers = dataset.sequence_pointers  # (n_sequences,) first byte of each sequence; ascending
     itemsize = dataset.dtype.itemsize
     bin_bytes = dataset.bin_bytes
     for token_start, token_stop in spread_chunks(dataset.token_count):
         begin = token_start * itemsize
         end = token_stop * itemsize
+
+        # The first sequence that starts in the chunk, and the last one that starts before its end
+        # or there. The last one may be incomplete, so it is the first one that is left out.
         first = bisect_left(pointers, begin)
         if end == bin_bytes:
             last = len(dataset)
@@ -127,7 +133,14 @@ def spread_ranges(dataset: MMapIndexedDataset) -> Iterator[TokenRange]:
 
 
 def spread_chunks(n_tokens: int) -> Iterator[tuple[int, int]]:
-    """Yield (start, stop) of 256 evenly spread chunks of 64 Ki tokens, both ends included."""
+    """Yield 256 evenly spread chunks of 64 Ki tokens, of which the first and last are at the ends.
+
+    Args:
+        n_tokens: Number of tokens that are sampled, at least 64 Ki.
+
+    Yields:
+        (position of the first token, position after the last one) of each chunk.
+    """
     chunk_tokens = QUICK_TOKENS // QUICK_PLACES
     for place in range(QUICK_PLACES):
         start = (n_tokens - chunk_tokens) * place // (QUICK_PLACES - 1)

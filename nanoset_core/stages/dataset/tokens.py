@@ -92,7 +92,7 @@ def pieces_of_bin(dataset: Manifest) -> Sequence[PieceDigest]:
 def copy_tokens(
     outputs: OutputRoot, dataset: Manifest, recipe: Recipe, folder: Path, target_name: str
 ) -> dict[str, FileFact]:
-    """Copy the .bin of a dataset to another output, within the bucket.
+    """Copy the .bin of a dataset to another output, within the bucket that contains both.
 
     Args:
         outputs: The output root of both.
@@ -109,7 +109,8 @@ def copy_tokens(
     """
     store = outputs.access.store
     source_name = bin_name(dataset)
-    fact = dataset.files[source_name]
+
+    # The copy is written to its final place, so an earlier version there is no longer complete.
     outputs.invalidate(recipe)
     source = store.stat(outputs.access.name(dataset.folder / source_name))
     if source is None:
@@ -119,7 +120,10 @@ def copy_tokens(
             remedy="run `nanoset build`",
         )
     target = f"{outputs.access.name(outputs.place(recipe))}/{target_name}"
+    fact = dataset.files[source_name]
     store.compose(target, [source], sha256=[fact.sha256])
+
+    # A .bin that was joined from pieces has a list of their digests, which is copied, too.
     if fact.pieces is None:
         return {target_name: fact}
     list_name = f"{target_name}{PIECES_ENDING}"

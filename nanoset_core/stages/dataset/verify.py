@@ -76,9 +76,11 @@ def verify_corpus_dataset(
     """
     key = Key(corpus)
     report = Report(DATASET.report_name(key))
-    with report.catching(remedy=BUILD):
+    with report.catching(remedy=BUILD):  # adds an exception to the report as an error
         dataset = current_manifest(project, DATASET, key)
         check_files(report, dataset, deep=deep)
+
+        # The pair on its own, and in comparison with the previous version.
         if not deep and dataset.facts["tokens"] <= QUICK_TOKENS:
             # All tokens will be read: one download takes fewer requests than many ranges.
             fetch_tokens(dataset)
@@ -92,6 +94,8 @@ def verify_corpus_dataset(
             run=run,
         )
         _check_drift(report, project.outputs, dataset)
+
+        # The pair in comparison with what it was made from.
         if report.passed:
             _check_shards(report, project, dataset)
             sampled = dataset_of(project.outputs, dataset, is_sampled=True)
@@ -181,7 +185,9 @@ def _check_shards(report: Report, project: Project, dataset: Manifest) -> None:
 
 
 def _check_document_lengths(report: Report, lineage: Lineage, dataset: MMapIndexedDataset) -> None:
-    """Check the length of each document, which the tables of the shards also record.
+    """Check that each document is as long as the shard says from which it was merged.
+
+    Each shard of a corpus has a table with the number of tokens of each of its documents.
 
     Args:
         report: Report on the dataset; gets an error for the first document that differs.
@@ -236,7 +242,7 @@ def _check_round_trip(
         )
         return
 
-    # The origins of the documents, their present text, and their tokens in the dataset.
+    # Where the documents are in the raw text, their present text, and their tokens in the dataset.
     n_documents = len(dataset.document_indices) - 1
     sampled = lineage.origins(spread_rows(n_documents, SAMPLED_DOCUMENTS).tolist())
     origins = [origin for origin in sampled if origin.tokens <= _MAX_COMPARED_TOKENS]
@@ -249,6 +255,7 @@ def _check_round_trip(
     documents = np.array([origin.document for origin in origins], np.int64)
     stored_tokens = _tokens_of_documents(dataset, documents)
 
+    # Tokenize each text, and compare.
     n_compared = 0
     mismatches: list[_TextMismatch] = []
     classifier = _MismatchClassifier(project, lineage)
@@ -350,11 +357,14 @@ class _MismatchClassifier:
         return fingerprint_memory(self._project, self._folder)
 
     def classify(self, origin: DocumentOrigin, difference: _TextDifference) -> _TextMismatch:
-        """Describe a document that differs, as an error if its raw file is unchanged.
+        """Decide whether a difference is an error or a warning, and describe it.
+
+        It is an error if the raw file is unchanged. If the file was changed or deleted since the
+        build, other tokens are expected, and the next build replaces them.
 
         Args:
             origin: File and line of the document.
-            difference: How its text differs from its tokens.
+            difference: How its present text differs from its tokens.
         """
         where = f"{self._folder}/{origin.file}:{origin.line} (document {origin.document})"
         byte = max(origin.byte_offset, 0)  # -1 for a row of a table, which is a single piece

@@ -58,7 +58,7 @@ def verify_pair(
 
     Args:
         prefix: Prefix of the pair: path of the .bin without its ending.
-        expected: The properties that its tokens must have.
+        expected: The properties that its tokens must have; None for no expectations.
         deep: Read all of the .bin where it is stored, and compare it with `pieces`.
         report: Report to add to; None for a new one.
         access: Reads the files if they are below an output root.
@@ -72,33 +72,51 @@ def verify_pair(
         report = Report(os.fspath(prefix))
     if expected is None:
         expected = Expected()
+
+    # Without a valid index, the tokens cannot be read.
     dataset: MMapIndexedDataset | None = None
-    with report.catching(remedy=REMEDY):
+    with report.catching(remedy=REMEDY):  # adds an exception to the report as an error
         dataset = MMapIndexedDataset.below(access, os.fspath(prefix), validate=True)
     if dataset is None or not _check_index(report, dataset, expected):
         return report
 
-    if pieces:
-        is_whole = report.compare(
-            "the pieces of a file are not all of it",
-            where=bin_path(prefix),
-            found=sum(piece.size for piece in pieces),
-            expected=dataset.bin_bytes,
-            remedy=REMEDY,
-        )
-        if not is_whole:
-            pieces = ()
+    if pieces and not _check_piece_sizes(report, dataset, pieces):
+        pieces = ()
 
     with report.catching(remedy=REMEDY):
         check = TokenCheck.of(dataset, expected, deep=deep)
         if deep or dataset.token_count <= QUICK_TOKENS:
+            # Read all tokens.
             ranges = token_ranges(dataset, pieces if deep else ())
             run(report, _divided(check, ranges))
         elif len(dataset):
+            # Read samples.
             run_here(report, _divided(check, list(spread_ranges(dataset))))
             if report.passed:
                 check.check_ends(report, dataset)
     return report
+
+
+def _check_piece_sizes(
+    report: Report, dataset: MMapIndexedDataset, pieces: Sequence[PieceDigest]
+) -> bool:
+    """Check that the pieces that a .bin was joined from have as many bytes as the .bin.
+
+    Args:
+        report: Report on the pair.
+        dataset: The pair.
+        pieces: Size and digest of each piece.
+
+    Returns:
+        Whether they have. Otherwise the digests cannot be compared with the bytes of the .bin.
+    """
+    return report.compare(
+        "the pieces of a file are not all of it",
+        where=bin_path(dataset.prefix),
+        found=sum(piece.size for piece in pieces),
+        expected=dataset.bin_bytes,
+        remedy=REMEDY,
+    )
 
 
 def _divided(check: TokenCheck, ranges: Sequence[TokenRange]) -> DividedCheck:
@@ -109,7 +127,7 @@ def _divided(check: TokenCheck, ranges: Sequence[TokenRange]) -> DividedCheck:
 
 
 def _check_index(report: Report, dataset: MMapIndexedDataset, expected: Expected) -> bool:
-    """Check the .idx, and that the .bin fits it.
+    """Check that the .idx of a pair fits its .bin, and has the expected counts and type of token.
 
     Args:
         report: Report on the pair.
@@ -122,6 +140,8 @@ def _check_index(report: Report, dataset: MMapIndexedDataset, expected: Expected
     index_path = idx_path(dataset.prefix)
     n_tokens = _count_tokens(dataset)
     expected_bytes = n_tokens * dataset.dtype.itemsize
+
+    # The sequences have as many bytes as the .bin, but are not in its order.
     if expected_bytes == dataset.bin_bytes and not fills_bin(dataset):
         report.add_exception(not_back_to_back(index_path))
         return False
@@ -129,11 +149,12 @@ def _check_index(report: Report, dataset: MMapIndexedDataset, expected: Expected
     _check_counts(report, dataset, n_tokens, expected)
     report.compare(
         "the tokens have another type than the tokenizer requires",
-        where=f"{index_path}, byte 17",
+        where=f"{index_path}, byte 17",  # where the header of an .idx has the code of the type
         found=dataset.dtype.name,
         expected=expected.dtype or dataset.dtype.name,
         remedy=REMEDY,
     )
+
     # Sequences do not overlap, which was checked when the dataset was opened. So if they are as
     # long as the .bin, there are no gaps either.
     is_filled = report.compare(
@@ -145,6 +166,8 @@ def _check_index(report: Report, dataset: MMapIndexedDataset, expected: Expected
     )
     if not is_filled:
         return False
+
+    # The format also has types for floating-point numbers.
     if dataset.dtype.kind not in "iu":
         report.error(
             "the tokens are not integers",
@@ -160,10 +183,10 @@ def _check_index(report: Report, dataset: MMapIndexedDataset, expected: Expected
 def _check_counts(
     report: Report, dataset: MMapIndexedDataset, n_tokens: int, expected: Expected
 ) -> None:
-    """Report the counts of a pair, and check that they are those of its manifest.
+    """Check that a pair has as many documents, sequences and tokens as its manifest says.
 
     Args:
-        report: Report on the pair.
+        report: Report on the pair; the counts are added to its figures.
         dataset: The pair.
         n_tokens: Sum of the lengths of its sequences.
         expected: The counts in the manifest; None for unknown ones.
@@ -174,21 +197,22 @@ def _check_counts(
         "tokens": n_tokens,
     }
     report.figures.update(counts)
+
     expected_counts = {
         "documents": expected.documents,
         "sequences": expected.sequences,
         "tokens": expected.tokens,
     }
-    for name, count in counts.items():
-        expected_count = expected_counts[name]
-        if expected_count is not None:
-            report.compare(
-                f"the .idx has another number of {name} than its manifest",
-                where=idx_path(dataset.prefix),
-                found=count,
-                expected=expected_count,
-                remedy=REMEDY,
-            )
+    for name, expected_count in expected_counts.items():
+        if expected_count is None:
+            continue
+        report.compare(
+            f"the .idx has another number of {name} than its manifest",
+            where=idx_path(dataset.prefix),
+            found=counts[name],
+            expected=expected_count,
+            remedy=REMEDY,
+        )
 
 
 def _count_tokens(dataset: MMapIndexedDataset) -> int:
@@ -208,18 +232,20 @@ def verify_prefix(
     *,
     deep: bool = False,
 ) -> Report:
-    """Check a pair that is not an output of a project.
+    """Check a .bin/.idx pair that is not an output of a project.
 
     If `nanoset tokenize` made the pair, it is also compared with `<prefix>.manifest.json`. If the
     pair is in a bucket, the .idx is downloaded, and the tokens that are read.
 
     Args:
         prefix: Prefix of the pair: path or address of the .bin without its ending.
-        tokenizer: Tokenizer whose vocabulary must contain all ids.
+        tokenizer: Tokenizer whose vocabulary must contain all ids; None if it is unknown.
         eod: Token of this tokenizer that must end every sequence.
         deep: Read all tokens, and compare checksums.
     """
     report = Report(str(prefix))
+
+    # What the tokens should be, by the record next to the pair and by the arguments.
     record = _tokenize_record(prefix)
     facts = record.get("facts", {})
     expected = replace(
@@ -231,10 +257,12 @@ def verify_prefix(
         if eod is not None:
             expected = replace(expected, after=(token_id(file, eod, "--eod"),))
 
+    # Check local copies of files in a bucket, but name the files themselves in the report.
     with report.catching(remedy=_WRITE_AGAIN), path_and_access(prefix) as (local_prefix, access):
         verify_pair(local_prefix, expected=expected, deep=deep, report=report, access=access)
         report.with_places(local_prefix, prefix)
 
+    # Compare the pair with its record, if it has one.
     if deep:
         _check_recorded_files(report, prefix, record)
     if facts and facts["lines"] != facts["documents"] + facts["skipped"] + facts["rejected"]:
