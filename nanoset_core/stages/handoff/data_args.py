@@ -116,7 +116,7 @@ def _dataset_location(prefix: str, where: object) -> Location:
 def _check_words(
     words: Sequence[str], prefixes: Sequence[str], where: object, *, has_weights: bool
 ) -> None:
-    """Check that the words of data arguments describe a blend.
+    """Check that the words of data arguments describe a blend: datasets, perhaps with weights.
 
     Args:
         words: All words.
@@ -125,7 +125,7 @@ def _check_words(
         has_weights: Whether the other words are weights.
 
     Raises:
-        ConfigError: The words do not describe a blend.
+        ConfigError: There are no words, a weight is not a number, or a prefix is named twice.
     """
     expected = "pairs of weight and prefix, such as 0.7 data/a 0.3 data/b; or prefixes alone"
     excerpt = f"{len(words):,} words: {' '.join(words[:6])}"
@@ -137,6 +137,7 @@ def _check_words(
             expected=expected,
             remedy="name .bin/.idx pairs, without these endings",
         )
+
     if has_weights:
         for word in words[::2]:
             if _number(word) is None:
@@ -147,6 +148,7 @@ def _check_words(
                     expected=expected,
                     remedy="put a number before each prefix, or before none",
                 )
+
     repeated = sorted({prefix for prefix in prefixes if prefixes.count(prefix) > 1})
     # A number that occurs twice was meant as a weight, so one word of a pair is missing.
     if any(_number(prefix) is not None for prefix in repeated):
@@ -272,12 +274,16 @@ def _number(word: str) -> float | None:
 def _data(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the keyword argument of `NanosetConfig` that names the data of a run.
 
+    Args:
+        options: Name of each option → value; None, "" or () if the option was not given.
+
     Returns:
         `{"data_path": …}` if all splits share their data, otherwise `{"blend_per_split": …}`.
 
     Raises:
         ConfigError: The data is not given, or it is given in several ways.
     """
+    # One option names the data of all splits, or one option for each split names its data.
     shared = [key for key in _SHARED_DATA if options[key]]
     per_split = [key for key in _SPLIT_DATA if options[key]]
     n_ways = len(shared) + bool(per_split)
@@ -289,6 +295,7 @@ def _data(options: Mapping[str, Any]) -> dict[str, Any]:
             "the splits",
             remedy="leave all but one of them out" if n_ways else "give --data-path",
         )
+
     if per_split:
         blends: list[Blend | None] = []
         for key in _SPLIT_DATA:
@@ -336,8 +343,11 @@ def _samples(options: Mapping[str, Any]) -> Mapping[SplitName, int | None]:
             found=f"{iterations} and {batch_size}",
             remedy="give both, or neither",
         )
-    if iterations is None:
+    has_schedule = iterations is not None
+    if not has_schedule:
         return samples
+
+    # The schedule gives all numbers, so none may be given directly.
     flags = [f"--{split}-samples" for split in SPLITS if samples[split] is not None]
     if flags:
         raise ConfigError(

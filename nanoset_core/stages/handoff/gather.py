@@ -50,9 +50,9 @@ def gather(
     exports: Mapping[str, Manifest],
     warnings: list[str],
 ) -> Handoff:
-    """Collect everything that the files of a handoff mention.
+    """Collect everything that the files with which a trainer is started mention.
 
-    All paths are those under which the trainer reaches the files.
+    All paths are those under which the trainer reaches the files, which may be on another machine.
 
     Args:
         nanoset: The nanoset.
@@ -63,10 +63,15 @@ def gather(
     """
     config = nanoset.project.config
     root = nanoset.project.outputs.folder
-    splits = {split: BuiltSplit.read(manifest, root) for split, manifest in built.items()}
     folder = f"{nanoset.trainer_root}/{STAGE}/{nanoset.name}"
 
-    # The exports that the trainer reads instead of datasets, if it does.
+    # The splits, as they were built.
+    splits = {split: BuiltSplit.read(manifest, root) for split, manifest in built.items()}
+    samples: dict[SplitName, int] = {}
+    for split, built_split in splits.items():
+        samples[split] = 0 if built_split.plan is None else built_split.plan.samples
+
+    # The exports that the trainer reads instead of datasets, if it does. All have one tokenizer.
     export_folder_by_prefix: dict[str, str] = {}
     tokenizer_name: str | None = None
     for corpus, export in exports.items():
@@ -74,10 +79,6 @@ def gather(
         export_folder_by_prefix[nanoset.trainer_prefix(corpus)] = export_folder
         if tokenizer_name is None:
             tokenizer_name = export.recipe["options"]["tokenizer_name"]
-
-    samples: dict[SplitName, int] = {}
-    for split, built_split in splits.items():
-        samples[split] = 0 if built_split.plan is None else built_split.plan.samples
 
     return Handoff(
         name=nanoset.name,

@@ -96,24 +96,29 @@ def handoff_files(handoff: Handoff) -> tuple[dict[str, bytes], list[str]]:
 def _check_paths(handoff: Handoff) -> None:
     """Check that the trainer's command line can contain every path.
 
+    Args:
+        handoff: The built nanoset, with all paths that its trainer gets.
+
     Raises:
         ConfigError: A path contains a space, or characters that cannot be seen.
     """
     paths: list[str] = []
     for split in SPLITS:
         paths += [dataset.path for dataset in handoff.data(split)]
-    for path in (*paths, handoff.folder, handoff.cache):
+    paths += [handoff.folder, handoff.cache]
+    where = f"nanosets.{handoff.section}.trainer_path"
+    for path in paths:
         if any(character.isspace() for character in path):
             raise ConfigError(
                 "the trainer cuts its data arguments at spaces",
-                where=f"nanosets.{handoff.section}.trainer_path",
+                where=where,
                 found=repr(path),
                 remedy="set trainer_path to a link without spaces, or move the outputs",
             )
         if visible(path) != path:
             raise ConfigError(
                 "this path has characters that cannot be seen in the trainer's arguments",
-                where=f"nanosets.{handoff.section}.trainer_path",
+                where=where,
                 found=repr(path),
                 remedy="set trainer_path to a link without such characters, or move the outputs",
             )

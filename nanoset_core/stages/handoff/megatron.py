@@ -1,8 +1,9 @@
 """Write the files with which Megatron-LM is started: arguments, data files and preflight.py.
 
-Sources: Megatron-LM core_v0.16.1 `training/utils.py` (get_blend_and_blend_per_split),
-    `training/training.py`
-(get_train_valid_test_num_samples), `tools/build_sequences_per_dataset.py`.
+Sources:
+    Megatron-LM core_v0.16.1 `training/utils.py` (get_blend_and_blend_per_split),
+    `training/training.py` (get_train_valid_test_num_samples) and
+    `tools/build_sequences_per_dataset.py`.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ def megatron_files(handoff: Handoff) -> FilesAndNotes:
     """Return the files with which Megatron-LM is started, so that it finds every index file.
 
     Args:
-        handoff: Everything that the files mention.
+        handoff: The built nanoset, as its trainer sees it.
 
     Returns:
         The files, and notes for the user.
@@ -59,11 +60,7 @@ def megatron_files(handoff: Handoff) -> FilesAndNotes:
     # The counts of each dataset. With these, Megatron-LM starts without reading the .idx files, and
     # derives the type of the tokens from the size of the vocabulary. So the file is only written if
     # this gives the right type for all datasets.
-    expected_dtype = "uint16" if handoff.vocab_size <= _UINT16_VOCABULARY else "int32"
-    other_paths = []
-    for path, counts in handoff.datasets.items():
-        if counts.dtype != expected_dtype:
-            other_paths.append(path)
+    other_paths = _paths_of_other_dtype(handoff)
     if other_paths:
         notes.append(
             f"{_SEQUENCES} was not written: with it, Megatron-LM would read the tokens of "
@@ -76,12 +73,22 @@ def megatron_files(handoff: Handoff) -> FilesAndNotes:
             counts_by_path[path] = [counts.sequences, counts.document_indices]
         texts[_SEQUENCES] = json.dumps(counts_by_path, indent=1) + "\n"
 
+    # The arguments, and the script that compares them with those of a run.
     texts[ARGUMENTS] = _lines(_arguments(handoff, has_sequences=_SEQUENCES in texts))
     texts[PREFLIGHT] = _preflight(handoff)
     if handoff.tokenizer_note is not None:
         notes.append(handoff.tokenizer_note)
     notes += _notes(handoff)
     return FilesAndNotes(texts, notes)
+
+
+def _paths_of_other_dtype(handoff: Handoff) -> list[str]:
+    """Return the datasets whose tokens have another type than Megatron-LM would assume.
+
+    Without reading the .idx, it assumes a type by the size of the vocabulary.
+    """
+    assumed_dtype = "uint16" if handoff.vocab_size <= _UINT16_VOCABULARY else "int32"
+    return [path for path, counts in handoff.datasets.items() if counts.dtype != assumed_dtype]
 
 
 def loads_fast(handoff: Handoff) -> bool:
@@ -200,8 +207,14 @@ def _length_arguments(handoff: Handoff) -> Iterator[str]:
 
 
 def _notes(handoff: Handoff) -> Iterator[str]:
-    """Yield notes for the user on numbers of samples, and on options that are left out."""
+    """Yield notes for the user on numbers of samples, and on options that are left out.
+
+    Args:
+        handoff: The built nanoset, as its trainer sees it.
+    """
     config = handoff.config
+
+    # The numbers of samples for which the index files were built.
     if handoff.samples["train"] and config.train_split_samples is None:
         yield (
             "train was built for one epoch, but Megatron-LM always requests a number of samples: "
@@ -223,6 +236,8 @@ def _notes(handoff: Handoff) -> Iterator[str]:
         )
     if handoff.spec.schedule is None:
         yield from _evaluation_notes(handoff)
+
+    # The option that makes the start faster.
     if handoff.is_per_split and handoff.sample_count_mismatch:
         yield "--dataloader-fast-cache-load is left out, since an index would be missing."
     if not handoff.is_per_split and config.rules.starts_without_scanning:

@@ -28,7 +28,14 @@ def nanotron_files(handoff: Handoff) -> FilesAndNotes:
     """Return the sections `data` and `tokens` for the YAML file of a release of nanotron.
 
     Source: nanotron 896473d `config/config.py` (NanosetDatasetsArgs, DataArgs).
+
+    Args:
+        handoff: The built nanoset, as its trainer sees it.
+
+    Returns:
+        The file with the sections, and notes for the user.
     """
+    # One dataset without a weight is named by its path, several by a mapping to their weights.
     config = handoff.config
     datasets = handoff.data("train")
     data_path: object = {path: weight for weight, path in datasets}
@@ -43,6 +50,7 @@ def nanotron_files(handoff: Handoff) -> FilesAndNotes:
         "data": {"dataset": dataset, "seed": config.random_seed},
         "tokens": _tokens(handoff),
     }
+
     notes = []
     if config.train_split_samples is not None:
         notes.append(
@@ -59,11 +67,17 @@ def nanotron_main_files(handoff: Handoff) -> FilesAndNotes:
     This version of nanotron reads exports (.ds files) instead of .bin/.idx pairs.
 
     Source: nanotron 2411b022 `config/config.py` (NanosetDatasetsArgs, DataArgs), `run_train.py`.
+
+    Args:
+        handoff: The built nanoset, as its trainer sees it.
+
+    Returns:
+        The file with the sections, and notes for the user.
     """
     config = handoff.config
     datasets = handoff.data("train")
     weights = [dataset.weight for dataset in datasets if dataset.weight is not None]
-    dtypes = [counts.dtype for counts in handoff.datasets.values()]
+    dtypes = [counts.dtype for counts in handoff.datasets.values()]  # all are the same
     dataset = {
         "dataset_folder": [handoff.exports[dataset.path] for dataset in datasets],
         "dataset_weights": weights or None,
@@ -76,6 +90,7 @@ def nanotron_main_files(handoff: Handoff) -> FilesAndNotes:
         "data": {"dataset": dataset, "seed": config.random_seed},
         "tokens": _tokens(handoff),
     }
+
     notes = [
         f"nanotron needs datatrove's branch nouamane/avoid-s3: `{_AVOID_S3}`. Releases up to "
         "0.10.1 do not accept `folder_path`, `eos_token_id` and `matched_files`, so that nanotron "

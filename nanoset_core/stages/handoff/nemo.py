@@ -22,8 +22,14 @@ _SAMPLE_RULES: dict[SplitName, str] = {
 
 
 def nemo_files(handoff: Handoff) -> FilesAndNotes:
-    """Return the section `model` for NeMo's YAML file, with its data settings, and notes."""
+    """Return the section `model` for NeMo's YAML file, which names the data, and notes on it.
+
+    Args:
+        handoff: The built nanoset, as its trainer sees it.
+    """
     config = handoff.config
+
+    # The datasets and their weights. NeMo accepts one list for all splits, or one for each.
     words_by_split: dict[str, list[str | float]] = {}
     for split in SPLITS:
         words = _data_words(handoff, split)
@@ -48,10 +54,14 @@ def nemo_files(handoff: Handoff) -> FilesAndNotes:
         "encoder_seq_length": config.sequence_length,
         "data": data,
     }
+    return FilesAndNotes(yaml_file({"model": model}), _notes(handoff))
 
+
+def _notes(handoff: Handoff) -> list[str]:
+    """Return notes for the user on numbers of samples, and on what NeMo computes itself."""
     notes = []
     for split in SPLITS:
-        samples = config.samples(split)
+        samples = handoff.config.samples(split)
         if samples is not None:
             notes.append(
                 f"The index files of {split} are for {samples:,} samples. "
@@ -60,7 +70,7 @@ def nemo_files(handoff: Handoff) -> FilesAndNotes:
     notes.append(
         "NeMo does not store blends: it computes them when it starts, with the same result."
     )
-    return FilesAndNotes(yaml_file({"model": model}), notes)
+    return notes
 
 
 def _data_words(handoff: Handoff, split: SplitName) -> list[str | float]:

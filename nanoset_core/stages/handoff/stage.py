@@ -128,31 +128,33 @@ TRAINER_FILES = HandoffStage()
 def write_handoff(project: Project, name: str) -> Manifest:
     """Write the files with which a nanoset's trainer is started, and make them current.
 
+    The decorator `holding` protects the outputs that these files name from `nanoset gc`.
+
     Args:
         project: The project.
         name: Name of the nanoset.
 
     Returns:
-        The manifest of the handoff.
+        The manifest of the handoff, which consists of these files.
 
     Raises:
         MissingError: A split, an index file or an export has not been built.
         StaleError: A split or an export was made from other inputs than the present ones.
         ConfigError: A path contains characters that the trainer's command line cannot contain.
     """
-    # Find the outputs that the handoff is made from.
+    # Find the outputs that the handoff is made from: the index files of each split, and exports.
     nanoset = NanosetContext(project, name)
     last_stage = BLENDED if nanoset.spec.is_blended else INDEX_MAPPINGS
     splits = {split: require(project, last_stage, Key(name, split)) for split in SPLITS}
     exports = _current_exports(nanoset)
+    _check_cache(nanoset)
 
-    # Gather what its files say.
+    # The recipe decides the folder of the files, which they mention.
     parents: dict[str, str] = {split: manifest.digest for split, manifest in splits.items()}
     for corpus, export in exports.items():
         parents[f"export of {corpus}"] = export.digest
     key = Key(name)
     recipe = TRAINER_FILES.recipe(project, key, parents)
-    _check_cache(nanoset)
     warnings = list(TRAINER_FILES.settings_warnings(project.config, key))
     handoff = gather(nanoset, recipe.digest, splits, exports, warnings)
 

@@ -33,12 +33,17 @@ def tokenizer_arguments(definition: Definition) -> tuple[str, ...]:
     source = definition.source
     path = source.path.absolute()
     special_tokens = " ".join(source.special_tokens or ())
+
+    # GPT-2's vocabulary and merges, in two files.
     if definition.kind == "vocab.json":
         return (
             "--tokenizer-type GPT2BPETokenizer",
             f"--vocab-file {path}",
             f"--merge-file {source.merges_file.absolute()}",
         )
+
+    # A list of tokens for tiktoken, as Megatron-LM stores it. The file does not contain the pattern
+    # that splits text into words, and the number of special tokens.
     if definition.kind == "tiktoken JSON" and definition.converted is not None:
         lines = [
             "--tokenizer-type TikTokenizer",
@@ -50,6 +55,7 @@ def tokenizer_arguments(definition: Definition) -> tuple[str, ...]:
             lines.append(f"--tiktoken-special-tokens {special_tokens}")
         lines.append(f"--vocab-size {definition.converted.vocab_size}")
         return tuple(lines)
+
     if definition.kind == "SentencePiece":
         # The older of two names, which has the same meaning in all versions. Up to 0.14, the newer
         # name adds other tokens.
@@ -66,11 +72,11 @@ def tokenizer_note(definition: Definition, eod: str | None = None) -> str | None
     """Return a note if Megatron-LM does not read a tokenizer as this project does.
 
     Args:
-        definition: The tokenizer.
+        definition: The tokenizer. Its kind is the format of its file.
         eod: Its end-of-document token.
 
     Returns:
-        A note for the user, or None.
+        A note for the user; None if Megatron-LM reads the tokenizer in the same way.
     """
     kind = definition.kind
     if kind == "tokenizer.json":

@@ -49,7 +49,7 @@ def scan_names(project: Project) -> RawText:
 
 
 def scan_corpora(project: Project, *, names_only: bool = False) -> RawText:
-    """List the files of every corpus.
+    """Find all corpora of a project, and list the files of each.
 
     A corpus is a folder in the raw folder, or an entry of nanoset.yaml, which may name a folder and
     patterns of files. If the files of one corpus cannot be listed, its error is returned with the
@@ -59,6 +59,9 @@ def scan_corpora(project: Project, *, names_only: bool = False) -> RawText:
         project: The project.
         names_only: Whether only the names of the corpora are needed. Then the search in a folder
             ends at the first file that is read, and no files are returned.
+
+    Returns:
+        The corpora, the errors, and files and folders that belong to no corpus.
 
     Raises:
         MissingError: There is no raw folder.
@@ -83,6 +86,7 @@ def scan_corpora(project: Project, *, names_only: bool = False) -> RawText:
             corpora.pop(name, None)
             faults[name] = no_text(config.corpus_folder(name), contents)
 
+    # A name that stands for two folders is an error of this corpus.
     ambiguous = _ambiguous_corpora(config, {*text.corpora, *text.faults})
     unambiguous = {name: corpora[name] for name in sorted(corpora) if name not in ambiguous}
     return RawText(unambiguous, faults | ambiguous, text.aside)

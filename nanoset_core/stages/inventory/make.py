@@ -49,7 +49,9 @@ def make_inventory(project: Project, corpus: str) -> Manifest:
 def survey_corpus(
     project: Project, corpus: str, *, settled: bool = False, executor: Executor | None = None
 ) -> Inventory:
-    """Return the inventory of a corpus's present files, without storing it.
+    """List the present files of a corpus with a digest of their content, without storing the list.
+
+    A file is only read if its digest is not stored yet, or if the file has changed.
 
     Args:
         project: The project.
@@ -66,21 +68,13 @@ def survey_corpus(
     """
     folder = project.config.corpus_folder(corpus)
     contents = list_contents(project, corpus)
+    quiet: QuietPeriod | None = None
     if settled:
-        path = overwritten_file(project, corpus, contents.ordered)
-        if path is not None:
-            raise SourceChangedError(
-                "something writes to this file, and its content of the last build was overwritten",
-                where=folder / path,
-                remedy="wait until the file is complete; or run `nanoset build`, which does not "
-                "wait",
-            )
-
-    quiet = None
-    if settled:
+        _check_not_overwritten(project, corpus, contents)
         quiet = quiet_period(project, corpus)
+
     work = project.progress.work("raw_jsonl", corpus, contents.size)
-    with explained(project.outputs.folder):
+    with explained(project.outputs.folder):  # digests are stored there
         return take_inventory(
             folder,
             corpus,
@@ -89,6 +83,26 @@ def survey_corpus(
             contents=contents,
             quiet=quiet,
             executor=executor,
+        )
+
+
+def _check_not_overwritten(project: Project, corpus: str, contents: Contents) -> None:
+    """Check that no program is overwriting a file of a corpus.
+
+    Args:
+        project: The project.
+        corpus: Name of the corpus.
+        contents: The present files of the corpus.
+
+    Raises:
+        SourceChangedError: A file is being overwritten.
+    """
+    path = overwritten_file(project, corpus, contents.ordered)
+    if path is not None:
+        raise SourceChangedError(
+            "something writes to this file, and its content of the last build was overwritten",
+            where=project.config.corpus_folder(corpus) / path,
+            remedy="wait until the file is complete; or run `nanoset build`, which does not wait",
         )
 
 

@@ -51,7 +51,8 @@ def corpus_notices(project: Project, corpus: str, contents: Contents | None = No
         # The inventory is damaged, which other checks report.
         return notices + contents.notices()
 
-    # Divide the files of the current inventory into changed and unchanged ones.
+    # Divide the files of the current inventory into files that changed since then and others. A
+    # change of the size is enough, since the notices below are about sizes.
     size_by_path = {file.path: file.size for file in contents.texts}
     changed_sizes: dict[str, int] = {}  # path → bytes in the current inventory
     unchanged_pieces: dict[str, Sequence[Piece]] = {}

@@ -64,9 +64,14 @@ class PacksDataset(Dataset):
             yield DocumentTokens(numbers[is_within], pieces.tokens[is_within])
 
     def _piece_tokens(self, start: int, stop: int) -> Iterator[DocumentTokens]:
-        """Yield the pieces in packs [start, stop), some at a time.
+        """Yield the pieces of documents in consecutive packs, some pieces at a time.
 
-        Documents are numbered as in the dataset that was packed.
+        Args:
+            start: Number of the first pack.
+            stop: Number after the last pack.
+
+        Yields:
+            The document of each piece, numbered as in the dataset that was packed, and its tokens.
         """
         if PIECES_FILE in self.manifest.files:
             for rows in open_pieces(self.manifest).between(start, stop):
@@ -93,6 +98,12 @@ class PacksDataset(Dataset):
         return _document_pieces(rows)
 
     def pieces_in(self, spans: NDArray[np.int64]) -> list[list[DocumentPiece]]:
+        """Return which pieces of documents have tokens in given spans of packs.
+
+        Args:
+            spans: Spans of tokens, int64, shape (n_spans, 3). The columns are the number of the
+                pack, and the positions of the first token and after the last one in it.
+        """
         packs, span_starts, span_stops = spans.T  # (n_spans,) each
         rows = open_pieces(self.manifest).of_packs(packs)
 
@@ -110,6 +121,7 @@ class PacksDataset(Dataset):
         span_numbers = span_numbers[has_tokens]
         document_pieces = _document_pieces(pieces.select(has_tokens))
 
+        # List them by span.
         pieces_by_span: list[list[DocumentPiece]] = [[] for _ in spans]
         for number, piece in zip(span_numbers.tolist(), document_pieces, strict=True):
             pieces_by_span[number].append(piece)

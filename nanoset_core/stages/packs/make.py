@@ -75,18 +75,23 @@ class PackCounts:
 
 
 def plan_counts(lengths: NDArray[Any], rules: PackingRules) -> tuple[PackCounts, PackPlan]:
-    """Plan packs from the lengths of documents; return (what they will contain, the plan).
+    """Plan packs from the lengths of documents, without reading their tokens.
 
     With `tail: carry`, the cuts at the ends of packs are not counted yet: they depend on the order
     of the packs.
 
     Args:
         lengths: Tokens of each document, integers, shape (n_documents,).
+        rules: How documents are packed.
+
+    Returns:
+        (what the packs will contain, which lengths are combined in packs).
     """
     length = rules.pieces.length
     histogram = LengthHistogram.of(lengths)
     plan = plan_packs(histogram.pieces(rules.pieces), length)
 
+    # Documents longer than a pack are cut into several pieces, or truncated.
     longer_documents, excess_tokens = histogram.beyond(length)
     if rules.pieces.long == "fragment":
         cut_tokens = excess_tokens
@@ -95,8 +100,12 @@ def plan_counts(lengths: NDArray[Any], rules: PackingRules) -> tuple[PackCounts,
         cut_tokens = 0
         dropped_tokens = excess_tokens
 
-    tokens = histogram.tokens - dropped_tokens
-    packs = -(-tokens // length) if rules.tail == "carry" else plan.packs
+    # With `carry`, packs are filled up with the start of the next document, so that only the last
+    # one can be incomplete: the number of tokens is divided by the length, and rounded up.
+    n_tokens = histogram.tokens - dropped_tokens
+    n_packs = -(-n_tokens // length) if rules.tail == "carry" else plan.packs
+
+    # What would be cut without packing, for comparison.
     cut_documents_apart, cut_tokens_apart = histogram.cut_if_concatenated(length)
     counts = PackCounts(
         documents=histogram.documents,
@@ -104,9 +113,9 @@ def plan_counts(lengths: NDArray[Any], rules: PackingRules) -> tuple[PackCounts,
         cut_tokens=cut_tokens,
         dropped_tokens=dropped_tokens,
         concatenated={"cut_documents": cut_documents_apart, "cut_tokens": cut_tokens_apart},
-        packs=packs,
+        packs=n_packs,
         pieces=plan.pieces,
-        padding=packs * length - tokens,
+        padding=n_packs * length - n_tokens,
     )
     return counts, plan
 
@@ -116,7 +125,7 @@ def lay_out(lengths: NDArray[Any], plan: PackPlan, rules: PackingRules) -> Itera
 
     Args:
         lengths: Tokens of each document, integers, shape (n_documents,).
-        plan: Of these documents, as `plan_counts` returns it.
+        plan: Which lengths are combined in packs, as `plan_counts` returns it for these documents.
         rules: How documents are packed.
     """
     batches = assign(lengths, rules.pieces, plan, rules.seed)
@@ -138,10 +147,13 @@ class PackWriter:
     """What the packs contain; complete after `blocks` is exhausted."""
 
     def blocks(self, table_path: Path) -> Iterator[bytes]:
-        """Yield the bytes of the .bin, some packs at a time.
+        """Yield the bytes of the .bin, some packs at a time, and write the table of pieces.
 
-        The table of pieces is written at the same time, to `table_path`.
+        Args:
+            table_path: Path of the table, which says which tokens of which document are where in
+                each pack. It is complete once the last bytes were yielded.
         """
+        # Plan which documents are combined in packs, by their lengths alone.
         length = self.rules.pieces.length
         lengths = document_lengths(self.dataset.sequence_lengths, self.dataset.document_indices)
         self.counts, plan = plan_counts(lengths, self.rules)
@@ -156,6 +168,8 @@ class PackWriter:
                 table.append(first_pack, packs)
                 n_packs = len(packs.bounds) - 1
                 first_pack += n_packs
+
+                # Read the tokens of these packs in blocks, to limit memory.
                 for start in range(0, n_packs, packs_per_block):
                     stop = min(start + packs_per_block, n_packs)
                     block = self.tokens(packs.slice(start, stop))
@@ -180,7 +194,10 @@ class PackWriter:
     def tokens(self, packs: FilledPacks) -> NDArray[Any]:
         """Return the tokens of some packs, concatenated, with padding.
 
-        Tokens are read in the order of the .bin, a chunk at a time.
+        Tokens are read in the order in which the documents are stored, a chunk at a time.
+
+        Args:
+            packs: The pieces of documents in each pack.
 
         Returns:
             Shape (n_packs * length,), in the dataset's dtype.
@@ -197,12 +214,14 @@ class PackWriter:
         sources = document_starts + packs.pieces.firsts
         targets = packs.pack_numbers * length + packs.begins
 
-        # In the order of the .bin.
+        # Sort the pieces by their place in the .bin.
         by_source = np.argsort(sources)
         sources = sources[by_source]
         targets = targets[by_source]
         lengths = packs.pieces.lengths[by_source]
 
+        # Copy them. `spans(1, 1)` has a single step, for which the tokens of all pieces are fetched
+        # if the dataset is in a bucket.
         borders = np.concatenate([[0], np.cumsum(lengths)])  # (n_pieces + 1,)
         for _ in dataset.spans(1, 1):
             stored = dataset.tokens_for(sources * itemsize, (sources + lengths) * itemsize)
@@ -242,12 +261,15 @@ def _copy_ranges(
 
 
 def write_pack_idx(path: Path, dtype: np.dtype[Any], packs: int, length: int) -> None:
-    """Write the .idx of packs that are stored one after another, each a document of one sequence.
+    """Write the .idx of packs, in which each pack is a document of one sequence.
+
+    After the header it has three arrays: the length of each sequence, the byte of the .bin at which
+    each sequence starts, and the number of the first sequence of each document.
 
     Args:
-        path: Must not exist.
-        dtype: Of the tokens.
-        packs: Number of packs.
+        path: Path of the file, which must not exist.
+        dtype: Type of the tokens.
+        packs: Number of packs, which are stored in sequence.
         length: Tokens of a pack.
     """
     pack_bytes = length * np.dtype(dtype).itemsize

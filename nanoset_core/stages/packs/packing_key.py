@@ -101,7 +101,16 @@ class _PackNames:
     def of_corpora(
         self, corpora: Iterable[str], packing: PackingSpec, length: int, where: str
     ) -> tuple[str, ...]:
-        """Return the names of the packs that replace the corpora of one blend, in their order.
+        """Return the names of the packs that replace the corpora of one blend.
+
+        Args:
+            corpora: Names of the corpora, views or packs.
+            packing: How their documents are packed.
+            length: Tokens of a pack.
+            where: Key of nanoset.yaml with the blend, for messages.
+
+        Returns:
+            A name for each corpus, in their order.
 
         Raises:
             ConfigError: A corpus is named as well as its packs.
@@ -118,7 +127,15 @@ class _PackNames:
         return names
 
     def of_corpus(self, corpus: str, packing: PackingSpec, length: int) -> str:
-        """Return the name of the packs that replace a corpus or view; packs replace themselves.
+        """Return the name of the packs that replace a corpus or view.
+
+        The packs are added to those of the project, unless it has packs with these settings: then
+        their name is returned.
+
+        Args:
+            corpus: Name of the corpus or view. Packs under the key `packs` replace themselves.
+            packing: How the documents are packed.
+            length: Tokens of a pack.
 
         Raises:
             ConfigError: Packs with other settings have the name.
@@ -159,10 +176,21 @@ def _default_name(spec: PacksSpec) -> str:
 
 
 def _resolve_nanoset(spec: ResolvedNanoset, names: _PackNames, where: str) -> ResolvedNanoset:
-    """Return a nanoset with packs in place of corpora, if it has the key `packing`."""
+    """Put packs in place of the corpora of a nanoset, if it has the key `packing`.
+
+    Args:
+        spec: The nanoset's section of nanoset.yaml.
+        names: The packs of the project, to which those of the nanoset are added.
+        where: Key of the nanoset, for messages.
+
+    Returns:
+        The section with the names of packs everywhere that it had the names of corpora.
+    """
     if spec.packing is None:
         return spec
     reader = _PackReader(names, spec.packing, spec.sequence_length, where)
+
+    # A limit for all corpora names none.
     limits = spec.max_epochs
     if isinstance(limits, Mapping):
         limits = reader.with_packs(limits)
@@ -217,7 +245,11 @@ class _PackReader:
     def resolve_mix(
         self, mix: Mapping[str, MixPart | Share], where: str
     ) -> FrozenDict[str, MixPart | Share]:
-        """Return a mixture of packs; the names of its groups do not change.
+        """Put packs in place of the corpora of a mixture; the names of its groups do not change.
+
+        Args:
+            mix: Name of a corpus, or of a group that contains a mixture → its part.
+            where: Key of nanoset.yaml with the mixture, for messages.
 
         Raises:
             ConfigError: A group has the name of packs.
@@ -225,9 +257,11 @@ class _PackReader:
         resolved: dict[str, MixPart | Share] = {}
         for key, part in mix.items():
             if isinstance(part, MixPart) and part.mix is not None:
+                # A group.
                 name = key
                 part = replace(part, mix=self.resolve_mix(part.mix, f"{where}.{key}"))
             else:
+                # A corpus.
                 (name,) = self.packs_of([key])
             if name in resolved:
                 raise ConfigError(
@@ -255,7 +289,11 @@ def pack_errors(
 ) -> Iterator[ConfigError]:
     """Yield an error for each of the packs whose name or source is wrong.
 
+    Packs are datasets that are made from a corpus or a view.
+
     Args:
+        file: nanoset.yaml, for messages.
+        packs: The packs of the project, by name.
         views: Name of each view → the corpus or view that it is of.
         corpora: Names under the key `corpora`.
     """
@@ -295,7 +333,16 @@ def pack_reader_errors(
     webdatasets: Mapping[str, WebdatasetSpec],
     exports: Mapping[str, ExportSpec],
 ) -> Iterator[ConfigError]:
-    """Yield an error for each nanoset, webdataset or export whose samples would not be packs."""
+    """Yield an error for each nanoset, webdataset or export that cannot read its packs as samples.
+
+    Args:
+        file: nanoset.yaml, for messages.
+        packs: All packs of the project, by name.
+        tokenizer: The section on the tokenizer, whose padding token fills packs up.
+        nanosets: The nanosets of the project, by name.
+        webdatasets: Its webdatasets, by name.
+        exports: Its exports, by name.
+    """
     specs: list[NanosetSpec | WebdatasetSpec] = [*nanosets.values(), *webdatasets.values()]
     uses_packs = bool(packs) or any(spec.packing is not None for spec in specs)
     if uses_packs and tokenizer.pad is None and tokenizer.eod is None:
@@ -315,7 +362,14 @@ def pack_reader_errors(
 def _nanoset_errors(
     spec: NanosetSpec, packs: Mapping[str, PacksSpec], where: str
 ) -> Iterator[ConfigError]:
-    """Yield an error for each of the packs that a nanoset cannot read as samples."""
+    """Yield an error for each of the packs that a nanoset cannot read as samples.
+
+    Args:
+        spec: The nanoset's section of nanoset.yaml.
+        packs: All packs of the project, by name.
+        where: Key of the nanoset, for messages.
+    """
+    # Some trainers cannot read packs at all.
     if get_preset(spec.preset).windows:
         places = [f": {corpus}" for corpus in spec.corpora if corpus in packs]
         if spec.packing is not None:
@@ -327,6 +381,8 @@ def _nanoset_errors(
                 found=f"preset {spec.preset}",
                 remedy="remove `packing`, or name the corpus instead of its packs",
             )
+
+    # For all others, a sample has to be as long as a pack.
     for corpus in spec.corpora:
         yield from _length_errors(corpus, spec.sequence_length, packs, where)
 
@@ -334,7 +390,15 @@ def _nanoset_errors(
 def _webdataset_errors(
     spec: WebdatasetSpec, packs: Mapping[str, PacksSpec], where: str
 ) -> Iterator[ConfigError]:
-    """Yield an error for each of the packs that a webdataset cannot read as contexts."""
+    """Yield an error for each of the packs that a webdataset cannot read as contexts.
+
+    A context is a sample of a webdataset: a number of consecutive tokens.
+
+    Args:
+        spec: The webdataset's section of nanoset.yaml.
+        packs: All packs of the project, by name.
+        where: Key of the webdataset, for messages.
+    """
     packed = [corpus for corpus in spec.names if corpus in packs]
     if spec.preset == "tokshuf" and (packed or spec.packing is not None):
         yield ConfigError(
@@ -343,8 +407,10 @@ def _webdataset_errors(
             found="tokshuf",
             remedy="remove `packing`, or the preset",
         )
-    is_mixed = 0 < len(packed) < len(spec.names)
-    if is_mixed and spec.packing is None and spec.tail == "carry":
+
+    # With the key `packing`, all corpora are replaced by packs.
+    is_mixed = 0 < len(packed) < len(spec.names) and spec.packing is None
+    if is_mixed and spec.tail == "carry":
         yield ConfigError(
             "with tail: carry, contexts start in the previous corpus, which would shift them "
             "against the packs after it",
@@ -359,7 +425,13 @@ def _webdataset_errors(
 def _export_errors(
     spec: ExportSpec, packs: Mapping[str, PacksSpec], where: str
 ) -> Iterator[ConfigError]:
-    """Yield an error if the readers of an exported format would not read packs as samples."""
+    """Yield an error if the readers of an exported format would not read packs as samples.
+
+    Args:
+        spec: The export's section of nanoset.yaml.
+        packs: All packs of the project, by name.
+        where: Key of the export, for messages.
+    """
     if spec.of not in packs:
         return
     if spec.format == "datatrove":

@@ -119,9 +119,15 @@ class PieceTable:
         return self._rows_with("document", documents)
 
     def between(self, start: int, stop: int) -> Iterator[PieceRows]:
-        """Yield the rows of the packs [start, stop), some at a time."""
+        """Yield the rows of consecutive packs, some rows at a time.
+
+        Args:
+            start: Number of the first pack.
+            stop: Number after the last pack.
+        """
 
         def may_contain(low: int, high: int) -> bool:
+            """Return whether one of the packs `low` to `high` is requested."""
             return low < stop and start <= high
 
         for rows in self._row_groups("pack", may_contain):
@@ -157,16 +163,18 @@ class PieceTable:
             numbers: Shape (n_numbers,), in any order.
         """
         empty = np.empty(0, np.int64)
-        parts = [PieceRows(empty, empty, empty, empty, empty)]
+        no_rows = PieceRows(empty, empty, empty, empty, empty)
         sorted_numbers = np.unique(numbers)
         if not len(sorted_numbers):
-            return parts[0]
+            return no_rows
 
         def may_contain(low: int, high: int) -> bool:
+            """Return whether one of the numbers is between `low` and `high`, both included."""
             start = np.searchsorted(sorted_numbers, low)
             stop = np.searchsorted(sorted_numbers, high, side="right")
             return bool(start < stop)
 
+        parts = [no_rows]
         for rows in self._row_groups(column, may_contain):
             values = rows[COLUMNS.index(column)]  # (n_rows,)
             # The only number that may be equal to each value.
@@ -178,7 +186,7 @@ class PieceTable:
     def _row_groups(
         self, column: str = "pack", may_contain: Callable[[int, int], bool] | None = None
     ) -> Iterator[PieceRows]:
-        """Yield row groups of the table in order.
+        """Yield the rows of the table, one row group of the Parquet file at a time.
 
         Args:
             column: The column that decides which row groups are read.
@@ -189,15 +197,13 @@ class PieceTable:
         metadata = self._file.metadata
         for group in range(metadata.num_row_groups):
             statistics = metadata.row_group(group).column(COLUMNS.index(column)).statistics
-            if (
-                may_contain is not None
-                and statistics is not None
-                and not may_contain(statistics.min, statistics.max)
-            ):
-                continue
-            with self._readable():
-                table = self._file.read_row_group(group)
-            yield PieceRows(*[table.column(name).to_numpy() for name in COLUMNS])
+            is_needed = True
+            if may_contain is not None and statistics is not None:
+                is_needed = may_contain(statistics.min, statistics.max)
+            if is_needed:
+                with self._readable():
+                    table = self._file.read_row_group(group)
+                yield PieceRows(*[table.column(name).to_numpy() for name in COLUMNS])
 
     @contextmanager
     def _readable(self) -> Iterator[None]:

@@ -61,6 +61,8 @@ def verify_packs(project: Project, key: Key, *, deep: bool = False) -> Report:
 def _compare_some(report: Report, manifest: Manifest, dataset: MMapIndexedDataset) -> None:
     """Compare evenly spread packs with the tokens of their documents.
 
+    A pack is a sequence that is filled with documents, or with pieces of documents.
+
     Args:
         report: Gets an error for the first pack that differs.
         manifest: Manifest of the packs.
@@ -72,6 +74,7 @@ def _compare_some(report: Report, manifest: Manifest, dataset: MMapIndexedDatase
     last_pack = manifest.facts["packs"] - 1
     pack_numbers = np.unique(np.linspace(0, last_pack, _SAMPLED_PACKS).astype(np.int64))
     for number in pack_numbers.tolist():
+        # The pieces that the table names for this pack.
         rows = table.of_packs(np.array([number]))
         # The pack as the table describes it: it has all of these pieces.
         described_pack = FilledPacks(
@@ -91,7 +94,7 @@ def _compare_some(report: Report, manifest: Manifest, dataset: MMapIndexedDatase
 def _pack_again(
     report: Report, project: Project, manifest: Manifest, dataset: MMapIndexedDataset
 ) -> None:
-    """Pack the documents again, without storing the tokens, and compare the sha256 of each file.
+    """Pack the documents again, and check that this gives the files that are stored.
 
     Args:
         report: Gets an error for each file that differs.
@@ -103,6 +106,7 @@ def _pack_again(
     rules = PackingRules.of(manifest.recipe["options"])
     writer = PackWriter(dataset, rules, manifest.name, project.progress)
     with tempfile.TemporaryDirectory(prefix="nanoset-packs-") as scratch:
+        # The tokens are only hashed, since they may take a lot of space. The other files are small.
         token_hash = hashlib.sha256()
         for block in writer.blocks(Path(scratch, PIECES_FILE)):
             token_hash.update(block)
