@@ -92,7 +92,16 @@ class TextCollector:
         )
 
     def _add_batch(self, file: int, texts: Sequence[EvaluationText], path: object) -> None:
-        """Collect some texts of a file, which are tokenized together; see `add`."""
+        """Collect some texts of a file, which are tokenized together.
+
+        Args:
+            file: Number of the file.
+            texts: The texts.
+            path: Path of the file, for messages.
+
+        Raises:
+            EncodingError: The tokenizer fails on a text.
+        """
         words = self._words(texts, path)
 
         # Choose the texts whose words no earlier text has, in this batch or before.
@@ -114,7 +123,15 @@ class TextCollector:
         self.copies += len(texts) - int(is_new.sum())
 
     def _words(self, texts: Sequence[EvaluationText], path: object) -> DocumentWords:
-        """Tokenize texts and return their words, each text as a document."""
+        """Tokenize texts, and return the words of their tokens.
+
+        Args:
+            texts: The texts.
+            path: Path of their file, for messages.
+
+        Raises:
+            EncodingError: The tokenizer fails on a text; the message names the line of the text.
+        """
         try:
             encoded = self.engine.encode([text.text for text in texts])
         except EncodingError as error:

@@ -5,6 +5,7 @@ The index is a separate output: it is built once, and used for all corpora of th
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import Any
 
@@ -32,10 +33,17 @@ _MISSING = "missing"
 def make_evaluation(project: Project, section: str) -> Manifest:
     """Index the texts of a section's evaluation files, unless that was done before.
 
+    Args:
+        project: The project.
+        section: A section of `contamination` in nanoset.yaml.
+
+    Returns:
+        Manifest of the index, which is an output of its own.
+
     Raises:
         ConfigError: Two names of the section lead to the same file.
         MissingError: A file is missing.
-        InputError: A file holds no text at the section's keys.
+        InputError: A file contains no text at the section's keys.
         FormatError: A file cannot be read.
     """
     recipe = Recipe(
@@ -49,12 +57,17 @@ def make_evaluation(project: Project, section: str) -> Manifest:
 
 
 def evaluation_options(project: Project, section: str) -> dict[str, Any]:
-    """Return everything that decides which texts are looked for, as options of a recipe."""
+    """Return everything that decides which texts are looked for, as options of a recipe.
+
+    Args:
+        project: The project.
+        section: A section of `contamination` in nanoset.yaml.
+    """
     spec = project.config.contamination[section]
-    try:
+    contents = []  # of each pattern, the names of the files and a digest of their content
+    # If files cannot be read, there must be a recipe nevertheless. `make_evaluation` reports it.
+    with contextlib.suppress(MissingError, InputError):
         contents = [[list(given.names), given.digest] for given in _given_files(project, section)]
-    except (MissingError, InputError):
-        contents = []  # there must be a recipe nevertheless; building the output reports the error
     return {
         "files": contents or _MISSING,
         "text_keys": list(spec.keys),
@@ -95,7 +108,12 @@ def _given_files(project: Project, section: str) -> list[GivenFiles]:
 
 
 def _write_evaluation(project: Project, section: str, folder: Path) -> dict[str, int]:
-    """Write the index and the table of texts to a folder.
+    """Write an index of a section's evaluation texts, and a table of their files and lines.
+
+    Args:
+        project: The project.
+        section: A section of `contamination` in nanoset.yaml.
+        folder: The folder to write to.
 
     Returns:
         Counts of texts and n-grams, for the manifest.

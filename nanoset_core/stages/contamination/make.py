@@ -43,7 +43,13 @@ def contamination_recipe(project: Project, key: Key, parents: Mapping[str, str])
 def find_contamination(project: Project, section: str, corpus: str) -> Manifest:
     """Search the current dataset of a corpus for the texts of a section.
 
-    The result becomes the current version of the output.
+    Args:
+        project: The project.
+        section: A section of `contamination` in nanoset.yaml, which names evaluation files.
+        corpus: The corpus.
+
+    Returns:
+        Manifest of the result, which becomes the current version of the output.
 
     Raises:
         MissingError: The dataset has not been built, or an evaluation file is missing.
@@ -51,12 +57,24 @@ def find_contamination(project: Project, section: str, corpus: str) -> Manifest:
         InputError: An evaluation file holds no text.
         FormatError: An evaluation file cannot be read.
     """
-    with leased(project.outputs.access, {section, corpus}, section):
-        return despite_lost_copies(project.outputs.access, lambda: _find(project, section, corpus))
+    access = project.outputs.access
+    # The lease keeps `nanoset gc` from deleting what this function reads. If another process
+    # removes a local copy of a file in a bucket, the search starts again.
+    with leased(access, {section, corpus}, section):
+        return despite_lost_copies(access, lambda: _search_corpus(project, section, corpus))
 
 
-def _find(project: Project, section: str, corpus: str) -> Manifest:
-    """Do what `find_contamination` does, without its lease."""
+def _search_corpus(project: Project, section: str, corpus: str) -> Manifest:
+    """Search a corpus for the texts of a section, unless a result for both exists.
+
+    Args:
+        project: The project.
+        section: A section of `contamination` in nanoset.yaml.
+        corpus: The corpus.
+
+    Returns:
+        Manifest of the result, which becomes the current version of the output.
+    """
     outputs = project.outputs
     key = Key(section, corpus)
     dataset = _current_dataset(project, corpus)
@@ -66,7 +84,8 @@ def _find(project: Project, section: str, corpus: str) -> Manifest:
         if existing is not None:
             return outputs.make_current(existing)
 
-    # Search the shards that have not been searched for these texts yet.
+    # Search the shards of the corpus that have not been searched for these texts yet. The result
+    # for each shard is an output of its own.
     evaluation = make_evaluation(project, section)
     sharded = Sharded.of(project, dataset)
     shard_digests = make_of_documents(
@@ -81,6 +100,7 @@ def _find(project: Project, section: str, corpus: str) -> Manifest:
     rows = match_rows(project, sharded, evaluation, matches)
 
     def write(folder: Path) -> Written:
+        """Write the table of all matches, and return the facts of the result."""
         facts = {
             "documents": int(sharded.firsts[-1]),
             "evaluation": evaluation.digest,
@@ -95,7 +115,7 @@ def _find(project: Project, section: str, corpus: str) -> Manifest:
 
 
 def _current_dataset(project: Project, corpus: str) -> Manifest:
-    """Return the current dataset of a corpus.
+    """Return the current dataset of a corpus, which must have been made with today's tokenizer.
 
     Raises:
         MissingError: The dataset has not been built.
@@ -136,7 +156,14 @@ class SearchTask(DocumentsTask):
     """The index of evaluation texts."""
 
     def write(self, folder: Path) -> Written:
-        """Search the documents; the matches become facts."""
+        """Search the documents of the shard for evaluation texts.
+
+        Args:
+            folder: Folder of the output, to which no file is written.
+
+        Returns:
+            The matches, as a fact of the output's manifest.
+        """
         evaluation = self.root.rebase(self.evaluation)
         dataset = self.root.rebase(self.dataset)
         # If the outputs are in a bucket, `path` fetches a local copy of the file.
@@ -145,10 +172,11 @@ class SearchTask(DocumentsTask):
         matches = _load_evaluation(evaluation.folder).search(
             open_dataset(dataset), self.first, self.count, self.recipe.options["threshold"]
         )
-        # Documents are counted from the start of the shard, wherever it is in the dataset.
-        rows = [
-            [match.document - self.first, match.text, match.share, match.words] for match in matches
-        ]
+
+        # Documents are counted from the start of the shard: its place in the dataset may change.
+        rows = []
+        for match in matches:
+            rows.append([match.document - self.first, match.text, match.share, match.words])
         return Written({"matches": rows})
 
 

@@ -154,15 +154,22 @@ class _HashFilter(NamedTuple):
 
     @staticmethod
     def of(hashes: NDArray[np.uint64]) -> _HashFilter:
-        """Return a filter that lets all these hashes pass, and at most one of 16 other hashes."""
+        """Return a filter that lets all these hashes pass, and at most one of 16 other hashes.
+
+        Args:
+            hashes: The hashes, shape (n_hashes,).
+        """
+        # The bitmap has 2**n_bits bits, at least 16 for each hash. So at most one bit of 16 is set.
         n_bits = max(16, (_FILTER_BITS_PER_NGRAM * len(hashes)).bit_length())
-        bitmap = np.zeros(1 << (n_bits - 3), np.uint8)
+        bitmap = np.zeros((1 << n_bits) // 8, np.uint8)
         shift = U64(64 - n_bits)
 
-        positions = hashes >> shift
-        bytes_of_hash = (positions >> U64(3)).astype(np.int64)
-        bit_of_hash = np.uint8(1) << (positions & U64(7)).astype(np.uint8)
-        np.bitwise_or.at(bitmap, bytes_of_hash, bit_of_hash)
+        # The leading n_bits of a hash are the position of its bit: byte position // 8, and in this
+        # byte the bit position % 8.
+        positions = hashes >> shift  # (n_hashes,)
+        byte_positions = (positions >> U64(3)).astype(np.int64)
+        bits_in_byte = np.uint8(1) << (positions & U64(7)).astype(np.uint8)
+        np.bitwise_or.at(bitmap, byte_positions, bits_in_byte)
         return _HashFilter(bitmap, shift)
 
     def candidates(self, hashes: NDArray[np.uint64]) -> NDArray[np.int64]:
@@ -290,6 +297,8 @@ class NgramIndex:
             threshold: Share of a text's letters, 0 to 1, that a passage must have in common with
                 it.
         """
+        # Pair known n-grams of documents with their occurrences in texts. Pairs of one text that
+        # are near one another in a document form a group: a passage that may be a copy of the text.
         pairs = self._pairs(words, self._hits(words))
         groups = self._groups(pairs)
         texts = pairs.texts[groups.firsts]  # (n_groups,)
@@ -314,10 +323,15 @@ class NgramIndex:
         )
 
     def _hits(self, words: DocumentWords) -> _Hits:
-        """Return the n-grams of documents that are in the index."""
+        """Return the n-grams of documents that also occur in an evaluation text.
+
+        Args:
+            words: The words of the documents.
+        """
         if not len(self.hashes):
             return _Hits(np.empty(0, np.int64), np.empty(0, np.int64))
 
+        # A bitmap rules most n-grams out, which is faster than searching for each of them.
         hashes = hash_ngrams(words.hashes, self.size)
         candidates = self._filter.candidates(hashes)  # (n_candidates,) first word of each
         hashes = hashes[candidates]
@@ -339,13 +353,21 @@ class NgramIndex:
         return _Hits(candidates[is_in_one_document], ngrams[is_in_one_document])
 
     def _pairs(self, words: DocumentWords, hits: _Hits) -> _Pairs:
-        """Pair each hit with all its occurrences in evaluation texts.
+        """Pair known n-grams of documents with all their occurrences in evaluation texts.
 
-        The pairs are sorted by document, text and word.
+        Args:
+            words: The words of the documents.
+            hits: The n-grams of documents that are in the index.
+
+        Returns:
+            The pairs, sorted by document, text and word.
         """
+        # The occurrences of an n-gram in texts are consecutive entries of `texts` and
+        # `first_words`: from the end of the occurrences of the n-gram before it to its own end.
         starts = np.where(hits.ngrams > 0, self.stops[hits.ngrams - 1], 0)  # (n_hits,)
         n_occurrences = self.stops[hits.ngrams] - starts  # (n_hits,)
         occurrences = positions_in(starts, n_occurrences)  # (n_pairs,)
+
         pairs = _Pairs(
             documents=np.repeat(words.documents(hits.words), n_occurrences),
             texts=self.texts[occurrences].astype(np.int64),
@@ -356,10 +378,14 @@ class NgramIndex:
         return pairs.select(order)
 
     def _groups(self, pairs: _Pairs) -> _Groups:
-        """Divide pairs, sorted by document, text and word, into groups of neighbours.
+        """Divide pairs into groups: passages of documents that may be copies of a text.
 
         A new group starts where the document or the text changes, and after a gap of more words
         than the text has: what is further away is not the same copy of the text.
+
+        Args:
+            pairs: n-grams of documents, each with an occurrence in a text; sorted by document, text
+                and word.
         """
         words_per_text = np.diff(self.text_starts)
         gaps = np.diff(pairs.document_words)  # (n_pairs - 1,)
@@ -410,9 +436,10 @@ class NgramIndex:
         stops = text_words + self.size
         has_next = groups[1:] == groups[:-1]
         stops[:-1][has_next] = np.minimum(stops[:-1], text_words[1:])[has_next]
-        covered = np.bincount(
-            groups, self._letters_between(text_words, stops), minlength=len(texts)
-        )
+
+        # Add up the letters of each group.
+        new_letters = self._letters_between(text_words, stops)
+        covered = np.bincount(groups, new_letters, minlength=len(texts))  # (n_groups,)
         shares = covered / np.maximum(letters, 1)
         return np.where(covered >= needed, shares, 0.0)
 

@@ -73,15 +73,16 @@ class Evaluation:
     def search(
         self, dataset: MMapIndexedDataset, first: int, count: int, threshold: float
     ) -> Iterator[Match]:
-        """Yield the matches of some consecutive documents of a dataset, by document.
-
-        The matches of a document are sorted by share, the greatest first.
+        """Search some consecutive documents of a dataset for evaluation texts.
 
         Args:
             dataset: The dataset.
             first: Number of the first document.
             count: Number of documents.
             threshold: Share of a text's letters, 0 to 1, that a document must have.
+
+        Yields:
+            The matches by document; those of a document by share, the greatest first.
         """
         first_sequences = dataset.document_indices[first : first + count + 1]
         starts = token_starts(dataset, first_sequences)  # (n_documents + 1,)
@@ -110,7 +111,9 @@ class Evaluation:
         chunk: _Chunk,
         threshold: float,
     ) -> Iterator[Match]:
-        """Yield the matches in one chunk of consecutive documents.
+        """Search the tokens of one chunk for evaluation texts.
+
+        A chunk consists of consecutive documents, or of a part of a long document.
 
         Args:
             dataset: The dataset.
@@ -118,6 +121,9 @@ class Evaluation:
                 (n_documents + 1,).
             chunk: The tokens and documents to search.
             threshold: Share of a text's letters, 0 to 1, that a document must have.
+
+        Yields:
+            The matches, with documents numbered as in `starts`.
         """
         tokens = read_tokens(dataset, chunk.start_token, chunk.stop_token)
 

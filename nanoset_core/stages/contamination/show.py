@@ -39,14 +39,18 @@ def contamination_summary(project: Project, manifest: Manifest) -> Summary:
 
 
 def contamination_warnings(project: Project, manifest: Manifest) -> list[str]:
-    """Return warnings on documents with evaluation texts, unless the section's policy needs none.
+    """Return warnings on documents of a corpus that contain evaluation texts.
 
-    With `policy: warn`, contaminated documents always give warnings; with other policies, only if
-    training reads them.
+    With `policy: warn`, such documents always give warnings; with other policies, only if training
+    reads them.
 
     Args:
         project: The project.
         manifest: Manifest of the result of one section of `contamination` for one corpus.
+
+    Returns:
+        Up to two warnings: one on texts that leaked, with an example, and one on boilerplate, which
+        is text that very many documents contain.
     """
     key = LAYOUT.key_of(manifest.name)
     if key is None or key.subject not in project.config.contamination:
@@ -54,8 +58,9 @@ def contamination_warnings(project: Project, manifest: Manifest) -> list[str]:
     if not manifest.facts["contaminated"]:
         return []
     section = key.subject
-    is_read = bool(unclean_names(project.config, section, key.part or ""))
-    if project.config.contamination[section].policy != "warn" and not is_read:
+    corpus = key.part or ""
+    is_read_in_training = bool(unclean_names(project.config, section, corpus))
+    if project.config.contamination[section].policy != "warn" and not is_read_in_training:
         return []
 
     warnings = []

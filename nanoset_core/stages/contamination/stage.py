@@ -105,11 +105,10 @@ INTERNAL = (
 
 
 def gates(config: ProjectConfig, names: Iterable[str]) -> dict[str, Node]:
-    """Return the searches that must have run before training may read some datasets.
+    """Return the searches for evaluation texts that must precede a training on some datasets.
 
     They become inputs of what training reads, so that they run before it; they have no influence on
-    its content. Only sections with `policy: block` require a search, and only of corpora that are
-    read without leaving out the documents that the section finds.
+    its content. Only sections of `contamination` with `policy: block` require a search.
 
     Args:
         config: The project's settings.
@@ -119,15 +118,17 @@ def gates(config: ProjectConfig, names: Iterable[str]) -> dict[str, Node]:
         Name of the input → the output of this stage.
     """
     nodes = {}
-    names = list(names)
+    dataset_names = list(names)
     for section, spec in config.contamination.items():
         if spec.policy != "block":
             continue
-        searched = set(searched_corpora(config, section))
-        for name in names:
+        corpora_to_search = set(searched_corpora(config, section))
+        for name in dataset_names:
+            # A view that leaves the contaminated documents out is clean, whatever the search finds.
             corpus = base_of(config.derived, name)
-            if corpus in searched and not is_clean(config, section, name):
-                nodes[f"{AFTER}{section} of {corpus}"] = Node(CONTAMINATION, Key(section, corpus))
+            if corpus in corpora_to_search and not is_clean(config, section, name):
+                input_name = f"{AFTER}{section} of {corpus}"
+                nodes[input_name] = Node(CONTAMINATION, Key(section, corpus))
     return nodes
 
 

@@ -93,19 +93,28 @@ def _rows_of_lines(folder: RawFolder, file: FileStat) -> Iterator[_Row]:
 
 
 def _rows_of_table(folder: RawFolder, file: FileStat) -> Iterator[_Row]:
-    """Yield the rows of a Parquet or Arrow file."""
-    batches = read_table(
-        folder / file.path,
-        lambda schema: None,  # read all columns
-        lambda rows, first_number: (first_number, rows),
-    )
-    for first_number, rows in batches:
-        for number, value in enumerate(rows.to_pylist(), first_number):
-            yield _Row(number, value)
+    """Yield the rows of a Parquet or Arrow file, each as column → value."""
+
+    def all_columns(schema: Any) -> None:
+        """Return None, which stands for all columns."""
+        return
+
+    def convert(rows: Any, first_number: int) -> list[_Row]:
+        """Return the rows of an Arrow table, whose first one has a number."""
+        return [_Row(number, value) for number, value in enumerate(rows.to_pylist(), first_number)]
+
+    for rows in read_table(folder / file.path, all_columns, convert):
+        yield from rows
 
 
 def _strings(value: Any) -> Iterator[str]:
-    """Yield the strings and numbers in a JSON value, as strings, at any depth."""
+    """Yield all strings in a JSON value, and its numbers as text.
+
+    The members of lists and objects are included, at any depth, and null is left out.
+
+    Args:
+        value: The value.
+    """
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict):

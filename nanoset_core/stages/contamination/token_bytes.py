@@ -25,24 +25,33 @@ def word_vocabulary(file: TokenizerPath) -> WordVocabulary:
 
 
 def _bytes_by_id(file: TokenizerPath) -> list[bytes]:
-    """Return the bytes of every token id, from 0 to the greatest id of a tokenizer."""
+    """Return the bytes that each token of a tokenizer decodes to.
+
+    Args:
+        file: The tokenizer.
+
+    Returns:
+        The bytes of every id, from 0 to the greatest. Special tokens, such as the end of a
+        document, and ids without a token have a space, which separates words.
+    """
     tokenizer = load_tokenizer(file)
     notation = _Notation.of(file)
     added_tokens = tokenizer.get_added_tokens_decoder()
 
-    token_by_id: dict[int, bytes] = {}
+    bytes_by_id: dict[int, bytes] = {}
     for text, token_id in tokenizer.get_vocab(with_added_tokens=True).items():
         added = added_tokens.get(token_id)
         if added is None:
-            token_by_id[token_id] = notation.decode(text)
+            bytes_by_id[token_id] = notation.decode(text)
         elif added.special:
-            token_by_id[token_id] = _SEPARATOR
+            bytes_by_id[token_id] = _SEPARATOR
         else:
-            token_by_id[token_id] = added.content.encode()
+            # The vocabulary's notation does not apply to added tokens.
+            bytes_by_id[token_id] = added.content.encode()
 
     # Some vocabularies have gaps between the ids.
-    ids = range(max(token_by_id) + 1)
-    return [token_by_id.get(token_id, _SEPARATOR) for token_id in ids]
+    ids = range(max(bytes_by_id) + 1)
+    return [bytes_by_id.get(token_id, _SEPARATOR) for token_id in ids]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,14 +75,25 @@ class _Notation:
         return _Notation("ByteLevel" in types, prefix)
 
     def decode(self, token: str) -> bytes:
-        """Return the bytes that a token decodes to."""
+        """Return the bytes that a token decodes to.
+
+        Args:
+            token: The token as the vocabulary writes it, such as `Ġthe`, `##ing` or `▁the`.
+        """
+        # Byte-level BPE writes a character for each byte.
         if self.is_byte_level:
             decoded = token_bytes(token)
-            return token.encode() if decoded is None else decoded
+            if decoded is None:  # a token with characters that stand for no byte
+                return token.encode()
+            return decoded
+
+        # WordPiece has a prefix for tokens that continue a word. All others begin one.
         if self.continuation_prefix is not None:
             if token.startswith(self.continuation_prefix):
                 return token.removeprefix(self.continuation_prefix).encode()
             return f" {token}".encode()
+
+        # SentencePiece writes single bytes as <0x41>.
         if len(token) == _BYTE_TOKEN_LENGTH and token.startswith("<0x"):
             return bytes.fromhex(token[3:5])
         return token.replace(_SENTENCEPIECE_SPACE, " ").encode()

@@ -82,18 +82,24 @@ class WordPiece(NamedTuple):
 def split_into_pieces(token: bytes) -> list[WordPiece]:
     """Divide the bytes of a token into pieces of words; there is always at least one.
 
-    A letter that is cut, so that the token holds only some of its bytes, counts as a letter.
+    A piece is a run of letters and digits in lower case. It begins a word if something that is not
+    a letter precedes it: b" The" is one piece, which begins a word. b"ab, cd" is ab, which
+    continues the word of the token before it, and cd, which begins a word.
+
+    Args:
+        token: The bytes. They may hold only some bytes of a letter, which then count as a letter.
     """
     pieces = []
-    begins_word = False
-    letters = ""
+    begins_word = False  # whether the present piece begins a word
+    letters = ""  # of the present piece
     for character in token.decode("utf-8", "surrogateescape"):
         is_letter = _is_letter(character)
-        is_new_word = not is_letter or _is_word_by_itself(character)
-        if is_new_word and letters:
+        ends_piece = not is_letter or _is_word_by_itself(character)
+        if ends_piece and letters:
             pieces.append(_piece(begins_word, letters))
             letters = ""
-        begins_word = begins_word or is_new_word
+        if ends_piece:
+            begins_word = True
         if is_letter:
             letters += character if _is_cut(character) else character.casefold()
     pieces.append(_piece(begins_word, letters))
@@ -116,10 +122,15 @@ def _is_letter(character: str) -> bool:
 
 
 def _is_word_by_itself(character: str) -> bool:
-    """Return whether a letter counts as a word, as in scripts without spaces between words."""
+    """Return whether a letter counts as a word, as in scripts without spaces between words.
+
+    Args:
+        character: A letter, a mark, a digit, or one byte of a letter that is divided between two
+            tokens, as `surrogateescape` decodes it.
+    """
     code_point = ord(character)
     if _is_cut(character):
-        byte = code_point - 0xDC00
+        byte = code_point - 0xDC00  # surrogateescape adds this to the byte
         return byte in _LEAD_BYTES
     if not character.isalnum():  # a mark belongs to the letter before it
         return False

@@ -51,7 +51,7 @@ class HashTask(DocumentsTask):
 
 
 def document_hashes(dataset: MMapIndexedDataset, first: int, count: int) -> NDArray[np.uint64]:
-    """Return a hash of the tokens of each of some consecutive documents; 0 for very short ones.
+    """Return a hash of the tokens of each of some consecutive documents.
 
     Args:
         dataset: The dataset of the documents.
@@ -59,7 +59,8 @@ def document_hashes(dataset: MMapIndexedDataset, first: int, count: int) -> NDAr
         count: Number of documents.
 
     Returns:
-        Shape (count,).
+        uint64, shape (count,). A document with fewer than MIN_TOKENS tokens has 0, which is the
+        hash of no other document.
     """
     # (count + 1,) position in the .bin of each document's first token, and of the end of the last
     borders = token_starts(dataset, dataset.document_indices[first : first + count + 1])
@@ -72,7 +73,7 @@ def document_hashes(dataset: MMapIndexedDataset, first: int, count: int) -> NDAr
 
 
 def _hash_documents(dataset: MMapIndexedDataset, borders: NDArray[np.int64]) -> NDArray[np.uint64]:
-    """Return a hash of each of some consecutive documents, which are read together.
+    """Return a hash of the tokens of each of some consecutive documents, which are read together.
 
     Args:
         dataset: The dataset of the documents.
@@ -80,13 +81,15 @@ def _hash_documents(dataset: MMapIndexedDataset, borders: NDArray[np.int64]) -> 
             document, shape (n_documents + 1,).
 
     Returns:
-        As of `document_hashes`, shape (n_documents,).
+        uint64, shape (n_documents,); 0 for a document with fewer than MIN_TOKENS tokens.
     """
     tokens = read_tokens(dataset, int(borders[0]), int(borders[-1]))
     lengths = np.diff(borders)  # (n_documents,)
     hashes = np.zeros(len(lengths), np.uint64)
     hashes[lengths > 0] = hash_sequences(tokens, lengths)
-    hashes[hashes == 0] = 1  # 0 stands for a document that is too short
+
+    # Let 0 stand for documents that are too short, and for no other.
+    hashes[hashes == 0] = 1
     hashes[lengths < MIN_TOKENS] = 0
     return hashes
 
@@ -127,6 +130,9 @@ def each_shards_hashes(
         outputs: The output root.
         sharded: The corpus.
         digests: Digest of the hashes of each shard.
+
+    Yields:
+        The number of the shard's first document, and a hash of each of its documents.
     """
     corpus_folder = outputs.folder / HASHES_FOLDER / sharded.dataset.name
     first_documents = sharded.firsts[:-1].tolist()

@@ -37,16 +37,22 @@ _UNREAD_OPTIONS = frozenset({"seed", "trainer_path", "tokenizer_identifiers"})
 
 
 def held_out_recipe(project: Project, nanoset_name: str, parents: Mapping[str, str]) -> Recipe:
-    """Return the recipe of a comparison: the datasets, and the options that choose documents."""
+    """Return everything that decides the result of comparing the splits of a nanoset.
+
+    Args:
+        project: The project.
+        nanoset_name: The nanoset.
+        parents: Name of each dataset that it reads → digest.
+    """
     nanoset = NanosetContext(project, nanoset_name)
     options: dict[str, Any] = {}
     for split in SPLITS:
-        options[split] = {
-            name: value
-            for name, value in nanoset.options(split).items()
-            if name not in _UNREAD_OPTIONS
-        }
-    options["copies"] = nanoset.spec.held_out is not None
+        # The options that decide which documents the split reads.
+        split_options = dict(nanoset.options(split))
+        for name in _UNREAD_OPTIONS:
+            split_options.pop(name, None)
+        options[split] = split_options
+    options["copies"] = nanoset.spec.held_out is not None  # whether copies are looked for
     return Recipe(STAGE, f"{nanoset_name}/{ASSET}", VERSION, parents, options)
 
 
@@ -54,8 +60,12 @@ def held_out_recipe(project: Project, nanoset_name: str, parents: Mapping[str, s
 def compare_held_out(project: Project, name: str) -> Manifest:
     """Find the documents of valid and test that train reads, too, and make the result current.
 
-    Copies, documents with the same tokens, are found only if the nanoset has the setting
-    `held_out`: all documents are read for them.
+    Copies, which are other documents with the same tokens, are found only if the nanoset has the
+    setting `held_out`: all documents must be read to find them.
+
+    Args:
+        project: The project.
+        name: The nanoset.
 
     Raises:
         MissingError: A dataset has not been built.
@@ -69,20 +79,25 @@ def compare_held_out(project: Project, name: str) -> Manifest:
     if existing is not None:
         return outputs.make_current(existing)
 
+    # Documents that train and another split read.
     corpora = read_corpora(project, nanoset)
     shared = find_shared(corpora)
+
+    # Documents whose tokens are those of another document that train reads.
     copies = HeldOutPairs.none()
     hash_digests: list[list[str]] = []  # of each corpus, for each of its shards
     if nanoset.spec.held_out is not None:
         hash_digests = [_hash_documents(project, name, corpus) for corpus in corpora]
 
         def hashes_of(number: int) -> Iterator[ShardHashes]:
+            """Yield the hashes of the documents of a corpus, shard by shard."""
             return each_shards_hashes(outputs, corpora[number].sharded, hash_digests[number])
 
         copies = find_copies(corpora, hashes_of)
 
-    listed = HeldOutPairs.concatenate([shared, copies]).first(_MAX_LISTED)
-    rows = _list_pairs(project, corpora, listed)
+    # List the first of them, with the lines that they come from.
+    listed_pairs = HeldOutPairs.concatenate([shared, copies]).first(_MAX_LISTED)
+    rows = _list_pairs(project, corpora, listed_pairs)
     facts = {
         "held_out": sum(corpus.count_held_out() for corpus in corpora),
         "shared": len(shared.documents),
@@ -92,6 +107,7 @@ def compare_held_out(project: Project, name: str) -> Manifest:
     }
 
     def write(folder: Path) -> Written:
+        """Write the list to a folder."""
         write_rows(folder / SHARED, rows, _list_columns())
         return Written(facts)
 
@@ -99,7 +115,12 @@ def compare_held_out(project: Project, name: str) -> Manifest:
 
 
 def _hash_documents(project: Project, nanoset_name: str, corpus: ReadCorpus) -> list[str]:
-    """Hash the documents of a corpus, those of shards whose hashes exist excepted.
+    """Hash the tokens of each document of a corpus, except in shards whose hashes exist.
+
+    Args:
+        project: The project.
+        nanoset_name: The nanoset that is being compared, for the progress.
+        corpus: The corpus.
 
     Returns:
         Digest of the hashes of each shard.
@@ -125,7 +146,19 @@ def _list_columns() -> list[tuple[str, str]]:
 def _list_pairs(
     project: Project, corpora: Sequence[ReadCorpus], pairs: HeldOutPairs
 ) -> list[dict[str, Any]]:
-    """Return the rows of SHARED: the split, and where both documents of each pair come from."""
+    """Return where both documents of each pair come from, as rows of a table.
+
+    Args:
+        project: The project.
+        corpora: The corpora, by number.
+        pairs: Held-out documents, each with a document that train reads and that has the same
+            tokens.
+
+    Returns:
+        Column → value for each pair: the split, the place of the held-out document, and with the
+        prefix `train_` the place of the other one.
+    """
+    # Look up the places of all documents of a corpus together, which reads its tables once.
     places_by_corpus = []
     for number, corpus in enumerate(corpora):
         held_out = pairs.documents[pairs.corpora == number]
@@ -135,10 +168,11 @@ def _list_pairs(
 
     rows = []
     columns = [column.tolist() for column in pairs]
-    for number, document, train_number, train_document in zip(*columns, strict=True):
-        row = {"split": corpora[number].split_holding_out(document)}
-        row |= places_by_corpus[number][document]
-        for name, value in places_by_corpus[train_number][train_document].items():
+    for corpus_number, document, train_corpus_number, train_document in zip(*columns, strict=True):
+        row = {"split": corpora[corpus_number].split_holding_out(document)}
+        row |= places_by_corpus[corpus_number][document]
+        train_place = places_by_corpus[train_corpus_number][train_document]
+        for name, value in train_place.items():
             row[f"train_{name}"] = value
         rows.append(row)
     return rows
@@ -147,9 +181,18 @@ def _list_pairs(
 def _places(
     project: Project, corpus: ReadCorpus, documents: Collection[int]
 ) -> dict[int, dict[str, Any]]:
-    """Return number → corpus, file, line and id of some documents of a corpus."""
+    """Return where some documents of a corpus come from.
+
+    Args:
+        project: The project.
+        corpus: The corpus.
+        documents: Numbers of the documents.
+
+    Returns:
+        Number of the document → its corpus, file, line and id.
+    """
     if not documents:
-        return {}  # without looking its shards up
+        return {}  # without looking up the shards of the corpus
     places = {}
     for place in corpus.sharded.places(project, sorted(documents)):
         places[place["document"]] = {"corpus": corpus.name, **place}

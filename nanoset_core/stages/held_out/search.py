@@ -104,7 +104,14 @@ class HeldOutPairs(NamedTuple):
 
 
 def read_corpora(project: Project, nanoset: NanosetContext) -> list[ReadCorpus]:
-    """Return the corpora of a nanoset, their documents marked with the splits that read them.
+    """Find out which documents of its corpora each split of a nanoset reads.
+
+    Args:
+        project: The project.
+        nanoset: The nanoset, whose datasets are corpora, or views or packs of corpora.
+
+    Returns:
+        The corpora. Bit k of a document's mark is set if split k (train, valid, test) reads it.
 
     Raises:
         MissingError: A dataset has not been built.
@@ -113,12 +120,13 @@ def read_corpora(project: Project, nanoset: NanosetContext) -> list[ReadCorpus]:
     """
     datasets = Datasets(project.outputs)
     corpus_by_name: dict[str, ReadCorpus] = {}
-    for number, split in enumerate(SPLITS):
+    for split_number, split in enumerate(SPLITS):
         planned = nanoset.plan(split)
         if planned.plan is None:
             continue
-        # A plan has as many members as the split has corpora, or none.
+        # A plan has as many members as the split has datasets, or none.
         for name, member in zip(planned.corpora, planned.plan.members, strict=False):
+            # Documents of views and packs are marked in the corpus that they are taken from.
             dataset = datasets.open(nanoset.dataset(name))
             manifest = dataset.corpus.manifest
             if manifest.name not in corpus_by_name:
@@ -134,7 +142,7 @@ def read_corpora(project: Project, nanoset: NanosetContext) -> list[ReadCorpus]:
                     remedy="run `nanoset build`",
                 )
             for documents in dataset.documents_in(*member.rows):
-                corpus.marks[documents] |= 1 << number
+                corpus.marks[documents] |= 1 << split_number
     return list(corpus_by_name.values())
 
 
@@ -151,15 +159,24 @@ def find_shared(corpora: Sequence[ReadCorpus]) -> HeldOutPairs:
 
 
 def find_copies(corpora: Sequence[ReadCorpus], hashes_of: HashesOfCorpus) -> HeldOutPairs:
-    """Return the held-out documents whose tokens are those of a document that train reads.
+    """Find held-out documents whose tokens are those of another document, which train reads.
 
-    Documents that train reads themselves are left out. The memory that this takes grows with the
-    held-out documents, by 24 bytes for each, and not with those of train.
+    The memory that this takes grows with the held-out documents, by 24 bytes for each, and not with
+    those of train.
+
+    Args:
+        corpora: The corpora that the nanoset reads.
+        hashes_of: Yields the hashes of a corpus's documents, by the number of the corpus.
+
+    Returns:
+        Each of these documents, with the first document of train that has its tokens. Documents
+        that train reads themselves are left out.
     """
     held_out = _held_out_documents(corpora, hashes_of)
     if not len(held_out.hashes):
         return HeldOutPairs.none()
 
+    # Look up each hash in train once: several held-out documents may have the same.
     unique_hashes, index_of_hash = np.unique(held_out.hashes, return_inverse=True)
     train = _first_train_documents(corpora, hashes_of, unique_hashes)
 
@@ -186,7 +203,14 @@ class _HashedDocuments(NamedTuple):
 def _held_out_documents(
     corpora: Sequence[ReadCorpus], hashes_of: HashesOfCorpus
 ) -> _HashedDocuments:
-    """Return the documents with a hash that are held out, and that train does not read itself."""
+    """Return the documents that valid or test read and train does not, with their hashes.
+
+    Documents without a hash, which have hardly any tokens, are left out.
+
+    Args:
+        corpora: The corpora that the nanoset reads.
+        hashes_of: Yields the hashes of a corpus's documents, by the number of the corpus.
+    """
     corpora_parts = [np.empty(0, np.int64)]
     document_parts = [np.empty(0, np.int64)]
     hash_parts = [np.empty(0, np.uint64)]
@@ -214,12 +238,12 @@ class _TrainDocuments(NamedTuple):
 def _first_train_documents(
     corpora: Sequence[ReadCorpus], hashes_of: HashesOfCorpus, held_out_hashes: NDArray[np.uint64]
 ) -> _TrainDocuments:
-    """Return the first document with each held-out hash that train reads.
+    """Find, for each hash of a held-out document, the first document of train that has it.
 
     Args:
-        corpora: The corpora.
-        hashes_of: Reads the hashes of a corpus.
-        held_out_hashes: Distinct, ascending, at least one, shape (n_hashes,).
+        corpora: The corpora that the nanoset reads.
+        hashes_of: Yields the hashes of a corpus's documents, by the number of the corpus.
+        held_out_hashes: The hashes: distinct, ascending, at least one; shape (n_hashes,).
     """
     n_hashes = len(held_out_hashes)
     train = _TrainDocuments(np.full(n_hashes, -1), np.full(n_hashes, -1))

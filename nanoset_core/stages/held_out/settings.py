@@ -21,8 +21,13 @@ HASHES = "hashes"
 def may_share_documents(config: ProjectConfig, spec: ResolvedNanoset) -> bool:
     """Return whether documents that a nanoset trains on may be among those that it holds out.
 
-    With `held_out` in its settings, copies are looked for, which any two corpora may contain.
+    Documents are held out if the split valid or test reads them.
+
+    Args:
+        config: The settings of nanoset.yaml.
+        spec: The settings of the nanoset.
     """
+    # The datasets that each split reads. A split with a share of 0 reads none.
     names_by_split = [corpora_of(spec.blend_of(split)) for split in SPLITS]
     if spec.shares is not None:
         for number, share in enumerate(parse_split(spec.shares)):
@@ -32,9 +37,12 @@ def may_share_documents(config: ProjectConfig, spec: ResolvedNanoset) -> bool:
     held_out = {*valid, *test}
     if not train or not held_out:
         return False
+
+    # With this setting, copies of documents are looked for. Any two corpora may contain them.
     if spec.held_out is not None:
         return True
 
+    # Without shares, each split has its own datasets, and reads all documents of these.
     train_bases = [base_of(config.derived, name) for name in train]
     if spec.shares is None:
         held_out_bases = {base_of(config.derived, name) for name in held_out}

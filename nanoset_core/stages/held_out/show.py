@@ -38,18 +38,19 @@ def held_out_finding(facts: Mapping[str, Any]) -> HeldOutFinding | None:
     if facts["copies"]:
         what += f", {facts['copies']:,} of them as a copy"
 
+    # Describe the first of them: a row of the list of all pairs of documents.
     first = facts["first"][0]
     line = f"{first['corpus']}/{first['file']}:{first['line']}"
-    train_line = f"{first['train_corpus']}/{first['train_file']}:{first['train_line']}"
-    if line == train_line:
-        found = "train reads it"
-    else:
-        found = f"its tokens are those of {train_line}, which train reads"
-
     where = f"{line} ({first['split']})"
     if first["id"] is not None:
         where = f"{line} ({first['split']}, id {first['id']!r})"
-    return HeldOutFinding(what, where, found)
+
+    train_line = f"{first['train_corpus']}/{first['train_file']}:{first['train_line']}"
+    if line == train_line:
+        how = "train reads it"
+    else:
+        how = f"its tokens are those of {train_line}, which train reads"
+    return HeldOutFinding(what=what, where=where, found=how)
 
 
 def held_out_summary(manifest: Manifest) -> Summary:

@@ -81,13 +81,15 @@ TOKEN_HASHES = InternalStage(Layout(HASHES_FOLDER), HELD_OUT)
 
 
 def gate(config: ProjectConfig, name: str) -> dict[str, Node]:
-    """Return what must be made before anything that trains on a nanoset.
-
-    It is the comparison of its splits if the policy is to block training, and otherwise nothing.
+    """Return the output that must be made before anything that trains on a nanoset.
 
     Args:
-        config: The settings.
+        config: The settings of nanoset.yaml.
         name: Name of the nanoset.
+
+    Returns:
+        If the nanoset has the setting `held_out: block`, the comparison of its splits, by its name
+        as an input. Otherwise nothing.
     """
     spec = config.nanosets[name]
     if spec.held_out == "block" and may_share_documents(config, spec):

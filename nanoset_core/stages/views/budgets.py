@@ -78,19 +78,26 @@ class Candidates:
             yield slice(start, start + CHUNK_DOCUMENTS)
 
     def amounts(self, chunk: slice, unit: str) -> NDArray[np.int64]:
-        """Return the documents or tokens that each candidate counts for, shape (n_chunk,).
+        """Return how much each candidate of a range takes of a budget, with all its copies.
 
         Args:
-            chunk: A range of candidates.
-            unit: `documents` or `tokens`; all copies of a document count.
+            chunk: The range of candidates.
+            unit: `documents` or `tokens`: what the budget limits.
+
+        Returns:
+            Number of documents or tokens, int64, shape (n_chunk,).
         """
         times = self.times[chunk].astype(np.int64)
-        return times * self.tokens[chunk] if unit == "tokens" else times
+        if unit == "documents":
+            return times
+        return times * self.tokens[chunk]
 
     def repeat(self, step: Repeat) -> None:
-        """Multiply the copies of all documents; a fraction of `times` is decided by a hash.
+        """Multiply the number of copies of every document.
 
-        With `times` = 2.3, the documents with the smallest 30 % of hashes get three copies.
+        Args:
+            step: How often. With `times` = 2.3, every document is taken twice, and the documents
+                with the smallest 30 % of hashes a third time.
         """
         whole_times = int(step.times)
         fraction = step.times - whole_times
@@ -116,25 +123,34 @@ def budget_hashes(hashes: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 
 def hash_limit(budget: Budget, candidates: Candidates) -> np.uint64 | None:
-    """Return the hash of the first document that does not fit into a budget.
+    """Find the smallest hash whose document does not fit into a budget.
+
+    A budget takes documents in the order of their hashes until the next one would exceed it. The
+    limit is found digit by digit, where a digit is 16 bits: each pass over the candidates adds up
+    documents or tokens by one digit, as in the example at the top of this module.
+
+    Args:
+        budget: A number of documents or tokens.
+        candidates: The documents to choose from.
 
     Returns:
-        The budget keeps the documents whose `budget_hashes` are smaller. None if all fit.
+        The limit: the budget keeps the documents whose `budget_hashes` are smaller. None if all
+        documents fit.
     """
-    limit = U64(0)  # the digits that are known so far
-    room = budget.limit
+    limit = U64(0)  # the leading digits, as far as they are known
+    room = budget.limit  # what documents that start with these digits may take of the budget
     for shift in _SHIFTS:
-        # (65536,) amounts up to and including each digit; the first sum above the room is wanted
-        sums = np.cumsum(_amounts_by_digit(budget, candidates, limit, shift))
+        # The digit of the limit is the first one up to which the documents exceed the room.
+        sums = np.cumsum(_amounts_by_digit(budget, candidates, limit, shift))  # (65536,) by digit
         digit = int(np.searchsorted(sums, room, side="right"))
         if digit == _N_DIGIT_VALUES:
             if shift == _SHIFTS[0]:
                 return None
-            # The sums of two passes differ by rounding, beyond 2**53: take the last hash that has
-            # these digits.
+            # By the digit before, these documents exceed the room. Here they do not, since sums
+            # above 2**53 are rounded. Take the last digit.
             digit -= 1
 
-        # Documents with smaller digits fit.
+        # Documents with smaller digits fit, and leave less room to the others.
         if digit > 0:
             room -= int(sums[digit - 1])
         limit = (limit << U64(_DIGIT_BITS)) | U64(digit)
@@ -146,11 +162,13 @@ def _amounts_by_digit(
 ) -> NDArray[np.int64]:
     """Count the documents, or the tokens, of candidates by one digit of their hashes.
 
+    A digit is 16 bits, so a hash of 64 bits has four.
+
     Args:
-        budget: Decides the unit.
+        budget: Decides whether documents or tokens are counted.
         candidates: The documents.
-        prefix: Only hashes that start with these digits count.
-        shift: Bits after the digit.
+        prefix: Only hashes whose digits before this one are these count.
+        shift: Bits of a hash after the digit.
 
     Returns:
         Documents or tokens of the candidates with each value of the digit, shape (65536,).
@@ -168,43 +186,46 @@ def _amounts_by_digit(
 
 
 def find_gap(budget: Budget, limit: np.uint64, candidates: Candidates) -> BudgetGap | None:
-    """Return what does not fit into a budget, or None if the budget is almost full.
+    """Find the document that leaves much of a budget unused, because it does not fit.
 
-    A budget does not skip a document that does not fit: otherwise a smaller budget would not keep
-    a part of what a larger one keeps.
+    A budget ends at such a document instead of skipping it: otherwise a smaller budget would not
+    keep a part of what a larger one keeps.
 
     Args:
-        budget: The budget.
-        limit: Its limit, as `hash_limit` returns it.
+        budget: A number of documents or tokens.
+        limit: The hash of the first document that does not fit, as of `hash_limit`.
         candidates: The documents before the budget is applied.
 
     Returns:
-        `document` is the position among the candidates.
+        The document, and how much of the budget is used. Its number `document` is the position
+        among the candidates. None if the budget is almost full.
     """
-    reached = 0
-    amount = 0
-    documents = 0
-    position: int | None = None
+    used_amount = 0
+    next_amount = 0
+    n_next_documents = 0
+    position_of_next: int | None = None
     for chunk in candidates.chunks:
         hashes = budget_hashes(candidates.hashes[chunk])
         amounts = candidates.amounts(chunk, budget.unit)
         times = candidates.times[chunk]
-        reached += int(amounts[hashes < limit].sum())
+        used_amount += int(amounts[hashes < limit].sum())
 
+        # Several documents may have the same hash, namely those with the same id. They are kept
+        # together or not at all.
         is_next = (hashes == limit) & (times > 0)
-        amount += int(amounts[is_next].sum())
-        documents += int(times[is_next].sum())
-        if position is None and is_next.any():
-            position = chunk.start + int(np.argmax(is_next))
+        next_amount += int(amounts[is_next].sum())
+        n_next_documents += int(times[is_next].sum())
+        if position_of_next is None and is_next.any():
+            position_of_next = chunk.start + int(np.argmax(is_next))
 
-    if position is None or reached >= FULL_SHARE * budget.limit:
+    if position_of_next is None or used_amount >= FULL_SHARE * budget.limit:
         return None
     return BudgetGap(
         view=budget.view,
         unit=budget.unit,
         budget=budget.limit,
-        reached=reached,
-        document=position,
-        documents=documents,
-        amount=amount,
+        reached=used_amount,
+        document=position_of_next,
+        documents=n_next_documents,
+        amount=next_amount,
     )

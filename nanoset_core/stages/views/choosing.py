@@ -62,11 +62,14 @@ class ChosenView:
 def choose(project: Project, corpus: str, names: Sequence[str], scratch: Path) -> list[ChosenView]:
     """Choose the documents of some views of a corpus, in one pass over the corpus's tables.
 
+    A view is a dataset of documents that are chosen from a corpus by rules in nanoset.yaml.
+
     Args:
         project: The project.
         corpus: The corpus, whose current dataset is used.
         names: The views.
-        scratch: An empty folder, which is needed as long as the selections are used.
+        scratch: An empty folder for scratch files. The results read them, so it must not be deleted
+            before the results were used.
 
     Returns:
         What each view chooses, in the order of `names`.
@@ -76,13 +79,15 @@ def choose(project: Project, corpus: str, names: Sequence[str], scratch: Path) -
         ConfigError: A condition does not fit the columns.
         InputError: A file of ids is not text.
     """
+    # What the views choose by: their rules, and the columns that these need.
     dataset = require(project, DATASET, Key(corpus))
     steps_by_view: dict[str, _ViewSteps] = {}  # shared, so that each list of ids is read once
     view_rules = [rule_of(project, name, steps_by_view=steps_by_view) for name in names]
     columns: set[str] = set()
     for name in names:
-        columns |= columns_kept(project, dataset, name)
+        columns |= existing_columns(project, dataset, name)
 
+    # Apply all rules to the tables of the documents.
     work = project.progress.work(STAGE, corpus, int(dataset.facts["documents"]))
     shards = document_shards(project, corpus, dataset, columns)
     rules = [view_rule.rule for view_rule in view_rules]
@@ -103,16 +108,23 @@ def choose(project: Project, corpus: str, names: Sequence[str], scratch: Path) -
 
 
 def _places_of(project: Project, dataset: Manifest, documents: Collection[int]) -> dict[int, str]:
-    """Return the file, line and id of documents as messages name them, by number in the corpus.
+    """Return where documents come from, as messages name it: `web/part-0.jsonl:17, id 'x1'`.
 
-    Only the row groups that contain one of the documents are read.
+    Args:
+        project: The project.
+        dataset: The dataset of the corpus.
+        documents: Numbers of documents in the corpus.
+
+    Returns:
+        Number of the document → corpus, file, line and, if it has one, id.
     """
     places: dict[int, str] = {}
     if not documents:
         return places
     for group in document_groups(project, dataset.name, dataset):
-        in_group = range(group.first, group.first + group.rows)
-        numbers = [number for number in sorted(documents) if number in in_group]
+        # Read only the row groups that contain one of the documents.
+        numbers_in_group = range(group.first, group.first + group.rows)
+        numbers = [number for number in sorted(documents) if number in numbers_in_group]
         if not numbers:
             continue
         table = group.read(["file", "line", "id"])
@@ -150,7 +162,12 @@ def plan_view(project: Project, name: str) -> ChosenView:
 
 
 def columns_used(config: ProjectConfig, name: str) -> frozenset[str]:
-    """Return the columns that a view needs in addition to `DOCUMENT_COLUMNS`."""
+    """Return the columns that a view's rules need in addition to those that all documents have.
+
+    Args:
+        config: The settings of nanoset.yaml.
+        name: The view. If it is chosen from another view, the rules of that one count, too.
+    """
     columns: set[str] = set()
     for view in chain_of(config.views, name):
         spec = config.views[view]
@@ -163,33 +180,38 @@ def columns_used(config: ProjectConfig, name: str) -> frozenset[str]:
     return frozenset(columns - DOCUMENT_COLUMNS)
 
 
-def columns_kept(project: Project, dataset: Manifest, name: str) -> frozenset[str]:
-    """Return the columns of `columns_used`, after a check that tables of the corpus have them.
+def existing_columns(project: Project, dataset: Manifest, name: str) -> frozenset[str]:
+    """Return the columns of `columns_used`, and check that the tables of the corpus have them.
+
+    Args:
+        project: The project.
+        dataset: The dataset of the view's corpus.
+        name: The view.
 
     Raises:
-        ConfigError: A column is neither one of the documents' columns nor an attribute.
+        ConfigError: No table of the corpus has such a column.
         MissingError: The tables of the columns have not been made.
     """
-    needed = columns_used(project.config, name)
-    known: set[str] = set()
-    if needed:
+    needed_columns = columns_used(project.config, name)
+    table_columns: set[str] = set()
+    if needed_columns:
         tokenized = shards_of(project.outputs, dataset)
-        aligned = columns_of(project, dataset.name, tokenized, needed)
+        aligned = columns_of(project, dataset.name, tokenized, needed_columns)
         if aligned is not None:
-            known.update(aligned.schema.names)
+            table_columns.update(aligned.schema.names)
 
-    missing = sorted(needed - known)
-    if missing:
-        all_columns = sorted(DOCUMENT_COLUMNS | known)
+    missing_columns = sorted(needed_columns - table_columns)
+    if missing_columns:
+        all_columns = sorted(DOCUMENT_COLUMNS | table_columns)
         remedy = "correct the view's rules, or add the column by documents.columns or attributes"
         raise ConfigError(
             "no such column",
             where=f"{project.config.file}: views.{name}",
-            found=", ".join(missing),
+            found=", ".join(missing_columns),
             expected=f"one of {', '.join(all_columns)}",
-            remedy=remedy_for_name(missing[0], all_columns, remedy),
+            remedy=remedy_for_name(missing_columns[0], all_columns, remedy),
         )
-    return needed
+    return needed_columns
 
 
 class _ViewSteps(NamedTuple):
@@ -207,7 +229,9 @@ def rule_of(
     is_built: bool = True,
     steps_by_view: dict[str, _ViewSteps] | None = None,
 ) -> ViewRule:
-    """Return the steps that lead from a corpus to a view, and the lists of ids that they use.
+    """Return the steps that choose a view's documents from its corpus.
+
+    If the view is chosen from another view, the steps of that one come first.
 
     Args:
         project: The project.
@@ -216,6 +240,9 @@ def rule_of(
             that need other outputs are left out.
         steps_by_view: A cache of the steps of each view, to which new ones are added. Pass it to
             several calls if views are chosen from the same view: its lists are then read once.
+
+    Returns:
+        The steps, the order of the documents, and the lists of ids that steps use.
 
     Raises:
         ConfigError: A condition is wrong, or a pattern is not a valid place.
@@ -240,7 +267,17 @@ def rule_of(
 
 
 def _steps_of(project: Project, view: str, is_built: bool) -> _ViewSteps:
-    """Return the steps of one view, in the order in which `ViewSpec` documents them."""
+    """Return the steps that the rules of one view in nanoset.yaml ask for.
+
+    Args:
+        project: The project.
+        view: The view. If it is chosen from another view, the steps of that one are left out.
+        is_built: Whether reports on contamination exist; otherwise steps that need them are left
+            out.
+
+    Returns:
+        The steps, in the order in which `ViewSpec` documents the rules.
+    """
     spec = project.config.views[view]
     steps: list[Step] = []
     ids_by_key: dict[str, Ids] = {}
@@ -252,7 +289,6 @@ def _steps_of(project: Project, view: str, is_built: bool) -> _ViewSteps:
             keeps_listed = key == "include"
             steps.append(Listed(view, ids, keep=keeps_listed, text=f"{key} {pattern}"))
 
-    # Reports on contamination are outputs, and may not have been built yet.
     if is_built:
         corpus = base_of(project.config.views, view)
         for section in spec.clean_of:

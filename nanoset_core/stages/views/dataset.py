@@ -29,36 +29,48 @@ class ViewDataset(Dataset):
     def corpus_documents(self, documents: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the numbers that documents of the view have in the corpus.
 
-        The first token of a document identifies it. A document without tokens counts as the one
-        whose tokens follow.
+        View and corpus share their tokens: the pointer of a sequence is the position of its first
+        token in the .bin, in either index. So equal pointers identify a document. A document
+        without tokens counts as the one whose tokens follow.
 
         Args:
             documents: Numbers in the view, shape (n_documents,).
 
         Returns:
-            Shape (n_documents,).
+            Numbers in the corpus, shape (n_documents,).
         """
         view = self.layout
         n_sequences = len(view.sequence_pointers)
         if not n_sequences:
             return np.zeros(len(documents), np.int64)
+
+        # The pointer of each document's first sequence. A last document without sequences has none.
         first_sequences = np.minimum(view.document_indices[documents], n_sequences - 1)
+        pointers = view.sequence_pointers[first_sequences]  # (n_documents,)
+
+        # The sequence of the corpus with this pointer, and the document that it belongs to.
         corpus = self.corpus.layout
-        corpus_sequences = places_upto(
-            corpus.sequence_pointers, view.sequence_pointers[first_sequences]
-        )
+        corpus_sequences = places_upto(corpus.sequence_pointers, pointers)
         return places_upto(corpus.document_indices, corpus_sequences)
 
     def copies_of(self, document: int) -> NDArray[np.int64]:
-        """Return the numbers in the view of all copies of a document; none if it has no tokens."""
+        """Return where a document of the corpus is in the view, which may contain it several times.
+
+        Args:
+            document: Number in the corpus.
+
+        Returns:
+            Numbers in the view; none if the document has no tokens, by which it could be found.
+        """
         corpus = self.corpus.layout
         first_sequence, stop_sequence = corpus.document_indices[document : document + 2].tolist()
         lengths = corpus.sequence_lengths[first_sequence:stop_sequence]
-        if not lengths.any():  # without tokens it cannot be found by them
+        if not lengths.any():
             return np.empty(0, np.int64)
 
-        # The view's sequences that are the first one of the document. A sequence without tokens may
-        # have the same pointer, so the lengths are compared, too.
+        # Find the sequences of the view whose tokens are at the same position in the .bin as those
+        # of the document's first sequence. A sequence without tokens may have the same position, so
+        # the lengths are compared, too.
         view = self.layout
         pointer = corpus.sequence_pointers[first_sequence]
         candidates = np.flatnonzero(view.sequence_pointers == pointer)

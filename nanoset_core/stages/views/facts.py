@@ -71,12 +71,19 @@ class StepRow(NamedTuple):
 
 
 def step_rows(facts: Mapping[str, Any]) -> list[StepRow]:
-    """Return what is left after each step of a view, by the facts of the view's manifest."""
+    """Return what is left of a corpus after each step that chose documents of a view.
+
+    Args:
+        facts: The facts of the view's manifest.
+
+    Returns:
+        A row for the whole corpus, then a row for each step.
+    """
     steps = facts[STEPS]
     _, _, corpus_documents, _ = steps[0]
     rows = []
     for view, step, documents, tokens in steps:
-        share = documents / max(corpus_documents, 1)
+        share = documents / max(corpus_documents, 1)  # an empty corpus has no documents
         rows.append(StepRow(view, step, documents, tokens, share))
     return rows
 
@@ -84,12 +91,16 @@ def step_rows(facts: Mapping[str, Any]) -> list[StepRow]:
 def gap_warnings(facts: Mapping[str, Any], name: str) -> Iterator[str]:
     """Yield a warning for each budget of a view that is not full although more documents exist.
 
+    A budget is a limit on the documents or tokens of a view. It is not filled if the next document
+    is too long for the rest of it.
+
     Args:
         facts: The facts of the view's manifest.
         name: Name of the view. If it is chosen from another view, the budgets of that one are not
             reported here.
     """
     if GAPS not in facts:
+        # An earlier version of the program made the view, or its budgets are full.
         yield from _unfilled_budget_warnings(facts, name)
         return
     for gap in facts[GAPS]:
@@ -125,7 +136,12 @@ def _unfilled_budget_warnings(facts: Mapping[str, Any], name: str) -> Iterator[s
 
 
 def _gap_warning(gap: Mapping[str, Any]) -> str:
-    """Return the warning for one entry of the fact `budget_gaps`."""
+    """Return a warning that names the document which does not fit into a budget.
+
+    Args:
+        gap: An entry of the fact `budget_gaps`: the fields of a `BudgetGap`, and the `place` of the
+            document: its file, line and id.
+    """
     unit = gap["unit"]
     amount = f"{gap['amount']:,}"
     if gap["documents"] == 1:

@@ -61,6 +61,8 @@ class Ids:
     def mask(self, ids: Any, hashes: NDArray[np.uint64]) -> NDArray[np.bool_]:
         """Return which documents have one of the ids in this set.
 
+        These ids no longer count as `missing`.
+
         Args:
             ids: Ids of the documents, an Arrow array of strings; may contain nulls.
             hashes: Their hashes by `hash_texts`, shape (n_documents,).
@@ -123,7 +125,19 @@ def listed_ids(folder: RawFolder, names: Iterable[str]) -> Any:
 
 
 def _ids_in_lines(path: RawFolder) -> Any:
-    """Return the ids in a text file as an Arrow array of strings."""
+    """Return the ids in a text file with one id on each line.
+
+    Empty lines, and comments, which start with `# `, are left out.
+
+    Args:
+        path: The file.
+
+    Returns:
+        An Arrow array of strings.
+
+    Raises:
+        InputError: A line is not UTF-8.
+    """
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -156,15 +170,27 @@ _EXPECTED_TABLE = f"a column {ID_COLUMN!r}, or a single column, with an id in ea
 
 
 def _ids_in_table(path: RawFolder) -> list[Any]:
-    """Return the ids in a table, an Arrow array of strings for each part of the table."""
-    column_path: tuple[str, ...] = ()  # set once the schema has been read
+    """Return the ids in a Parquet or Arrow file.
+
+    Args:
+        path: The file.
+
+    Returns:
+        An Arrow array of strings for each part of the table.
+
+    Raises:
+        InputError: The file is damaged, has no column of ids, or has ids that are not text.
+    """
+    column_path: tuple[str, ...] = ()  # set by `choose_column`, which is called first
 
     def choose_column(schema: Any) -> list[str]:
+        """Return the columns of the table that are read: that of the ids."""
         nonlocal column_path
         column_path = locate(schema, _id_column(schema.names, path))
         return [".".join(column_path)]
 
     def convert(rows: Any, first_row: int) -> Any:
+        """Return the ids in some rows."""
         return _ids_in_rows(column_at(rows, column_path), first_row, path)
 
     try:
@@ -180,7 +206,15 @@ def _ids_in_table(path: RawFolder) -> list[Any]:
 
 
 def _id_column(names: Sequence[str], path: RawFolder) -> str:
-    """Return the column of a table that contains the ids."""
+    """Return the column of a table that contains the ids: `id`, or the only one.
+
+    Args:
+        names: The columns of the table.
+        path: The table, for messages.
+
+    Raises:
+        InputError: The table has no such column.
+    """
     if ID_COLUMN in names:
         return ID_COLUMN
     if len(names) == 1:
@@ -201,7 +235,10 @@ def _ids_in_rows(column: Any, first_row: int, path: RawFolder) -> Any:
     Args:
         column: The ids, an Arrow array of any type that ids may have.
         first_row: Number of the first row, for messages.
-        path: Of the table, for messages.
+        path: The table, for messages.
+
+    Raises:
+        InputError: A row has an id that cannot be written as text, such as a list.
     """
     import pyarrow as pa
 

@@ -54,13 +54,14 @@ class LeadingFilters:
     """The leading filters of some views, and which documents of a corpus they keep."""
 
     def __init__(self, rules: Sequence[Rule], scratch: Path) -> None:
-        """Build the tree.
+        """Build the tree of the filters, in which views share the nodes of filters they share.
 
         Args:
-            rules: Of the views. Methods name a view by its position here.
+            rules: Rules of the views. Methods name a view by its position here.
             scratch: An empty folder for scratch files.
         """
-        # Equal filters have one number, and so have nodes with equal filters and parents.
+        # Equal filters get the same number. Nodes with the same filter and parent are one node, and
+        # get the same number, too. `setdefault` returns the number of one that is known.
         number_by_filter: dict[Filter, int] = {}
         number_by_node: dict[_FilterNode, int] = {}
         self._paths: list[list[int]] = []
@@ -83,29 +84,36 @@ class LeadingFilters:
         self._kept_documents = [_KeptDocuments(scratch / f"kept-{n}") for n in range(len(rules))]
 
     def add(self, reader: GroupReader) -> None:
-        """Apply the filters to the next row group."""
-        # (n_documents,) documents of the group that each node keeps
-        masks = [np.ones(reader.group.rows, np.bool_)]
-        filter_masks: dict[int, NDArray[np.bool_]] = {}
+        """Apply the filters of all views to the next row group of the corpus's tables.
+
+        Args:
+            reader: The row group: some consecutive documents.
+        """
+        # Of each node of the tree, which documents it keeps: those of its parent for which its
+        # filter is true. The root, node 0, keeps all. A parent precedes its children.
+        masks = [np.ones(reader.group.rows, np.bool_)]  # each (n_documents,)
+        mask_by_filter: dict[int, NDArray[np.bool_]] = {}  # several nodes may have the same filter
         for node in self._nodes:
-            candidates = masks[node.parent]
+            parent_mask = masks[node.parent]
             number = node.filter_number
             step = self._filters[number]
             # Lists of ids look at all documents, to find out which ids no document has.
-            if candidates.any() or isinstance(step, Listed):
-                if number not in filter_masks:
-                    filter_masks[number] = step.mask(reader)
-                masks.append(candidates & filter_masks[number])
+            if parent_mask.any() or isinstance(step, Listed):
+                if number not in mask_by_filter:
+                    mask_by_filter[number] = step.mask(reader)
+                masks.append(parent_mask & mask_by_filter[number])
             else:
-                masks.append(candidates)
+                masks.append(parent_mask)
 
-        # The root keeps all documents, which need no mask.
+        # Count what each node keeps. The root keeps all documents, which need no mask.
         self._counts[0] += reader.group.rows, reader.tokens.sum(dtype=np.int64)
         for number, mask in enumerate(masks[1:], start=1):
             n_kept = np.count_nonzero(mask)
             if n_kept:
                 self._counts[number, 0] += n_kept
                 self._counts[number, 1] += reader.tokens[mask].sum(dtype=np.int64)
+
+        # A view keeps what the last node of its path keeps.
         for path, kept in zip(self._paths, self._kept_documents, strict=True):
             kept.add(masks[path[-1]])
         self._group_sizes.append(reader.group.rows)
@@ -122,15 +130,23 @@ class LeadingFilters:
             yield RemainingCounts(documents, tokens)
 
     def chunks(self, view: int) -> Iterator[NDArray[np.int64]]:
-        """Yield the numbers of the documents that a view keeps, ascending, 16 row groups a time."""
+        """Yield the numbers of the documents that a view keeps, ascending.
+
+        Args:
+            view: Number of the view.
+
+        Yields:
+            Numbers in the corpus, of the documents of 16 row groups each time.
+        """
         kept = self._kept_documents[view]
         bits = kept.bits()
+        all_groups = range(len(self._group_sizes))
         first_document = 0
-        for start in range(0, len(self._group_sizes), _GROUPS_PER_CHUNK):
+        for start in range(0, len(all_groups), _GROUPS_PER_CHUNK):
             parts = [np.empty(0, np.int64)]
-            for number in range(len(self._group_sizes))[start : start + _GROUPS_PER_CHUNK]:
-                n_documents = self._group_sizes[number]
-                parts.append(first_document + kept.documents(bits, number, n_documents))
+            for group in all_groups[start : start + _GROUPS_PER_CHUNK]:
+                n_documents = self._group_sizes[group]
+                parts.append(first_document + kept.documents(bits, group, n_documents))
                 first_document += n_documents
             yield np.concatenate(parts)
 
@@ -157,12 +173,15 @@ class _KeptDocuments:
         return self._file.mapped()
 
     def documents(self, bits: NDArray[np.uint8], group: int, n_documents: int) -> NDArray[np.int64]:
-        """Return which documents of a row group are kept, ascending, shape (n_kept,).
+        """Return which documents of a row group are kept.
 
         Args:
-            bits: What `bits` returned.
+            bits: The content of the scratch file, as `bits` returned it.
             group: Number of the row group.
             n_documents: Number of documents of the row group.
+
+        Returns:
+            Numbers within the row group, ascending, shape (n_kept,).
         """
         start = self._starts[group]
         if start is None:

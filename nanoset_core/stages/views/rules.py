@@ -84,12 +84,20 @@ class GroupReader:
         self._hashes: dict[str, NDArray[np.uint64]] = {}
 
     def table(self, columns: frozenset[str]) -> Any:
-        """Return some columns as an Arrow table, in alphabetical order; unknown ones are absent."""
+        """Return some columns of the row group, which are read unless they were read before.
+
+        Args:
+            columns: Names of columns.
+
+        Returns:
+            An Arrow table with these columns in alphabetical order, without those that do not
+            exist.
+        """
         import pyarrow as pa
 
-        missing = sorted(columns - self._columns.keys())
-        if missing:
-            table = self.group.read(missing)
+        unread = sorted(columns - self._columns.keys())
+        if unread:
+            table = self.group.read(unread)
             self._columns |= {name: table.column(name) for name in table.schema.names}
         names = [name for name in sorted(columns) if name in self._columns]
         return pa.table({name: self._columns[name] for name in names})
@@ -117,20 +125,29 @@ class GroupReader:
         return self._hashes[column]
 
     def _compute_hashes(self, column: str) -> NDArray[np.uint64]:
-        """Compute what `hashes` returns."""
+        """Hash each document's value of a column, or its location if the value is null.
+
+        Args:
+            column: Name of the column.
+
+        Returns:
+            A hash of each document, shape (n_documents,).
+        """
         import pyarrow as pa
         import pyarrow.compute as pc
 
         values = self.strings(column)
         hashes = hash_texts(values)
-        # Documents without a value are identified by their place instead.
-        if values.null_count:
-            is_null = values.is_null().to_numpy(zero_copy_only=False)
-            rows = np.flatnonzero(is_null)
-            parts = [self.strings(name).take(pa.array(rows)) for name in LOCATION_COLUMNS]
-            separator = pa.scalar("\n", pa.large_string())
-            locations = pc.binary_join_element_wise(*parts, separator)
-            hashes[rows] = hash_texts(locations)
+        if not values.null_count:
+            return hashes
+
+        # Documents without a value are identified by their file, line and byte offset instead.
+        is_null = values.is_null().to_numpy(zero_copy_only=False)
+        rows = np.flatnonzero(is_null)  # (n_nulls,)
+        location_parts = [self.strings(name).take(pa.array(rows)) for name in LOCATION_COLUMNS]
+        separator = pa.scalar("\n", pa.large_string())
+        locations = pc.binary_join_element_wise(*location_parts, separator)
+        hashes[rows] = hash_texts(locations)
         return hashes
 
 
@@ -187,10 +204,12 @@ class Without:
 
     def mask(self, reader: GroupReader) -> NDArray[np.bool_]:
         """Return which documents of a row group are kept, shape (n_documents,)."""
+        # The documents to remove that are in this row group.
         first_document = reader.group.first
         stop_document = first_document + reader.group.rows
         start, stop = np.searchsorted(self.documents, [first_document, stop_document])
         removed = self.documents[start:stop] - first_document  # numbers within the row group
+
         is_kept = np.ones(reader.group.rows, np.bool_)
         is_kept[removed] = False
         return is_kept

@@ -102,10 +102,14 @@ class Selection:
             yield self.order[start : start + CHUNK_DOCUMENTS]
 
     def copies(self) -> Iterator[CopyChunk]:
-        """Yield the documents in the order of storage: all first copies, then all second ones, …"""
-        most_copies = 1 if self.times is None else int(self.times.max(initial=0))
-        for copy in range(most_copies):
-            start = 0
+        """Yield the documents in the order of storage: all first copies, then all second ones, …
+
+        Candidates, which are the documents that the leading filters kept, are read again for every
+        copy, since there may be more than memory holds.
+        """
+        max_copies = 1 if self.times is None else int(self.times.max(initial=0))
+        for copy in range(max_copies):
+            start = 0  # position of the chunk's first document among the candidates
             for documents in self.candidates():
                 stop = start + len(documents)
                 positions = np.arange(start, stop)
@@ -139,10 +143,16 @@ class _CandidateFiles:
 
     @staticmethod
     def create(rule: Rule, path: Path) -> _CandidateFiles:
-        """Describe the files of a view; `path` is the beginning of their names."""
+        """Describe the scratch files of a view, which are created when they are written.
+
+        Args:
+            rule: The rule of the view.
+            path: The beginning of the paths of all files.
+        """
         later_filters = {}
         for number, step in enumerate(rule.steps):
-            if number >= len(rule.leading_filters) and isinstance(step, FILTERS):
+            is_after_leading_filters = number >= len(rule.leading_filters)
+            if is_after_leading_filters and isinstance(step, FILTERS):
                 mask = ScratchArray(Path(f"{path}-{number}"), np.bool_)
                 later_filters[number] = _LaterFilter(step, mask)
         return _CandidateFiles(
@@ -152,7 +162,9 @@ class _CandidateFiles:
         )
 
     def append(self, reader: GroupReader, is_candidate: NDArray[np.bool_]) -> None:
-        """Append the candidates of a row group.
+        """Append the candidates of a row group to the scratch files.
+
+        Candidates are the documents that the leading filters kept.
 
         Args:
             reader: The row group.
@@ -191,7 +203,9 @@ class _ViewInProgress:
         return self.files is not None or self.sort_column is not None
 
     def add(self, reader: GroupReader, is_candidate: NDArray[np.bool_]) -> None:
-        """Take the candidates of a row group.
+        """Store what the later steps and the order need to know of a row group's candidates.
+
+        Candidates are the documents that the leading filters kept.
 
         Args:
             reader: The row group.
@@ -201,6 +215,7 @@ class _ViewInProgress:
             self.files.append(reader, is_candidate)
         if self.sort_column is not None and is_candidate.any():
             column = reader.table(frozenset({self.sort_column})).column(0)
+            # Row groups may have different encodings of one type, such as dictionaries.
             values = column.cast(value_type(column.type)).filter(is_candidate)
             self.sort_values.extend(values.chunks)
 
@@ -215,7 +230,7 @@ def select(
 
     Args:
         shards: The documents of the corpus, in order.
-        rules: Of the views.
+        rules: Rules of the views.
         scratch: An empty folder for scratch files, which the selections need as long as they are
             used. They take a bit for each document and view, and 12 bytes for each candidate of a
             view that has budgets, repeats or a shuffled order.
@@ -235,10 +250,12 @@ def select(
             files = _CandidateFiles.create(rule, scratch / str(number))
         views.append(_ViewInProgress(number, rule, files))
 
+    # Phase 1: read the tables once, and apply the leading filters of all views.
     filters = LeadingFilters(rules, scratch)
     views_with_rows = [view for view in views if view.needs_rows]
     with ConditionMasks(_conditions_of(rules), scratch) as conditions:
         for shard in shards:
+            # DuckDB evaluates the conditions for all documents of a shard at once.
             masks = conditions.of_shard(shard.relation)
             for group in shard.groups:
                 reader = GroupReader(group, masks.take(group.rows))
@@ -246,7 +263,12 @@ def select(
                 for view in views_with_rows:
                     view.add(reader, filters.kept(view.number))
                 progress(group.rows)
-    return [_finish(view, filters, scratch / f"{view.number}-times") for view in views]
+
+    # Phase 2: budgets, repeats, later filters and orders work on what phase 1 kept of each view.
+    selections = []
+    for view in views:
+        selections.append(_apply_later_steps(view, filters, scratch / f"{view.number}-times"))
+    return selections
 
 
 def _conditions_of(rules: Sequence[Rule]) -> list[Condition]:
@@ -259,13 +281,21 @@ def _conditions_of(rules: Sequence[Rule]) -> list[Condition]:
     return list(conditions)
 
 
-def _finish(view: _ViewInProgress, filters: LeadingFilters, times_path: Path) -> Selection:
-    """Apply the steps after the leading filters, and the order.
+def _apply_later_steps(
+    view: _ViewInProgress, filters: LeadingFilters, times_path: Path
+) -> Selection:
+    """Apply the steps of a view that follow its leading filters, and its order.
+
+    These steps are budgets, repeats, and filters after one of these. They change how many copies
+    the view has of each candidate, which is a document that the leading filters kept.
 
     Args:
         view: The view.
-        filters: The leading filters, after all documents.
+        filters: The leading filters, which were applied to all documents.
         times_path: A file that is created, for the number of copies of each candidate.
+
+    Returns:
+        The documents of the view.
     """
     # Count what the leading filters left of the corpus.
     rule = view.rule
@@ -274,7 +304,7 @@ def _finish(view: _ViewInProgress, filters: LeadingFilters, times_path: Path) ->
     for step, counts in zip(rule.leading_filters, filter_counts, strict=True):
         step_counts.append(StepCount(step.view, step.text, counts.documents, counts.tokens))
 
-    # Apply the other steps to the candidates.
+    # Apply the other steps to the candidates. At first, there is one copy of each.
     candidate_numbers = partial(filters.chunks, view.number)
     hashes = np.empty(0, np.uint64)
     times = None
@@ -316,7 +346,7 @@ def _apply(
     Args:
         rule: The rule of the view.
         number: Index of the step in the rule.
-        candidates: The candidates; their `times` are changed.
+        candidates: The documents that the leading filters kept; their `times` are changed.
         files: The scratch files, with the results of filters.
 
     Returns:
@@ -365,7 +395,7 @@ def _ordered_documents(
     hashes: NDArray[np.uint64],
     sort_values: Sequence[Any],
 ) -> NDArray[np.int64]:
-    """Return the documents of a view in the order that its rule sets.
+    """Return the documents of a view in the order that nanoset.yaml sets for it.
 
     Args:
         order: The order.
@@ -379,39 +409,57 @@ def _ordered_documents(
     if order.seed is not None:
         return _shuffled_documents(order.seed, selection, hashes)
 
-    documents = [np.empty(0, np.int64)]
-    positions = [np.empty(0, np.int64)]
+    # Collect the documents in the order in which they are stored.
+    document_parts = [np.empty(0, np.int64)]
+    position_parts = [np.empty(0, np.int64)]
     for copies in selection.copies():
-        documents.append(copies.documents)
-        positions.append(copies.positions)
-    all_documents = np.concatenate(documents)
-    if not sort_values:  # no document, or no column: as they are stored
-        return all_documents
-    return all_documents[_sorted_rows(sort_values, np.concatenate(positions), order.descending)]
+        document_parts.append(copies.documents)
+        position_parts.append(copies.positions)
+    documents = np.concatenate(document_parts)
+    positions = np.concatenate(position_parts)  # index of each document's value
+
+    if not sort_values:  # there is no document
+        return documents
+    return documents[_sorted_rows(sort_values, positions, order.descending)]
 
 
 def _shuffled_documents(
     seed: int, selection: Selection, hashes: NDArray[np.uint64]
 ) -> NDArray[np.int64]:
-    """Return the documents of a view, sorted by a hash of the seed, the document and the copy."""
-    documents = [np.empty(0, np.int64)]
-    ranks = [np.empty(0, np.uint64)]
+    """Return the documents of a view, sorted by a hash of the seed, the document and the copy.
+
+    The hash of a document does not depend on other documents, so those that are appended later do
+    not change the order of the others.
+
+    Args:
+        seed: The seed.
+        selection: The documents.
+        hashes: Hash of each candidate's id, shape (n_candidates,).
+
+    Returns:
+        Numbers in the corpus, shape (n_documents,), each copy counted.
+    """
+    document_parts = [np.empty(0, np.int64)]
+    sort_keys = [np.empty(0, np.uint64)]
     for copies in selection.copies():
-        documents.append(copies.documents)
-        ranks.append(salted(hashes[copies.positions], f"order {seed} {copies.copy}"))
-    rows = np.argsort(np.concatenate(ranks), kind="stable")
-    return np.concatenate(documents)[rows]
+        document_parts.append(copies.documents)
+        sort_keys.append(salted(hashes[copies.positions], f"order {seed} {copies.copy}"))
+    rows = np.argsort(np.concatenate(sort_keys), kind="stable")
+    return np.concatenate(document_parts)[rows]
 
 
 def _sorted_rows(
     sort_values: Sequence[Any], positions: NDArray[np.int64], descending: bool
 ) -> NDArray[np.uint64]:
-    """Return the order that sorts documents by their values; those without a value come last.
+    """Return the order that sorts documents by their values of a column.
 
     Args:
         sort_values: Arrow arrays with the values of all candidates.
         positions: Position of each document among the candidates, shape (n_documents,).
-        descending: Whether the greatest values come first.
+        descending: Whether the greatest values come first. Null comes last in any case.
+
+    Returns:
+        Indices of documents in `positions`, in the new order, shape (n_documents,).
     """
     import pyarrow as pa
     import pyarrow.compute as pc

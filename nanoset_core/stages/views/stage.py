@@ -40,8 +40,8 @@ from nanoset_core.stages.views.choosing import (
     STAGE,
     ChosenView,
     choose,
-    columns_kept,
     columns_used,
+    existing_columns,
     rule_of,
 )
 from nanoset_core.stages.views.facts import MISSING_IDS, gap_warnings
@@ -64,6 +64,13 @@ def make_view(project: Project, name: str) -> Manifest:
     Other views of the same corpus that are out of date are made in the same pass, since reading the
     tables of a large corpus takes longer than choosing from them.
 
+    Args:
+        project: The project.
+        name: The view.
+
+    Returns:
+        Manifest of the view.
+
     Raises:
         MissingError: The dataset of the corpus, its tables, columns, or a file of ids is missing.
         ConfigError: A condition does not fit the columns.
@@ -76,10 +83,13 @@ def make_view(project: Project, name: str) -> Manifest:
     if existing is not None:
         return project.outputs.make_current(existing)
 
+    # Prepare a folder for scratch files, and remove those that killed processes left behind.
     recipes = {name: recipe, **_recipes_of_stale_views(project, dataset, except_for=name)}
     folder = project.outputs.folder / STAGE
     folder.mkdir(parents=True, exist_ok=True)
     sweep_abandoned(folder)
+
+    # The lease keeps `nanoset gc` from deleting what the views are made from meanwhile.
     manifests: dict[str, Manifest] = {}
     with (
         leased(project.outputs.access, set(recipes), corpus),
@@ -93,7 +103,13 @@ def make_view(project: Project, name: str) -> Manifest:
 
 
 def _recipe_of(project: Project, name: str, dataset: Manifest) -> Recipe:
-    """Return the recipe of a view that is chosen from a dataset, with the current other inputs.
+    """Return the recipe of a view: everything that decides its bytes.
+
+    Args:
+        project: The project.
+        name: The view.
+        dataset: The dataset that it is chosen from. The versions of its other inputs, such as
+            columns, are the current ones.
 
     Raises:
         MissingError: Another input has not been built.
@@ -127,9 +143,9 @@ def _recipes_of_stale_views(
         with contextlib.suppress(NanosetError):
             recipe = _recipe_of(project, name, dataset)
             if project.outputs.find(recipe) is None:
-                # Find out whether choosing would fail.
+                # Both raise an error if choosing would fail.
                 rule_of(project, name)
-                columns_kept(project, dataset, name)
+                existing_columns(project, dataset, name)
                 recipes[name] = recipe
     return recipes
 
@@ -145,12 +161,22 @@ class _ViewWriter:
     chosen: ChosenView
 
     def write(self, folder: Path) -> Written:
-        """Write the files of a version of the view."""
+        """Write the files of a version of the view: its .idx, and a .bin with the corpus's tokens.
+
+        Args:
+            folder: The folder of the version.
+
+        Returns:
+            Facts about the view for its manifest, and checksums of the files.
+        """
         prefix = self._prefix
         base_name = f"{self.dataset.facts['prefix']}.idx"
-        base = read_idx(self.dataset.path(base_name), validate=False)
-        index = idx_path(folder / prefix)
-        size = write_view_idx(index, base, self.chosen.selection.chunks)
+        base_index = read_idx(self.dataset.path(base_name), validate=False)
+        view_idx = idx_path(folder / prefix)
+        size = write_view_idx(view_idx, base_index, self.chosen.selection.chunks)
+
+        files: FileFacts = {view_idx.name: sha256_file(view_idx)}
+        files |= self._place_tokens(folder)
         facts = {
             "prefix": prefix,
             "corpus": self.dataset.name,
@@ -160,8 +186,6 @@ class _ViewWriter:
             "dtype": self.dataset.facts["dtype"],
             **self.chosen.facts,
         }
-        files: FileFacts = {index.name: sha256_file(index)}
-        files |= self._place_tokens(folder)
         return Written(facts, files)
 
     @property
@@ -172,16 +196,26 @@ class _ViewWriter:
         return pair_name(config.tokenization.preset, self.chosen.name, text_key)
 
     def _place_tokens(self, folder: Path) -> dict[str, FileFact]:
-        """Make the corpus's .bin appear next to the view's .idx: trainers expect it there.
+        """Make the corpus's .bin appear next to the view's .idx, where trainers expect it.
 
-        On a disk it is a link. A bucket copies the file itself, without a download.
+        Args:
+            folder: The folder that is being written, which is renamed when it is complete.
+
+        Returns:
+            Name of the .bin → its size and checksum, which are those of the corpus's file.
         """
         outputs = self.project.outputs
         bin_name = f"{self._prefix}.bin"
-        if outputs.access.has_copies:
+        is_in_bucket = outputs.access.has_copies
+        if is_in_bucket:
+            # Buckets have no links, but copy files without a download.
             return copy_tokens(outputs, self.dataset, self.recipe, folder, bin_name)
         base_name = f"{self.dataset.facts['prefix']}.bin"
-        link(self.dataset.folder / base_name, folder / bin_name, outputs.place(self.recipe))
+        link(
+            source=self.dataset.folder / base_name,
+            target=folder / bin_name,
+            final_folder=outputs.place(self.recipe),
+        )
         return {bin_name: self.dataset.files[base_name]}
 
 
@@ -230,7 +264,16 @@ class ViewStage(DerivedStage, Planned, Advising):
     version = VERSION
 
     def inputs(self, config: ProjectConfig, key: Key) -> Mapping[str, Node]:
-        """Return the dataset, the columns, and the contamination reports that the view needs."""
+        """Return the outputs that a view is made from.
+
+        Args:
+            config: The settings of nanoset.yaml.
+            key: The view: its subject is the corpus, its part the name of the view.
+
+        Returns:
+            The dataset of the corpus, tables of columns that the rules name, and the contamination
+            reports on texts that `clean_of` names.
+        """
         name = self.layout.name_of(key)
         inputs = {"dataset": Node(DATASET, Key(key.subject))}
         inputs |= column_nodes(config, key.subject, columns_used(config, name))
@@ -240,8 +283,17 @@ class ViewStage(DerivedStage, Planned, Advising):
         return inputs
 
     def recipe(self, project: Project, key: Key, parents: Mapping[str, str]) -> Recipe:
-        """Return the recipe: the rules of all views in the chain, and what their files contain."""
-        # The chain leads from the view of the corpus to this one.
+        """Return everything that decides the bytes of a view.
+
+        Its rules do, those of the views from which it is chosen, and the content of all files of
+        ids that these rules name.
+
+        Args:
+            project: The project.
+            key: The view.
+            parents: Name of each input → its digest.
+        """
+        # A view of a view of a corpus has a chain of two views; the view itself is last.
         name = self.layout.name_of(key)
         chain = chain_of(project.config.views, name)
         options: dict[str, Any] = {"of": chain[:-1]}
@@ -289,9 +341,16 @@ class ViewStage(DerivedStage, Planned, Advising):
 
 
 def _options(project: Project, name: str, spec: ViewSpec) -> dict[str, Any]:
-    """Return the rules that one view has, as options of a recipe.
+    """Return the rules of one view as options of a recipe, without those that it does not set.
 
-    A file of ids is represented by the digest of its content.
+    Args:
+        project: The project.
+        name: The view.
+        spec: Its settings.
+
+    Returns:
+        Key of nanoset.yaml → value. The value of `include` and `exclude` is a digest of what the
+        files contain.
     """
     options: dict[str, Any] = {}
     for key in ID_LIST_KEYS:

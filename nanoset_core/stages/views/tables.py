@@ -48,11 +48,13 @@ class ShardTables:
 
     @property
     def relation(self) -> DocumentRelation:
-        """All columns of the documents, for DuckDB."""
-        schema = document_schema()
+        """All columns of the documents, as a relation that DuckDB can evaluate conditions on."""
         sources = [TableSource(self.documents.path, self.documents.schema)]
         for file in self.files:
             sources.append(TableSource(file.path, file.parquet.schema_arrow))
+
+        # The columns that conditions may name: those of every document, then the others.
+        schema = document_schema()
         if self.columns is not None:
             for field in self.columns.schema:
                 if field.name not in DOCUMENT_COLUMNS:
@@ -134,17 +136,19 @@ def document_shards(
     shards = some_shards(project, corpus, tokenized.facts[SHARDS])
 
     def open_tables(number: int) -> ShardTables:
+        """Open the tables of a shard, after fetching them if they are in a bucket."""
         shard = shards[number]
         documents = DocumentRows(shard.path(DOCUMENTS), shard.facts["documents"])
         files = [] if aligned is None else aligned.open_tables(number)
-        return ShardTables(0, documents, aligned, files)
+        # Shards may be opened in parallel, so that their first documents are not known here.
+        return ShardTables(first=0, documents=documents, columns=aligned, files=files)
 
     # Files from a bucket are fetched in parallel, unless the space for copies is limited.
     can_fetch_ahead = access.has_copies and access.capacity is None
     shards_per_fetch = _SHARDS_PER_FETCH if can_fetch_ahead else 1
+    all_numbers = range(len(shards))
     first_document = 0
-    for start in range(0, len(shards), shards_per_fetch):
-        numbers = range(len(shards))[start : start + shards_per_fetch]
-        for tables in access.each(open_tables, numbers):
+    for start in range(0, len(all_numbers), shards_per_fetch):
+        for tables in access.each(open_tables, all_numbers[start : start + shards_per_fetch]):
             yield replace(tables, first=first_document)
             first_document += tables.documents.count
