@@ -10,10 +10,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from nanoset_core.errors import ConfigError, MissingError
 from nanoset_core.execution.progress import SILENT, Progress
 from nanoset_core.formats.indexed.builder import MergeInput, merge_inputs
-from nanoset_core.formats.indexed.composing import read_pairs, write_merged_idx
+from nanoset_core.formats.indexed.composing import StoredPair, read_pairs, write_merged_idx
 from nanoset_core.formats.indexed.identity import first_repeated_dataset
 from nanoset_core.formats.indexed.layout import pair_files, read_idx
 from nanoset_core.outputs.apart import real_path
@@ -27,7 +29,7 @@ from nanoset_core.outputs.receipts import (
 )
 from nanoset_core.storage.identity import names_of_both
 from nanoset_core.storage.location import Location, RemoteFolder, store_of
-from nanoset_core.storage.store import Stored
+from nanoset_core.storage.store import Store, Stored
 from nanoset_core.storage.working_copies import downloaded
 
 COMMAND = "merge"
@@ -78,34 +80,16 @@ def merge_folder(
         StorageError: The output cannot be written.
     """
     parts = _pairs(folder, output_prefix)
-    files: list[Location] = []
-    for part in parts:
-        files += pair_files(part)
     _check_each_once(parts)
+    merge = _FolderMerge(output_prefix, parts, progress)
 
-    made_from = record_of(COMMAND, output_prefix, files, {})
-    names = [file.name for file in pair_files(output_prefix)]
-    delivery = Delivery(
-        folder=output_prefix.parent,
-        receipt=Receipt(name=record_name(output_prefix.name), made_from=made_from),
-        files=tuple(names),
-        completing=(names[1],),
-        inputs=tuple(files),
-        apart_remedy=(
-            "if this is an earlier merge, move it out of the folder; else name another output"
-        ),
-    )
+    delivery = merge.delivery()
     record = delivery.find(overwrite=overwrite)
     if record is not None:
         facts = record["facts"]
     else:
         with delivery.drafting(overwrite=overwrite) as draft:
-            # If all files are in one bucket, their tokens need not be downloaded.
-            facts = _merge_within_bucket(
-                output_prefix, files, made_from["sources"], draft, progress
-            )
-            if facts is None:
-                facts = _merge_on_disk(output_prefix, files, draft, progress)
+            facts = merge.write(draft, delivery.receipt.made_from["sources"])
             draft.facts = facts
     parts_with_documents = tuple(zip(parts, facts["documents"], strict=True))
     return Merged(output_prefix, parts_with_documents, facts["tokens"], made=record is None)
@@ -172,6 +156,7 @@ def _pairs(folder: Location, output_prefix: Location) -> list[Location]:
     Raises:
         MissingError: There are no pairs, or the .bin or .idx of a pair is missing.
     """
+    # Two files with the same name and different endings are a pair.
     endings_by_name: dict[str, set[str]] = {}
     for path in folder.iterdir():
         if path.suffix in _ENDINGS and not path.name.startswith("."):
@@ -186,16 +171,14 @@ def _pairs(folder: Location, output_prefix: Location) -> list[Location]:
             remedy="name the folder that contains them with --input",
         )
     for name, endings in endings_by_name.items():
-        if len(endings) == len(_ENDINGS):
-            continue
-        [ending] = endings
-        [missing_ending] = set(_ENDINGS) - endings
-        raise MissingError(
-            "this dataset is incomplete",
-            where=folder / f"{name}{ending}",
-            found=f"no {name}{missing_ending} next to it",
-            remedy="finish writing it, or move it out of the folder",
-        )
+        for missing_ending in set(_ENDINGS) - endings:
+            [ending] = endings
+            raise MissingError(
+                "this dataset is incomplete",
+                where=folder / f"{name}{ending}",
+                found=f"no {name}{missing_ending} next to it",
+                remedy="finish writing it, or move it out of the folder",
+            )
     return [folder / name for name in sorted(endings_by_name)]
 
 
@@ -206,15 +189,18 @@ def _is_merged(prefix: Location) -> bool:
         return False
     # Sizes are compared and times are not, since a copy has other times.
     store = store_of(prefix.parent)
-    for name, fact in record.get("files", {}).items():
+    for name, entry in record.get("files", {}).items():
         stored = store.stat(name)
-        if stored is None or stored.size != fact["bytes"]:
+        if stored is None or stored.size != entry["bytes"]:
             return False
     return True
 
 
 def _record(prefix: Location) -> Mapping[str, Any]:
-    """Return the record next to a pair, or an empty mapping if it has none."""
+    """Return the record next to a pair, or an empty mapping if it has none.
+
+    The record of a merged pair lists the files that it was merged from.
+    """
     return read_record(prefix.with_name(record_name(prefix.name))) or {}
 
 
@@ -237,6 +223,7 @@ def _check_each_once(parts: Sequence[Location]) -> None:
             remedy="remove the link, or move it out of the folder",
         )
 
+    # A dataset that an earlier call merged contains the documents of its own inputs.
     part_by_bin = {real_path(pair_files(part)[0]): part for part in parts}
     for part in parts:
         if not _is_merged(part):
@@ -254,81 +241,134 @@ def _check_each_once(parts: Sequence[Location]) -> None:
                 )
 
 
-def _merge_on_disk(
-    output_prefix: Location, files: Sequence[Location], draft: Draft, progress: Progress
-) -> dict[str, Any]:
-    """Write the merged pair into a draft; files in a bucket are downloaded first.
+@dataclass(frozen=True, slots=True)
+class _FolderMerge:
+    """The datasets that one call merges, and where the merged one goes."""
 
-    Args:
-        output_prefix: Prefix of the output.
-        files: The .bin and .idx of the first dataset, then those of the second one, and so on.
-        draft: The files to write.
-        progress: Shows how far the work has come.
+    output_prefix: Location
+    """Prefix of the output."""
+    parts: Sequence[Location]
+    """Prefixes of the datasets, in order."""
+    progress: Progress
+    """Shows how many bytes of tokens have been merged."""
 
-    Returns:
-        The facts for the record: documents of each dataset, and tokens of all.
-    """
-    with downloaded(files) as local_files:
-        bin_paths = local_files[::2]
-        idx_paths = local_files[1::2]
-        size_bytes = sum(path.stat().st_size for path in bin_paths)
-        work = progress.work("merge", output_prefix.name, size_bytes)
-        inputs = [MergeInput(str(path.with_suffix(""))) for path in bin_paths]
-        merge_inputs(inputs, draft.folder / output_prefix.name, work.advance)
+    @property
+    def files(self) -> list[Location]:
+        """The .bin and .idx of the first dataset, then those of the second one, and so on."""
+        files: list[Location] = []
+        for part in self.parts:
+            files += pair_files(part)
+        return files
 
-        indexes = [read_idx(path, validate=False) for path in idx_paths]
-        document_counts = [len(index.document_indices) - 1 for index in indexes]
+    def delivery(self) -> Delivery:
+        """Return the files that are written, and everything that decides their bytes."""
+        bin_name, idx_name = [file.name for file in pair_files(self.output_prefix)]
+        files = self.files
+        return Delivery(
+            folder=self.output_prefix.parent,
+            receipt=Receipt(
+                name=record_name(self.output_prefix.name),
+                made_from=record_of(COMMAND, self.output_prefix, files, {}),
+            ),
+            files=(bin_name, idx_name),
+            completing=(idx_name,),
+            inputs=tuple(files),
+            apart_remedy=(
+                "if this is an earlier merge, move it out of the folder; else name another output"
+            ),
+        )
+
+    def write(self, draft: Draft, sources: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        """Write the merged pair into a draft.
+
+        If all datasets are in the bucket of the output, the bucket joins the tokens, so that they
+        are not downloaded.
+
+        Args:
+            draft: Folder of the files before they are delivered.
+            sources: Size and ETag of each of `files`, as the record lists them.
+
+        Returns:
+            The facts for the record: documents of each dataset, and tokens of all.
+        """
+        output = self.output_prefix
+        if isinstance(output, RemoteFolder):
+            objects = self._objects_in(output.store, sources)
+            pairs_and_dtype = None if objects is None else read_pairs(output.store, objects)
+            # A bucket cannot merge datasets with modes.
+            if pairs_and_dtype is not None:
+                return self._join_in_bucket(draft, output, *pairs_and_dtype)
+        return self._merge_on_disk(draft)
+
+    def _objects_in(
+        self, bucket: Store, sources: Sequence[Mapping[str, Any]]
+    ) -> list[tuple[Stored, Stored]] | None:
+        """Return the .bin and .idx of each dataset as objects of a bucket, or None.
+
+        None: at least one file is elsewhere.
+
+        Args:
+            bucket: The bucket.
+            sources: Size and ETag of each of `files`.
+        """
+        objects: list[Stored] = []
+        for file, source in zip(self.files, sources, strict=True):
+            if not isinstance(file, RemoteFolder) or file.store != bucket:
+                return None
+            # When an object was written is not known, and not needed to join it.
+            objects.append(Stored(file.path, source["bytes"], source["etag"], written_ns=0))
+        return list(zip(objects[::2], objects[1::2], strict=True))
+
+    def _join_in_bucket(
+        self, draft: Draft, output: RemoteFolder, pairs: Sequence[StoredPair], dtype: np.dtype
+    ) -> dict[str, Any]:
+        """Write the merged .idx into a draft, and let the bucket join the .bin on delivery.
+
+        Args:
+            draft: Folder of the files before they are delivered.
+            output: Prefix of the output, in the bucket of the datasets.
+            pairs: The datasets, in order.
+            dtype: Type of their tokens.
+
+        Returns:
+            The facts for the record.
+        """
+        bin_file, idx_file = pair_files(output)
+        write_merged_idx(draft.folder / idx_file.name, output.store, pairs, dtype)
+        size_bytes = sum(pair.bin.size for pair in pairs)
+
+        def join() -> None:
+            """Join the .bin files in the bucket."""
+            work = self.progress.work("merge", output.name, size_bytes)
+            objects = [pair.bin for pair in pairs]
+            output.store.compose(f"{output.path}.bin", objects, joined=work.advance)
+
+        draft.writers[bin_file.name] = join
         return {
-            "documents": document_counts,
-            "tokens": size_bytes // indexes[0].dtype.itemsize,
+            "documents": [pair.documents for pair in pairs],
+            "tokens": size_bytes // dtype.itemsize,
         }
 
+    def _merge_on_disk(self, draft: Draft) -> dict[str, Any]:
+        """Write the merged pair into a draft; files in a bucket are downloaded first.
 
-def _merge_within_bucket(
-    output_prefix: Location,
-    files: Sequence[Location],
-    rows: Sequence[Mapping[str, Any]],
-    draft: Draft,
-    progress: Progress,
-) -> dict[str, Any] | None:
-    """Write the merged .idx into a draft, and prepare that the bucket itself joins the .bin files.
+        Args:
+            draft: Folder of the files before they are delivered.
 
-    Args:
-        output_prefix: Prefix of the output.
-        files: The .bin and .idx of the first dataset, then those of the second one, and so on.
-        rows: Sizes and ETags of these files, as the record lists them.
-        draft: The files to write.
-        progress: Shows how far the work has come.
+        Returns:
+            The facts for the record.
+        """
+        name = self.output_prefix.name
+        with downloaded(self.files) as local_files:
+            bin_paths = local_files[::2]
+            idx_paths = local_files[1::2]
+            size_bytes = sum(path.stat().st_size for path in bin_paths)
+            work = self.progress.work("merge", name, size_bytes)
+            inputs = [MergeInput(str(path.with_suffix(""))) for path in bin_paths]
+            merge_inputs(inputs, draft.folder / name, work.advance)
 
-    Returns:
-        The facts for the record, as `_merge_on_disk` returns them. None if this is not possible,
-        since a file is not in the output's bucket, or a dataset has modes; then nothing is done.
-    """
-    bin_file, _ = pair_files(output_prefix)
-    remote_inputs = [file for file in files if isinstance(file, RemoteFolder)]
-    if not isinstance(bin_file, RemoteFolder) or len(remote_inputs) < len(files):
-        return None
-    store = bin_file.store
-    if any(file.store != store for file in remote_inputs):
-        return None
-
-    objects = []
-    for file, row in zip(remote_inputs, rows, strict=True):
-        objects.append(Stored(file.path, row["bytes"], row["etag"], 0))
-    pairs_and_dtype = read_pairs(store, list(zip(objects[::2], objects[1::2], strict=True)))
-    if pairs_and_dtype is None:
-        return None
-    pairs, dtype = pairs_and_dtype
-    write_merged_idx(draft.folder / f"{output_prefix.name}.idx", store, pairs, dtype)
-    size_bytes = sum(pair.bin.size for pair in pairs)
-    document_counts = [pair.documents for pair in pairs]
-    target = bin_file.path
-
-    def join() -> None:
-        """Let the bucket join the .bin."""
-        work = progress.work("merge", output_prefix.name, size_bytes)
-        store.compose(target, [pair.bin for pair in pairs], joined=work.advance)
-
-    # It is called when the .idx is complete.
-    draft.writers[bin_file.name] = join
-    return {"documents": document_counts, "tokens": size_bytes // dtype.itemsize}
+            indexes = [read_idx(path, validate=False) for path in idx_paths]
+            return {
+                "documents": [len(index.document_indices) - 1 for index in indexes],
+                "tokens": size_bytes // indexes[0].dtype.itemsize,
+            }

@@ -146,12 +146,21 @@ class _SampledExport:
 
     project: Project
     dataset: Manifest
+    """Manifest of the dataset that is exported."""
     recipe: Recipe
+    """Recipe of the export."""
     format: SampledFormat
     traits: DatasetTraits
+    """Properties of the dataset."""
 
     def make(self) -> Manifest:
-        """Write the files that do not exist yet, and then the manifest; return the manifest."""
+        """Write the files that do not exist yet, and then the manifest.
+
+        If the build is killed, the next one continues with the files that are complete.
+
+        Returns:
+            The manifest of the export.
+        """
         project = self.project
         outputs = project.outputs
         if not project.rebuild:
@@ -159,6 +168,7 @@ class _SampledExport:
             if existing is not None:
                 return existing
 
+        # Write the files to their final places. Without a manifest, nobody reads them.
         place = outputs.place(self.recipe)
         place.mkdir(parents=True, exist_ok=True)
         sweep_abandoned(place)

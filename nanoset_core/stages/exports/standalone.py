@@ -110,13 +110,17 @@ def export_pair(
 
 @dataclass(frozen=True, slots=True)
 class _Pair:
-    """The pair that one call exports, and the output folder."""
+    """The .bin/.idx pair that one call exports, and where its export goes."""
 
     prefix: Location
+    """Path of the pair without an ending."""
     folder: Location
+    """Folder of the export, on this machine or in a bucket."""
     options: ExportOptions
     tokenizer: TokenizerFacts | None
+    """Vocabulary of the tokenizer, to check the tokens with; None if it was not named."""
     progress: Progress
+    """Shows how many tokens have been written."""
 
     @property
     def name(self) -> str:
@@ -131,35 +135,48 @@ class _Pair:
             is_resumable: Whether files that an interrupted call has put in place are kept.
         """
         sources = pair_files(self.prefix)
+        fingerprint: str | None = None
+        if self.tokenizer is not None:
+            fingerprint = self.tokenizer.fingerprint
         settings: dict[str, Any] = {
             "format": self.options.format,
             "name": self.name,
-            "tokenizer": None if self.tokenizer is None else self.tokenizer.fingerprint,
+            "tokenizer": fingerprint,
             "tokenizer_name": self.options.tokenizer_name,
         }
+        # Records of formats without samples have no such key, as in older versions.
         if self.options.sequence_length is not None:
             settings["sequence_length"] = self.options.sequence_length
         receipt = Receipt(
             name=record_name(f"{self.name}.{self.options.format}"),
             made_from=record_of("export", self.folder / names[0], sources, settings),
         )
+        # Readers find an export by the last one of its files, such as index.json. It is removed
+        # before other files are replaced. A single file is replaced at once.
+        completing = (names[-1],) if len(names) > 1 else ()
         return Delivery(
             folder=self.folder,
             receipt=receipt,
             files=tuple(names),
-            # Readers look for the last one of several files, such as index.json.
-            completing=tuple(names[1:][-1:]),
+            completing=completing,
             inputs=sources,
             is_resumable=is_resumable,
         )
 
     def traits(self, dataset: MMapIndexedDataset) -> DatasetTraits:
-        """Return the properties of the pair that the format depends on."""
+        """Return the properties of the pair that the format depends on.
+
+        Args:
+            dataset: The pair, opened.
+        """
+        vocab_size: int | None = None
+        if self.tokenizer is not None:
+            vocab_size = self.tokenizer.max_id + 1
         return DatasetTraits(
             where=dataset.prefix,
             dtype=dataset.dtype,
             tokens=int(dataset.sequence_lengths.sum(dtype=np.int64)),
-            vocab_size=None if self.tokenizer is None else self.tokenizer.max_id + 1,
+            vocab_size=vocab_size,
             tokenizer=self.options.tokenizer_name,
             sequence_length=self.options.sequence_length,
         )
@@ -168,6 +185,10 @@ class _Pair:
         """Check that all tokens are in the vocabulary, if the tokenizer is known.
 
         Tokens in a bucket are not checked, since that would download them.
+
+        Args:
+            dataset: The pair, opened.
+            stream: Order of its tokens; None if they are in order in the .bin.
 
         Raises:
             InputError: A token is not in the vocabulary.
@@ -183,7 +204,13 @@ class _Pair:
 
 
 def _export_linked(pair: _Pair, export_format: LinkedFormat, *, overwrite: bool) -> Exported:
-    """Export a pair in a format that shares its tokens."""
+    """Export a pair in a format whose file of tokens can be a link to the .bin of the pair.
+
+    Args:
+        pair: The pair, and where its export goes.
+        export_format: The format.
+        overwrite: Whether files that were made from something else may be replaced.
+    """
     names = export_format.files(pair.name)
     files = [pair.folder / name for name in names]
     delivery = pair.delivery(names)
@@ -191,6 +218,7 @@ def _export_linked(pair: _Pair, export_format: LinkedFormat, *, overwrite: bool)
     if record is not None:
         return Exported(record["facts"], files, is_new=False)
 
+    # Check that the reader of the format will understand the tokens.
     dataset = MMapIndexedDataset(str(pair.prefix))
     stream = stream_of(dataset)
     traits = pair.traits(dataset)
@@ -215,9 +243,14 @@ def _export_linked(pair: _Pair, export_format: LinkedFormat, *, overwrite: bool)
 
 
 def _export_samples(pair: _Pair, export_format: SampledFormat, *, overwrite: bool) -> Exported:
-    """Export a pair in a format that consists of samples.
+    """Export a pair in a format that consists of samples: sequences of one length.
 
     Each file is written to its final place. If an earlier call was killed, its files are kept.
+
+    Args:
+        pair: The pair, and where its export goes.
+        export_format: The format.
+        overwrite: Whether files that were made from something else may be replaced.
     """
     dataset = MMapIndexedDataset(str(pair.prefix))
     stream = stream_of(dataset)
@@ -225,9 +258,14 @@ def _export_samples(pair: _Pair, export_format: SampledFormat, *, overwrite: boo
     export_format.check(traits)
     pair.check_ids(dataset, stream)
 
+    # How many files there are depends on the number of tokens, so that the pair was opened first.
     access, bin_file = dataset.place
     samples = SampleFiles(
-        export_format, export_format.cut(traits), access, bin_file, store_of(pair.folder)
+        format=export_format,
+        cut=export_format.cut(traits),
+        source=access,
+        bin=bin_file,
+        target=store_of(pair.folder),
     )
     names = export_format.names(samples.cut)
     files = [pair.folder / name for name in names]
@@ -248,17 +286,24 @@ def _export_samples(pair: _Pair, export_format: SampledFormat, *, overwrite: boo
 
 @dataclass(slots=True)
 class _SampleWriter:
-    """Writes the files of samples in sequence, and then index.json."""
+    """Writes the files of an export that consists of samples, and then its index.json.
+
+    The functions of `writers` must be called in their order: index.json lists the sha256 of the
+    other files, which is known once they are written.
+    """
 
     samples: SampleFiles
+    """The files, and the tokens that they are written from."""
     work: RunningWork
+    """Shows how many bytes have been written."""
     written: list[FileFact] = field(default_factory=list)
+    """Size and sha256 of each file of samples so far, in order."""
 
     def writers(self, stream: Stream | None) -> dict[str, Callable[[], object]]:
         """Return a function to write each file, by its name, in the order in which to call them.
 
         Args:
-            stream: Order of the dataset's tokens, if they are not in order in the .bin.
+            stream: Order of the dataset's tokens; None if they are in order in the .bin.
         """
         writers: dict[str, Callable[[], object]] = {}
         for task in self.samples.tasks(stream):
@@ -316,7 +361,7 @@ class _DraftedTokens(TokensFile):
 
 
 def _stored(file: RemoteFolder) -> Stored:
-    """Return the entry of an object in its store.
+    """Return the size and the ETag of an object in a bucket, with which it can be copied.
 
     Raises:
         MissingError: The object does not exist.
