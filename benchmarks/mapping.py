@@ -23,7 +23,7 @@ import numpy as np
 from benchmarks.harness import Command, head, interleaved_calls, options, run, show
 from nanoset_core.sampling.blending import build_blending_indices
 from nanoset_core.sampling.document_index import build_document_index
-from nanoset_core.sampling.indices import build_sample_index
+from nanoset_core.sampling.sample_index import build_sample_index
 from nanoset_core.sampling.shuffle_index import build_shuffle_index
 
 BIG = """

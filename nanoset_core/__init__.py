@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from nanoset_core.project.settings import ProjectConfig, load_config
     from nanoset_core.sampling.blending import build_blending_indices
     from nanoset_core.sampling.config import NanosetConfig
-    from nanoset_core.sampling.indices import build_sample_index
+    from nanoset_core.sampling.sample_index import build_sample_index
     from nanoset_core.storage.location import StorageSpec
 
 __all__ = [
@@ -63,7 +63,7 @@ _MODULES = {
     "ShardReader": "loading.shard_reader",
     "StorageSpec": "storage.location",
     "build_blending_indices": "sampling.blending",
-    "build_sample_index": "sampling.indices",
+    "build_sample_index": "sampling.sample_index",
     "collate_varlen": "loading.boundaries",
     "iterate_shard": "loading.shard_files",
     "iterate_shards": "loading.shard_files",

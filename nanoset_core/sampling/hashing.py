@@ -37,7 +37,7 @@ WORD_BYTES = 8
 _BLOCK_BYTES = 1 << 20
 """About how many bytes are hashed together: their words should fit into a processor's cache."""
 _TABLE_SIZE = 1 << 18
-"""Number of words for which arrays are computed once. Those of a block are fewer, usually."""
+"""Length of the arrays that are computed once, for all blocks. A block usually has fewer words."""
 _MASKS = np.array([2 ** (8 * n_bytes) - 1 for n_bytes in range(WORD_BYTES + 1)], np.uint64)
 """Mask of the first n bytes of a word, by n."""
 
@@ -59,13 +59,35 @@ def _mix_in_place(values: NDArray[np.uint64]) -> None:
 
 
 def salted(keys: NDArray[np.uint64], salt: str) -> NDArray[np.uint64]:
-    """Return other hashes of the same documents: an independent set for each salt."""
+    """Return other hashes of the same texts, which do not depend on the first ones.
+
+    Choices that are made by the hashes of different salts are independent: whether a document is in
+    one of them says nothing about the others.
+
+    Args:
+        keys: Hash of each text, shape (n_texts,).
+        salt: Any text; each gives another set of hashes.
+
+    Returns:
+        Shape (n_texts,).
+    """
     salt_hash = hash_bytes([salt.encode()])[0]
     return mix(keys ^ salt_hash)
 
 
 def below(keys: NDArray[np.uint64], share: float) -> NDArray[np.bool_]:
-    """Return which hashes are in the first `share`, from 0 to 1, of the range of all hashes."""
+    """Return which texts are in a pseudo-random selection, by their hashes.
+
+    These are the texts with the smallest hashes. A larger selection contains all smaller ones.
+
+    Args:
+        keys: Hash of each text, shape (n_texts,).
+        share: Expected share of the texts that are selected, from 0 to 1.
+
+    Returns:
+        Shape (n_texts,).
+    """
+    # 2**64 itself, the limit for a share of 1, is no uint64.
     if share >= 1:
         return np.ones(len(keys), np.bool_)
     return keys < U64(int(share * 2**64))
@@ -80,7 +102,14 @@ def hash_bytes(values: Sequence[bytes]) -> NDArray[np.uint64]:
 
 
 def hash_texts(array: Any) -> NDArray[np.uint64]:
-    """Return the hash of each string of an Arrow array; null has the hash of an empty text."""
+    """Return the hash of each string of an Arrow array; null has the hash of an empty text.
+
+    Args:
+        array: A `pyarrow.Array` of strings.
+
+    Returns:
+        Shape (len(array),).
+    """
     import pyarrow as pa
 
     array = array.cast(pa.large_string())
@@ -136,12 +165,12 @@ def sum_words(
 ) -> NDArray[np.uint64]:
     """Return the sum of the mixed words of each text: the hash before its last step.
 
-    For example, two texts of 3 and 10 bytes are one and two words:
+    For example, two texts of 3 and 10 bytes are one word, a, and two words, b and c:
 
         borders       0, 3, 13
-        words         bytes 0..2  |  bytes 3..10, bytes 11..12
-        numbers       0           |  0, 1
-        sums          mix(w + STEP)  |  mix(w + STEP) + mix(w + 2 * STEP)
+        bytes         0 to 3            3 to 11, 11 to 13
+        words         a                 b, c
+        sums          mix(a + STEP)     mix(b + STEP) + mix(c + 2 * STEP)
 
     Args:
         data: Bytes of all texts, concatenated.
@@ -149,8 +178,8 @@ def sum_words(
             border k to border k + 1.
         item_bytes: 1, 2, 4 or 8. All borders are multiples of this number, counted from the first
             border. Greater ones are faster.
-        n_words_before: Number of words of the first text that were already added up. Its bytes in
-            `data` are the next ones.
+        n_words_before: Number of words of the first text that an earlier call added up. `data`
+            then has only the bytes of that text that follow these words.
 
     Returns:
         Shape (n_texts,).
@@ -160,22 +189,23 @@ def sum_words(
     data = data[borders[0] : borders[-1]]
     borders = borders - borders[0]
 
-    # Divide each text into words, at least one.
+    # Divide each text into words, at least one. The shift divides by 8, faster than numpy's `//`.
     lengths = np.diff(borders)  # (n_texts,) in bytes
-    # Division by 8, rounded up. numpy divides slowly, but shifts fast.
     words_per_text = np.maximum((lengths + (WORD_BYTES - 1)) >> 3, 1)  # (n_texts,)
-    stops = np.cumsum(words_per_text)  # (n_texts,)
-    first_words = stops - words_per_text  # (n_texts,)
+    stops = np.cumsum(words_per_text)  # (n_texts,) index after each text's last word
+    first_words = stops - words_per_text  # (n_texts,) index of each text's first word
     words = _read_words(data, borders[:-1], words_per_text, item_bytes)  # (n_words,)
 
-    # Clear those bytes of a text's last word that are not of the text.
-    words[stops - 1] &= _MASKS[lengths - WORD_BYTES * (words_per_text - 1)]
+    # Clear the bytes of the last word of each text that are already those of the next text.
+    bytes_of_last_word = lengths - WORD_BYTES * (words_per_text - 1)  # (n_texts,) 0 to 8
+    words[stops - 1] &= _MASKS[bytes_of_last_word]
 
-    # Add (number of the word in its text + 1) * STEP to every word.
-    numbers_before = -first_words  # (n_texts,) number in its text of the first of all words
-    numbers_before[0] += n_words_before
+    # Add STEP to the first word of each text, 2 * STEP to its second, and so on: first as if all
+    # words were those of one text, then corrected by the words of earlier texts.
     words += _multiples_of_step(len(words))
-    words += np.repeat(numbers_before.astype(np.uint64) * STEP, words_per_text)
+    corrections = -first_words  # (n_texts,)
+    corrections[0] += n_words_before
+    words += np.repeat(corrections.astype(np.uint64) * STEP, words_per_text)  # modulo 2**64
 
     _mix_in_place(words)
     sums: NDArray[np.uint64] = np.add.reduceat(words, first_words)
@@ -190,16 +220,6 @@ def _read_words(
 ) -> NDArray[np.uint64]:
     """Return the words of all texts as little-endian numbers.
 
-    numpy takes six times as long to read numbers whose addresses are not multiples of 8. Texts
-    start anywhere, so most of their words have such addresses. If a text can only start at
-    multiples of `item_bytes`, it is faster to copy the data once for each of the few possible
-    remainders, so that every word is at a multiple of 8 in one of the copies. With items of 4
-    bytes:
-
-        bytes         0 1 2 3 4 5 6 7 8 9 a b c d e f
-        copy 0        0 1 2 3 4 5 6 7|8 9 a b c d e f      has the words that start at 0, 8, …
-        copy 1        4 5 6 7 8 9 a b|c d e f 0 0 0 0      has the words that start at 4, 12, …
-
     Args:
         data: Bytes of all texts.
         starts: First byte of each text, shape (n_texts,).
@@ -213,28 +233,51 @@ def _read_words(
     first_words = np.cumsum(words_per_text) - words_per_text  # (n_texts,)
     numbers = _numbers(int(words_per_text.sum()))  # (n_words,)
 
-    if item_bytes == 1:
-        # Eight copies would take longer than they save: use a view with a stride of one byte.
-        padded = np.zeros(len(data) + WORD_BYTES, np.uint8)
-        padded[: len(data)] = data
-        words_at_bytes = np.ndarray((len(data) + 1,), "<u8", padded, strides=(1,))
-        indices = np.repeat(starts - WORD_BYTES * first_words, words_per_text)
-        indices += numbers * WORD_BYTES
-        return words_at_bytes.take(indices)
+    if item_bytes > 1:
+        # Word k of a text is k places after its first word.
+        all_words = _shifted_copies(data, item_bytes)  # (n_copies, words_per_copy)
+        words_per_copy = all_words.shape[1]
+        copy_of_remainder = np.arange(WORD_BYTES) // item_bytes
+        start_places = copy_of_remainder[starts & 7] * words_per_copy + (starts >> 3)  # (n_texts,)
+        places = np.repeat(start_places - first_words, words_per_text)  # (n_words,)
+        places += numbers
+        return all_words.reshape(-1).take(places)
 
-    words_per_copy = len(data) // WORD_BYTES + 1
-    copies = np.empty((WORD_BYTES // item_bytes, words_per_copy), "<u8")
-    for number, copy in enumerate(copies.view(np.uint8)):
-        rest = data[number * item_bytes :]
-        copy[: len(rest)] = rest
-        copy[len(rest) :] = 0
+    # For single bytes, eight copies would take longer than they save. Use one array with the word
+    # that starts at each byte: a view in which neighbouring words are one byte apart.
+    padded = np.zeros(len(data) + WORD_BYTES, np.uint8)
+    padded[: len(data)] = data
+    word_at_byte = np.ndarray((len(data) + 1,), "<u8", padded, strides=(1,))
+    places = np.repeat(starts - WORD_BYTES * first_words, words_per_text)  # (n_words,)
+    places += numbers * WORD_BYTES
+    return word_at_byte.take(places)
 
-    # (n_texts,) index of each text's first word among the words of all copies
-    copy_of_byte = np.arange(WORD_BYTES) // item_bytes
-    start_indices = copy_of_byte[starts & 7] * words_per_copy + (starts >> 3)
-    indices = np.repeat(start_indices - first_words, words_per_text)  # (n_words,)
-    indices += numbers
-    return copies.reshape(-1).take(indices)
+
+def _shifted_copies(data: NDArray[np.uint8], item_bytes: int) -> NDArray[np.uint64]:
+    """Return copies of bytes in which each item is the start of an aligned word.
+
+    numpy takes six times as long to read numbers whose addresses are not multiples of 8. Texts
+    start anywhere, so most of their words have such addresses. If a text can only start at
+    multiples of `item_bytes`, there are few remainders of a division by 8. So it is faster to copy
+    the data once for each of them. For items of 4 bytes:
+
+        bytes         0 1 2 3 4 5 6 7 8 9 a b c d e f
+        copy 0        0 1 2 3 4 5 6 7|8 9 a b c d e f      has the words that start at 0, 8, …
+        copy 1        4 5 6 7 8 9 a b|c d e f 0 0 0 0      has the words that start at 4, 12, …
+
+    Args:
+        data: The bytes; zeros are taken to follow them.
+        item_bytes: 2, 4 or 8.
+
+    Returns:
+        Little-endian words, shape (8 / item_bytes, len(data) // 8 + 1).
+    """
+    copies = np.empty((WORD_BYTES // item_bytes, len(data) // WORD_BYTES + 1), "<u8")
+    for number, copy_bytes in enumerate(copies.view(np.uint8)):
+        shifted = data[number * item_bytes :]
+        copy_bytes[: len(shifted)] = shifted
+        copy_bytes[len(shifted) :] = 0
+    return copies
 
 
 def _numbers(count: int) -> NDArray[np.int64]:
@@ -252,7 +295,7 @@ def _multiples_of_step(count: int) -> NDArray[np.uint64]:
 
 
 class _Tables(NamedTuple):
-    """Arrays that are needed for every block."""
+    """Arrays of `_TABLE_SIZE` numbers that are needed for every block of texts."""
 
     numbers: NDArray[np.int64]
     multiples_of_step: NDArray[np.uint64]
@@ -260,6 +303,6 @@ class _Tables(NamedTuple):
 
 @cache
 def _tables() -> _Tables:
-    """Return the arrays for _TABLE_SIZE words, which are computed once."""
+    """Return these arrays, which are computed once."""
     numbers = np.arange(_TABLE_SIZE, dtype=np.int64)
     return _Tables(numbers, (numbers.astype(np.uint64) + U64(1)) * STEP)

@@ -22,14 +22,12 @@ from nanoset_core.sampling.blending import samples_taken
 from nanoset_core.sampling.config import NanosetConfig, Order
 from nanoset_core.sampling.document_index import build_document_index
 from nanoset_core.sampling.planned import MemberPlan, SplitPlan
-from nanoset_core.sampling.shuffle_index import build_shuffle_index, shuffle_dtype
-
-ShuffleIndex = NDArray[np.uint32] | NDArray[np.int64]
+from nanoset_core.sampling.shuffle_index import ShuffleIndex, build_shuffle_index, shuffle_dtype
 
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """Samples of an earlier phase that a run has consumed."""
+    """What a run has read of a phase: the samples of its train split up to a position."""
 
     plan: SplitPlan
     """Plan of the phase's train split."""
@@ -42,18 +40,21 @@ class Read:
 
 
 def orders_after(read: Read, *, exact: bool = True) -> dict[str, Order]:
-    """Return prefix → how far a run has read each dataset, in this phase and in those before it.
+    """Return how far a run has read each dataset, in its last phase and all phases before that.
 
     Args:
         read: What was read of the last phase.
         exact: False estimates the samples, wrong by one or two for each dataset, without walking
             the blend.
 
+    Returns:
+        Prefix of a dataset → the order of its samples, and how many of them were taken.
+
     Raises:
         ConfigError: Fewer samples were consumed than before this phase, or more than it has.
     """
     plan = read.plan
-    start = read.config.consumed_samples
+    start = read.config.consumed_samples  # position at which the phase started
     if not start <= read.end <= plan.samples:
         raise ConfigError(
             "a run of this nanoset cannot have consumed these samples",
@@ -68,7 +69,7 @@ def orders_after(read: Read, *, exact: bool = True) -> dict[str, Order]:
         taken_before = 0
         if member.prefix in orders:
             taken_before = orders[member.prefix].taken
-        # The first phase that reads a dataset decides its order.
+        # The first phase that reads a dataset decides its order; without one, that is this phase.
         order = member.order
         if order is None:
             order = Order(0, member.rows, member.epochs, member.separate_last_epoch)
@@ -99,9 +100,9 @@ def samples_per_dataset(plan: SplitPlan, start: int, stop: int, *, exact: bool) 
 
     weights: tuple[float, ...] = plan.blend.weights
     if plan.blend.exhaustive:
-        # The weights of an exhaustive blend are the lengths of its datasets; those of other blends
-        # are normalised already. Divide as `build_exhaustive_blending_indices` does: a weight that
-        # is rounded differently may change the order of the samples.
+        # A blend that takes all samples once has the lengths of its datasets as weights; those of
+        # other blends add up to 1 already. Divide as `build_exhaustive_blending_indices` does: a
+        # weight that is rounded differently may change the order of the samples.
         total_samples = float(sum(weights))
         weights = tuple(length / total_samples for length in weights)
     return samples_taken(weights, start, stop, exact=exact)
@@ -112,6 +113,14 @@ def build_ordered(
 ) -> tuple[NDArray[np.int32], ShuffleIndex]:
     """Build document and shuffle index of a dataset for a later phase of a run.
 
+    For example, the first phase shuffled one epoch, which has 5 samples, and took 3 of them. The
+    second phase takes 4 more, so a second epoch is appended, which has the samples 5 to 9:
+
+        order of the run        2 4 0 3 1 | 8 5 9 6 7
+        read by phase 1         2 4 0
+        shuffle index           3 1 8 5 9 6 7           if phase 2 counts its samples from 0
+        shuffle index           2 4 0 3 1 8 5 9 6 7     if it continues to count at 3
+
     Args:
         member: Plan of the dataset's part of the split.
         order: How earlier phases read it.
@@ -119,14 +128,14 @@ def build_ordered(
 
     Returns:
         The document index of all epochs, shape (member.epochs * n_sequences,), and the shuffle
-        index of this phase, shape (member.samples_given,). The positions before `member.begin`
-        contain samples that were read before: the trainer, which continues behind them, does not
-        read them again.
+        index of this phase, shape (member.samples_given,). Its first `member.begin` entries are
+        samples that were read before, and that the trainer skips.
     """
     tokens = member.tokens
     shuffle = config.shuffle_documents
 
-    # The epochs of the first phase, as the trainer itself shuffles them.
+    # The epochs of the first phase, as the trainer itself shuffles them: first the documents and
+    # then the samples, with one generator.
     state = np.random.RandomState(config.random_seed)
     document_indices = [
         build_document_index(
@@ -137,44 +146,52 @@ def build_ordered(
             shuffle=shuffle,
         )
     ]
-    n_ordered = config.samples_in(order.epochs * tokens)  # samples whose order is known so far
-    n_together = n_ordered
+    n_ordered = config.samples_in(order.epochs * tokens)
+    n_before_last_epoch = n_ordered
     if order.separate_last_epoch:
-        n_together = config.samples_in((order.epochs - 1) * tokens)
-    # (samples_built,) samples in the order of all phases
-    samples = np.empty(member.samples_built, shuffle_dtype(member.samples_built))
-    samples[:n_ordered] = build_shuffle_index(n_ordered, n_together, state)
+        n_before_last_epoch = config.samples_in((order.epochs - 1) * tokens)
+    run_order = np.empty(member.samples_built, shuffle_dtype(member.samples_built))
+    run_order[:n_ordered] = build_shuffle_index(n_ordered, n_before_last_epoch, state)
 
-    # Each further epoch on its own, with a seed of its own. Its first sample may start in the epoch
-    # before.
+    # Shuffle each later epoch alone, with a seed that depends on its number, so that it does not
+    # depend on how many epochs follow. Its first sample may start in the epoch before.
     for epoch in range(order.epochs, member.epochs):
         state = np.random.RandomState([config.random_seed, epoch])
         document_index = build_document_index(
             order.rows, 1, state, separate_last_epoch=False, shuffle=shuffle
         )
         document_indices.append(document_index)
+
         stop = config.samples_in((epoch + 1) * tokens)
         n_samples = stop - n_ordered
-        samples[n_ordered:stop] = build_shuffle_index(n_samples, n_samples, state)
-        samples[n_ordered:stop] += samples.dtype.type(n_ordered)
+        run_order[n_ordered:stop] = build_shuffle_index(n_samples, n_samples, state)
+        # The shuffled numbers start at 0: those of the epoch's samples start at `n_ordered`.
+        run_order[n_ordered:stop] += run_order.dtype.type(n_ordered)
         n_ordered = stop
 
-    # What earlier phases did not take, at the position at which this phase continues.
-    shuffle_index = samples[order.taken :]
-    if member.begin:
-        read_before = np.resize(samples[: max(order.taken, 1)], member.begin)
-        shuffle_index = np.concatenate([read_before, shuffle_index])
+    # This phase reads what earlier phases did not take, from the position `begin` on. The entries
+    # before that only fill the space; without any sample taken, they repeat the first one.
+    shuffle_index = run_order[order.taken :]
+    if member.begin > 0:
+        filling = np.resize(run_order[: max(order.taken, 1)], member.begin)
+        shuffle_index = np.concatenate([filling, shuffle_index])
+
     if len(document_indices) == 1:
-        return document_indices[0], shuffle_index[: member.samples_given]
-    return np.concatenate(document_indices), shuffle_index[: member.samples_given]
+        all_documents = document_indices[0]  # np.concatenate would copy it
+    else:
+        all_documents = np.concatenate(document_indices)
+    return all_documents, shuffle_index[: member.samples_given]
 
 
 def other_versions(orders: Mapping[str, Order], prefixes: Mapping[str, str]) -> dict[str, str]:
-    """Return corpus → prefix of another version of its dataset, if earlier phases read that one.
+    """Return the corpora of which earlier phases of a run read another version than the current.
 
     Args:
         orders: Prefix → how earlier phases read the dataset.
         prefixes: Corpus → prefix of the current version of its dataset.
+
+    Returns:
+        Corpus → prefix of the version that earlier phases read.
     """
     read_by_folder = {_folder_of_versions(prefix): prefix for prefix in orders}
     others = {}
@@ -188,7 +205,9 @@ def other_versions(orders: Mapping[str, Order], prefixes: Mapping[str, str]) -> 
 def _folder_of_versions(prefix: str) -> str:
     """Return the folder that contains all versions of a dataset.
 
+    For example, that of ".../dataset/web/1a2b/web" is ".../dataset/web".
+
     Args:
-        prefix: Prefix of one version, which ends with the version's name and the file name.
+        prefix: Path of one version without .bin and .idx.
     """
     return prefix.rsplit("/", 2)[0]

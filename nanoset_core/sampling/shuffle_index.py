@@ -10,6 +10,9 @@ from nanoset_core.sampling.document_index import shuffle_in_place
 _FIRST_INT64_SAMPLES = np.iinfo(np.uint32).max - 1
 """Number of samples from which on the trainer's shuffle index is int64: 2**32 - 2."""
 
+ShuffleIndex = NDArray[np.uint32] | NDArray[np.int64]
+"""Numbers of samples in the order in which they are drawn, shape (n_samples,)."""
+
 
 def shuffle_dtype(samples: int) -> np.dtype:
     """Return the dtype of a shuffle index: uint32, or int64 from 2**32 - 2 samples on.
@@ -23,11 +26,11 @@ def shuffle_dtype(samples: int) -> np.dtype:
 
 def build_shuffle_index(
     samples: int, first: int, state: np.random.RandomState, *, repeats: int = 1
-) -> NDArray[np.uint32] | NDArray[np.int64]:
+) -> ShuffleIndex:
     """Return the samples of a split in the order in which they are drawn.
 
     For example, 6 samples with `first` = 4 may give 2, 0, 3, 1, 5, 4: the samples 0 to 3 come
-    first. Megatron-LM separates the samples of the last epoch in this way.
+    first. Trainers separate the samples of the last epoch from the others in this way.
 
     Source: Megatron-LM `gpt_dataset.py`, `_build_shuffle_index`.
 
@@ -36,8 +39,8 @@ def build_shuffle_index(
         first: The samples [0, first) are shuffled among themselves, and then the others; equal to
             `samples` to shuffle all of them together.
         state: Random number generator. It is used exactly as the trainer uses its own.
-        repeats: How many times the same permutation is written (nanotron's `Nanoset` does so for
-            train).
+        repeats: How many times the same permutation is written. nanotron's `Nanoset` repeats that
+            of one epoch if train needs more samples.
 
     Returns:
         `repeats` times a permutation of range(samples), shape (samples * repeats,), in

@@ -49,8 +49,10 @@ class SequenceHasher:
         sequences     0  0  1 | 1  1  2  2
         hashes        of 0    | of 1 and 2      that `add` returns
 
-    The memory that this takes depends on the size of the chunks and the number of sequences, not on
-    their lengths.
+    A sequence is hashed in words of 8 bytes, and the words are added up. If a sequence continues in
+    the next chunk, the sum of its whole words is remembered, and its last tokens wait if they are
+    less than a word. So the memory that this takes depends on the size of the chunks and the number
+    of sequences, not on their lengths.
 
     Args:
         lengths: Tokens of each sequence, shape (n_sequences,). Sequences without tokens are
@@ -64,8 +66,8 @@ class SequenceHasher:
         self._starts = self._stops - filled
         self._n_hashed = 0
         """Number of tokens that were hashed."""
-        self._rest: Tokens | None = None
-        """Tokens that were added after these, fewer than a word. They wait for the next chunk."""
+        self._waiting: Tokens | None = None
+        """Tokens after these that wait for the next chunk: fewer than a word."""
         self._open_sum = np.uint64(0)
         """Sum over the words of the sequence that continues in the next chunk; 0 without one."""
         self._n_open_words = 0
@@ -81,32 +83,34 @@ class SequenceHasher:
         Returns:
             Shape (n_ended,), in the order of the sequences.
         """
-        if self._rest is not None and len(self._rest) > 0:
-            tokens = np.concatenate([self._rest, tokens])
-        self._rest = None
+        if self._waiting is not None and len(self._waiting) > 0:
+            tokens = np.concatenate([self._waiting, tokens])
+        self._waiting = None
         start = self._n_hashed
         stop = start + len(tokens)
         self._n_hashed = stop
 
-        # The sequences [first, last) have tokens in the chunk. [first, open_number) end in it, and
-        # the last one may continue in the next chunk.
-        first, open_number = np.searchsorted(self._stops, [start, stop], side="right")
-        last = np.searchsorted(self._starts, stop)
-        if first == last:
+        # Find the sequences that have tokens in the chunk: those from `first` on that end in it,
+        # and one that continues in the next chunk, if its end is beyond this one.
+        first, first_continued = np.searchsorted(self._stops, [start, stop], side="right")
+        after_last = np.searchsorted(self._starts, stop)
+        if first == after_last:
             return np.empty(0, np.uint64)
+        continues = after_last > first_continued
 
         # (n_in_chunk + 1,) where each sequence starts in the chunk, and where the last one stops
-        borders = np.append(self._starts[first:last], self._stops[last - 1]) - start
+        borders = np.append(self._starts[first:after_last], self._stops[after_last - 1]) - start
         borders = np.clip(borders, 0, len(tokens))
-        if last > open_number:
-            borders = self._hold_back_rest(tokens, borders)
+        if continues:
+            borders = self._hold_back(tokens, borders)
         sums = self._sum_words(tokens, borders)
 
-        n_ended = open_number - first
-        lengths = self._stops[first:open_number] - self._starts[first:open_number]
+        n_ended = first_continued - first
+        lengths = self._stops[first:first_continued] - self._starts[first:first_continued]
         hashes = finish_hashes(sums[:n_ended], lengths * tokens.dtype.itemsize)
 
-        # Remember the sum of the sequence that continues.
+        # Remember the sum of the sequence that continues. Its first words may be in earlier chunks,
+        # unless another sequence ended in this one.
         if n_ended > 0:
             self._open_sum = np.uint64(0)
             self._n_open_words = 0
@@ -116,8 +120,8 @@ class SequenceHasher:
             self._n_open_words += n_tokens * tokens.dtype.itemsize // WORD_BYTES
         return hashes
 
-    def _hold_back_rest(self, tokens: Tokens, borders: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Keep the last tokens of a chunk that are not a whole word for the next chunk.
+    def _hold_back(self, tokens: Tokens, borders: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Let the last tokens of a chunk wait for the next one, if they are not a whole word.
 
         Args:
             tokens: The tokens of the chunk. The last sequence in it continues in the next chunk.
@@ -125,16 +129,18 @@ class SequenceHasher:
                 (n_in_chunk + 1,).
 
         Returns:
-            The borders without the tokens that are kept. If they were all of the last sequence, it
-            is left out, and the shape is (n_in_chunk,).
+            The borders without the tokens that wait. If these are all that the last sequence has in
+            the chunk, it is left out, and the shape is (n_in_chunk,).
         """
-        n_open = int(borders[-1] - borders[-2])  # tokens of the last sequence in this chunk
-        n_rest = n_open % (WORD_BYTES // tokens.dtype.itemsize)
-        self._rest = tokens[len(tokens) - n_rest :].copy()
-        self._n_hashed -= n_rest
-        if n_rest == n_open:
+        n_tokens = int(borders[-1] - borders[-2])  # of the last sequence in this chunk
+        tokens_per_word = WORD_BYTES // tokens.dtype.itemsize
+        n_waiting = n_tokens % tokens_per_word
+        # A copy, so that the chunk can be freed.
+        self._waiting = tokens[len(tokens) - n_waiting :].copy()
+        self._n_hashed -= n_waiting
+        if n_waiting == n_tokens:
             return borders[:-1]
-        return np.append(borders[:-1], borders[-1] - n_rest)
+        return np.append(borders[:-1], borders[-1] - n_waiting)
 
     def _sum_words(self, tokens: Tokens, borders: NDArray[np.int64]) -> NDArray[np.uint64]:
         """Return the sum over all words of each sequence, those of earlier chunks included.

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from helpers.slow_indices import slow_document_index, slow_sample_index, slow_shuffle_index
 from nanoset_core.errors import ConfigError
-from nanoset_core.sampling import document_index, indices
+from nanoset_core.sampling import document_index, sample_index
 from nanoset_core.sampling.document_index import build_document_index, shuffle_in_place
-from nanoset_core.sampling.indices import build_sample_index
+from nanoset_core.sampling.sample_index import build_sample_index
 from nanoset_core.sampling.shuffle_index import build_shuffle_index, shuffle_dtype
 from nanoset_core.sampling.splits import sample_count
 
@@ -18,7 +18,7 @@ from nanoset_core.sampling.splits import sample_count
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("case", cases("build_sample_idx"), ids=name_of)
 def test_the_sample_index_is_that_of_the_compiled_helper(case, threads, monkeypatch):
-    monkeypatch.setattr(indices, "BLOCK_DOCUMENTS", 16)
+    monkeypatch.setattr(sample_index, "BLOCK_DOCUMENTS", 16)
     golden = arrays(case)
     params = case["params"]
     built = build_sample_index(
@@ -46,7 +46,7 @@ class CopiedByTake(np.ndarray):
 
 
 def test_sizes_of_an_idx_are_copied_once(monkeypatch):
-    monkeypatch.setattr(indices, "BLOCK_DOCUMENTS", 16)
+    monkeypatch.setattr(sample_index, "BLOCK_DOCUMENTS", 16)
     sizes = np.arange(1, 101, dtype=np.int32)
     within = np.frombuffer(bytes(34) + sizes.tobytes(), "<i4", offset=34)
     documents = np.random.RandomState(0).permutation(100).astype(np.int32)
@@ -90,7 +90,7 @@ def test_the_sample_index_is_that_of_a_walk_over_the_documents(
         )
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(indices, "BLOCK_DOCUMENTS", block)
+        patch.setattr(sample_index, "BLOCK_DOCUMENTS", block)
         if partial and sizes[documents[-1]] < extra:
             with pytest.raises(ConfigError, match="empty sequence"):
                 build()
@@ -116,7 +116,7 @@ def test_blocks_may_hold_more_tokens_than_32_bits_count():
 @pytest.mark.parametrize("threads", [1, 2])
 def test_blocks_of_few_tokens_may_start_beyond_2_to_the_31(monkeypatch, threads):
     # a block's sums fit 32 bits, their base does not
-    monkeypatch.setattr(indices, "BLOCK_DOCUMENTS", 64)
+    monkeypatch.setattr(sample_index, "BLOCK_DOCUMENTS", 64)
     sizes = np.random.RandomState(0).randint(0, 2**21, 4500).astype(np.int32)
     documents = np.random.RandomState(1).permutation(4500).astype(np.int32)
     total = int(sizes.sum(dtype=np.int64))
@@ -132,13 +132,13 @@ def test_blocks_of_few_tokens_may_start_beyond_2_to_the_31(monkeypatch, threads)
     [(2**31 - 1, 5, np.int32), (2**31, 5, np.int64), (5, 2**31, np.int64)],
 )
 def test_rows_are_of_64_bits_where_the_trainer_s_are(documents, longest, dtype):
-    assert indices._index_dtype(documents, longest) == dtype
+    assert sample_index._index_dtype(documents, longest) == dtype
 
 
 def test_rows_of_64_bits_have_the_same_values(monkeypatch):
     sizes = np.array([3, 0, 9, 4], dtype=np.int32)
     narrow = build_sample_index(sizes, np.arange(4, dtype=np.int32), 3, 1, 16)
-    monkeypatch.setattr(indices, "_index_dtype", lambda *_: np.dtype(np.int64))
+    monkeypatch.setattr(sample_index, "_index_dtype", lambda *_: np.dtype(np.int64))
     wide = build_sample_index(sizes, np.arange(4, dtype=np.int32), 3, 1, 16)
     assert (narrow.dtype, wide.dtype) == (np.int32, np.int64)
     np.testing.assert_array_equal(narrow, wide)

@@ -1,0 +1,246 @@
+"""The sample index: where every sample of a dataset starts.
+
+The documents of a split, read in the order of the document index, form one stream of tokens, which
+is cut every `sequence_length` tokens. Row j of the sample index says where sample j starts: at
+which position of the document index, and at which token of that document. Most trainers give a
+sample one token more, which is the next sample's first. For documents of 3, 5 and 4 tokens, and
+samples of 4 tokens and an extra one:
+
+    document    0 0 0 1 1 1 1 1 2 2 2 2
+    sample 0    x x x x x
+    sample 1            x x x x x
+    rows        (0, 0) and (1, 1), and for the end of the last sample (2, 0)
+
+Megatron-LM walks over the documents in C++. Here the running sums of the documents' sizes are
+searched for all starts at once. Sample j starts after j * sequence_length tokens. The *target* of
+the search is larger by the extra token: row j is also the end of sample j - 1, whose last token is
+that one. The sample starts in the first document whose running sum is at least the target. In the
+example:
+
+    sizes           3  5  4
+    running sums    3  8  12
+    sample          1          2
+    start           4          8
+    target          5          9
+    document        1 (8 >= 5) 2 (12 >= 9)
+    token           4 - 3 = 1  8 - 8 = 0      start - tokens before the document
+
+The work is done in blocks of documents, which bounds the memory, and lets the sums of most blocks
+fit into 32 bits. Most of the time is spent on gathering the sizes in the order of the document
+index.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nanoset_core.errors import ConfigError
+from nanoset_core.sampling.splits import sample_count
+
+BLOCK_DOCUMENTS = 1 << 16
+"""Positions of the document index that are looked at together."""
+_INT32_MAX = np.iinfo(np.int32).max
+
+SampleIndex = NDArray[np.int32] | NDArray[np.int64]
+"""Rows of (position in the document index, token of that document), shape (n_samples + 1, 2)."""
+
+
+def build_sample_index(
+    sizes: NDArray[np.int32],
+    document_index: NDArray[np.int32],
+    sequence_length: int,
+    num_epochs: int,
+    tokens_per_epoch: int,
+    add_extra_token: int = 1,
+    *,
+    drop_last_partial_sequence: bool = True,
+    empty_end: bool = False,
+    threads: int = 1,
+) -> NDArray[np.int32] | NDArray[np.int64]:
+    """Find where every sample starts.
+
+    Source: Megatron-LM `helpers.cpp`, `build_sample_idx`.
+
+    Args:
+        sizes: Tokens of every sequence of the dataset, shape (n_sequences,).
+        document_index: Sequence numbers in the order of reading, all epochs, shape (n_positions,).
+        sequence_length: Tokens of a sample, without the extra one.
+        num_epochs: Number of epochs in document_index.
+        tokens_per_epoch: Tokens of one epoch; num_epochs of them must be what document_index holds.
+        add_extra_token: 1 if a sample has one token more, which is the next sample's first; else 0.
+        drop_last_partial_sequence: False keeps a last sample that is short.
+        empty_end: Allow the last, short sample to end in an empty sequence, at offset
+            -add_extra_token (NeMo does).
+        threads: More than one shortens the wall time; the result is the same.
+
+    Returns:
+        Shape (n_samples + 1, 2), int32, or int64 if a position or a size needs it. Row j is
+        (position in document_index, token offset) at which sample j starts, and the inclusive end
+        of sample j - 1: with add_extra_token=1 neighbours share a token.
+
+    Raises:
+        ConfigError: The tokens don't add up, or, without `empty_end`, the last short sample ends in
+            an empty sequence (the trainer's own check refuses that, too).
+    """
+    # The array of an .idx is not aligned: numpy would copy all of it for every block.
+    sizes = np.require(sizes, requirements="A")
+
+    total_tokens = num_epochs * tokens_per_epoch
+    n_full_samples = sample_count(total_tokens, sequence_length, add_extra_token)
+    n_samples = sample_count(
+        total_tokens, sequence_length, add_extra_token, drop_last_partial=drop_last_partial_sequence
+    )
+    longest = int(sizes.max()) if len(sizes) else 0
+    index = np.empty((n_samples + 1, 2), dtype=_index_dtype(len(document_index), longest))
+
+    # The first sample starts at the first token. The rows of all others follow from the sums.
+    index[0] = 0
+    tokens_before = 0
+    for block in _running_sums(sizes, document_index, threads):
+        _fill_rows(
+            index[: n_full_samples + 1],
+            block,
+            tokens_before,
+            sequence_length=sequence_length,
+            add_extra_token=add_extra_token,
+        )
+        tokens_before += int(block.stops[-1])
+    if tokens_before != total_tokens:
+        raise ConfigError(
+            "the document index holds other tokens",
+            found=f"{tokens_before} tokens",
+            expected=f"{num_epochs} epochs of {tokens_per_epoch} tokens",
+        )
+
+    # The end of the last, short sample is the last token of all.
+    if n_samples > n_full_samples:
+        last_position = len(document_index) - 1
+        last_sequence = document_index[last_position]
+        offset = int(sizes[last_sequence]) - add_extra_token
+        if offset < 0 and not empty_end:
+            raise ConfigError(
+                "the last, short sample would end in an empty sequence",
+                found=f"sequence {last_sequence}, 0 tokens, as the last one of the shuffled epoch",
+                expected="a sequence with tokens",
+                remedy="set drop_last_partial_validation_sequence=True, use another seed, "
+                "or drop empty sequences",
+            )
+        index[n_samples] = (last_position, offset)
+    return index
+
+
+def _index_dtype(n_positions: int, longest: int) -> np.dtype:
+    """Return the type of a sample index: int32, or int64 if a number in it may be larger.
+
+    Args:
+        n_positions: Length of the document index.
+        longest: Tokens of the longest sequence.
+    """
+    if max(n_positions, longest) <= _INT32_MAX:
+        return np.dtype(np.int32)
+    return np.dtype(np.int64)
+
+
+class _BlockSums(NamedTuple):
+    """The running sums of the sizes in one block of the document index.
+
+    A block of the positions 7, 8 and 9, whose sequences have 3, 5 and 4 tokens, has the
+    first_position 7 and the stops 0, 3, 8, 12.
+    """
+
+    first_position: int
+    """Where the block starts in the document index."""
+    stops: NDArray[np.signedinteger]
+    """A 0, and then the tokens of the block up to and including each position.
+
+    Shape (n_positions_of_block + 1,), int32 if the last one fits, else int64.
+    """
+
+
+def _running_sums(
+    sizes: NDArray[np.int32], document_index: NDArray[np.int32], threads: int
+) -> Iterator[_BlockSums]:
+    """Yield the running sums of sizes in each block of the document index, in order.
+
+    Args:
+        sizes: Tokens of each sequence, shape (n_sequences,).
+        document_index: Sequence numbers in the order of reading, shape (n_positions,).
+        threads: Threads that compute blocks ahead of the caller; with 1, the caller's own.
+    """
+    # int32 sums take half the memory of int64 ones. If even a block of the longest sequences fits,
+    # no block has to be summed to find out.
+    longest = int(sizes.max()) if len(sizes) else 0
+    all_blocks_fit_int32 = longest * BLOCK_DOCUMENTS < _INT32_MAX
+
+    def block_sums(first_position: int) -> _BlockSums:
+        """Return the running sums of the block that starts at a position."""
+        sequences = document_index[first_position : first_position + BLOCK_DOCUMENTS]
+        block_sizes = np.take(sizes, sequences)  # (n_positions_of_block,)
+        fits_int32 = all_blocks_fit_int32 or int(block_sizes.sum(dtype=np.int64)) < _INT32_MAX
+        dtype: type[np.signedinteger] = np.int32 if fits_int32 else np.int64
+        stops = np.zeros(len(block_sizes) + 1, dtype)
+        np.cumsum(block_sizes, dtype=stops.dtype, out=stops[1:])
+        return _BlockSums(first_position, stops)
+
+    first_positions = range(0, len(document_index), BLOCK_DOCUMENTS)
+    if threads == 1:
+        yield from map(block_sums, first_positions)
+        return
+
+    # `pool.map` starts all its calls at once, and would fill the memory with finished blocks. Start
+    # one batch at a time: while the caller consumes a batch, the threads compute the next one.
+    batch_size = 4 * threads
+    with ThreadPoolExecutor(threads) as pool:
+        previous_batch: Iterator[_BlockSums] = iter(())
+        for start in range(0, len(first_positions), batch_size):
+            running_batch = pool.map(block_sums, first_positions[start : start + batch_size])
+            yield from previous_batch
+            previous_batch = running_batch
+        yield from previous_batch
+
+
+def _fill_rows(
+    rows: NDArray[np.signedinteger],
+    block: _BlockSums,
+    tokens_before: int,
+    *,
+    sequence_length: int,
+    add_extra_token: int,
+) -> None:
+    """Write the rows of the samples that start in one block of the document index.
+
+    The module's docstring explains targets, with an example.
+
+    Args:
+        rows: Rows of all full samples, and the end of the last one; shape (n_full_samples + 1, 2).
+            Row 0 is not changed.
+        block: The block.
+        tokens_before: Tokens of all blocks before it.
+        sequence_length: Tokens of a sample, without the extra one.
+        add_extra_token: 1 if a sample has one token more, which is the next sample's first; else 0.
+    """
+    # Sample j starts in the block if tokens_before < target <= tokens_after, where the target is
+    # j * sequence_length + add_extra_token.
+    tokens_after = tokens_before + int(block.stops[-1])
+    first = max((tokens_before - add_extra_token) // sequence_length + 1, 1)
+    last = min((tokens_after - add_extra_token) // sequence_length, len(rows) - 1)
+    if first > last:
+        return
+
+    # Count tokens from the start of the block, so that they fit into the type of its sums.
+    first_start = first * sequence_length - tokens_before
+    last_start = last * sequence_length - tokens_before
+    # (last - first + 1,) token of the block at which each sample starts
+    starts = np.arange(first_start, last_start + 1, sequence_length, dtype=block.stops.dtype)
+    targets = starts + add_extra_token
+
+    # Find the first document whose running sum is at least the target.
+    documents = np.searchsorted(block.stops[1:], targets, side="left")  # within the block
+    rows_of_block = rows[first : last + 1]
+    np.add(documents, block.first_position, out=rows_of_block[:, 0], casting="unsafe")
+    np.subtract(starts, block.stops[documents], out=rows_of_block[:, 1], casting="unsafe")
