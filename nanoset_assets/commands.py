@@ -25,7 +25,7 @@ from nanoset_core.cli.known_warnings import print_warnings
 from nanoset_core.cli.options import CONFIG_OPTION, flag, option
 from nanoset_core.cli.progress import shown_progress
 from nanoset_core.cli.terminal import print_json, print_rows
-from nanoset_core.loading.opening import HANDOFF
+from nanoset_core.loading.layout import HANDOFF
 from nanoset_core.outputs.root import Seen
 from nanoset_core.project.disk import plan_line
 from nanoset_core.project.graph import REPLACED

@@ -15,8 +15,9 @@ import dagster as dg
 from nanoset_assets.dagster_compat import DATA_VERSION_TAG
 from nanoset_core.errors import MissingError, StaleError
 from nanoset_core.loading.blended_nanoset import BlendedNanoset
+from nanoset_core.loading.layout import HANDOFF, STAGE
 from nanoset_core.loading.nanoset import Nanoset
-from nanoset_core.loading.opening import HANDOFF, STAGE, live_version, load_nanoset
+from nanoset_core.loading.opening import live_version, load_nanoset
 from nanoset_core.outputs.root import open_root
 from nanoset_core.storage.location import StorageSpec
 

@@ -13,7 +13,7 @@ from nanoset_assets.asset_run import AssetRun
 from nanoset_assets.downstream import NAME, ROOT
 from nanoset_assets.ui.metadata import ROWS_SHOWN, code, markdown, place, table
 from nanoset_assets.ui.previews import first_samples
-from nanoset_core.loading.opening import BLEND, LACKING
+from nanoset_core.loading.layout import BLEND, LACKING
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.project.project import Project
 from nanoset_core.records.parsing import CONFIG_FILE

@@ -27,9 +27,10 @@ from nanoset_core.formats.tars.samples import MANIFEST_NAME
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.project.project import Project
 from nanoset_core.records.text import format_bytes, format_count
-from nanoset_core.stages.webdataset.make import current_plan, webdataset_recipe, write_group
+from nanoset_core.stages.webdataset.make import current_plan, write_group
 from nanoset_core.stages.webdataset.plan import ShufflePlan
 from nanoset_core.stages.webdataset.plan_rows import quality_rows, source_rows
+from nanoset_core.stages.webdataset.recipes import webdataset_recipe
 from nanoset_core.stages.webdataset.sizing import choose_engine
 from nanoset_core.stages.webdataset.tars import TarFacts, output_bytes, shard_stem
 from nanoset_core.storage.location import is_remote

@@ -30,8 +30,9 @@ from nanoset_core.lineage.explain import SampleOrigin, explain_samples
 from nanoset_core.lineage.find import DocumentName, find_in
 from nanoset_core.lineage.positions import DocumentPlaces, Split
 from nanoset_core.loading.blended_nanoset import BlendedNanoset
+from nanoset_core.loading.layout import HANDOFF, STAGE
 from nanoset_core.loading.nanoset import Nanoset
-from nanoset_core.loading.opening import HANDOFF, STAGE, open_version
+from nanoset_core.loading.opening import open_version
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.project.project import Project

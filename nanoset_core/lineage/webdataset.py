@@ -32,6 +32,8 @@ from nanoset_core.stages.dataset.dataset import Dataset
 from nanoset_core.stages.webdataset import make as shuffling
 from nanoset_core.stages.webdataset.order import ranks, ranks_of
 from nanoset_core.stages.webdataset.plan import ShufflePlan, StoredShufflePlan
+from nanoset_core.stages.webdataset.recipes import PLANS
+from nanoset_core.stages.webdataset.recipes import STAGE as WEBDATASETS
 from nanoset_core.stages.webdataset.tars import shard_stem
 
 _BUILD = "run `nanoset build`"
@@ -121,9 +123,9 @@ class Tars:
                 deleted.
         """
         outputs = context.outputs
-        current = outputs.live(shuffling.STAGE, name)
+        current = outputs.live(WEBDATASETS, name)
         if current is None:
-            folder = outputs.folder / shuffling.STAGE
+            folder = outputs.folder / WEBDATASETS
             names = sorted(outputs.access.names(folder))
             remedy = (
                 f"{_BUILD}, or correct the name; "
@@ -138,9 +140,7 @@ class Tars:
 
         # Open the versions that it was made from, which may not be the current ones.
         missing = "an output that the webdataset was made from was deleted"
-        manifest = outputs.version(
-            shuffling.PLANS, name, current.recipe["parents"]["plan"], missing, _BUILD
-        )
+        manifest = outputs.version(PLANS, name, current.recipe["parents"]["plan"], missing, _BUILD)
         plan = manifest.load(shuffling.PLAN_FILE, StoredShufflePlan).plan()
         digest_by_source = manifest.recipe["parents"]
         datasets: list[Dataset] = []

@@ -8,6 +8,15 @@ from pathlib import Path
 
 from nanoset_core.errors import MissingError, StaleError, one_of, remedy_for_name
 from nanoset_core.loading.blended_nanoset import BlendedNanoset, open_split
+from nanoset_core.loading.layout import (
+    BLEND,
+    CACHE,
+    HANDOFF,
+    LACKING,
+    MAPPINGS,
+    MASKS_OPTION,
+    STAGE,
+)
 from nanoset_core.loading.nanoset import Nanoset
 from nanoset_core.loading.plan_file import read_split
 from nanoset_core.outputs.manifest import Manifest
@@ -16,21 +25,6 @@ from nanoset_core.sampling.config import NanosetConfig
 from nanoset_core.sampling.planned import SplitPlan
 from nanoset_core.sampling.splits import SPLITS
 from nanoset_core.storage.location import StorageSpec
-
-STAGE = "nanosets"
-"""Folder of all nanosets below the output root."""
-CACHE = "cache"
-"""Folder of a nanoset with the index files of all its versions."""
-MAPPINGS = "index_mappings"
-"""Folder of a split with the versions of its index mappings: the samples of each dataset."""
-BLEND = "blend"
-"""Folder of a split with the versions of its blend: the dataset of each sample."""
-HANDOFF = "handoff"
-"""Folder of a nanoset with the versions of its handoff: the files that start its trainer."""
-LACKING = "lacking"
-"""Fact of a split that has a share of the data, but not enough for a sample: the reason."""
-MASKS_OPTION = "masks"
-"""Option of a handoff's recipe: those of `MASKS` that nanoset.yaml sets."""
 
 
 def load_nanoset(

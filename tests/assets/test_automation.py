@@ -120,7 +120,7 @@ def test_a_new_version_of_the_code_rebuilds_from_there(built, monkeypatch):
             "what is made of them waits for their runs"
         )
     with monkeypatch.context() as patch:
-        patch.setattr("nanoset_core.stages.webdataset.make.VERSION", 99)
+        patch.setattr("nanoset_core.stages.webdataset.recipes.VERSION", 99)
         assert built.follow() == [
             {"shuffled/shuffle_plan": {None}},
             {"shuffled/tars": {"0", "1", "2"}},

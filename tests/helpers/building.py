@@ -29,7 +29,7 @@ from nanoset_core.stages.packs import stage as packs
 from nanoset_core.stages.pbin.stage import PBIN, PBIN_DERIVED
 from nanoset_core.stages.shards import tokenize
 from nanoset_core.stages.stage import Key
-from nanoset_core.stages.views import stage as views
+from nanoset_core.stages.views import make as views
 from nanoset_core.stages.webdataset import make as webdataset
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.store import Store

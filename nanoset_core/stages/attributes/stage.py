@@ -2,6 +2,9 @@
 
 Such tables hold for example scores that a classifier gave to the documents. As in the stage
 `columns`, the result is a table for each shard with one row for each of its documents.
+
+What joins tables is imported in the methods that need it. Every command imports this module,
+but few of them join tables, and `nanoset status` has to start quickly.
 """
 
 from __future__ import annotations
@@ -12,7 +15,6 @@ from nanoset_core.errors import NanosetError, one_line
 from nanoset_core.outputs.manifest import Manifest, Recipe
 from nanoset_core.project.project import Project
 from nanoset_core.project.settings import ProjectConfig
-from nanoset_core.stages.attributes.make import attributes_recipe, join_attributes
 from nanoset_core.stages.attributes.policies import violations
 from nanoset_core.stages.attributes.settings import (
     STAGE,
@@ -21,7 +23,6 @@ from nanoset_core.stages.attributes.settings import (
     attributes_spec,
     files_setting,
 )
-from nanoset_core.stages.attributes.show import attributes_summary
 from nanoset_core.stages.columns.stage import AlignedStage
 from nanoset_core.stages.given_files import given_files
 from nanoset_core.stages.report import Report, Run, run_here
@@ -47,9 +48,13 @@ class AttributesStage(AlignedStage, Planned):
         return [Key(corpus, requested_at=STAGE) for corpus in config.attributes]
 
     def recipe(self, project: Project, key: Key, parents: Mapping[str, str]) -> Recipe:
+        from nanoset_core.stages.attributes.make import attributes_recipe
+
         return attributes_recipe(project, key.subject, parents["tokenized"])
 
     def make(self, project: Project, key: Key) -> Manifest:
+        from nanoset_core.stages.attributes.make import join_attributes
+
         return join_attributes(project, key.subject)
 
     def verify(
@@ -87,6 +92,8 @@ class AttributesStage(AlignedStage, Planned):
         return None if existing is None else _first_violation(project.config, existing)
 
     def show(self, project: Project, manifest: Manifest) -> Summary:
+        from nanoset_core.stages.attributes.show import attributes_summary
+
         return attributes_summary(project.config.attributes_of(manifest.name), manifest)
 
 

@@ -13,7 +13,7 @@ from nanoset_core.stages.attributes.settings import COUNTS, ROWS, STAGE, TABLES_
 from nanoset_core.stages.attributes.stage import ATTRIBUTES
 from nanoset_core.stages.checking import check_freshness, current_manifest
 from nanoset_core.stages.columns.column_table import TABLE, ColumnTable
-from nanoset_core.stages.columns.tables import SHARDS
+from nanoset_core.stages.columns.settings import SHARDS
 from nanoset_core.stages.columns.verify import verify_columns
 from nanoset_core.stages.report import BUILD, Report
 from nanoset_core.stages.shards.document_rows import DocumentRows

@@ -2,6 +2,9 @@
 
 They are stored in a table for each shard, which has one row for each of its documents, in their
 order.
+
+What reads the text again is imported in the methods that need it. Every command imports this
+module, but few of them do that, and `nanoset status` has to start quickly.
 """
 
 from __future__ import annotations
@@ -13,10 +16,7 @@ from nanoset_core.outputs.manifest import Manifest, Recipe
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.project.project import Project
 from nanoset_core.project.settings import ProjectConfig
-from nanoset_core.stages.columns.make import columns_recipe, keep_columns
-from nanoset_core.stages.columns.settings import STAGE, TABLES_FOLDER, VERSION
-from nanoset_core.stages.columns.show import columns_summary
-from nanoset_core.stages.columns.tables import SHARDS
+from nanoset_core.stages.columns.settings import SHARDS, STAGE, TABLES_FOLDER, VERSION
 from nanoset_core.stages.report import Report, Run, run_here
 from nanoset_core.stages.shards.stage import TOKENIZED
 from nanoset_core.stages.stage import (
@@ -51,6 +51,8 @@ class AlignedStage(PerCorpus, OutsideFiles):
         return None if all(are_whole) else "the table of a shard is missing or damaged"
 
     def show(self, project: Project, manifest: Manifest) -> Summary:
+        from nanoset_core.stages.columns.show import columns_summary
+
         return columns_summary(manifest)
 
     def references(self, outputs: OutputRoot, manifest: Manifest) -> Iterable[str]:
@@ -76,9 +78,13 @@ class ColumnsStage(AlignedStage):
         return keys
 
     def recipe(self, project: Project, key: Key, parents: Mapping[str, str]) -> Recipe:
+        from nanoset_core.stages.columns.make import columns_recipe
+
         return columns_recipe(project, key.subject, parents["tokenized"])
 
     def make(self, project: Project, key: Key) -> Manifest:
+        from nanoset_core.stages.columns.make import keep_columns
+
         return keep_columns(project, key.subject)
 
     def verify(

@@ -14,6 +14,7 @@ from nanoset_core.outputs.manifest import Manifest, Recipe, Written
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.project.project import Project
 from nanoset_core.stages.columns.column_table import TABLE, ColumnTable
+from nanoset_core.stages.columns.settings import SHARDS
 from nanoset_core.stages.per_shard import (
     MadePerShard,
     PerShard,
@@ -25,8 +26,6 @@ from nanoset_core.stages.shards.make import DOCUMENTS
 from nanoset_core.stages.stage import size_bytes
 from nanoset_core.text.values import joined
 
-SHARDS = "shards"
-"""Fact of an output: digests of its tables, in the order of the corpus's shards."""
 ESCAPED = "escaped"
 """Fact of an output: how many values are bytes that are not UTF-8; left out if there are none."""
 Fill = Callable[[ColumnTable, DocumentRows], Mapping[str, Any]]

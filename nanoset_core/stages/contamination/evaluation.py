@@ -13,17 +13,16 @@ from nanoset_core.errors import ConfigError, InputError, MissingError
 from nanoset_core.outputs.manifest import Manifest, Recipe, Written
 from nanoset_core.project.project import Project
 from nanoset_core.stages.contamination.collector import TextCollector, evaluation_facts
+from nanoset_core.stages.contamination.layouts import EVALUATION_LAYOUT
 from nanoset_core.stages.contamination.search import Evaluation
 from nanoset_core.stages.contamination.texts import read_texts
 from nanoset_core.stages.contamination.token_bytes import word_vocabulary
 from nanoset_core.stages.given_files import GivenFiles, given_files
-from nanoset_core.stages.stage import Layout
 from nanoset_core.storage.identity import first_repeated, names_of_both
 from nanoset_core.storage.location import RawFolder
 from nanoset_core.tokenizers.engines.reference import reference_engine
 
 VERSION = 1
-EVALUATION_LAYOUT = Layout("evaluations")
 TEXTS_FILE = "texts.parquet"
 """Table of the file and the line of each text."""
 _MISSING = "missing"

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.project.project import Project
 from nanoset_core.records.text import format_count
-from nanoset_core.stages.contamination.make import LAYOUT
+from nanoset_core.stages.contamination.layouts import LAYOUT
 from nanoset_core.stages.contamination.matches import (
     BOILERPLATE_DOCUMENTS,
     MatchSummary,

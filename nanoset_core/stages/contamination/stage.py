@@ -2,6 +2,9 @@
 
 Each section of `contamination` in nanoset.yaml names evaluation files, and the corpora that are
 searched for their texts.
+
+What searches documents is imported in the methods that need it. Every command imports this module,
+but few of them search documents, and `nanoset status` has to start quickly.
 """
 
 from __future__ import annotations
@@ -16,19 +19,15 @@ from nanoset_core.outputs.manifest import Manifest, Recipe
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.project.project import Project
 from nanoset_core.project.settings import ProjectConfig
-from nanoset_core.stages.contamination.evaluation import EVALUATION_LAYOUT, evaluation_files
-from nanoset_core.stages.contamination.make import (
+from nanoset_core.stages.contamination.layouts import (
+    EVALUATION_LAYOUT,
     LAYOUT,
     SHARD_LAYOUT,
     SHARDS,
     STAGE,
     VERSION,
-    contamination_recipe,
-    find_contamination,
 )
-from nanoset_core.stages.contamination.matches import documents_in_matches
 from nanoset_core.stages.contamination.scope import is_clean, searched_corpora
-from nanoset_core.stages.contamination.show import contamination_summary
 from nanoset_core.stages.dataset.stage import DATASET
 from nanoset_core.stages.report import Report, Run, run_here
 from nanoset_core.stages.stage import (
@@ -63,9 +62,13 @@ class ContaminationStage(Planned):
         return {"dataset": Node(DATASET, Key(key.part or ""))}
 
     def recipe(self, project: Project, key: Key, parents: Mapping[str, str]) -> Recipe:
+        from nanoset_core.stages.contamination.make import contamination_recipe
+
         return contamination_recipe(project, key, parents)
 
     def make(self, project: Project, key: Key) -> Manifest:
+        from nanoset_core.stages.contamination.make import find_contamination
+
         return find_contamination(project, key.subject, key.part or "")
 
     def verify(
@@ -80,6 +83,8 @@ class ContaminationStage(Planned):
         self, project: Project, key: Key, wanted: Recipe, reading: ReadingBudget
     ) -> str | None:
         """Return the error if an evaluation file is missing or named twice, or None."""
+        from nanoset_core.stages.contamination.evaluation import evaluation_files
+
         try:
             evaluation_files(project, key.subject)
         except NanosetError as error:
@@ -87,6 +92,8 @@ class ContaminationStage(Planned):
         return None
 
     def show(self, project: Project, manifest: Manifest) -> Summary:
+        from nanoset_core.stages.contamination.show import contamination_summary
+
         return contamination_summary(project, manifest)
 
     def references(self, outputs: OutputRoot, manifest: Manifest) -> Iterable[str]:
@@ -147,6 +154,8 @@ def contaminated_documents(project: Project, section: str, corpus: str) -> NDArr
         MissingError: The corpus has not been searched.
         StaleError: Another dataset than the current one was searched.
     """
+    from nanoset_core.stages.contamination.matches import documents_in_matches
+
     manifest = require(project, CONTAMINATION, Key(section, corpus))
     dataset = require(project, DATASET, Key(corpus))
     if manifest.recipe["parents"]["dataset"] != dataset.digest:

@@ -11,7 +11,6 @@ from nanoset_core.outputs.manifest import Manifest, Recipe, Written
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.project.project import Project, holding
 from nanoset_core.project.settings import ProjectConfig
-from nanoset_core.stages.dataset.make import MergeTask, merge_on_disk, merge_within_bucket
 from nanoset_core.stages.dataset.origin import shards_of
 from nanoset_core.stages.dataset.tokens import PIECES_ENDING
 from nanoset_core.stages.inventory.stage import INVENTORY
@@ -112,6 +111,9 @@ def make_dataset(project: Project, corpus: str) -> Manifest:
         StaleError: The shards were made with other settings than the present ones.
         StorageError: The tokens of a shard have changed since they were written.
     """
+    # Imported here: every command imports this module, but few of them merge shards.
+    from nanoset_core.stages.dataset.make import MergeTask, merge_on_disk, merge_within_bucket
+
     # The manifest of the tokenized corpus lists its shards, and names the inventory of the text
     # that they were made from. The dataset names the same inventory as its parent.
     key = Key(corpus)

@@ -19,6 +19,7 @@ from nanoset_core.stages.exports.base import DatasetTraits, ExportFormat
 from nanoset_core.stages.exports.formats import FORMATS, LinkedFormat
 from nanoset_core.stages.exports.sample_files import SampleFiles
 from nanoset_core.stages.exports.samples import INDEX, SampledFormat
+from nanoset_core.stages.exports.settings import STAGE, VERSION
 from nanoset_core.stages.exports.writing import (
     JOINED,
     WRITTEN,
@@ -30,11 +31,6 @@ from nanoset_core.stages.exports.writing import (
 )
 from nanoset_core.stages.shards.options import framing
 from nanoset_core.storage.atomic import sha256_file, sweep_abandoned, write_atomic
-
-VERSION = 1
-"""Version of the algorithm, which is part of every recipe."""
-STAGE = "exports"
-"""Folder of the exports within the outputs."""
 
 
 def export_recipe(project: Project, name: str, parents: Mapping[str, str]) -> Recipe:

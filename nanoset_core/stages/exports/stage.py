@@ -13,9 +13,8 @@ from nanoset_core.stages.contamination.stage import gates
 from nanoset_core.stages.dataset.tokens import PIECES_ENDING
 from nanoset_core.stages.datasets import dataset_node
 from nanoset_core.stages.exports.formats import FORMATS, LinkedFormat
-from nanoset_core.stages.exports.make import STAGE, VERSION, export_recipe, make_export, traits_of
 from nanoset_core.stages.exports.samples import SampledFormat
-from nanoset_core.stages.exports.settings import IN_SAMPLES
+from nanoset_core.stages.exports.settings import IN_SAMPLES, STAGE, VERSION
 from nanoset_core.stages.exports.show import export_summary
 from nanoset_core.stages.report import Report, Run, run_here
 from nanoset_core.stages.stage import (
@@ -61,9 +60,13 @@ class ExportStage(Planned, Resumable, Estimated):
         return {"dataset": dataset_node(config, source), **gates(config, [source])}
 
     def recipe(self, project: Project, key: Key, parents: Mapping[str, str]) -> Recipe:
+        from nanoset_core.stages.exports.make import export_recipe
+
         return export_recipe(project, key.subject, parents)
 
     def make(self, project: Project, key: Key) -> Manifest:
+        from nanoset_core.stages.exports.make import make_export
+
         return make_export(project, key.subject)
 
     def disk_bytes(self, project: Project, key: Key, text_of: Callable[[str], TextEstimate]) -> int:
@@ -92,6 +95,8 @@ class ExportStage(Planned, Resumable, Estimated):
         self, project: Project, key: Key, wanted: Recipe, reading: ReadingBudget
     ) -> str | None:
         """Return why the format cannot hold the dataset, judging by the settings, or None."""
+        from nanoset_core.stages.exports.make import traits_of
+
         traits = traits_of(project, key.subject, project.tokenizer.dtype, tokens=1)
         try:
             FORMATS[wanted.options["format"]].check(traits)

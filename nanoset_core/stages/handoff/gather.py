@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from nanoset_core.formats.indexed.layout import idx_path, read_idx
-from nanoset_core.loading.opening import CACHE, HANDOFF, STAGE
+from nanoset_core.loading.layout import CACHE, HANDOFF, STAGE
 from nanoset_core.loading.plan_file import read_split
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.sampling.config import Blend, NanosetConfig

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from nanoset_core.errors import MissingError
-from nanoset_core.loading.opening import BLEND, HANDOFF, MAPPINGS, MASKS_OPTION, STAGE
+from nanoset_core.loading.layout import BLEND, HANDOFF, MAPPINGS, MASKS_OPTION, STAGE
 from nanoset_core.outputs.manifest import Manifest, Recipe, Written, first_fault
 from nanoset_core.project.evaluation import evaluation_warnings
 from nanoset_core.project.orders import nanoset_order_warnings
@@ -18,8 +18,6 @@ from nanoset_core.sampling.splits import SPLITS, SplitName
 from nanoset_core.stages.exports.settings import exports_read
 from nanoset_core.stages.exports.stage import EXPORT
 from nanoset_core.stages.handoff.gather import gather, trainer_tokenizer, views_of
-from nanoset_core.stages.handoff.make import handoff_files
-from nanoset_core.stages.handoff.megatron import loads_fast
 from nanoset_core.stages.handoff.show import handoff_summary
 from nanoset_core.stages.mappings.facts import cache_files
 from nanoset_core.stages.mappings.planning import NanosetContext
@@ -142,6 +140,10 @@ def write_handoff(project: Project, name: str) -> Manifest:
         StaleError: A split or an export was made from other inputs than the present ones.
         ConfigError: A path contains characters that the trainer's command line cannot contain.
     """
+    # Imported here: every command imports this module, but few of them write handoffs.
+    from nanoset_core.stages.handoff.make import handoff_files
+    from nanoset_core.stages.handoff.megatron import loads_fast
+
     # Find the outputs that the handoff is made from: the index files of each split, and exports.
     nanoset = NanosetContext(project, name)
     last_stage = BLENDED if nanoset.spec.is_blended else INDEX_MAPPINGS

@@ -7,7 +7,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from nanoset_core.loading.opening import STAGE
+from nanoset_core.loading.layout import STAGE
 from nanoset_core.outputs.manifest import Manifest, Recipe, Written
 from nanoset_core.project.project import Project, holding
 from nanoset_core.sampling.splits import SPLITS

@@ -3,19 +3,21 @@
 A validation loss says little about a model that has seen the validation documents. Documents that
 several splits read are found by the `.idx` files alone. Copies are found by a hash of each
 document's tokens, which is stored for each shard.
+
+What compares documents is imported in the methods that need it. Every command imports this module,
+but few of them compare any, and `nanoset status` has to start quickly.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 
-from nanoset_core.loading.opening import STAGE
+from nanoset_core.loading.layout import STAGE
 from nanoset_core.outputs.manifest import Manifest, Recipe
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.project.project import Project
 from nanoset_core.project.settings import ProjectConfig
 from nanoset_core.stages.datasets import dataset_node
-from nanoset_core.stages.held_out.make import compare_held_out, held_out_recipe
 from nanoset_core.stages.held_out.settings import (
     ASSET,
     HASHES,
@@ -56,9 +58,13 @@ class HeldOutStage(Stage):
         return {corpus: dataset_node(config, corpus) for corpus in corpora}
 
     def recipe(self, project: Project, key: Key, parents: Mapping[str, str]) -> Recipe:
+        from nanoset_core.stages.held_out.make import held_out_recipe
+
         return held_out_recipe(project, key.subject, parents)
 
     def make(self, project: Project, key: Key) -> Manifest:
+        from nanoset_core.stages.held_out.make import compare_held_out
+
         return compare_held_out(project, key.subject)
 
     def verify(

@@ -19,7 +19,7 @@ from dataclasses import asdict
 from typing import Any
 
 from nanoset_core.errors import FormatError, StorageError
-from nanoset_core.loading.opening import LACKING
+from nanoset_core.loading.layout import LACKING
 from nanoset_core.loading.plan_file import PLAN_FILE
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.sampling.coverage import MemberCoverage, coverage

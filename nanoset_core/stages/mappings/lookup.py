@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Self
 
-from nanoset_core.loading.opening import CACHE, STAGE
+from nanoset_core.loading.layout import CACHE, STAGE
 from nanoset_core.outputs.manifest import Manifest, digest_of
 from nanoset_core.project.project import Project
 from nanoset_core.sampling.presets import get_preset

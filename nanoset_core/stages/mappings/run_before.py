@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from nanoset_core.errors import ConfigError, one_of
-from nanoset_core.loading.opening import BLEND, HANDOFF, MAPPINGS, STAGE
+from nanoset_core.loading.layout import BLEND, HANDOFF, MAPPINGS, STAGE
 from nanoset_core.loading.plan_file import read_split
 from nanoset_core.outputs.erasures import missing_version
 from nanoset_core.outputs.manifest import Manifest, is_digest

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from nanoset_core.loading.opening import LACKING
+from nanoset_core.loading.layout import LACKING
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.stages.mappings.facts import CORPORA, cache_files, samples_read, unused_samples
 from nanoset_core.stages.stage import Summary, size_bytes

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nanoset_core.errors import ConfigError, NanosetError, one_line, raised
 from nanoset_core.formats.indexed.layout import idx_path
-from nanoset_core.loading.opening import BLEND, CACHE, MAPPINGS, STAGE
+from nanoset_core.loading.layout import BLEND, CACHE, MAPPINGS, STAGE
 from nanoset_core.loading.plan_file import PLAN_FILE, StoredSplit
 from nanoset_core.outputs.manifest import Manifest, Recipe, Written, first_fault
 from nanoset_core.outputs.root import OutputRoot
@@ -23,7 +23,6 @@ from nanoset_core.stages.held_out import stage as held_out
 from nanoset_core.stages.inventory.shared_files import check_split_files
 from nanoset_core.stages.mappings.facts import CACHE_FILES, cache_files, files_in_use, split_facts
 from nanoset_core.stages.mappings.lookup import cache_folder
-from nanoset_core.stages.mappings.make import FileNotes, IndexFileWriter, count_samples_given
 from nanoset_core.stages.mappings.planning import NanosetContext, PlannedSplit
 from nanoset_core.stages.mappings.run_before import handoff_and_splits
 from nanoset_core.stages.mappings.show import mappings_summary, split_summary
@@ -43,6 +42,9 @@ from nanoset_core.stages.stage import (
     check_recipe,
     require,
 )
+
+if TYPE_CHECKING:
+    from nanoset_core.stages.mappings.make import FileNotes
 
 VERSION = 1
 
@@ -238,6 +240,9 @@ def write_mappings(project: Project, name: str, split: SplitName) -> Manifest:
         MissingError: A dataset has not been built.
         ConfigError, InputError: The split cannot be filled as its settings ask.
     """
+    # Imported here: every command imports this module, but few of them write index files.
+    from nanoset_core.stages.mappings.make import IndexFileWriter
+
     check_split_files(project, name, split)
     nanoset = NanosetContext(project, name)
     recipe = mappings_recipe(nanoset, split)
@@ -271,6 +276,9 @@ def write_blended(project: Project, name: str, split: SplitName) -> Manifest:
         MissingError: The index mappings of the split have not been built.
         StaleError: They were made from other inputs than the present ones.
     """
+    # Imported here: every command imports this module, but few of them write index files.
+    from nanoset_core.stages.mappings.make import IndexFileWriter, count_samples_given
+
     nanoset = NanosetContext(project, name)
     if not nanoset.spec.is_blended:
         raise ConfigError(

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from nanoset_core.formats.indexed.layout import idx_path
+from nanoset_core.loading.layout import BLEND, MAPPINGS, STAGE
 from nanoset_core.loading.nanoset import Nanoset, open_nanoset
-from nanoset_core.loading.opening import BLEND, MAPPINGS, STAGE
 from nanoset_core.loading.plan_file import read_split
 from nanoset_core.outputs.manifest import FileFact, Manifest
 from nanoset_core.project.project import Project

@@ -11,9 +11,6 @@ from nanoset_core.project.project import Project, holding
 from nanoset_core.project.settings import ProjectConfig
 from nanoset_core.stages.contamination.stage import gates
 from nanoset_core.stages.datasets import current_dataset, dataset_node
-from nanoset_core.stages.one_task import make_in_one_task
-from nanoset_core.stages.pbin.conversion import model_vocab_size
-from nanoset_core.stages.pbin.make import PbinTask, make_pbin
 from nanoset_core.stages.pbin.show import pbin_summary
 from nanoset_core.stages.report import Report, Run, run_here
 from nanoset_core.stages.stage import Estimated, Key, Layout, Node, PerCorpus, Stage, Summary
@@ -43,6 +40,9 @@ class PbinStage(Stage):
 
         The only part of the tokenizer that matters is its size, which decides the bytes of a token.
         """
+        # Imported here: every command imports this module, but few of them convert datasets.
+        from nanoset_core.stages.pbin.conversion import model_vocab_size
+
         vocab_size = model_vocab_size(project.config.tokenizer_file)
         options = {"token_bytes": token_size_bytes(vocab_size)}
         return Recipe(FOLDER, key.subject, self.version, parents, options)
@@ -91,6 +91,11 @@ def _make(project: Project, name: str, stage: PbinStage) -> Manifest:
     Raises:
         MissingError: The dataset has not been built.
     """
+    # Imported here: every command imports this module, but few of them convert datasets.
+    from nanoset_core.stages.one_task import make_in_one_task
+    from nanoset_core.stages.pbin.conversion import model_vocab_size
+    from nanoset_core.stages.pbin.make import PbinTask, make_pbin
+
     dataset = current_dataset(project, name)
     task = PbinTask(
         recipe=stage.recipe(project, Key(name), {"dataset": dataset.digest}),

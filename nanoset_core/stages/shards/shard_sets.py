@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from nanoset_core.errors import InputError, MissingError, NanosetError
 from nanoset_core.outputs.erasures import missing_version
@@ -17,8 +17,8 @@ from nanoset_core.stages.shards import purged
 from nanoset_core.stages.shards.facts import ShardFacts
 from nanoset_core.stages.shards.line_numbers import LineNumbers
 from nanoset_core.stages.shards.losses import Losses, stored_sizes, sum_losses
-from nanoset_core.stages.shards.make import REJECTS, SHARDS, shard_recipe
-from nanoset_core.stages.shards.options import shard_options
+from nanoset_core.stages.shards.make import REJECTS, SHARDS, VERSION, shard_recipe
+from nanoset_core.stages.shards.options import range_bytes, shard_options
 from nanoset_core.stages.shards.reject_policy import RejectPolicy, SettingNames
 from nanoset_core.stages.shards.repeats import repeats_text
 from nanoset_core.text.pieces import Inventory, SourceRange, cut_ranges
@@ -35,6 +35,20 @@ _NAMES = SettingNames(
     unreadable="documents.max_unreadable_fraction",
     text_key="documents.text_key",
 )
+
+
+def set_recipe(
+    project: Project, corpus: str, parents: Mapping[str, str], options: Mapping[str, Any]
+) -> Recipe:
+    """Return the recipe of the set of a corpus's shards: all that decides which shards these are.
+
+    Args:
+        project: The project.
+        corpus: Name of the corpus.
+        parents: "inventory" → digest of the corpus's inventory.
+        options: The options that decide the tokens; see `token_options`.
+    """
+    return Recipe(STAGE, corpus, VERSION, parents, {**options, "range_bytes": range_bytes(project)})
 
 
 def current_shards(project: Project, tokenized: Manifest) -> Sequence[Manifest]:

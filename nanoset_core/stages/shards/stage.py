@@ -23,9 +23,9 @@ from nanoset_core.stages.shards.shard_sets import (
     expected_losses,
     recorded_losses,
     refusal,
+    set_recipe,
 )
 from nanoset_core.stages.shards.show import tokenized_summary
-from nanoset_core.stages.shards.tokenize import set_recipe, tokenize_corpus
 from nanoset_core.stages.stage import (
     CorpusStage,
     Estimated,
@@ -55,6 +55,9 @@ class TokenizedStage(CorpusStage, OutsideFiles, Planned, Estimated):
         return set_recipe(project, key.subject, parents, token_options(project, key.subject))
 
     def make(self, project: Project, key: Key) -> Manifest:
+        # Imported here: every command imports this module, but few of them tokenize text.
+        from nanoset_core.stages.shards.tokenize import tokenize_corpus
+
         return tokenize_corpus(project, key.subject)
 
     def verify(

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from nanoset_core.errors import InputError, StorageError
-from nanoset_core.outputs.manifest import Manifest, Recipe, Written
+from nanoset_core.outputs.manifest import Manifest, Written
 from nanoset_core.project.project import Project, holding
 from nanoset_core.records.json_records import to_plain
 from nanoset_core.records.text import format_bytes
@@ -17,9 +17,9 @@ from nanoset_core.stages.shards import purged
 from nanoset_core.stages.shards.job import TokenizeJob
 from nanoset_core.stages.shards.line_numbers import piece_lines_of_corpus
 from nanoset_core.stages.shards.losses import sum_losses
-from nanoset_core.stages.shards.make import SHARDS, VERSION
+from nanoset_core.stages.shards.make import SHARDS
 from nanoset_core.stages.shards.options import end_of_documents_notice, range_bytes, shard_settings
-from nanoset_core.stages.shards.shard_sets import BY_SHARD, STAGE, reject_policy
+from nanoset_core.stages.shards.shard_sets import BY_SHARD, reject_policy, set_recipe
 from nanoset_core.text.endings import is_cuttable
 from nanoset_core.text.pieces import Inventory, SourceRange, cut_ranges
 from nanoset_core.tokenizers.files import define
@@ -78,20 +78,6 @@ def tokenize_corpus(project: Project, corpus: str) -> Manifest:
     recipe = set_recipe(project, corpus, {"inventory": inventory_manifest.digest}, options)
     manifest = project.outputs.commit(recipe, lambda _: Written(facts))
     return project.outputs.make_current(manifest)
-
-
-def set_recipe(
-    project: Project, corpus: str, parents: Mapping[str, str], options: Mapping[str, Any]
-) -> Recipe:
-    """Return the recipe of the set of a corpus's shards: all that decides which shards these are.
-
-    Args:
-        project: The project.
-        corpus: Name of the corpus.
-        parents: "inventory" → digest of the corpus's inventory.
-        options: The options that decide the tokens; see `token_options`.
-    """
-    return Recipe(STAGE, corpus, VERSION, parents, {**options, "range_bytes": range_bytes(project)})
 
 
 def _make_shards_without_erased(

@@ -6,7 +6,7 @@ import tempfile
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from nanoset_core.document_tables.conditions import parse_condition
 from nanoset_core.errors import ConfigError, remedy_for_name
@@ -33,12 +33,8 @@ from nanoset_core.stages.views.rules import (
     Without,
 )
 from nanoset_core.stages.views.selection import Selection, select
-from nanoset_core.stages.views.settings import base_of, chain_of
+from nanoset_core.stages.views.settings import ID_LIST_KEYS, STAGE, base_of, chain_of
 from nanoset_core.stages.views.tables import DOCUMENT_COLUMNS, document_groups, document_shards
-
-STAGE = "views"
-ID_LIST_KEYS: tuple[Literal["include", "exclude"], ...] = ("include", "exclude")
-"""Keys of a view that name files of ids."""
 
 
 class ViewRule(NamedTuple):

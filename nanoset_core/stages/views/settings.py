@@ -12,6 +12,9 @@ from nanoset_core.errors import ConfigError, raised
 from nanoset_core.outputs.names import check_corpus_name
 from nanoset_core.records.settings import Range
 
+STAGE = "views"
+ID_LIST_KEYS: tuple[Literal["include", "exclude"], ...] = ("include", "exclude")
+"""Keys of a view that name files of ids."""
 Share = Annotated[float, Range(0, 1)]
 MAX_CHAIN_LENGTH = 16
 """Views of views of views …: how many may lead from a corpus to a view."""

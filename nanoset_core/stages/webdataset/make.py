@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_core.errors import FormatError, MissingError
-from nanoset_core.formats.tars.members import compressor_identity
 from nanoset_core.outputs.manifest import Manifest, Recipe, Written
 from nanoset_core.project.project import Project, holding
 from nanoset_core.records.json_records import dump, from_plain, to_plain
@@ -27,9 +26,9 @@ from nanoset_core.stages.webdataset.lists import write_lists
 from nanoset_core.stages.webdataset.markers import clear_markers, read_markers, write_markers
 from nanoset_core.stages.webdataset.pack_padding import PackPadding
 from nanoset_core.stages.webdataset.plan import ShufflePlan, StoredShufflePlan, plan_shuffle
-from nanoset_core.stages.webdataset.plan_settings import shared_settings
 from nanoset_core.stages.webdataset.planning import settings_of, sources_of
 from nanoset_core.stages.webdataset.quality import shuffle_quality
+from nanoset_core.stages.webdataset.recipes import PLANS, plan_recipe, webdataset_recipe
 from nanoset_core.stages.webdataset.sources import TokenSource
 from nanoset_core.stages.webdataset.stored_rows import ROWS
 from nanoset_core.stages.webdataset.tars import TarFacts, shard_stem
@@ -37,42 +36,7 @@ from nanoset_core.stages.webdataset.write_options import WriteOptions
 from nanoset_core.stages.webdataset.writing import write_shards
 from nanoset_core.storage.atomic import sweep_abandoned
 
-VERSION = 2
-"""Version of the algorithm. It is part of every recipe: another version makes other outputs."""
-PLANS = "shuffle_plans"
-"""Folder of the plans within the outputs."""
-STAGE = "webdatasets"
-"""Folder of the tars within the outputs."""
 PLAN_FILE = "plan.json"
-
-
-def plan_recipe(project: Project, name: str, digest_by_corpus: Mapping[str, str]) -> Recipe:
-    """Return the recipe of a plan: everything that decides which context goes where.
-
-    Args:
-        project: The project.
-        name: Name of the webdataset.
-        digest_by_corpus: Digest of each dataset that it reads.
-    """
-    spec = project.webdataset(name)
-    # The engine, its memory and the number of groups are left out: they do not change the tars. The
-    # order of the corpora does, since it numbers the contexts.
-    options = shared_settings(spec) | {
-        "corpora": list(spec.names),
-        "numbers": spec.numbers,
-        "contexts": spec.contexts,
-        "sequence_length": spec.sequence_length,
-        "mix": None if spec.numbers is None else spec.mix,
-        "pad": project.special("pad") if spec.tail == "pad" else None,
-        "bos": project.special("bos") if spec.bos else None,
-        "compressor": compressor_identity() if spec.member == "json.gz" else None,
-    }
-    return Recipe(PLANS, name, VERSION, digest_by_corpus, options)
-
-
-def webdataset_recipe(name: str, plan_digest: str) -> Recipe:
-    """Return the recipe of the tars of a webdataset, which are made from a plan."""
-    return Recipe(STAGE, name, VERSION, {"plan": plan_digest})
 
 
 @holding

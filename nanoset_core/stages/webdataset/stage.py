@@ -3,6 +3,9 @@
 1. `PlanStage` plans from the datasets which context goes where: the output `shuffle_plans`.
 2. `TarsStage` writes the tars of the plan, group by group. These are parts of the next output.
 3. `WebdatasetStage` writes the lists that name all tars: the output `webdatasets`.
+
+What plans, writes and reads tars is imported in the methods that need it. Every command imports
+this module, but few of them do that, and `nanoset status` has to start quickly.
 """
 
 from __future__ import annotations
@@ -22,7 +25,6 @@ from nanoset_core.project.project import Project
 from nanoset_core.project.settings import ProjectConfig
 from nanoset_core.stages.contamination.stage import gates
 from nanoset_core.stages.datasets import dataset_node
-from nanoset_core.stages.inventory.shared_files import check_webdataset_files
 from nanoset_core.stages.report import Report, Run, run_here
 from nanoset_core.stages.stage import (
     PART,
@@ -40,21 +42,13 @@ from nanoset_core.stages.stage import (
     current_version,
 )
 from nanoset_core.stages.text_estimate import TextEstimate
-from nanoset_core.stages.webdataset.lists import LISTS
-from nanoset_core.stages.webdataset.make import (
+from nanoset_core.stages.webdataset.recipes import (
     PLANS,
     STAGE,
     VERSION,
-    current_plan,
-    finish,
-    is_group_written,
-    make_plan,
     plan_recipe,
     webdataset_recipe,
-    write_group,
 )
-from nanoset_core.stages.webdataset.markers import MARKERS, clear_markers
-from nanoset_core.stages.webdataset.planning import estimated_tokens
 from nanoset_core.stages.webdataset.settings import engine_warning
 from nanoset_core.stages.webdataset.show import webdataset_summary
 from nanoset_core.storage.access import FileAccess
@@ -82,6 +76,8 @@ class PlanStage(Planned, Advising):
         return plan_recipe(project, key.subject, parents)
 
     def make(self, project: Project, key: Key) -> Manifest:
+        from nanoset_core.stages.webdataset.make import make_plan
+
         return make_plan(project, key.subject)
 
     def verify(
@@ -95,6 +91,8 @@ class PlanStage(Planned, Advising):
         self, project: Project, key: Key, wanted: Recipe, reading: ReadingBudget
     ) -> str | None:
         """Return a message if two corpora of the webdataset contain the same file, or else None."""
+        from nanoset_core.stages.inventory.shared_files import check_webdataset_files
+
         errors = raised(check_webdataset_files, project, key.subject)
         return one_line(errors[0]) if errors else None
 
@@ -139,6 +137,8 @@ class TarsStage(InParts, Estimated):
         Derived datasets count as empty: how many documents a view chooses is not known before it
         is built.
         """
+        from nanoset_core.stages.webdataset.planning import estimated_tokens
+
         spec = project.webdataset(key.subject)
         tokens_by_corpus = dict.fromkeys(spec.names, 0.0)
         for name in spec.names:
@@ -152,6 +152,8 @@ class TarsStage(InParts, Estimated):
 
     def make(self, project: Project, key: Key) -> Manifest:
         """Write a group of tars; return the manifest of the plan, since the group has none."""
+        from nanoset_core.stages.webdataset.make import current_plan, write_group
+
         write_group(project, key.subject, int(key.part or 0))
         plan, _ = current_plan(project, key.subject)
         return plan
@@ -168,6 +170,8 @@ class TarsStage(InParts, Estimated):
 
         If the plan has changed, the tars that exist belong to the earlier plan.
         """
+        from nanoset_core.stages.webdataset.make import is_group_written
+
         plan = current_version(project, SHUFFLE_PLAN, Key(key.subject))
         if plan.manifest is None or plan.problem is not None:
             return Reason("plan changed", "plan")
@@ -201,6 +205,8 @@ class WebdatasetStage(Resumable):
         return webdataset_recipe(key.subject, parents["plan"])
 
     def make(self, project: Project, key: Key) -> Manifest:
+        from nanoset_core.stages.webdataset.make import finish
+
         return finish(project, key.subject)
 
     def verify(
@@ -224,6 +230,8 @@ class WebdatasetStage(Resumable):
 
         They remain if a build is killed after another one has completed its webdataset.
         """
+        from nanoset_core.stages.webdataset.markers import MARKERS, clear_markers
+
         # A webdataset that has a manifest is complete, and needs no unfinished files.
         for manifest in (outputs.folder / STAGE).glob(f"*/*/{MANIFEST}"):
             folder = manifest.parent
@@ -242,6 +250,9 @@ class WebdatasetStage(Resumable):
         Returns:
             Paths below the folder; None if no marker shows that the files are of this version.
         """
+        from nanoset_core.stages.webdataset.lists import LISTS
+        from nanoset_core.stages.webdataset.markers import MARKERS
+
         markers: set[str] = set()
         for name in access.names(folder / MARKERS):
             if name.endswith(".json"):

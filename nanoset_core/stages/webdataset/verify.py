@@ -32,8 +32,9 @@ from nanoset_core.stages.report import (
 )
 from nanoset_core.stages.stage import Key
 from nanoset_core.stages.webdataset.gathering import gather
-from nanoset_core.stages.webdataset.make import STAGE, current_plan, group_facts
+from nanoset_core.stages.webdataset.make import current_plan, group_facts
 from nanoset_core.stages.webdataset.plan import ShufflePlan
+from nanoset_core.stages.webdataset.recipes import STAGE
 from nanoset_core.stages.webdataset.sources import TokenSource
 from nanoset_core.stages.webdataset.stage import SHUFFLE_PLAN, WEBDATASET
 from nanoset_core.stages.webdataset.tars import shard_stem

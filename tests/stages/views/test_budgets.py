@@ -16,7 +16,7 @@ from helpers.sample_project import jsonl, write_project
 from helpers.view_rules import relation_of
 from nanoset_assets.ui.views import view_metadata
 from nanoset_core.sampling.hashing import hash_texts, salted
-from nanoset_core.stages.views import stage as views
+from nanoset_core.stages.views import make as views
 from nanoset_core.stages.views.facts import GAPS, gap_warnings
 from nanoset_core.stages.views.rules import Budget, Repeat, Rule
 from nanoset_core.stages.views.selection import select

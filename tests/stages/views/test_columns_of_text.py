@@ -20,7 +20,7 @@ from helpers.sample_project import jsonl, write_corpus
 from helpers.views import texts_of
 from nanoset_core.errors import ConfigError, MissingError
 from nanoset_core.project.project import Project
-from nanoset_core.stages.views.stage import make_view
+from nanoset_core.stages.views.make import make_view
 from nanoset_core.stages.views.verify import verify_view
 
 ROWS = [
@@ -124,7 +124,7 @@ def test_a_condition_on_a_column_that_does_not_exist_is_refused(with_columns):
 def test_other_columns_need_no_other_tokens(with_columns, monkeypatch):
     columns = '"columns": ["quality", "lang"]'
     changed = reopened(with_columns, columns, '"columns": ["lang", "quality", "id2"]')
-    monkeypatch.setattr("nanoset_core.stages.shards.stage.tokenize_corpus", None)
+    monkeypatch.setattr("nanoset_core.stages.shards.tokenize.tokenize_corpus", None)
 
     made = make_columns(changed, "web")
 

@@ -13,7 +13,7 @@ from nanoset_core.errors import MissingError
 from nanoset_core.project.find_versions import find_versions
 from nanoset_core.project.project import Project
 from nanoset_core.project.view_diff import diff_views
-from nanoset_core.stages.views.stage import make_view
+from nanoset_core.stages.views.make import make_view
 
 
 @pytest.fixture

@@ -14,8 +14,8 @@ import pytest
 from helpers.view_rules import ROWS, choose_slowly, documents_table, random_rule, row_groups
 from nanoset_core.formats.indexed.builder import MMapIndexedDatasetBuilder
 from nanoset_core.formats.indexed.layout import read_idx
+from nanoset_core.stages.views.make import link
 from nanoset_core.stages.views.selection import select
-from nanoset_core.stages.views.stage import link
 from nanoset_core.stages.views.writing import write_view_idx
 
 S = 256

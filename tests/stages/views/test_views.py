@@ -30,7 +30,7 @@ from nanoset_core.project.gc import collect
 from nanoset_core.project.project import Project
 from nanoset_core.project.requested_corpora import check_requested_corpora
 from nanoset_core.project.verify import verify_project
-from nanoset_core.stages.views import stage as views
+from nanoset_core.stages.views import make as views
 from nanoset_core.stages.views.choosing import plan_view
 
 

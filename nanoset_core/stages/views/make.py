@@ -1,0 +1,203 @@
+"""Make views: choose their documents, and write their datasets."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from nanoset_core.errors import NanosetError
+from nanoset_core.formats.indexed.layout import idx_path, read_idx
+from nanoset_core.outputs.manifest import FileFact, Manifest, Recipe, Written
+from nanoset_core.project.project import Project, holding
+from nanoset_core.stages.dataset.stage import DATASET
+from nanoset_core.stages.dataset.tokens import copy_tokens
+from nanoset_core.stages.shards.framing import pair_name
+from nanoset_core.stages.stage import Key, require
+from nanoset_core.stages.views.choosing import ChosenView, choose, existing_columns, rule_of
+from nanoset_core.stages.views.settings import STAGE, base_of
+from nanoset_core.stages.views.stage import VIEW
+from nanoset_core.stages.views.writing import write_view_idx
+from nanoset_core.storage.atomic import claim_scratch, sha256_file, sweep_abandoned
+from nanoset_core.storage.leases import leased
+
+FileFacts = dict[str, str | FileFact]
+"""File name → its sha256; for a file that was linked or copied, the facts of the original."""
+
+
+@holding
+def make_view(project: Project, name: str) -> Manifest:
+    """Choose a view's documents, write its dataset, and make it the current version.
+
+    Other views of the same corpus that are out of date are made in the same pass, since reading the
+    tables of a large corpus takes longer than choosing from them.
+
+    Args:
+        project: The project.
+        name: The view.
+
+    Returns:
+        Manifest of the view.
+
+    Raises:
+        MissingError: The dataset of the corpus, its tables, columns, or a file of ids is missing.
+        ConfigError: A condition does not fit the columns.
+        InputError: A file of ids is not text.
+    """
+    corpus = base_of(project.config.views, name)
+    dataset = require(project, DATASET, Key(corpus))
+    recipe = _recipe_of(project, name, dataset)
+    existing = None if project.rebuild else project.outputs.find(recipe)
+    if existing is not None:
+        return project.outputs.make_current(existing)
+
+    # Prepare a folder for scratch files, and remove those that killed processes left behind.
+    recipes = {name: recipe, **_recipes_of_stale_views(project, dataset, except_for=name)}
+    folder = project.outputs.folder / STAGE
+    folder.mkdir(parents=True, exist_ok=True)
+    sweep_abandoned(folder)
+
+    # The lease keeps `nanoset gc` from deleting what the views are made from meanwhile.
+    manifests: dict[str, Manifest] = {}
+    with (
+        leased(project.outputs.access, set(recipes), corpus),
+        claim_scratch(folder / "choosing") as scratch,
+    ):
+        for chosen in choose(project, corpus, list(recipes), scratch):
+            writer = _ViewWriter(project, dataset, recipes[chosen.name], chosen)
+            manifest = project.outputs.commit(recipes[chosen.name], writer.write)
+            manifests[chosen.name] = project.outputs.make_current(manifest)
+    return manifests[name]
+
+
+def _recipe_of(project: Project, name: str, dataset: Manifest) -> Recipe:
+    """Return the recipe of a view: everything that decides its bytes.
+
+    Args:
+        project: The project.
+        name: The view.
+        dataset: The dataset that it is chosen from. The versions of its other inputs, such as
+            columns, are the current ones.
+
+    Raises:
+        MissingError: Another input has not been built.
+    """
+    key = Key(dataset.name, name)
+    parents = {"dataset": dataset.digest}
+    for input_name, node in VIEW.inputs(project.config, key).items():
+        if input_name != "dataset":
+            parents[input_name] = require(project, node.stage, node.key).digest
+    return VIEW.recipe(project, key, parents)
+
+
+def _recipes_of_stale_views(
+    project: Project, dataset: Manifest, except_for: str
+) -> dict[str, Recipe]:
+    """Return the recipes of the other views of a corpus that have not been made from a dataset yet.
+
+    Views with a mistake in their rules are left out, so that the mistake does not keep other views
+    from being made. It is reported when the view itself is made.
+
+    Args:
+        project: The project.
+        dataset: The dataset of the corpus.
+        except_for: A view to leave out.
+    """
+    views = project.config.views
+    recipes = {}
+    for name in views:
+        if name == except_for or base_of(views, name) != dataset.name:
+            continue
+        with contextlib.suppress(NanosetError):
+            recipe = _recipe_of(project, name, dataset)
+            if project.outputs.find(recipe) is None:
+                # Both raise an error if choosing would fail.
+                rule_of(project, name)
+                existing_columns(project, dataset, name)
+                recipes[name] = recipe
+    return recipes
+
+
+@dataclass(frozen=True, slots=True)
+class _ViewWriter:
+    """Writes the dataset of a view into a folder."""
+
+    project: Project
+    dataset: Manifest
+    """The dataset of the corpus."""
+    recipe: Recipe
+    chosen: ChosenView
+
+    def write(self, folder: Path) -> Written:
+        """Write the files of a version of the view: its .idx, and a .bin with the corpus's tokens.
+
+        Args:
+            folder: The folder of the version.
+
+        Returns:
+            Facts about the view for its manifest, and checksums of the files.
+        """
+        prefix = self._prefix
+        base_name = f"{self.dataset.facts['prefix']}.idx"
+        base_index = read_idx(self.dataset.path(base_name), validate=False)
+        view_idx = idx_path(folder / prefix)
+        size = write_view_idx(view_idx, base_index, self.chosen.selection.chunks)
+
+        files: FileFacts = {view_idx.name: sha256_file(view_idx)}
+        files |= self._place_tokens(folder)
+        facts = {
+            "prefix": prefix,
+            "corpus": self.dataset.name,
+            "documents": size.documents,
+            "sequences": size.sequences,
+            "tokens": self.chosen.selection.tokens,
+            "dtype": self.dataset.facts["dtype"],
+            **self.chosen.facts,
+        }
+        return Written(facts, files)
+
+    @property
+    def _prefix(self) -> str:
+        """File name of the dataset, without an ending."""
+        config = self.project.config
+        text_key = config.documents_of(self.dataset.name).text_key
+        return pair_name(config.tokenization.preset, self.chosen.name, text_key)
+
+    def _place_tokens(self, folder: Path) -> dict[str, FileFact]:
+        """Make the corpus's .bin appear next to the view's .idx, where trainers expect it.
+
+        Args:
+            folder: The folder that is being written, which is renamed when it is complete.
+
+        Returns:
+            Name of the .bin → its size and checksum, which are those of the corpus's file.
+        """
+        outputs = self.project.outputs
+        bin_name = f"{self._prefix}.bin"
+        is_in_bucket = outputs.access.has_copies
+        if is_in_bucket:
+            # Buckets have no links, but copy files without a download.
+            return copy_tokens(outputs, self.dataset, self.recipe, folder, bin_name)
+        base_name = f"{self.dataset.facts['prefix']}.bin"
+        link(
+            source=self.dataset.folder / base_name,
+            target=folder / bin_name,
+            final_folder=outputs.place(self.recipe),
+        )
+        return {bin_name: self.dataset.files[base_name]}
+
+
+def link(source: Path, target: Path, final_folder: Path) -> None:
+    """Make a file appear at another path, by a hard link or else a relative symbolic link.
+
+    Args:
+        source: The file.
+        target: The other path.
+        final_folder: The folder that the folder of `target` will be renamed to. A symbolic link is
+            relative to it.
+    """
+    try:
+        os.link(source, target)
+    except OSError:  # another file system, or one without hard links
+        target.symlink_to(os.path.relpath(source, final_folder))

@@ -1,0 +1,49 @@
+"""Recipes of the plan and of the tars of a webdataset.
+
+They are in a module of their own, since `nanoset status` needs them, but not what makes tars.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from nanoset_core.formats.tars.members import compressor_identity
+from nanoset_core.outputs.manifest import Recipe
+from nanoset_core.project.project import Project
+from nanoset_core.stages.webdataset.plan_settings import shared_settings
+
+VERSION = 2
+"""Version of the algorithm. It is part of every recipe: another version makes other outputs."""
+PLANS = "shuffle_plans"
+"""Folder of the plans within the outputs."""
+STAGE = "webdatasets"
+"""Folder of the tars within the outputs."""
+
+
+def plan_recipe(project: Project, name: str, digest_by_corpus: Mapping[str, str]) -> Recipe:
+    """Return the recipe of a plan: everything that decides which context goes where.
+
+    Args:
+        project: The project.
+        name: Name of the webdataset.
+        digest_by_corpus: Digest of each dataset that it reads.
+    """
+    spec = project.webdataset(name)
+    # The engine, its memory and the number of groups are left out: they do not change the tars. The
+    # order of the corpora does, since it numbers the contexts.
+    options = shared_settings(spec) | {
+        "corpora": list(spec.names),
+        "numbers": spec.numbers,
+        "contexts": spec.contexts,
+        "sequence_length": spec.sequence_length,
+        "mix": None if spec.numbers is None else spec.mix,
+        "pad": project.special("pad") if spec.tail == "pad" else None,
+        "bos": project.special("bos") if spec.bos else None,
+        "compressor": compressor_identity() if spec.member == "json.gz" else None,
+    }
+    return Recipe(PLANS, name, VERSION, digest_by_corpus, options)
+
+
+def webdataset_recipe(name: str, plan_digest: str) -> Recipe:
+    """Return the recipe of the tars of a webdataset, which are made from a plan."""
+    return Recipe(STAGE, name, VERSION, {"plan": plan_digest})
