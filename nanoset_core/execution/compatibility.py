@@ -23,9 +23,10 @@ from typing import NamedTuple, TypeAlias
 
 from nanoset_core.errors import MissingError, StaleError, StorageError
 from nanoset_core.storage.access import FileAccess
-from nanoset_core.storage.atomic import new_mark, sha256_file
+from nanoset_core.storage.atomic import sha256_file
 from nanoset_core.storage.heartbeats import is_live, kept_fresh
 from nanoset_core.storage.local import LocalStore
+from nanoset_core.storage.process_marks import new_mark
 from nanoset_core.storage.store import Store
 
 FOLDER = ".workers"

@@ -39,7 +39,7 @@ from nanoset_core.sampling.planned import BlendPlan, MemberPlan, SplitPlan
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.atomic import sha256_file
 from nanoset_core.storage.location import Location
-from nanoset_core.storage.regular_files import array_of
+from nanoset_core.storage.npy_arrays import npy_array
 
 _VERSION = 1
 """Version of the sidecar."""
@@ -409,7 +409,7 @@ def _open_arrays(
         url = path if access is None else access.url(path)
         try:
             local_path = path if access is None else access.fetch(path)
-            array = array_of(map_file(local_path))
+            array = npy_array(map_file(local_path))
         except MissingError as error:
             raise MissingError(
                 "an index file is missing",

@@ -23,8 +23,8 @@ from nanoset_core.storage.atomic import UNFINISHED, withdrawn, write_atomic
 from nanoset_core.storage.copies import make_room, note_use, set_time
 from nanoset_core.storage.listing import Entry, Snapshot, disk_entries
 from nanoset_core.storage.local import LocalStore
+from nanoset_core.storage.mapped_files import BLOCK_BYTES, BlockFile, MappedFile
 from nanoset_core.storage.os_errors import explained
-from nanoset_core.storage.reading import BLOCK_BYTES, BlockFile, MappedFile
 from nanoset_core.storage.regular_files import map_regular, read_regular
 from nanoset_core.storage.s3_parts import etag_of_bytes
 from nanoset_core.storage.s3_requests import CONNECTIONS

@@ -1,12 +1,12 @@
 """Write local files and folders so that each appears whole or not at all.
 
 A file or folder is first written under a temporary name next to its final place, and then renamed.
-The temporary name contains a mark of the process that writes it:
+The temporary name ends with a mark of the process that writes it (see `process_marks.py`):
 
     .tmp-tokens.bin-<machine>-<pid>.<start of the process>-<random>
 
-So another process can tell whether the writer is still running. What processes that have ended left
-behind is removed by `sweep_abandoned`.
+So another process can tell whether the writer is still running. `sweep_abandoned` removes what
+processes left behind that were killed.
 """
 
 from __future__ import annotations
@@ -14,12 +14,9 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
-import functools
 import glob
 import hashlib
 import os
-import platform
-import secrets
 import shutil
 import stat
 import time
@@ -28,6 +25,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from nanoset_core.storage.owners import wait_for_lock
+from nanoset_core.storage.process_marks import is_from_before_restart, is_owner_alive, new_mark
 from nanoset_core.storage.regular_files import open_regular
 
 UNFINISHED = ".tmp-"
@@ -36,8 +34,6 @@ FILE_SECONDS = 3600
 """Age at which an unfinished file is removed if nobody knows whether its process is running."""
 FOLDER_SECONDS = 7 * 24 * 3600
 """The same for an unfinished folder, which may take days to fill."""
-_DIGEST_DIGITS = 4
-"""Hex digits of each of the three digests in the name of a machine."""
 _NOT_SWEPT = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT)
 """Errors for which an unfinished file is left to another process."""
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.ENOSYS)
@@ -56,7 +52,7 @@ _NO_FSYNC = (
 An fsync of a file must not fail.
 """
 _swept: set[Path] = set()
-"""Folders in which this process has already removed what others left unfinished."""
+"""Folders from which this process has already removed abandoned files and folders."""
 
 
 def sha256_file(path: Path) -> str:
@@ -66,7 +62,10 @@ def sha256_file(path: Path) -> str:
 
 
 def fsync_folder(folder: Path) -> None:
-    """Make renames within a folder durable, if its file system can do that."""
+    """Make renames within a folder durable, so that a power failure does not undo them.
+
+    Not every file system can do that.
+    """
     try:
         handle = os.open(folder, os.O_RDONLY)
         try:
@@ -80,12 +79,12 @@ def fsync_folder(folder: Path) -> None:
 
 @contextlib.contextmanager
 def atomic_file(target: Path, *, sync: bool = True) -> Iterator[BinaryIO]:
-    """Yield a new file that replaces a file when the block ends; an error leaves the old file.
+    """Yield a new file that replaces another one when the block ends without an error.
 
     Args:
-        target: The file that is replaced.
-        sync: Whether to make the rename durable. Otherwise the caller calls `fsync_folder`, once
-            for several files.
+        target: Path of the file that is created or replaced.
+        sync: Whether to make the rename durable. A caller that writes several files passes False,
+            and calls `fsync_folder` once for all of them.
     """
     file = open_unfinished(target)
     try:
@@ -148,10 +147,9 @@ def point_to(link: Path, target: str) -> None:
 
 @contextlib.contextmanager
 def published_folder(final: Path, *, keep: Callable[[], bool] = lambda: False) -> Iterator[Path]:
-    """Yield a scratch folder that is renamed to `final` when the block ends.
+    """Yield a new folder to be filled, which gets its final path when the block ends.
 
-    If the block fails, the scratch folder is removed. What killed processes left in the parent is
-    removed before.
+    If the block fails, the folder is removed.
 
     Args:
         final: Path of the finished folder.
@@ -160,33 +158,41 @@ def published_folder(final: Path, *, keep: Callable[[], bool] = lambda: False) -
             it is replaced.
     """
     final.parent.mkdir(parents=True, exist_ok=True)
-    # Only once for each parent. To list a folder of many outputs before each of them would take a
-    # time that grows with the square of their number.
+    # Remove what killed processes left, once for each parent. To list a folder of many outputs
+    # before each of them would take a time that grows with the square of their number.
     if final.parent not in _swept:
         _swept.add(final.parent)
         sweep_abandoned(final.parent)
 
     with claim_scratch(final) as scratch:
         yield scratch
-        for path in [*scratch.rglob("*"), scratch]:
-            if path.is_dir():
-                fsync_folder(path)
-            else:
-                with open_regular(path) as file:
-                    os.fsync(file.fileno())
+        _fsync_all(scratch)
         move_into_place(scratch, final, keep)
 
 
+def _fsync_all(folder: Path) -> None:
+    """Make all files and folders below a folder durable, so that a power failure loses none."""
+    for path in [*folder.rglob("*"), folder]:
+        if path.is_dir():
+            fsync_folder(path)
+        else:
+            with open_regular(path) as file:
+                os.fsync(file.fileno())
+
+
 def move_into_place(scratch: Path, final: Path, keep: Callable[[], bool] = lambda: False) -> None:
-    """Rename a folder to `final`, in place of a folder that may be there.
+    """Rename a folder to its final path, replacing the folder that may be there.
+
+    A folder that has files in it cannot be replaced by one rename. So the old one is first renamed
+    to a temporary name.
 
     Args:
         scratch: The folder.
         final: Its new path.
-        keep: Called if there is a folder at `final`. Returns whether that one stays, and `scratch`
-            is not renamed.
+        keep: Called if there is a folder at `final`. Returns whether that one stays; `scratch` is
+            then not renamed.
     """
-    replaced: list[Path] = []
+    replaced: list[Path] = []  # temporary names of old folders
     try:
         while True:
             try:
@@ -197,7 +203,8 @@ def move_into_place(scratch: Path, final: Path, keep: Callable[[], bool] = lambd
                     raise
             if keep():
                 return
-            # Move the other folder away, unless another process was faster, and try again.
+            # Move the old folder away, unless another process was faster, and try again. The loop
+            # repeats if another process puts a folder there in between.
             replaced.append(unfinished_name(final))
             with contextlib.suppress(FileNotFoundError):
                 final.rename(replaced[-1])
@@ -207,87 +214,13 @@ def move_into_place(scratch: Path, final: Path, keep: Callable[[], bool] = lambd
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def new_mark() -> str:
-    """Return a name that no other process uses: `machine-pid.start-random`."""
-    pid = os.getpid()
-    return f"{_machine()}-{pid}.{_start_of(pid) or ''}-{secrets.token_hex(3)}"
-
-
-def is_owner_alive(mark: str) -> bool | None:
-    """Return whether the process that made a mark is running.
-
-    Returns:
-        None if that is not known: the process is one of another machine, or its start is not known,
-        or the text is not a mark.
-    """
-    machine, process, _ = [*mark.split("-"), "", "", ""][:3]
-    pid, _, start = process.partition(".")
-    if machine != _machine() or not pid.isdigit():
-        return None
-    try:
-        os.kill(int(pid), 0)  # Signal 0 only checks whether the process exists.
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        pass  # It is a process of another user, perhaps a later one with the same number.
-
-    # The number of a process that has ended may be given to another one, which started later.
-    start_now = _start_of(int(pid))
-    if start_now is None:
-        return None
-    if start_now == "":
-        return False
-    if start == "":
-        return None
-    return start_now == start
-
-
-def is_mark_of_this_machine(mark: str) -> bool:
-    """Return whether a process of this machine made a mark, so that its number means something."""
-    return mark.partition("-")[0] == _machine()
-
-
-def _start_of(pid: int) -> str | None:
-    """Return when a process was started, in clock ticks since the machine was.
-
-    Returns:
-        "" if the process has ended, and None if its start is not known.
-    """
-    try:
-        stat_line = Path("/proc", str(pid), "stat").read_text(encoding="latin1")
-    except OSError:
-        return None
-    # The line is "pid (name) state …", and the name may contain spaces and parentheses.
-    fields = stat_line.rpartition(")")[2].split()
-    state = fields[0]
-    return "" if state in "ZX" else fields[19]
-
-
-@functools.cache
-def _machine() -> str:
-    """Return a name of this machine until its next restart, made of three digests.
-
-    They are those of the host, of its boot, and of the namespace of process ids: in another
-    container, a number stands for another process. If the latter two are not known, the name is
-    random.
-    """
-    host = platform.node()
-    with contextlib.suppress(OSError):
-        host += Path("/etc/machine-id").read_text(encoding="utf-8")
-    try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="utf-8")
-        namespace = os.readlink("/proc/self/ns/pid")
-    except OSError:
-        n_random_bytes = _DIGEST_DIGITS // 2
-        return f"{secrets.token_hex(n_random_bytes)}none{secrets.token_hex(n_random_bytes)}"
-
-    parts = [host, boot, "\n".join([host, boot, namespace])]
-    digests = [hashlib.sha256(part.encode()).hexdigest() for part in parts]
-    return "".join(digest[:_DIGEST_DIGITS] for digest in digests)
-
-
 def unfinished_name(target: Path) -> Path:
-    """Return a new path next to `target`, for what will be renamed to it or removed."""
+    """Return a new temporary path next to a path, with the mark of this process.
+
+    Args:
+        target: The final path of a file or folder that is written, or the former path of one that
+            is going to be removed.
+    """
     return target.with_name(f"{UNFINISHED}{target.name}-{new_mark()}")
 
 
@@ -317,14 +250,13 @@ def claim_scratch(final: Path) -> Iterator[Path]:
 
 
 def sweep_abandoned(folder: Path, name: str | None = None) -> None:
-    """Remove unfinished files and folders of processes that have ended.
+    """Remove the unfinished files and folders in a folder whose processes have ended.
 
-    On a disk, this includes all of this machine from before its restart. Those of other machines
-    and containers, and of older versions, are removed at a certain age: files after an hour, and
-    folders after a week.
+    If that is not known, as for processes of other machines, they are removed at a certain age:
+    files after an hour, and folders after a week.
 
     Args:
-        folder: Where to look.
+        folder: The folder. Folders within it are not searched.
         name: Final name of the files or folders to remove; None for all.
     """
     prefix = UNFINISHED if name is None else f"{UNFINISHED}{name}-"
@@ -342,7 +274,11 @@ def sweep_abandoned(folder: Path, name: str | None = None) -> None:
 
 
 def _is_abandoned(entry: Path) -> bool:
-    """Return whether an unfinished file or folder can be removed."""
+    """Return whether the process that writes an unfinished file or folder has ended, or seems to.
+
+    Args:
+        entry: The file or folder. Its name ends with the mark of the process.
+    """
     mark = "-".join(entry.name.rsplit("-", 3)[1:])
     is_alive = is_owner_alive(mark)
     if is_alive is not None:
@@ -352,44 +288,34 @@ def _is_abandoned(entry: Path) -> bool:
     # system (whose major device number is 0), cannot belong to another machine of the same name.
     status = entry.lstat()
     is_on_disk = os.major(status.st_dev) != 0
-    if is_on_disk and _is_from_before_restart(mark):
+    if is_on_disk and is_from_before_restart(mark):
         return True
 
     max_age = FOLDER_SECONDS if stat.S_ISDIR(status.st_mode) else FILE_SECONDS
     return time.time() - status.st_mtime > max_age
 
 
-def _is_from_before_restart(mark: str) -> bool:
-    """Return whether a mark was made by this machine, but before its last restart."""
-    machine = mark.partition("-")[0]
-    this_machine = _machine()
-    if len(machine) != len(this_machine) or mark.count("-") != 2:
-        return False  # It is not a mark.
-    host = slice(0, _DIGEST_DIGITS)
-    boot = slice(_DIGEST_DIGITS, 2 * _DIGEST_DIGITS)
-    return machine[host] == this_machine[host] and machine[boot] != this_machine[boot]
-
-
 @contextlib.contextmanager
 def alone_in(folder: Path, *, waits: bool = True) -> Iterator[bool]:
-    """Hold the exclusive lock of a folder, which is created if it does not exist.
+    """Keep other processes that call this function out of a folder, until the end of the block.
 
-    If the file system has no locks, nothing keeps other processes out.
+    It locks the folder. If the file system has no locks, nothing keeps other processes out.
 
     Args:
-        folder: The folder.
-        waits: Whether to wait for a process that holds the lock.
+        folder: The folder, which is created if it does not exist.
+        waits: Whether to wait while another process holds the lock.
 
     Yields:
-        Whether the lock is held; False only if another process holds it and `waits` is not set.
+        False if another process holds the lock and `waits` is not set; otherwise True.
     """
     folder.mkdir(parents=True, exist_ok=True)
     handle = os.open(folder, os.O_RDONLY)
 
     def try_lock() -> None:
+        """Lock the folder, or raise BlockingIOError if another process has locked it."""
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
-    is_locked = True
+    is_alone = True
     try:
         try:
             if waits:
@@ -397,27 +323,31 @@ def alone_in(folder: Path, *, waits: bool = True) -> Iterator[bool]:
             else:
                 try_lock()
         except BlockingIOError:
-            is_locked = False
+            is_alone = False
         except OSError:
             pass  # The file system has no locks.
-        yield is_locked
+        yield is_alone
     finally:
-        # It is not enough to close the folder: a worker process may have inherited the handle.
+        # To close the folder would not be enough: a worker process that was forked in the block has
+        # inherited the descriptor, and with it the lock.
         with contextlib.suppress(OSError):
             fcntl.flock(handle, fcntl.LOCK_UN)
         os.close(handle)
 
 
 def withdrawn(folder: Path, is_wanted: Callable[[], bool]) -> tuple[Path, ...] | None:
-    """Rename the folder of an output, so that every reader loses it at once.
+    """Take an output away from all readers at once, by renaming its folder.
+
+    To delete the files one after the other would let a reader find some of them.
 
     Args:
-        folder: The folder.
-        is_wanted: Returns whether the output is needed by now, and has to stay. It is called after
-            the rename, so that nobody can begin to use the output between check and rename.
+        folder: The folder of the output.
+        is_wanted: Returns whether another process has begun to use the output meanwhile, so that it
+            has to stay. It is called after the rename, so that nobody can begin to use the output
+            between check and rename.
 
     Returns:
-        The renamed folder, to be removed; None if the output stays.
+        The renamed folder, which the caller deletes, as a tuple of one; None if the output stays.
     """
     renamed = unfinished_name(folder)
     folder.rename(renamed)

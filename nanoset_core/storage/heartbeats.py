@@ -22,9 +22,9 @@ import time
 from collections.abc import Callable, Iterator
 
 from nanoset_core.errors import StorageError
-from nanoset_core.storage.atomic import is_mark_of_this_machine, is_owner_alive
 from nanoset_core.storage.local import LocalStore
 from nanoset_core.storage.owners import Owner, started_at
+from nanoset_core.storage.process_marks import is_mark_of_this_machine, is_owner_alive
 from nanoset_core.storage.store import Store
 
 RENEWED_SECONDS = 15.0

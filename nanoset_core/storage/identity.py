@@ -1,8 +1,8 @@
-"""Recognise a file that is named twice, by whatever paths, links or URLs.
+"""Recognise a file that is named twice, even if its names are different paths, links or URLs.
 
 A dataset that is read as `data/a` and as `data/../data/a`, or under the name of a link, gives every
-sample twice, and no trainer notices. Commands that take several inputs therefore compare what the
-names lead to.
+sample twice, and no trainer notices. Commands that take several inputs therefore compare which
+files their names lead to.
 """
 
 from __future__ import annotations
@@ -15,26 +15,37 @@ from urllib.parse import unquote, urlsplit
 from nanoset_core.storage.location import Location
 
 _SAME_SCHEME = {"gcs": "gs", "az": "abfs", "abfss": "abfs"}
-"""Scheme of a URL → another one that fsspec reads the same objects by."""
+"""Scheme of a URL → another scheme by which fsspec reads the same objects."""
 _DEFAULT_PORTS = {"http": 80, "https": 443}
+"""Scheme of web servers → port of a URL that does not name one."""
 
 
 def file_identity(path: Location) -> Hashable:
-    """Return a value that is the same for all names of one file or folder, and different for
-    different ones.
+    """Return a value that two names have in common if they lead to the same file or folder.
 
-    Symbolic links, hard links and bind mounts lead to the same inode. Its size and times are
-    compared as well, since some network file systems give several files the same inode number. A
-    file that cannot be looked at is known by its path without symbolic links, and an object of a
-    bucket by its URL.
+    Symbolic links, hard links and bind mounts lead to the same inode. The size and the times are
+    part of the value, too, since some network file systems give several files the same inode
+    number.
+
+    Args:
+        path: The name. If the file cannot be accessed, the value is the path without symbolic
+            links; for an object in a bucket, it is the URL in a canonical form.
     """
     if not isinstance(path, Path):
         return _canonical_url(str(path))
     try:
-        stat = path.stat()
-    except (OSError, ValueError):  # missing, or not a path at all: whoever reads it reports that
-        return os.path.realpath(path) if "\0" not in str(path) else str(path)
-    return stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns
+        status = path.stat()
+    except (OSError, ValueError):
+        # The file is missing, or this is not a path at all. Whoever reads it will report that.
+        has_nul = "\0" in str(path)
+        return str(path) if has_nul else os.path.realpath(path)
+    return (
+        status.st_dev,
+        status.st_ino,
+        status.st_size,
+        status.st_mtime_ns,
+        status.st_ctime_ns,
+    )
 
 
 def first_repeated(paths: Iterable[Location]) -> tuple[Location, Location] | None:
@@ -56,16 +67,19 @@ def names_of_both(first: Location | str, second: Location | str) -> str:
 
 
 def _canonical_url(url: str) -> str:
-    """Return one spelling for the URLs of an object that differ in ways that no server
-    distinguishes.
-    """
+    """Return a form of a URL that is the same for all URLs by which one object can be read."""
     parts = urlsplit(url)
     scheme = _SAME_SCHEME.get(parts.scheme, parts.scheme)
     if scheme not in _DEFAULT_PORTS:
-        # Keys of buckets are compared byte by byte: there, %20 is no space.
-        return f"{scheme}://{url.partition('://')[2].rstrip('/')}"
+        # Buckets compare keys byte by byte: there, %20 is not a space.
+        address = url.partition("://")[2].rstrip("/")
+        return f"{scheme}://{address}"
+
+    # Web servers ignore the case of host names, and decode %20.
     try:
         port = parts.port or _DEFAULT_PORTS[scheme]
-    except ValueError:
+    except ValueError:  # The port is not a number.
         return url
-    return f"{scheme}://{(parts.hostname or '').lower()}:{port}{unquote(parts.path).rstrip('/')}"
+    host = (parts.hostname or "").lower()
+    path = unquote(parts.path).rstrip("/")
+    return f"{scheme}://{host}:{port}{path}"

@@ -35,7 +35,6 @@ from typing import Any, TypeVar
 
 from nanoset_core.errors import StorageError
 from nanoset_core.storage.access import ROOM, FileAccess
-from nanoset_core.storage.atomic import new_mark
 from nanoset_core.storage.heartbeats import (
     has_ended,
     kept_fresh,
@@ -46,6 +45,7 @@ from nanoset_core.storage.heartbeats import (
 from nanoset_core.storage.local import LocalStore
 from nanoset_core.storage.os_errors import explained
 from nanoset_core.storage.owners import Owner
+from nanoset_core.storage.process_marks import new_mark
 from nanoset_core.storage.s3_requests import CONNECTIONS
 from nanoset_core.storage.store import Store, in_parallel
 from nanoset_core.untrusted import safe_logger

@@ -1,4 +1,4 @@
-"""Refusals of the operating system (room, rights, memory), as errors with a remedy."""
+"""Explain errors of the operating system, such as a full disk, and say what to do about them."""
 
 from __future__ import annotations
 
@@ -8,60 +8,116 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 from nanoset_core.errors import NanosetError, StorageError
 
-_AGAIN = "and run again: what is finished is kept"
-_REMEDIES = {
-    errno.ENOSPC: ("the disk is full", f"make room {_AGAIN}"),
-    errno.EDQUOT: ("the quota is used up", f"make room {_AGAIN}"),
-    errno.EFBIG: (
-        "a file may not grow further",
-        f"raise `ulimit -f`, or the limit of the file system, {_AGAIN}",
-    ),
-    errno.EROFS: ("the disk is read-only", f"mount it for writing, {_AGAIN}"),
-    errno.EACCES: ("this may not be written", f"give this user the right to write there, {_AGAIN}"),
-    errno.EPERM: ("this may not be written", f"give this user the right to write there, {_AGAIN}"),
-    errno.EIO: ("the disk fails", f"read the system log; repair or replace the disk, {_AGAIN}"),
-    errno.EMFILE: (
-        "too many files are open",
-        f"raise `ulimit -n`, or take fewer workers, {_AGAIN}",
-    ),
-    errno.ENFILE: (
-        "too many files are open",
-        f"raise `ulimit -n`, or take fewer workers, {_AGAIN}",
-    ),
-}
-"""What is wrong with the machine, whatever path was asked for, and the remedy."""
-_MEMORY = (errno.ENOMEM, errno.EAGAIN)
+_RUN_AGAIN = "and run again: what is finished is kept"
 _NO_THREAD = "can't start new thread"
+"""Text of the RuntimeError that Python raises if there is no memory for a thread."""
+
+
+class _Explanation(NamedTuple):
+    """What an error of the operating system means for the user."""
+
+    what: str
+    """What is wrong."""
+    remedy: str
+    """What to do."""
+
+
+_DISK_FULL = _Explanation("the disk is full", f"make room {_RUN_AGAIN}")
+_QUOTA = _Explanation("the quota is used up", f"make room {_RUN_AGAIN}")
+_FILE_LIMIT = _Explanation(
+    "a file may not grow further",
+    f"raise `ulimit -f`, or the limit of the file system, {_RUN_AGAIN}",
+)
+_READ_ONLY = _Explanation("the disk is read-only", f"mount it for writing, {_RUN_AGAIN}")
+_NOT_WRITABLE = _Explanation(
+    "this may not be written",
+    f"give this user the right to write there, {_RUN_AGAIN}",
+)
+_NOT_READABLE = _Explanation(
+    "this may not be read",
+    f"give this user the right to read it, {_RUN_AGAIN}",
+)
+_BROKEN_DISK = _Explanation(
+    "the disk fails",
+    f"read the system log; repair or replace the disk, {_RUN_AGAIN}",
+)
+_TOO_MANY_FILES = _Explanation(
+    "too many files are open",
+    f"raise `ulimit -n`, or take fewer workers, {_RUN_AGAIN}",
+)
+_OTHER = _Explanation(
+    "the system refuses this",
+    f"correct the path, or what the system says, {_RUN_AGAIN}",
+)
+_EXPLANATIONS = {
+    errno.ENOSPC: _DISK_FULL,
+    errno.EDQUOT: _QUOTA,
+    errno.EFBIG: _FILE_LIMIT,
+    errno.EROFS: _READ_ONLY,
+    errno.EACCES: _NOT_WRITABLE,
+    errno.EPERM: _NOT_WRITABLE,
+    errno.EIO: _BROKEN_DISK,
+    errno.EMFILE: _TOO_MANY_FILES,
+    errno.ENFILE: _TOO_MANY_FILES,
+}
+"""Error numbers that mean something is wrong with the machine, whichever path was used."""
+_PERMISSION_ERRORS = (errno.EACCES, errno.EPERM)
+_MEMORY_ERRORS = (errno.ENOMEM, errno.EAGAIN)
+"""Error numbers that mean there is not enough memory."""
 
 
 @contextmanager
 def explained(folder: Path, *, expected: str | None = None) -> Iterator[None]:
-    """Raise refusals of the system that leave the block as errors with a remedy; see `refusal`."""
+    """Replace errors of the operating system, raised in the block, by errors with a remedy.
+
+    Only errors that mean something is wrong with the machine are replaced. Others, such as a
+    missing file, are raised unchanged.
+
+    Args:
+        folder: The folder that is written to. The error names it if the system does not say which
+            file was the problem.
+        expected: What there should have been room for.
+
+    Raises:
+        StorageError: The disk is full or read-only, permissions are missing, and so on.
+        NanosetError: There is not enough memory.
+    """
     try:
         yield
     except NanosetError:
         raise
     except (MemoryError, RuntimeError, OSError) as error:
-        refused = refusal(error, folder, expected=expected)
-        if refused is None or _number_of(error) not in (*_REMEDIES, *_MEMORY):
+        is_of_machine = _number_of(error) in (*_EXPLANATIONS, *_MEMORY_ERRORS)
+        explanation = refusal(error, folder, expected=expected)
+        if not is_of_machine or explanation is None:
             raise
-        raise refused from error
+        raise explanation from error
 
 
 @contextmanager
 def writing_to(folder: Path, *, expected: str | None = None) -> Iterator[None]:
-    """Make a folder, check that files can be written there, and explain refusals in the block."""
+    """Create a folder, check that files can be written to it, and explain errors of the block.
+
+    Args:
+        folder: The folder.
+        expected: As for `explained`.
+
+    Raises:
+        StorageError: The folder cannot be created or written to; or as `explained`.
+    """
     with explained(folder, expected=expected):
         try:
             folder.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryFile(dir=folder):
                 pass
         except OSError as error:
-            if error.errno in _REMEDIES:
-                error.filename = os.fspath(folder)  # not the name that was tried
+            if error.errno in _EXPLANATIONS:
+                # Let the message name the folder instead of the temporary file.
+                error.filename = os.fspath(folder)
                 raise
             raise StorageError(
                 "the folder cannot be made",
@@ -76,44 +132,51 @@ def writing_to(folder: Path, *, expected: str | None = None) -> Iterator[None]:
 def refusal(
     error: BaseException, where: object, *, expected: str | None = None
 ) -> NanosetError | None:
-    """Return what the system refused as an error with a remedy; None where the error is of another
-    kind.
+    """Return the error with a remedy that explains an error of the operating system.
 
     Args:
-        error: as it was raised.
-        where: named where the system does not say which file it was.
-        expected: what there should be room for.
+        error: The error that was raised.
+        where: What the new error names if the system does not say which file was the problem.
+        expected: What there should have been room for.
+
+    Returns:
+        The new error; None if `error` is not one of the operating system.
     """
     number = _number_of(error)
-    if number in _MEMORY:
+    if number in _MEMORY_ERRORS:
         return NanosetError(
             "there is not enough memory",
             where=where,
             found=str(error) or type(error).__name__,
             remedy=(
                 "take fewer workers, a smaller range_mib or memory_mib, or a larger limit, "
-                f"{_AGAIN}"
+                f"{_RUN_AGAIN}"
             ),
         )
     if not isinstance(error, OSError):
         return None
+
     path = error.filename
-    what, remedy = _REMEDIES.get(
-        number, ("the system refuses this", f"correct the path, or what the system says, {_AGAIN}")
+    explanation = _EXPLANATIONS.get(number, _OTHER)
+    if number in _PERMISSION_ERRORS and path and _exists_unreadable(path):
+        explanation = _NOT_READABLE
+    return StorageError(
+        explanation.what,
+        where=path or where,
+        found=f"{error.strerror} (errno {number})" if number else str(error),
+        expected=expected,
+        remedy=explanation.remedy,
     )
-    if (
-        number in (errno.EACCES, errno.EPERM)
-        and path
-        and os.path.lexists(path)
-        and not os.access(path, os.R_OK)
-    ):
-        what, remedy = "this may not be read", f"give this user the right to read it, {_AGAIN}"
-    found = f"{error.strerror} (errno {number})" if number else str(error)
-    return StorageError(what, where=path or where, found=found, expected=expected, remedy=remedy)
+
+
+def _exists_unreadable(path: str) -> bool:
+    """Return whether there is a file or folder at a path that this user may not read."""
+    return os.path.lexists(path) and not os.access(path, os.R_OK)
 
 
 def _number_of(error: BaseException) -> int:
-    is_memory = isinstance(error, MemoryError) or (
-        isinstance(error, RuntimeError) and str(error) == _NO_THREAD
-    )
-    return errno.ENOMEM if is_memory else getattr(error, "errno", None) or 0
+    """Return the system's number of an error; 0 if it has none."""
+    is_no_thread = isinstance(error, RuntimeError) and str(error) == _NO_THREAD
+    if is_no_thread or isinstance(error, MemoryError):
+        return errno.ENOMEM
+    return getattr(error, "errno", None) or 0

@@ -1,6 +1,4 @@
-"""The processes that hold a lease or a lock, named so that a user who has to wait for one can find
-and end it.
-"""
+"""Name the process that holds a lease or a lock, so that a user who waits can find and end it."""
 
 from __future__ import annotations
 
@@ -11,50 +9,55 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 logger = logging.getLogger(__name__)
 NOTICE_SECONDS = 1.0
-"""How long a lock is waited for before that is said."""
+"""How long a process waits for a lock before it logs which process has it."""
+_FIRST_PAUSE_SECONDS = 0.01
+"""Pause between the first attempts to take a lock; it doubles each time."""
 _MAX_PAUSE_SECONDS = 0.2
-_STOPPED = "Tt"
-"""States of a process that was stopped, by a signal or by a debugger."""
+"""Longest pause between two attempts to take a lock."""
+_SUSPENDED_STATES = "Tt"
+"""States of a process that was suspended, by a signal or by a debugger."""
 
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """A process that works on something, or holds a lock."""
+    """A process that works on an output, or holds a lock."""
 
     host: str
-    """Its machine."""
+    """Name of its machine."""
     pid: int | None = None
     """Its process id on that machine, if known."""
     since: float | None = None
-    """When its work began by the clock of its machine, seconds since 1970, if known."""
+    """When its work began, by the clock of its machine, in seconds since 1970, if known."""
     is_here: bool = False
-    """Whether it is a process of this machine, whose state can be looked up."""
+    """Whether it is a process of this machine, so that its state can be looked up."""
 
     @staticmethod
     def of_pid(pid: int) -> Owner:
-        """Return a process of this machine."""
+        """Return the owner that is a process of this machine."""
         return Owner(platform.node(), pid, started_at(pid), is_here=True)
 
     def __str__(self) -> str:
-        """`process 123 on host, since 2026-03-01 12:03:04`."""
+        """Return a text such as `process 123 on host, since 2026-03-01 12:03:04`."""
         process = "a process" if self.pid is None else f"process {self.pid}"
         since = ""
         if self.since is not None:
-            since = f", since {time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(self.since))}"
+            local_time = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(self.since))
+            since = f", since {local_time}"
         return f"{process} on {self.host}{since}"
 
     @property
     def is_stopped(self) -> bool:
-        """Whether the process is suspended, as by Ctrl-Z or SIGSTOP; False if that cannot be looked
-        up.
-        """
-        return self.is_here and self.pid is not None and process_state(self.pid) in _STOPPED
+        """Whether the process is known to be suspended, as by Ctrl-Z or the signal SIGSTOP."""
+        return (
+            self.is_here and self.pid is not None and process_state(self.pid) in _SUSPENDED_STATES
+        )
 
     def remedy(self) -> str:
-        """Return how the process is ended, or continued if it is suspended, as a clause."""
+        """Return how to end the process, or how to continue it if it is suspended, as a clause."""
         if self.pid is None:
             return f"end it on {self.host} if it hangs"
         if self.is_stopped:
@@ -67,93 +70,124 @@ class Owner:
         return f"`kill {self.pid}` on {self.host} ends it"
 
 
+class ProcessStat(NamedTuple):
+    """What the system says about a running process of this machine."""
+
+    state: str
+    """One letter, such as R (running), S (sleeping), T (suspended) or Z (ended)."""
+    start_ticks: str
+    """When the process was started, in clock ticks since the machine was."""
+
+
+def process_stat(pid: int) -> ProcessStat | None:
+    """Return what the system says about a process, or None if it does not say, or has no such one.
+
+    Only Linux has this information, in the file /proc/PID/stat.
+    """
+    try:
+        line = Path("/proc", str(pid), "stat").read_text(encoding="latin1")
+    except OSError:
+        return None
+    # The line is "pid (name) state …", and the name may contain spaces and parentheses.
+    fields = line.rpartition(")")[2].split()
+    return ProcessStat(state=fields[0], start_ticks=fields[19])
+
+
 def process_state(pid: int) -> str:
     """Return the state of a process of this machine as one letter; a space if it is not known."""
-    fields = _stat_fields(pid)
-    return fields[0] if fields else " "
+    process = process_stat(pid)
+    return " " if process is None else process.state
 
 
 def started_at(pid: int) -> float | None:
-    """Return when a process of this machine was started, seconds since 1970; None if that is not
-    known.
-    """
-    fields = _stat_fields(pid)
-    try:
-        booted = next(
-            int(line.split()[1])
-            for line in Path("/proc/stat")
-            .read_text(encoding="ascii", errors="replace")
-            .splitlines()
-            if line.startswith("btime ")
-        )
-        return booted + int(fields[19]) / os.sysconf("SC_CLK_TCK")
-    except (OSError, StopIteration, IndexError, ValueError):
+    """Return when a process of this machine was started, in seconds since 1970, or None."""
+    process = process_stat(pid)
+    boot_time = _boot_time()
+    if process is None or boot_time is None:
         return None
+    ticks_per_second = os.sysconf("SC_CLK_TCK")
+    return boot_time + int(process.start_ticks) / ticks_per_second
 
 
-def _stat_fields(pid: int) -> list[str]:
-    """Return the fields of /proc/PID/stat after the command's name; none if there is no such
-    process.
-    """
+def _boot_time() -> int | None:
+    """Return when this machine was started, in seconds since 1970, or None if it is not known."""
     try:
-        text = Path("/proc", str(pid), "stat").read_text(encoding="latin1")
+        text = Path("/proc/stat").read_text(encoding="ascii", errors="replace")
     except OSError:
-        return []
-    return text.rpartition(")")[2].split()
+        return None
+    for line in text.splitlines():
+        if line.startswith("btime "):
+            return int(line.split()[1])
+    return None
 
 
 def wait_for_lock(descriptor: int, try_lock: Callable[[], None], path: Path) -> None:
-    """Take a lock; if another process holds it for longer than a moment, log which one does, and
-    how to end it.
+    """Wait until a lock is free, and take it.
+
+    If another process holds it for longer than a moment, a warning says which one, and how to end
+    it.
 
     Args:
-        descriptor: Of the open file or folder that is locked.
+        descriptor: Descriptor of the open file or folder that is locked.
         try_lock: Takes the lock, or raises BlockingIOError at once.
-        path: What is locked, for the message.
+        path: Path of the file or folder, for the warning.
     """
     started = time.monotonic()
-    pause = 0.01
-    reported = ""
+    pause = _FIRST_PAUSE_SECONDS
+    last_message = ""
     while True:
         try:
             try_lock()
             return
         except BlockingIOError:
-            pass
+            pass  # Another process holds the lock.
         if time.monotonic() - started >= NOTICE_SECONDS:
-            owner = lock_owner(os.fstat(descriptor))
-            who = "another process" if owner is None else str(owner)
-            remedy = "end that process if it hangs" if owner is None else owner.remedy()
-            message = f"waits for {who}, which keeps {path} locked; {remedy}"
-            # also once that process is stopped, or another one has the lock
-            if message != reported:
+            message = _waiting_message(descriptor, path)
+            # Warn again if the process was suspended, or if another one has the lock now.
+            if message != last_message:
                 logger.warning("%s", message)
-                reported = message
+                last_message = message
         time.sleep(pause)
         pause = min(2 * pause, _MAX_PAUSE_SECONDS)
 
 
+def _waiting_message(descriptor: int, path: Path) -> str:
+    """Return the warning about a lock that another process holds.
+
+    Args:
+        descriptor: Descriptor of the open file or folder that is locked.
+        path: Its path.
+    """
+    owner = lock_owner(os.fstat(descriptor))
+    if owner is None:
+        return f"waits for another process, which keeps {path} locked; end that process if it hangs"
+    return f"waits for {owner}, which keeps {path} locked; {owner.remedy()}"
+
+
 def lock_owner(status: os.stat_result) -> Owner | None:
-    """Return another process of this machine that holds a lock on a file; None if that is not
-    known.
+    """Return another process of this machine that holds a lock on a file, or None.
 
-    The file is not opened: closing it would drop the locks that this process has on it.
+    Linux lists all locks in /proc/locks. The file itself is not opened: to close it again would
+    release the locks that this process has on it.
 
-    Linux lists all locks in /proc/locks, each with the process that took it and the device and
-    inode of its file.
+    Args:
+        status: Result of `os.stat` for the file.
     """
     try:
         lines = Path("/proc/locks").read_text(encoding="ascii", errors="replace").splitlines()
     except OSError:
         return None
-    pids = []
     for line in lines:
+        # A line is "1: FLOCK ADVISORY WRITE 123 08:01:4711 0 EOF": the process 123 has a lock on
+        # the inode 4711 of the device 08:01. An arrow after the number means that it waits for one.
         fields = line.split()
         is_waiting = "->" in fields
-        inode = fields[-3].rpartition(":")[2]
         pid = int(fields[-4])
-        # The device is not compared: file systems such as overlayfs and btrfs show another one than
-        # fstat does.
-        if not is_waiting and inode == str(status.st_ino) and pid > 0 and pid != os.getpid():
-            pids.append(pid)
-    return Owner.of_pid(pids[0]) if pids else None
+        inode = fields[-3].rpartition(":")[2]
+        # The device is not compared: file systems such as overlayfs and Btrfs show another one
+        # here than `os.stat` does.
+        is_this_file = inode == str(status.st_ino)
+        is_other_process = pid > 0 and pid != os.getpid()
+        if is_this_file and is_other_process and not is_waiting:
+            return Owner.of_pid(pid)
+    return None

@@ -1,4 +1,4 @@
-"""Checks of file names that were read from files or listings."""
+"""Check paths and file names that come from a user, from other files, or from listings."""
 
 from __future__ import annotations
 
@@ -9,18 +9,30 @@ from pathlib import Path
 
 from nanoset_core.errors import ConfigError
 
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
-_NO_PATH = re.compile("[\0\ud800-\udc7f\udd00-\udfff]")
-"""Characters that no path has; U+DC80 to U+DCFF stand for bytes that are not UTF-8."""
+_CONTROL_CHARACTER = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+_IMPOSSIBLE_CHARACTER = re.compile("[\0\ud800-\udc7f\udd00-\udfff]")
+"""A character that no path contains.
+
+The surrogates U+DC80 to U+DCFF are possible: Python represents bytes by them that are not UTF-8.
+"""
 UTF_8_LOCALE = "set PYTHONUTF8=1, or a locale of UTF-8 such as LC_ALL=C.UTF-8"
-_MOST_PART_BYTES, _MOST_LENGTH = 255, 4096
+"""Remedy for a system whose encoding of paths is not UTF-8."""
+_MAX_PART_BYTES = 255
+"""Bytes of a file name that common file systems can store."""
+_MAX_LENGTH = 4096
+"""Characters that a path must not reach; a limit of Linux."""
+_RELATIVE_PARTS = {b"", b".", b".."}
+"""Parts of a path that do not name a file or folder."""
 
 
 def is_inside(name: object) -> bool:
-    """Return whether a name is a path that stays below the folder that it is joined to.
+    """Return whether a name is a relative path that stays below the folder that it is joined to.
 
-    Parts between forward slashes, none of them empty, `.` or `..`; no NUL, nothing that UTF-8
-    cannot carry, and nothing longer than file systems take.
+    Its parts are separated by single slashes, and none of them is `.` or `..`. It also has to be a
+    name that file systems can store.
+
+    Args:
+        name: The name; anything but a text is not a path.
     """
     if not isinstance(name, str) or "\0" in name:
         return False
@@ -28,48 +40,51 @@ def is_inside(name: object) -> bool:
         parts = name.encode().split(b"/")
     except UnicodeEncodeError:
         return False
-    return (
-        not {b"", b".", b".."} & set(parts)
-        and max(map(len, parts)) <= _MOST_PART_BYTES
-        and len(name) < _MOST_LENGTH
-    )
+    if not _RELATIVE_PARTS.isdisjoint(parts):
+        return False
+    longest_part = max(parts, key=len)
+    return len(longest_part) <= _MAX_PART_BYTES and len(name) < _MAX_LENGTH
 
 
 def has_control_characters(name: str) -> bool:
-    """Return whether a name would control a terminal that it is shown on, or take more than one
-    line there.
-    """
-    return _CONTROL.search(name) is not None
+    """Return whether a name contains characters that control a terminal, such as a line feed."""
+    return _CONTROL_CHARACTER.search(name) is not None
 
 
 def expanded(path: str | os.PathLike[str], where: object) -> Path:
-    """Return a path with `~` and `~user` as the folder that they stand for.
+    """Return a path with `~` and `~user` replaced by a user's home folder.
+
+    Args:
+        path: The path.
+        where: Place of the setting with the path, for the error.
 
     Raises:
-        ConfigError: there is no such user, or no file system can hold such a name; it says `where`.
+        ConfigError: There is no such user, or no file system can store the path.
     """
     text = os.fspath(path)
-    if _NO_PATH.search(text) is not None:
-        expected = "a path without NUL and without halves of surrogate pairs"
+    if _IMPOSSIBLE_CHARACTER.search(text) is not None:
         raise ConfigError(
             "this cannot be a path",
             where=where,
             found=ascii(text),
-            expected=expected,
+            expected="a path without NUL and without halves of surrogate pairs",
             remedy="correct it",
         )
     try:
         return Path(text).expanduser()
     except RuntimeError as error:
-        remedy = "write the folder's whole path, or put ./ before a name that begins with ~"
         raise ConfigError(
-            "the home folder is not known", where=where, found=text, remedy=remedy
+            "the home folder is not known",
+            where=where,
+            found=text,
+            remedy="write the folder's whole path, or put ./ before a name that begins with ~",
         ) from error
 
 
 def is_utf_8(path: str | os.PathLike[str]) -> bool:
-    """Return whether a path that the system gave is the same in UTF-8, in which it is kept in
-    files.
+    """Return whether a path from the system can be written to files, which are in UTF-8.
+
+    It can if the system has the same bytes for the path as UTF-8.
     """
     name = os.fspath(path)
     try:
@@ -79,14 +94,23 @@ def is_utf_8(path: str | os.PathLike[str]) -> bool:
 
 
 def check_utf_8(path: str | os.PathLike[str]) -> None:
-    """Raise ConfigError for a path that is to be kept in files, and cannot be."""
-    if not is_utf_8(path):
-        what, found = (
-            "this path is not UTF-8, and would be written wrongly into other files",
-            repr(os.fsencode(path)),
-        )
-        remedy = "rename it, or the folder in it that is not" if is_locale_utf_8() else UTF_8_LOCALE
-        raise ConfigError(what, where=path, found=found, remedy=remedy)
+    """Check that a path can be written to other files, which are in UTF-8.
+
+    Raises:
+        ConfigError: It cannot.
+    """
+    if is_utf_8(path):
+        return
+    # Either the name has other bytes, or the locale makes Python read its bytes in another way.
+    remedy = UTF_8_LOCALE
+    if is_locale_utf_8():
+        remedy = "rename it, or the folder in it that is not"
+    raise ConfigError(
+        "this path is not UTF-8, and would be written wrongly into other files",
+        where=path,
+        found=repr(os.fsencode(path)),
+        remedy=remedy,
+    )
 
 
 def is_locale_utf_8() -> bool:

@@ -1,217 +1,103 @@
-"""Reading objects and large files: in order, with read-ahead; at random, as buffers of which blocks
-are fetched.
+"""Read objects of a store as files, with requests that run ahead of the reader.
+
+To wait for each request would leave the network idle most of the time. A file that is read in order
+therefore has several requests pending for the bytes after those that are read now.
 """
 
 from __future__ import annotations
 
 import io
-import mmap
-import os
-import tempfile
-import weakref
 from collections import deque
-from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
-from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
-from nanoset_core.storage.atomic import UNFINISHED
-from nanoset_core.storage.os_errors import explained
-from nanoset_core.storage.store import Store, Stored, in_parallel
+from nanoset_core.storage.store import Store, Stored
 
 FIRST_BYTES = 1 << 20
-"""Read where reading begins."""
+"""Bytes of the first request, and of one for another place than the next one in order."""
 MOST_BYTES = 8 << 20
-"""Read each time that it goes on from there."""
+"""Bytes of each request that runs ahead of the reader."""
 AHEAD = 4
-"""Ranges that are read ahead: with the one at hand, the last, and one beside them, 50 MiB of memory
-at most.
+"""Requests that run ahead of the reader.
+
+They need at most 50 MiB of memory, together with the range that is read, the next one, and one that
+is out of order.
 """
 BUFFER_BYTES = 256 << 10
-BLOCK_BYTES = 256 << 10
-REQUEST_BYTES = 8 << 20
-"""Neighbouring blocks that are missing are read by one request, up to this size."""
+"""Bytes that a reader takes from the file at once."""
 
 
-class MappedFile:
-    """A file of this machine as a memory map, all of which can be read."""
+class _Range(NamedTuple):
+    """A range of an object that is in memory."""
 
-    room: int | None = None
-    """Bytes on the disk that `trim` leaves to what was fetched; None = all."""
-
-    def __init__(self, buffer: mmap.mmap | bytes) -> None:
-        """buffer: the map; b"" for an empty file."""
-        self.buffer, self.size = buffer, len(buffer)
+    begin: int
+    """Position of the first byte in the object."""
+    data: bytes
+    """The bytes."""
 
     @property
-    def sliceable(self) -> memoryview | BlockFile:
-        """The bytes, to be sliced."""
-        return memoryview(self.buffer)
+    def end(self) -> int:
+        """Position after the last byte."""
+        return self.begin + len(self.data)
 
-    def fetch(self, begins: NDArray[np.int64], ends: NDArray[np.int64]) -> None:
-        """Make the bytes of many ranges [begins, ends) readable."""
+    def contains(self, position: int) -> bool:
+        """Return whether the byte at a position is in this range."""
+        return self.begin <= position < self.end
 
-    def fetch_span(self, begin: int, end: int) -> None:
-        """Make bytes [begin, end) readable."""
-
-    def trim(self) -> None:
-        """Free the disk space of what was fetched, where it is more than `room`; nothing may be
-        read meanwhile.
-        """
+    def ends_at(self, position: int) -> bool:
+        """Return whether the byte at a position follows this range, if it has any bytes."""
+        return self.data != b"" and position == self.end
 
 
-class BlockFile(MappedFile):
-    """An object as a memory map of which only the blocks that were fetched hold its bytes.
-
-    The map is a sparse file without a name on the local disk, and vanishes with the last process
-    that holds it. Forked processes share its blocks. SourceChangedError is raised once the object
-    is replaced.
-    """
-
-    def __init__(
-        self,
-        store: Store,
-        name: str,
-        folder: Path,
-        *,
-        block_bytes: int = BLOCK_BYTES,
-        gap_bytes: int = 0,
-        room: int | None = None,
-    ) -> None:
-        """Map an object in a folder, to be fetched by blocks of a size; FileNotFoundError where
-        there is none.
-
-        Blocks between which no more than `gap_bytes` are not wanted are read by one request, with
-        those.
-        """
-        self._store, self._name, self._block, self._gap = (
-            store,
-            name,
-            block_bytes,
-            gap_bytes // block_bytes,
-        )
-        self._folder, self.room = folder, room
-        stored = store.stat(name)
-        if stored is None:
-            raise FileNotFoundError(store.url(name))
-        size, self._mark = stored.size, stored.mark
-        folder.mkdir(parents=True, exist_ok=True)
-        self._file, path = tempfile.mkstemp(prefix=UNFINISHED, dir=folder)
-        weakref.finalize(self, os.close, self._file)
-        os.unlink(path)
-        os.truncate(self._file, size)
-        super().__init__(mmap.mmap(self._file, size, prot=mmap.PROT_READ) if size else b"")
-        # Anonymous memory that forked processes share: one byte a block, 1 = fetched.
-        count = max(1, -(-size // block_bytes))
-        self._shared = mmap.mmap(-1, count)
-        self._known = np.frombuffer(self._shared, np.uint8)
-        self._view = memoryview(self.buffer)
-
-    @property
-    def sliceable(self) -> memoryview | BlockFile:
-        return self
-
-    def __getitem__(self, span: slice) -> memoryview:
-        """Return bytes [start, stop) of the object."""
-        self.fetch_span(span.start, span.stop)
-        return self._view[span]
-
-    def fetch_span(self, begin: int, end: int) -> None:
-        first, last = begin // self._block, (end - 1) // self._block
-        shared = self._shared
-        if end > begin and not (last - first < 2 and shared[first] and shared[last]):
-            self.fetch_blocks(np.arange(first, last + 1))
-
-    def fetch(self, begins: NDArray[np.int64], ends: NDArray[np.int64]) -> None:
-        filled = ends > begins
-        first, last = begins[filled] // self._block, (ends[filled] - 1) // self._block
-        if not len(first):
-            return
-        counts = last - first + 1
-        blocks = np.repeat(first - (np.cumsum(counts) - counts), counts) + np.arange(
-            int(counts.sum())
-        )
-        self.fetch_blocks(blocks)
-
-    def fetch_blocks(self, blocks: NDArray[np.int64]) -> None:
-        """Make these blocks readable; those that are missing are read in parallel."""
-        missing = np.unique(blocks[self._known[blocks] == 0])
-        if len(missing):
-            in_parallel(
-                self._fetch,
-                _runs(missing, max(1, REQUEST_BYTES // self._block), self._gap),
-                threads=16,
-            )
-
-    def forget(self) -> None:
-        """Free the disk space of all blocks; nothing may be read meanwhile."""
-        if hasattr(mmap, "MADV_REMOVE"):
-            self._shared.madvise(mmap.MADV_REMOVE)
-        else:
-            self._known[:] = 0
-        os.truncate(self._file, 0)
-        os.truncate(self._file, self.size)
-
-    def trim(self) -> None:
-        if self.room is not None and os.fstat(self._file).st_blocks * 512 > self.room:
-            self.forget()
-
-    def _fetch(self, run: tuple[int, int]) -> None:
-        begin, end = run[0] * self._block, min(run[1] * self._block, self.size)
-        data = memoryview(self._store.read_range(self._name, begin, end, self._mark))
-        with explained(self._folder, expected="room for what is read of a file in a bucket"):
-            while data:
-                written = os.pwrite(self._file, data, begin)
-                data, begin = data[written:], begin + written
-        self._known[run[0] : run[1]] = 1  # last: a reader that sees this sees the bytes
-
-
-def _runs(blocks: NDArray[np.int64], longest: int, gap: int) -> Iterable[tuple[int, int]]:
-    """Yield (first, end) of runs of blocks, none longer than `longest`; `gap` others between two
-    are of the run.
-    """
-    for run in np.split(blocks, np.flatnonzero(np.diff(blocks) > gap + 1) + 1):
-        first, end = int(run[0]), int(run[-1]) + 1
-        yield from ((begin, min(begin + longest, end)) for begin in range(first, end, longest))
+_NO_BYTES = _Range(0, b"")
 
 
 class ObjectFile(io.RawIOBase):
-    """The bytes of an object; SourceChangedError if it is replaced after it was opened."""
+    """An object of a store as a file for reading.
+
+    It keeps two ranges of the object in memory: the one that reading in order has reached, and the
+    last one that was read elsewhere. Files such as Parquet tables are read at two places in turn:
+    the second range lets reading in order continue afterwards without repeating a request.
+
+    Reading raises SourceChangedError if the object was replaced after it was opened.
+    """
 
     def __init__(
         self,
         store: Store,
-        facts: Stored,
+        stored: Stored,
         end: int | None = None,
         *,
         begin: int = 0,
         data: bytes = b"",
     ) -> None:
-        """Args:
-        store: holds the object.
-        facts: what it says of the object.
-        end: the file is read in order up to this byte, and nothing beyond it is read ahead; absent
-            = it is read at random, or up to the object's end.
-        begin: first byte of `data`.
-        data: what was read already.
+        """Open an object whose description is known.
+
+        Args:
+            store: The store of the object.
+            stored: The description of the object.
+            end: Position up to which the object will be read in order: no request beyond it runs
+                ahead. If it is None, the order is not known.
+            begin: Position of the first byte of `data`.
+            data: Bytes of the object that were read already.
         """
-        self.facts, self._store, self._in_order = facts, store, end is not None
-        self._end = facts.size if end is None else min(end, facts.size)
-        self._position, self._begin, self._data = 0, begin, data
-        self._aside = 0, b""
-        """Begin and bytes of the range that was read last beside those in order, as of another
-        column of a table.
-        """
-        self._ahead: deque[Future[bytes]] = deque()
-        """The ranges after the current one, in order."""
-        self._asked = begin + len(data)
-        """Where the next of them will begin."""
+        self.stored = stored
+        """The description of the object when it was opened."""
+        self._store = store
+        self._is_in_order = end is not None
+        self._end = stored.size if end is None else min(end, stored.size)
+        self._position = 0
+        self._sequential = _Range(begin, data)
+        """The range that reading in order has reached."""
+        self._elsewhere = _NO_BYTES
+        """The range that was read last at another place."""
+        self._pending: deque[Future[bytes]] = deque()
+        """Requests for the ranges after `_sequential`, in order."""
+        self._pending_end = begin + len(data)
+        """Position at which the next request of `_pending` will begin."""
         self._threads = ThreadPoolExecutor(AHEAD, thread_name_prefix="read-ahead")
         if data:
-            self._look_ahead(AHEAD)
+            self._run_ahead(AHEAD)
 
     def readable(self) -> bool:
         return True
@@ -223,87 +109,112 @@ class ObjectFile(io.RawIOBase):
         return self._position
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        self._position = max(0, offset + (0, self._position, self.facts.size)[whence])
+        origin = 0
+        if whence == io.SEEK_CUR:
+            origin = self._position
+        elif whence == io.SEEK_END:
+            origin = self.stored.size
+        self._position = max(0, origin + offset)
         return self._position
 
     def readinto(self, target: bytearray | memoryview) -> int:  # type: ignore[override]
-        if self._position >= self.facts.size or not len(target):
+        """Read the bytes at the position into a buffer, and return their number."""
+        if self._position >= self.stored.size or not len(target):
             return 0
-        begin, data = self._at_hand() or self._turn()
-        at = self._position - begin
-        count = min(len(target), len(data) - at)
-        target[:count] = memoryview(data)[at : at + count]
-        self._position += count
-        return count
+        available = self._range_at_position()
+        offset = self._position - available.begin
+        n_bytes = min(len(target), len(available.data) - offset)
+        target[:n_bytes] = memoryview(available.data)[offset : offset + n_bytes]
+        self._position += n_bytes
+        return n_bytes
 
     def close(self) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
-        self._data, self._aside = b"", (0, b"")
+        # Free the memory even if somebody still refers to the closed file.
+        self._sequential = _NO_BYTES
+        self._elsewhere = _NO_BYTES
         super().close()
 
-    def _at_hand(self) -> tuple[int, bytes] | None:
-        ranges = (self._begin, self._data), self._aside
-        return next(
-            (held for held in ranges if held[0] <= self._position < held[0] + len(held[1])), None
-        )
+    def _range_at_position(self) -> _Range:
+        """Return a range that contains the current position, after reading it if necessary."""
+        for in_memory in (self._sequential, self._elsewhere):
+            if in_memory.contains(self._position):
+                return in_memory
 
-    def _turn(self) -> tuple[int, bytes]:
-        """Read the range that begins at the position; in order, or where one at hand ends, start to
-        read those after.
+        # A range that continues one of those in memory begins, or continues, reading in order.
+        follows = self._sequential.ends_at(self._position)
+        if follows or self._is_in_order or self._elsewhere.ends_at(self._position):
+            self._sequential = self._read_in_order(follows=follows)
+            return self._sequential
 
-        What is read ahead is kept while reading goes on elsewhere.
+        # Requests that run ahead stay pending, since reading in order may continue.
+        self._elsewhere = self._read_elsewhere()
+        return self._elsewhere
+
+    def _read_in_order(self, *, follows: bool) -> _Range:
+        """Return the range that begins at the position, and start requests for those after it.
+
+        Args:
+            follows: Whether the range follows `_sequential`, so that it may have been requested.
         """
-        goes_on, follows = (
-            data != b"" and self._position == begin + len(data)
-            for begin, data in ((self._begin, self._data), self._aside)
-        )
-        if not (goes_on or follows or self._in_order):
-            # is filled, where it is small, up to what is at hand
-            gap = self._begin - self._position
-            size = gap if self._data and 0 < gap < 2 * FIRST_BYTES else FIRST_BYTES
-            self._aside = self._position, self._fetch(self._position, size)
-            return self._aside
-        if not goes_on:
-            self._ahead.clear()
-        if not self._ahead:
-            self._asked = self._position
-        self._look_ahead(AHEAD + 1)
-        data = (
-            self._ahead.popleft().result()
-            if self._ahead
-            else self._fetch(self._position, FIRST_BYTES)
-        )
-        self._begin, self._data = self._position, data
-        return self._begin, self._data
+        if not follows:
+            self._pending.clear()
+        if not self._pending:
+            self._pending_end = self._position
+        # One more than usual, since the first one is used at once.
+        self._run_ahead(AHEAD + 1)
+        if self._pending:
+            return _Range(self._position, self._pending.popleft().result())
+        # The position is beyond the end that the caller has announced.
+        return _Range(self._position, self._read(self._position, FIRST_BYTES))
 
-    def _look_ahead(self, ranges: int) -> None:
-        """Start to read until so many ranges are under way."""
-        while len(self._ahead) < ranges and self._asked < self._end:
-            length = min(MOST_BYTES, self._end - self._asked)
-            self._ahead.append(self._threads.submit(self._fetch, self._asked, length))
-            self._asked += length
+    def _read_elsewhere(self) -> _Range:
+        """Return the range at a position that is out of order."""
+        # If a short gap separates it from the range in memory, end where that range begins.
+        gap_bytes = self._sequential.begin - self._position
+        size = FIRST_BYTES
+        if self._sequential.data and 0 < gap_bytes < 2 * FIRST_BYTES:
+            size = gap_bytes
+        return _Range(self._position, self._read(self._position, size))
 
-    def _fetch(self, begin: int, length: int) -> bytes:
-        facts = self.facts
-        return self._store.read_range(
-            facts.name, begin, min(begin + length, facts.size), facts.mark
-        )
+    def _run_ahead(self, n_requests: int) -> None:
+        """Start requests for the next ranges until a number of them is pending."""
+        while len(self._pending) < n_requests and self._pending_end < self._end:
+            size = min(MOST_BYTES, self._end - self._pending_end)
+            self._pending.append(self._threads.submit(self._read, self._pending_end, size))
+            self._pending_end += size
+
+    def _read(self, begin: int, size: int) -> bytes:
+        """Request a range of the object, which ends at the end of the object at the latest."""
+        end = min(begin + size, self.stored.size)
+        return self._store.read_range(self.stored.name, begin, end, self.stored.mark)
 
 
 def open_object(store: Store, name: str, *, begin: int = 0, end: int | None = None) -> BinaryIO:
-    """Open an object for reading; FileNotFoundError where there is none.
+    """Open an object for reading.
+
+    If it is read in order, pass `end`: then the first range is requested at once, and the following
+    ones before the reader needs them.
 
     Args:
-        store: holds it.
-        name: of the object.
-        begin: of what will be read first, where `end` is given.
-        end: of what will be read in order: the first range is read at once, and nothing beyond
-            `end` ahead; absent = the order is not known.
+        store: The store of the object.
+        name: Name of the object.
+        begin: Position at which reading in order will begin.
+        end: Position up to which the object will be read in order. If it is None, the order is not
+            known.
+
+    Raises:
+        FileNotFoundError: The object does not exist.
     """
+    stored: Stored | None
     if end is None or begin >= end:
-        facts, data = store.stat(name), b""
+        data = b""
+        stored = store.stat(name)
     else:
-        data, facts = store.open_range(name, begin, min(begin + FIRST_BYTES, end)) or (b"", None)
-    if facts is None:
+        # One request gets the first bytes and the description.
+        first_end = min(begin + FIRST_BYTES, end)
+        data, stored = store.open_range(name, begin, first_end) or (b"", None)
+    if stored is None:
         raise FileNotFoundError(store.url(name))
-    return io.BufferedReader(ObjectFile(store, facts, end, begin=begin, data=data), BUFFER_BYTES)
+    file = ObjectFile(store, stored, end, begin=begin, data=data)
+    return io.BufferedReader(file, BUFFER_BYTES)

@@ -53,7 +53,7 @@ def status_of(file: BinaryIO) -> os.stat_result | ObjectStat:
     """
     source = getattr(file, "raw", None)
     if isinstance(source, ObjectFile):
-        return stat_of_object(source.facts)
+        return stat_of_object(source.stored)
     return os.fstat(file.fileno())
 
 

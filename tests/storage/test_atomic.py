@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from nanoset_core.errors import ConfigError
-from nanoset_core.storage import atomic
+from nanoset_core.storage import process_marks
 from nanoset_core.storage.atomic import (
     UNFINISHED,
     atomic_file,
@@ -278,7 +278,7 @@ def test_what_other_machines_and_older_versions_left_goes_by_its_age(
 
 def of_another_process(path, pid, start=""):
     """Rename what this process made, as if a process of that number had."""
-    own = atomic.new_mark().rpartition("-")[0]
+    own = process_marks.new_mark().rpartition("-")[0]
     other = f"{own.partition('-')[0]}-{pid}.{start}"
     path.rename(path.with_name(path.name.replace(own, other)))
 
@@ -339,7 +339,7 @@ def test_what_may_not_be_removed_is_left(tmp_path, monkeypatch, number):
 def test_what_was_made_before_a_restart_goes_at_once_on_a_disk(
     tmp_path, monkeypatch, place, is_on_disk
 ):
-    here = atomic._machine()
+    here = process_marks._machine()
     host, boot, own = here[:4], here[4:8], here[8:]
     machine = {
         "this": here,
@@ -351,7 +351,7 @@ def test_what_was_made_before_a_restart_goes_at_once_on_a_disk(
     assert own
     left = (
         tmp_path
-        / f"{UNFINISHED}digest-{machine}-{os.getpid()}.{atomic._start_of(os.getpid())}-123456"
+        / f"{UNFINISHED}digest-{machine}-{os.getpid()}.{process_marks._start_of(os.getpid())}-123456"
     )
     left.mkdir()
     monkeypatch.setattr(os, "major", lambda _: int(is_on_disk))
@@ -360,7 +360,7 @@ def test_what_was_made_before_a_restart_goes_at_once_on_a_disk(
 
 
 def test_a_process_of_another_user_is_told_by_its_start(monkeypatch):
-    mark = atomic.new_mark()
+    mark = process_marks.new_mark()
     machine, process, _ = mark.split("-")
     pid, _, start = process.partition(".")
 
@@ -368,23 +368,23 @@ def test_a_process_of_another_user_is_told_by_its_start(monkeypatch):
         raise PermissionError
 
     monkeypatch.setattr(os, "kill", refuse)
-    assert atomic.is_owner_alive(mark) is True
-    assert atomic.is_owner_alive(f"{machine}-{pid}.{int(start) - 1}-123456") is False
-    assert atomic.is_owner_alive(f"{machine}-{pid}.-123456") is None
-    monkeypatch.setattr(atomic, "_start_of", lambda _: None)
-    assert atomic.is_owner_alive(mark) is None, "/proc may hide processes of others"
+    assert process_marks.is_owner_alive(mark) is True
+    assert process_marks.is_owner_alive(f"{machine}-{pid}.{int(start) - 1}-123456") is False
+    assert process_marks.is_owner_alive(f"{machine}-{pid}.-123456") is None
+    monkeypatch.setattr(process_marks, "_start_of", lambda _: None)
+    assert process_marks.is_owner_alive(mark) is None, "/proc may hide processes of others"
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="there is no /proc")
 def test_a_process_that_ended_and_was_not_waited_for_is_dead():
     """As in a container without an init."""
-    program = "from nanoset_core.storage import atomic; print(atomic.new_mark(), flush=True)"
+    program = "from nanoset_core.storage import process_marks; print(process_marks.new_mark(), flush=True)"
     child = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
     assert child.stdout is not None
     mark = child.stdout.readline().strip()
     os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
     assert Path(f"/proc/{child.pid}/stat").exists()
-    assert atomic.is_owner_alive(mark) is False
+    assert process_marks.is_owner_alive(mark) is False
     child.communicate()
 
 

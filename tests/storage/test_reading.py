@@ -19,7 +19,7 @@ from nanoset_core.errors import InputError, MissingError, SourceChangedError, St
 from nanoset_core.storage import reading
 from nanoset_core.storage import s3_requests as requests
 from nanoset_core.storage.location import RemoteFolder
-from nanoset_core.storage.reading import BlockFile
+from nanoset_core.storage.mapped_files import BlockFile
 from nanoset_core.storage.s3 import S3Store
 from nanoset_core.text.inventories import take_inventory
 

@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from nanoset_core.errors import FormatError
+from nanoset_core.storage.npy_arrays import npy_array
 from nanoset_core.storage.paths import has_control_characters, is_inside
-from nanoset_core.storage.regular_files import array_of, map_regular, open_regular
+from nanoset_core.storage.regular_files import map_regular, open_regular
 
 
 def test_a_file_is_read_and_mapped_also_through_a_link(tmp_path):
@@ -112,7 +113,7 @@ def forged(header, numbers=b"", version=b"\x01\x00"):
 )
 def test_what_numpy_writes(array, version):
     array = np.ascontiguousarray(array).reshape(array.shape)
-    found = array_of(saved(array, version))
+    found = npy_array(saved(array, version))
     np.testing.assert_array_equal(found, array)
     assert (found.dtype, found.shape) == (array.dtype, array.shape)
 
@@ -145,7 +146,7 @@ def test_hostile_headers(name):
     tracemalloc.start()
     try:
         with pytest.raises(ValueError, match=r"\.npy|header|bytes of numbers|Fortran|data type"):
-            array_of(HOSTILE[name])
+            npy_array(HOSTILE[name])
         assert tracemalloc.get_traced_memory()[1] < 4 << 20
     finally:
         tracemalloc.stop()

@@ -18,7 +18,7 @@ from helpers.s3_server import total_bytes
 from helpers.token_sources import plan_of, source_in_file, write_tars
 from nanoset_core.stages.webdataset.sources import STORED_ROW_BYTES, TokenSource
 from nanoset_core.storage.access import FileAccess
-from nanoset_core.storage.reading import BlockFile
+from nanoset_core.storage.mapped_files import BlockFile
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 

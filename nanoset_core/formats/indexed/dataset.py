@@ -15,7 +15,7 @@ from nanoset_core.errors import FormatError, SampleIndexError
 from nanoset_core.formats.indexed.layout import Tokens, bin_path, idx_path, no_such_file, read_idx
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.location import copies_folder, is_remote, remote_location
-from nanoset_core.storage.reading import BlockFile, MappedFile
+from nanoset_core.storage.mapped_files import BlockFile, MappedFile
 from nanoset_core.storage.store import Store
 
 

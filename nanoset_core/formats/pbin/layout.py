@@ -44,7 +44,7 @@ from numpy.typing import NDArray
 
 from nanoset_core.errors import ConfigError, FormatError, MissingError
 from nanoset_core.formats.pbin.pickle_codec import Entries, damaged, decode_index, first_number
-from nanoset_core.storage.reading import MappedFile
+from nanoset_core.storage.mapped_files import MappedFile
 from nanoset_core.storage.regular_files import map_regular
 
 TOKEN_BYTES = (1, 2, 4)

@@ -21,7 +21,7 @@ from nanoset_core.formats.tars.tar import (
     record_bytes,
     rename,
 )
-from nanoset_core.storage.regular_files import array_of
+from nanoset_core.storage.npy_arrays import npy_array
 
 MemberKind = Literal["json.gz", "npy"]
 """How a context is stored in a tar."""
@@ -202,7 +202,7 @@ def _decoded(name: str, body: bytes) -> NDArray[Any]:
         ValueError, zlib.error: The body is not in this format, or the suffix is unknown.
     """
     if name.endswith(".npy"):
-        return array_of(body).copy()
+        return npy_array(body).copy()
     if not name.endswith((".json.gz", ".json", ".txt")):
         raise ValueError("the suffix is none of .npy, .json.gz, .json, .txt")
     # A list of numbers as JSON, compressed or not.

@@ -1,0 +1,255 @@
+"""Large files as memory maps: local files, and objects of which only the needed blocks are read.
+
+`MappedFile` and `BlockFile` have the same methods. A reader first calls `fetch` or `fetch_span`
+with the ranges that it needs, and then takes these bytes from `buffer`, for example as a NumPy
+array. For a local file, fetching does nothing.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import tempfile
+import weakref
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nanoset_core.storage.atomic import UNFINISHED
+from nanoset_core.storage.os_errors import explained
+from nanoset_core.storage.store import Store, in_parallel
+
+BLOCK_BYTES = 256 << 10
+"""Bytes of a block, unless the caller says otherwise."""
+REQUEST_BYTES = 8 << 20
+"""Missing blocks that are next to each other are read by one request, up to this size."""
+_REQUESTS_AT_ONCE = 16
+"""Requests for missing blocks that are sent at the same time."""
+_DISK_BLOCK_BYTES = 512
+"""Unit of `st_blocks`, which says how much of the disk a file takes."""
+
+
+class MappedFile:
+    """A local file as a memory map, all of which can be read at any time."""
+
+    room: int | None = None
+    """Bytes on the disk that `trim` leaves to fetched blocks; None: it frees nothing."""
+
+    def __init__(self, buffer: mmap.mmap | bytes) -> None:
+        """Wrap a memory map.
+
+        Args:
+            buffer: The map; b"" for an empty file, which cannot be mapped.
+        """
+        self.buffer = buffer
+        """The bytes of the file, as a map."""
+        self.size = len(buffer)
+        """Bytes of the file."""
+
+    @property
+    def sliceable(self) -> memoryview | BlockFile:
+        """An object whose slices `[start:stop]` are the bytes; it fetches them if necessary."""
+        return memoryview(self.buffer)
+
+    def fetch(self, begins: NDArray[np.int64], ends: NDArray[np.int64]) -> None:
+        """Make many ranges readable.
+
+        Args:
+            begins: Position of the first byte of each range, shape (n,).
+            ends: Position after the last byte of each range, shape (n,).
+        """
+
+    def fetch_span(self, begin: int, end: int) -> None:
+        """Make the bytes from `begin` to `end`, exclusive, readable."""
+
+    def trim(self) -> None:
+        """Free the disk space of everything that was fetched, if it is more than `room`.
+
+        Nothing may be read from the file at the same time.
+        """
+
+
+class BlockFile(MappedFile):
+    """An object of a store as a memory map, into which blocks are read when they are fetched.
+
+    The map is that of a sparse file on the local disk. The file has no name, so the system removes
+    it when the last process that uses it ends, however it ends. Forked processes share the fetched
+    blocks. All methods that fetch raise SourceChangedError if the object was replaced after it was
+    opened.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        name: str,
+        folder: Path,
+        *,
+        block_bytes: int = BLOCK_BYTES,
+        gap_bytes: int = 0,
+        room: int | None = None,
+    ) -> None:
+        """Open an object.
+
+        Args:
+            store: The store of the object.
+            name: Name of the object.
+            folder: The local folder for the sparse file.
+            block_bytes: Size of the blocks, which are fetched as a whole.
+            gap_bytes: If there are at most so many bytes between two missing blocks, both are read
+                by one request, together with these bytes.
+            room: Bytes on the disk that `trim` leaves to fetched blocks; None for all.
+
+        Raises:
+            FileNotFoundError: The object does not exist.
+        """
+        self._store = store
+        self._name = name
+        self._folder = folder
+        self._block_bytes = block_bytes
+        self._gap_blocks = gap_bytes // block_bytes
+        self.room = room
+
+        stored = store.stat(name)
+        if stored is None:
+            raise FileNotFoundError(store.url(name))
+        self._mark = stored.mark
+
+        # Remove the name of the sparse file at once; its descriptor keeps the file itself.
+        folder.mkdir(parents=True, exist_ok=True)
+        self._file, path = tempfile.mkstemp(prefix=UNFINISHED, dir=folder)
+        weakref.finalize(self, os.close, self._file)
+        os.unlink(path)
+        os.truncate(self._file, stored.size)
+        is_empty = stored.size == 0
+        super().__init__(
+            b"" if is_empty else mmap.mmap(self._file, stored.size, prot=mmap.PROT_READ)
+        )
+        self._view = memoryview(self.buffer)
+
+        # One byte for each block, which is 1 if the block was fetched. It is in anonymous memory,
+        # which forked processes share.
+        n_blocks = -(-stored.size // block_bytes)  # rounded up
+        self._is_fetched_map = mmap.mmap(-1, max(1, n_blocks))
+        self._is_fetched = np.frombuffer(self._is_fetched_map, np.uint8)
+
+    @property
+    def sliceable(self) -> memoryview | BlockFile:
+        return self
+
+    def __getitem__(self, span: slice) -> memoryview:
+        """Fetch and return the bytes `[start:stop]` of the object."""
+        self.fetch_span(span.start, span.stop)
+        return self._view[span]
+
+    def fetch_span(self, begin: int, end: int) -> None:
+        if end <= begin:
+            return
+        first = begin // self._block_bytes
+        last = (end - 1) // self._block_bytes
+        # Most spans are short and were fetched before. To look at one or two bytes of the map is
+        # faster than NumPy.
+        has_few_blocks = last - first < 2
+        is_fetched = self._is_fetched_map
+        if has_few_blocks and is_fetched[first] and is_fetched[last]:
+            return
+        self._fetch_blocks(np.arange(first, last + 1))
+
+    def fetch(self, begins: NDArray[np.int64], ends: NDArray[np.int64]) -> None:
+        is_filled = ends > begins
+        if not is_filled.any():
+            return
+        first_blocks = begins[is_filled] // self._block_bytes
+        last_blocks = (ends[is_filled] - 1) // self._block_bytes
+        self._fetch_blocks(_numbers_in(first_blocks, last_blocks))
+
+    def _fetch_blocks(self, blocks: NDArray[np.int64]) -> None:
+        """Read those of the blocks that are missing.
+
+        Args:
+            blocks: Numbers of blocks, in any order and perhaps repeated, shape (n,).
+        """
+        missing_blocks = np.unique(blocks[self._is_fetched[blocks] == 0])
+        if len(missing_blocks):
+            blocks_per_request = max(1, REQUEST_BYTES // self._block_bytes)
+            runs = _runs(missing_blocks, blocks_per_request, self._gap_blocks)
+            in_parallel(self._read_run, runs, _REQUESTS_AT_ONCE)
+
+    def _read_run(self, run: _BlockRun) -> None:
+        """Read consecutive blocks by one request, and write them to the sparse file."""
+        begin = run.start * self._block_bytes
+        end = min(run.stop * self._block_bytes, self.size)
+        data = memoryview(self._store.read_range(self._name, begin, end, self._mark))
+        with explained(self._folder, expected="room for what is read of a file in a bucket"):
+            position = begin
+            while data:
+                n_written = os.pwrite(self._file, data, position)
+                data = data[n_written:]
+                position += n_written
+        # This comes last: another process that sees the mark must also see the bytes.
+        self._is_fetched[run.start : run.stop] = 1
+
+    def forget(self) -> None:
+        """Free the disk space of all blocks, which have to be fetched again.
+
+        Nothing may be read from the file at the same time.
+        """
+        # Set all marks to 0, if possible by giving their memory back to the system.
+        if hasattr(mmap, "MADV_REMOVE"):
+            self._is_fetched_map.madvise(mmap.MADV_REMOVE)
+        else:
+            self._is_fetched[:] = 0
+        os.truncate(self._file, 0)
+        os.truncate(self._file, self.size)
+
+    def trim(self) -> None:
+        if self.room is None:
+            return
+        disk_bytes = os.fstat(self._file).st_blocks * _DISK_BLOCK_BYTES
+        if disk_bytes > self.room:
+            self.forget()
+
+
+class _BlockRun(NamedTuple):
+    """Consecutive blocks that are read by one request."""
+
+    start: int
+    """Number of the first block."""
+    stop: int
+    """Number after that of the last block."""
+
+
+def _numbers_in(firsts: NDArray[np.int64], lasts: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return all numbers of several ranges, concatenated.
+
+    For example, the ranges 2 to 3 and 7 to 9, passed as [2, 7] and [3, 9], give [2, 3, 7, 8, 9].
+
+    Args:
+        firsts: First number of each range, shape (n,).
+        lasts: Last number of each range, inclusive, shape (n,).
+    """
+    counts = lasts - firsts + 1
+    starts = np.cumsum(counts) - counts  # (n,) index of each range in the result: [0, 2]
+    # A number is the index in the result plus a shift that is the same within a range: [2, 5].
+    shifts = firsts - starts
+    return np.repeat(shifts, counts) + np.arange(int(counts.sum()))
+
+
+def _runs(blocks: NDArray[np.int64], max_blocks: int, max_gap: int) -> Iterator[_BlockRun]:
+    """Divide blocks into runs, each of which one request reads.
+
+    For example, the blocks 1, 2, 4, 9 with `max_gap=1` give the runs 1 to 4, which includes block
+    3, and 9.
+
+    Args:
+        blocks: Numbers of the blocks, increasing, shape (n,).
+        max_blocks: Blocks that one request reads at most.
+        max_gap: Other blocks that may be between two blocks of a run; they are read, too.
+    """
+    is_far_from_next = np.diff(blocks) > max_gap + 1
+    for near_blocks in np.split(blocks, np.flatnonzero(is_far_from_next) + 1):
+        stop = int(near_blocks[-1]) + 1
+        for start in range(int(near_blocks[0]), stop, max_blocks):
+            yield _BlockRun(start, min(start + max_blocks, stop))

@@ -1,0 +1,87 @@
+"""Arrays of `.npy` files as views of their bytes, which may come from a stranger."""
+
+from __future__ import annotations
+
+import math
+import mmap
+from functools import lru_cache
+from io import BytesIO
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.lib import format as npy_format
+from numpy.typing import NDArray
+
+_MAX_HEADER_BYTES = 10_000
+"""Bytes of a header that are read at most. Those of plain numbers have about a hundred."""
+_NUMBER_KINDS = "biuf"
+"""`dtype.kind` of booleans, signed and unsigned integers, and floats."""
+
+
+class _Layout(NamedTuple):
+    """What the header of a `.npy` file says about its array."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+
+def npy_array(data: bytes | mmap.mmap) -> NDArray[Any]:
+    """Return the array in the bytes of a `.npy` file, as a read-only view of them.
+
+    No memory is allocated, whatever size the header claims.
+
+    Args:
+        data: The bytes of the whole file.
+
+    Raises:
+        ValueError: The array is not one of integers, floats or booleans in C order, or the file is
+            longer or shorter than its header says. The message says which.
+    """
+    # The file begins with 6 bytes "\x93NUMPY", a byte each for the major and the minor version, and
+    # the length of the header, which has 2 bytes in version 1 and 4 bytes in later ones.
+    is_version_1 = data[6:7] == b"\x01"
+    header_begin = 10 if is_version_1 else 12
+    header_length = int.from_bytes(data[8:header_begin], "little")
+    numbers_begin = header_begin + header_length
+    layout = _layout(bytes(data[: min(numbers_begin, _MAX_HEADER_BYTES)]))
+
+    n_numbers = math.prod(layout.shape)
+    expected_bytes = n_numbers * layout.dtype.itemsize
+    found_bytes = len(data) - numbers_begin
+    if found_bytes != expected_bytes:
+        raise ValueError(f"{found_bytes:,} bytes of numbers instead of {expected_bytes:,}")
+
+    # NumPy refuses an offset at the end of the bytes, even for an empty array.
+    offset = numbers_begin if expected_bytes else 0
+    return np.frombuffer(data, layout.dtype, n_numbers, offset).reshape(layout.shape)
+
+
+@lru_cache(maxsize=64)
+def _layout(head: bytes) -> _Layout:
+    """Parse the header of a `.npy` file.
+
+    It is cached, since many files have the same header.
+
+    Args:
+        head: First bytes of the file, up to the end of the header.
+
+    Raises:
+        ValueError: The header is not valid, or not that of integers, floats or booleans in C order.
+    """
+    file = BytesIO(head)
+    try:
+        if npy_format.read_magic(file) == (1, 0):
+            shape, is_fortran_order, dtype = npy_format.read_array_header_1_0(file)
+        else:
+            shape, is_fortran_order, dtype = npy_format.read_array_header_2_0(file)
+    except Exception as error:
+        # NumPy evaluates the header as a Python expression, which may raise anything.
+        raise ValueError(f"no header of plain numbers: {head[:80]!r}") from error
+
+    has_negative_length = min(shape, default=0) < 0
+    if dtype.kind not in _NUMBER_KINDS or has_negative_length:
+        raise ValueError(f"no header of plain numbers: {head[:80]!r}")
+    # For one dimension, both orders are the same.
+    if is_fortran_order and len(shape) > 1:
+        raise ValueError("numbers in Fortran's order")
+    return _Layout(shape, dtype)
