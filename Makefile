@@ -9,11 +9,7 @@
 # make tour   screenshots of that UI for docs/dagster.md; needs Chromium
 # make size   how dense the code of each folder is, as a table
 # make docs   docs/ as a site in build/docs
-# make faults  damaged and hostile files by the hundred thousand (TRIALS of each format), as a table; tokenizers of every
-#              kind, changed in one setting (MUTATIONS times) and on made-up STRINGS, against the reference; projects of
-#              which a file is damaged (DAMAGES times), and what is said of it, as a table; every command twice, into its
-#              own input, interrupted, without rights and on a full disk, as another; then builds that are killed (KILLS
-#              times), starved, raced and misled, locally and in a bucket, as the last
+# make campaigns  hundreds of thousands of trials with damaged files and disturbed builds; takes hours (campaigns/README.md)
 
 PYTHON ?= python3
 VENV ?= .venv
@@ -30,7 +26,7 @@ STRINGS ?= 20000
 WORKERS ?= 3
 BIN := $(VENV)/bin
 
-.PHONY: demo demo-s3 cluster-demo dev tour test coverage lowest readers faults lint types size docs install clean
+.PHONY: demo demo-s3 cluster-demo dev tour test coverage lowest readers campaigns faults lint types size docs install clean
 
 install: $(VENV)/.installed
 
@@ -60,13 +56,16 @@ test: install
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --ignore tests/live
 	$(BIN)/python -m pytest tests/live
 
-faults: install
-	PYTHONPATH=tests $(BIN)/python -m faults formats --trials $(TRIALS)
-	PYTHONPATH=tests $(BIN)/python -m faults hostile
-	PYTHONPATH=tests $(BIN)/python -m faults tokenizers --trials $(MUTATIONS) --strings $(STRINGS)
-	PYTHONPATH=tests $(BIN)/python -m faults damage --trials $(DAMAGES)
-	PYTHONPATH=tests $(BIN)/python -m faults commands
-	PYTHONPATH=tests $(BIN)/python -m faults interruptions --trials $(KILLS)
+campaigns: install
+	PYTHONPATH=tests $(BIN)/python -m campaigns formats --trials $(TRIALS)
+	PYTHONPATH=tests $(BIN)/python -m campaigns hostile
+	PYTHONPATH=tests $(BIN)/python -m campaigns tokenizers --trials $(MUTATIONS) --strings $(STRINGS)
+	PYTHONPATH=tests $(BIN)/python -m campaigns damage --trials $(DAMAGES)
+	PYTHONPATH=tests $(BIN)/python -m campaigns commands
+	PYTHONPATH=tests $(BIN)/python -m campaigns interruptions --trials $(KILLS)
+
+# The former name of `make campaigns`.
+faults: campaigns
 
 coverage: install
 	rm -f .coverage .coverage.*

@@ -32,10 +32,10 @@ LONGEST = [
     "tokenizers/engines",
     "deploy/test_postgres.py",
     "end_to_end/test_build.py",
-    "faults/test_commands.py",
-    "faults/test_interruptions.py",
+    "campaigns/test_commands.py",
+    "campaigns/test_interruptions.py",
     "golden_outputs/test_requests.py",
-    "faults/test_campaign.py",
+    "campaigns/test_campaign.py",
 ]
 """The groups of tests that take longest, the longest first."""
 

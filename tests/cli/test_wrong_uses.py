@@ -93,7 +93,7 @@ CASES = [
     (f"pbin describe {PAIR}.bin", [f"{PAIR}.bin", "no .pbin", "layouts A, C and D"]),
     ("import-parquet nope --output o/a.jsonl", ["nope", "that exists"]),
     ("inspect nope", ["nope.idx", "a prefix, without .bin or .idx"]),
-    # scratch folders that cannot be made; for outputs see tests/faults/commands.py
+    # scratch folders that cannot be made; for outputs see campaigns/commands.py
     *(
         (f"{line} --scratch /proc/none", ["/proc/none", "the folder cannot be made", "name a place"])
         for line in (

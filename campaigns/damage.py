@@ -22,9 +22,9 @@ from pathlib import Path
 from typing import Any
 
 import dagster as dg
-from faults.mutations import Mutation, cut, flip, zero
-from faults.runner import Kind, Trial, each
 
+from campaigns.mutations import Mutation, cut, flip, zero
+from campaigns.runner import Kind, Trial, each
 from helpers.building import build_all
 from helpers.sample_project import CONFIG, encoded, sentences, tokenizer_json, write_raw
 from nanoset_assets.build import build

@@ -12,8 +12,8 @@ from collections import Counter
 from contextlib import closing
 
 import pytest
-from faults.interruptions.proxy import ANSWERS, FaultProxy, Plan
 
+from campaigns.interruptions.proxy import ANSWERS, FaultProxy, Plan
 from helpers.answering import answering
 
 BODY = bytes(range(256)) * 64

@@ -16,10 +16,9 @@ from contextlib import contextmanager
 from functools import cache, partial
 from pathlib import Path
 
-from faults.interruptions.places import Attempt, LocalPlace, Place, start
-from faults.interruptions.subject import LONG, LONG_FILES, outputs, visible, write_subject
-from faults.runner import Child, Skipped, Trial, drop_rights, limit_memory, watch
-
+from campaigns.interruptions.places import Attempt, LocalPlace, Place, start
+from campaigns.interruptions.subject import LONG, LONG_FILES, outputs, visible, write_subject
+from campaigns.runner import Child, Skipped, Trial, drop_rights, limit_memory, watch
 from helpers.sample_project import encoded, sentences
 
 _ROOMY = "size=64m"

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from faults.formats import Format
 
+from campaigns.formats import Format
 from helpers.building import build_all
 from helpers.records import plain
 from helpers.sample_project import CONFIG, EOD, sentences, write_raw

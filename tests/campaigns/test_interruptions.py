@@ -8,9 +8,9 @@ import os
 import shutil
 
 import pytest
-from faults.interruptions.subject import differences, outputs, partial, write_subject
-from faults.runner import run_campaign
 
+from campaigns.interruptions.subject import differences, outputs, partial, write_subject
+from campaigns.runner import run_campaign
 from helpers.building import build_all
 
 

@@ -12,11 +12,18 @@ from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
-from faults.interruptions import buckets, dropping, local
-from faults.interruptions.places import COMMAND, CORE, EITHER, WORKERS, LocalPlace, Place, trials_of
-from faults.interruptions.proxy import running_store
-from faults.runner import Kind, Skipped, Trial, each
-
+from campaigns.interruptions import buckets, dropping, local
+from campaigns.interruptions.places import (
+    COMMAND,
+    CORE,
+    EITHER,
+    WORKERS,
+    LocalPlace,
+    Place,
+    trials_of,
+)
+from campaigns.interruptions.proxy import running_store
+from campaigns.runner import Kind, Skipped, Trial, each
 from nanoset_core.storage import s3_requests
 
 HEAD, COLUMNS = ("fault", "storage", "build"), ("faults", "killed", "refused", "done")

@@ -21,11 +21,10 @@ from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
-from faults.interruptions.places import Attempt, Place, start
-from faults.interruptions.proxy import Plan, Store
-from faults.interruptions.subject import Subject, differences, rewrite, visible, write_subject
-from faults.runner import Skipped
-
+from campaigns.interruptions.places import Attempt, Place, start
+from campaigns.interruptions.proxy import Plan, Store
+from campaigns.interruptions.subject import Subject, differences, rewrite, visible, write_subject
+from campaigns.runner import Skipped
 from helpers.dask_cluster import Cluster, can_hide, running
 from helpers.s3_server import Kept, new_bucket, restore, upload_raw
 from helpers.sample_project import jsonl
@@ -37,7 +36,7 @@ from nanoset_core.storage.store import Stored
 
 MACHINES = 2
 """workers of the cluster"""
-IMPATIENCE = "faults.interruptions.impatience"
+IMPATIENCE = "campaigns.interruptions.impatience"
 """A module that lets requests be sent again at once."""
 FAILING = 0.2
 """share of the requests"""

@@ -18,8 +18,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import zstandard
-from faults.formats import Format
 
+from campaigns.formats import Format
 from helpers.sample_project import encoded
 from nanoset_core.errors import SourceChangedError
 from nanoset_core.formats.indexed.builder import MMapIndexedDatasetBuilder

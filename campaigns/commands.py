@@ -22,9 +22,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from faults.runner import Child, Kind, Outcome, Skipped, Trial, drop_rights, each, watch
-from faults.uses import USES, Use, commands, make_world
-
+from campaigns.runner import Child, Kind, Outcome, Skipped, Trial, drop_rights, each, watch
+from campaigns.uses import USES, Use, commands, make_world
 from helpers.child_processes import members, wait_until
 from nanoset_core.cli import main
 from nanoset_core.stages.shards import preprocess_ranges

@@ -9,12 +9,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from faults.interruptions.buckets import BucketPlace, wait_for, write_words
-from faults.interruptions.places import Attempt, start
-from faults.interruptions.proxy import Plan, Store
-from faults.interruptions.subject import Subject, build_stages
-from faults.runner import Child
-
+from campaigns.interruptions.buckets import BucketPlace, wait_for, write_words
+from campaigns.interruptions.places import Attempt, start
+from campaigns.interruptions.proxy import Plan, Store
+from campaigns.interruptions.subject import Subject, build_stages
+from campaigns.runner import Child
 from helpers.s3_server import snapshot
 from nanoset_core.errors import NanosetError
 from nanoset_core.outputs.manifest import Manifest, read_manifest

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from functools import partial as given
 from pathlib import Path
 
-from faults.interruptions.subject import (
+from campaigns.interruptions.subject import (
     Subject,
     build_stages,
     differences,
@@ -25,7 +25,7 @@ from faults.interruptions.subject import (
     partial,
     write_subject,
 )
-from faults.runner import Child, End, Kind, Trial, each
+from campaigns.runner import Child, End, Kind, Trial, each
 
 CORE, WORKERS, EITHER = "core, 1 process", "core, 2 workers", "core, 1 process or 2 workers"
 COMMAND = "`nanoset build`"

@@ -1,6 +1,6 @@
 """Campaigns of trials: what is built, what happens to it, and what must hold.
 
-    PYTHONPATH=tests python -m faults formats|hostile|tokenizers|damage|commands|interruptions
+    PYTHONPATH=tests python -m campaigns formats|hostile|tokenizers|damage|commands|interruptions
         [--trials N] [--select …]
 
 Prints a table; exits with 1 when a trial was bad, and says how it is repeated.
@@ -17,7 +17,7 @@ import tempfile
 from contextlib import closing
 from pathlib import Path
 
-from faults.runner import run_kinds
+from campaigns.runner import run_kinds
 
 CAMPAIGNS = ("formats", "hostile", "tokenizers", "damage", "commands", "interruptions.kinds")
 """Modules with HEAD and COLUMNS of the table, TRIALS, `kinds` of trials, and perhaps `options` of
@@ -26,13 +26,13 @@ their own.
 
 
 def main() -> int:
-    modules = {module.partition(".")[0]: f"faults.{module}" for module in CAMPAIGNS}
+    modules = {module.partition(".")[0]: f"campaigns.{module}" for module in CAMPAIGNS}
     name = next(iter(sys.argv[1:]), "")
     if name not in modules:
         sys.exit(__doc__)
     campaign = importlib.import_module(modules[name])
     parser = argparse.ArgumentParser(
-        prog=f"faults {name}",
+        prog=f"campaigns {name}",
         description=campaign.__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

@@ -7,9 +7,10 @@ from __future__ import annotations
 import os
 
 import pytest
-from faults.commands import BY_CHANCE, FAULTS
-from faults.runner import run_campaign
-from faults.uses import USES, commands
+
+from campaigns.commands import BY_CHANCE, FAULTS
+from campaigns.runner import run_campaign
+from campaigns.uses import USES, commands
 
 LEFT_TO_THE_CAMPAIGN = {
     "wrong input",

@@ -14,11 +14,12 @@ from collections import Counter
 from itertools import islice
 
 import pytest
-from faults.hostile import CASES
-from faults.mutations import mutate, mutate_json
-from faults.runner import Trial, each, forked, give, in_fork, run_campaign, run_kinds, seeded
-from faults.tokenizer_mutations import mutated, mutations
-from faults.tokenizers import strings
+
+from campaigns.hostile import CASES
+from campaigns.mutations import mutate, mutate_json
+from campaigns.runner import Trial, each, forked, give, in_fork, run_campaign, run_kinds, seeded
+from campaigns.tokenizer_mutations import mutated, mutations
+from campaigns.tokenizers import strings
 
 
 def test_every_format_withstands_damage(tmp_path):
@@ -42,7 +43,7 @@ def test_trials_are_seeded_counted_and_repeated(capsys):
     shown = capsys.readouterr()
     assert bad == 1
     assert shown.out.splitlines()[-1] == "| all |  | 2 | 1 | 1 |"
-    assert "python -m faults damage --select 'a fault, a build' --first 1 --only 1" in shown.err
+    assert "python -m campaigns damage --select 'a fault, a build' --first 1 --only 1" in shown.err
 
 
 def test_mutations_are_seeded_and_do_something():

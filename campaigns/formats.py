@@ -12,9 +12,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from faults.mutations import mutate, mutate_json
-from faults.runner import Kind, Trial, forked, seeded
-
+from campaigns.mutations import mutate, mutate_json
+from campaigns.runner import Kind, Trial, forked, seeded
 from helpers.sample_project import tokenizer_json
 from nanoset_core.errors import NanosetError
 
@@ -111,7 +110,7 @@ class Bench:
 
 def all_formats(scratch: Path) -> list[Format]:
     """Every kind of file, made in an empty folder."""
-    from faults import datasets, outputs
+    from campaigns import datasets, outputs
 
     tokenizer = tokenizer_json()
     made = [*datasets.formats(scratch), *datasets.text_formats()]

@@ -22,9 +22,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import tokenizers  # noqa: F401 - once, before any fork
 import zstandard  # noqa: F401
-from faults.runner import Kind, Trial, forked
 from isal import isal_zlib  # noqa: F401
 
+from campaigns.runner import Kind, Trial, forked
 from nanoset_core.errors import NanosetError
 from nanoset_core.formats.indexed.dataset import MMapIndexedDataset
 from nanoset_core.formats.pbin.dataset import PackedDataset

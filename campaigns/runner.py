@@ -29,7 +29,7 @@ from typing import Any, Literal, NamedTuple
 
 from nanoset_core.errors import NanosetError
 
-TESTS = Path(__file__).parents[1]
+REPOSITORY = Path(__file__).parents[1]
 _VALUE = "\x1e"
 """Stands before each value that a fork gives."""
 _STEPS = frozenset(
@@ -169,7 +169,7 @@ def run_kinds(
                 if trial.wrong and trial.wrong[0][:60] not in told:  # the first of each sort
                     told.add(trial.wrong[0][:60])
                     repeat = (
-                        f"python -m faults {campaign} --select '{kind.name}' --first {number} "
+                        f"python -m campaigns {campaign} --select '{kind.name}' --first {number} "
                         "--only 1"
                     )
                     _say(f"BAD: {'; '.join(trial.wrong[:5])[:3000]}\n  again: {repeat}")
@@ -218,6 +218,7 @@ class Child:
 
     def __init__(self, work: Callable[[], object]) -> None:
         self._reader, writer = os.pipe()
+        ready_reader, ready_writer = os.pipe()
         fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, 1 << 20)  # more is never said before it is heard
         self._said, self._status = b"", None
         # collecting garbage in the child need not look at, and so copy, all that there is
@@ -225,10 +226,18 @@ class Child:
         self.pid = os.fork()
         if self.pid == 0:
             os.close(self._reader)
-            _live(work, writer)
+            os.close(ready_reader)
+            _live(work, writer, ready_writer)
         with contextlib.suppress(PermissionError, ProcessLookupError):
             os.setpgid(self.pid, self.pid)
         os.close(writer)
+
+        # Wait until the child has set up its outputs and handlers. A signal that reached it earlier
+        # would end it without a word, which is no fault of the command that it runs.
+        os.close(ready_writer)
+        os.read(ready_reader, 1)
+        os.close(ready_reader)
+
         os.set_blocking(self._reader, False)
         self._handle = os.pidfd_open(self.pid)
         self._status: int | None
@@ -279,8 +288,14 @@ def _end(code: int, said: str) -> End:
     return ends.get(code, "refused" if is_ours else "crashed")
 
 
-def _live(work: Callable[[], object], writer: int) -> None:
-    """Be the child, to its end."""
+def _live(work: Callable[[], object], writer: int, ready_writer: int) -> None:
+    """Run the child's work, and end the process.
+
+    Args:
+        work: what the child does.
+        writer: pipe that takes both of its outputs.
+        ready_writer: pipe that is closed when the child can be sent signals.
+    """
     code: object = 99
     try:
         with contextlib.suppress(PermissionError):
@@ -290,6 +305,7 @@ def _live(work: Callable[[], object], writer: int) -> None:
         for descriptor in (1, 2):
             os.dup2(writer, descriptor)
         sys.stdout, sys.stderr = open(1, "w", closefd=False), open(2, "w", closefd=False)  # noqa: SIM115
+        os.close(ready_writer)
         work()
         code = 0
     except SystemExit as left:
@@ -380,8 +396,8 @@ def run_campaign(
     """Run a campaign, which must end with a code; → its table, the last row that of all kinds, and
     what it says.
     """
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(TESTS), str(TESTS.parent)])}
-    command = [sys.executable, "-m", "faults", *words]
+    environment = os.environ | {"PYTHONPATH": f"{REPOSITORY / 'tests'}{os.pathsep}{REPOSITORY}"}
+    command = [sys.executable, "-m", "campaigns", *words]
     done = subprocess.run(
         command, env=environment, cwd=folder, capture_output=True, text=True, check=False
     )

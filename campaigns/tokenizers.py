@@ -13,7 +13,6 @@ import base64
 import functools
 import json
 import random
-import runpy
 import sys
 import tempfile
 import unicodedata
@@ -24,10 +23,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from faults.runner import Kind, Trial, forked
-from faults.tokenizer_mutations import Mutation, mutated, mutations
 from numpy.typing import NDArray
 
+from campaigns.runner import Kind, Trial, forked
+from campaigns.tokenizer_mutations import Mutation, mutated, mutations
+from helpers.small_tokenizers import write_small_tokenizers
 from nanoset_core.errors import NanosetError
 from nanoset_core.tokenizers.engines import Engine, make_engine, rules
 from nanoset_core.tokenizers.engines.engine import Encoded, NotRecognisedError
@@ -251,18 +251,6 @@ def try_mutation(path: Path, name: str, added: Sequence[str]) -> str:
     return "wrong" if differences(engine, reference, iter(texts))[1] else engine.name
 
 
-def small_tokenizers(folder: Path) -> list[Path]:
-    """Of every kind, trained on the spot."""
-    conftest = runpy.run_path(
-        str(Path(__file__).parents[1] / "tokenizers" / "engines" / "conftest.py")
-    )
-    kinds = {**conftest["KINDS"], **conftest["CHARACTER_KINDS"]}
-    made = {folder / f"{kind}.json": make for kind, make in kinds.items()}
-    for path, make in made.items():
-        make().save(str(path))
-    return list(made)
-
-
 def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--tokenizers", nargs="+", metavar="FILE", help="with =PATTERN for tiktoken's ranks"
@@ -281,7 +269,7 @@ def kinds(folder: Path, options: argparse.Namespace) -> Iterator[Kind]:
     """A kind for each tokenizer and engine."""
     # the library is asked once, and not for every file
     rules.probe_classes = functools.cache(rules.probe_classes)
-    given = options.tokenizers or map(str, small_tokenizers(folder))
+    given = options.tokenizers or map(str, write_small_tokenizers(folder).values())
     for path, _, pattern in (text.partition("=") for text in given):
         source = TokenizerFile(Path(path), pattern=pattern or None)
         name = source.path.stem if source.path.stem != "tokenizer" else source.path.parent.name

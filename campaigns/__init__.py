@@ -1,0 +1,1 @@
+"""Campaigns: thousands of trials in which files are damaged and builds are disturbed."""
