@@ -126,7 +126,9 @@ class Condition:
         return frozenset(self._root.columns())
 
     def sql(self, schema: Any) -> str:
-        """Return SQL that is true for the documents that the condition chooses, otherwise false.
+        """Return SQL that is true for the documents that the condition chooses.
+
+        For other documents it is false or null.
 
         Args:
             schema: pyarrow.Schema of the documents, with all columns of the condition. The SQL
@@ -141,7 +143,7 @@ class Condition:
                     "no such column", column, f"one of {', '.join(schema.names)}"
                 )
         try:
-            return f"coalesce({_sql_of(self._root, schema)}, false)"
+            return _sql_of(self._root, schema)
         except _TypeMismatchError as error:
             operation = error.operation
             raise self._not_computable(

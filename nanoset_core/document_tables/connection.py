@@ -38,6 +38,8 @@ def open_locked(readable_folders: Iterable[Path] = (), scratch: Path | None = No
         "autoinstall_known_extensions": False,
         "autoload_known_extensions": False,
         "allow_community_extensions": False,
+        # Texts of one batch may have more than 2 GB.
+        "arrow_large_buffer_size": True,
         # An empty name means that nothing is written.
         "temp_directory": "" if scratch is None else str(scratch / "duckdb"),
     }

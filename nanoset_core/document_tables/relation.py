@@ -23,6 +23,8 @@ from nanoset_core.document_tables.connection import BATCH_DOCUMENTS, exact_path,
 from nanoset_core.errors import FormatError
 from nanoset_core.text.values import as_type
 
+ROW_NUMBER = "row_number"
+"""SQL of a document's number in its shard, for `DocumentRelation.batches`."""
 _MAX_ERROR_CHARACTERS = 500
 
 
@@ -55,6 +57,25 @@ class TableSource:
     """pyarrow.Schema of all columns of the table, in the order in which they are stored."""
     table: Any = None
     """A pyarrow.Table with the rows, if they are in memory."""
+    metadata: Any = None
+    """pyarrow.parquet.FileMetaData of the file, or None if it is not known."""
+
+    def may_be_null(self, column: str) -> bool:
+        """Return whether a row may lack a value of a column.
+
+        The metadata of a Parquet file count the nulls in each row group. Without them it is
+        assumed that there are some.
+        """
+        if self.table is not None:
+            return bool(self.table.column(column).null_count)
+        if self.metadata is None:
+            return True
+        index = self.stored.get_field_index(column)
+        for group in range(self.metadata.num_row_groups):
+            statistics = self.metadata.row_group(group).column(index).statistics
+            if statistics is None or not statistics.has_null_count or statistics.null_count:
+                return True
+        return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +89,8 @@ class DocumentRelation:
         with open_locked(relation.folders, scratch) as connection:
             for batch in relation.batches(connection, ["quality"], expressions):
                 is_good, is_missing = batch.columns  # Arrow arrays, one value for each document
+
+    `DocumentScan` does this for the columns and conditions of views.
     """
 
     schema: Any
@@ -83,15 +106,33 @@ class DocumentRelation:
         stored = [source for source in self.sources if source.table is None]
         return frozenset(source.path.resolve().parent.parent for source in stored)
 
+    @property
+    def paths(self) -> str:
+        """Paths of the files, for messages."""
+        return ", ".join(str(source.path) for source in self.sources)
+
+    def may_be_null(self, column: str) -> bool:
+        """Return whether a document may lack a value of a column of the schema."""
+        for source in self.sources:
+            if column in source.stored.names:
+                return source.may_be_null(column)
+        return True
+
     def batches(
-        self, connection: Any, columns: Collection[str], expressions: Sequence[str]
+        self,
+        connection: Any,
+        columns: Collection[str],
+        expressions: Sequence[str],
+        where: str = "",
     ) -> Iterator[Any]:
-        """Compute expressions for all documents, and yield the results in the documents' order.
+        """Compute expressions for documents, and yield the results in the documents' order.
 
         Args:
             connection: As `open_locked` returns it for `folders`, and possibly more folders.
-            columns: Names of all columns that the expressions use.
-            expressions: SQL in which columns are written as `column_reference` returns them.
+            columns: Names of all columns that the expressions and `where` use.
+            expressions: SQL in which columns are written as `column_reference` returns them, or
+                ROW_NUMBER.
+            where: SQL that is true for the documents that are needed; empty if all are.
 
         Yields:
             A pyarrow.RecordBatch of at most BATCH_DOCUMENTS documents. It has a column for each
@@ -108,6 +149,8 @@ class DocumentRelation:
             # A cursor is a connection of its own: the results of others need not be read first.
             with connection.cursor() as cursor:
                 query = self._query(cursor, used, columns, expressions)
+                if where:
+                    query += f" WHERE {where}"
                 yield from cursor.sql(query).to_arrow_reader(BATCH_DOCUMENTS)
         except (duckdb.Error, pa.ArrowException, OSError) as error:
             raise FormatError(
@@ -143,6 +186,8 @@ class DocumentRelation:
             columns: Names of the columns.
             expressions: SQL over the columns.
         """
+        import pyarrow as pa
+
         tables = []
         value_by_column: dict[str, str] = {}  # name → SQL of the value
         for number, source in enumerate(used):
@@ -151,18 +196,23 @@ class DocumentRelation:
                 path = text_literal(exact_path(str(rows.path.resolve())))
                 table = f"read_parquet({path}, hive_partitioning = false)"
             else:
+                # DuckDB numbers the rows of files by itself, and not those of tables in memory.
                 table = f"table_{number}"
-                connection.register(table, rows.table)
+                row_numbers = pa.array(range(rows.table.num_rows), pa.int64())
+                connection.register(table, rows.table.append_column(ROW_NUMBER, row_numbers))
 
             # Columns are named by their positions in the table.
             names = [f"t{number}_{index}" for index in range(len(rows.stored))]
-            tables.append(f"{table} AS t{number}({', '.join(names)})")
+            columns_of_table = ", ".join(names)
+            if rows.table is not None:
+                columns_of_table += ", file_row_number"
+            tables.append(f"{table} AS t{number}({columns_of_table})")
             for name, field in zip(names, rows.stored, strict=True):
                 if field.name in columns and field.name not in value_by_column:
                     target = self.schema.field(field.name).type
                     value_by_column[field.name] = _converted(name, field.type, target)
 
-        values = ["1"]  # a query needs a column
+        values = [f"t0.file_row_number AS {ROW_NUMBER}"]
         for column, value in value_by_column.items():
             values.append(f"{value} AS {column_reference(self.schema, column)}")
         documents = f"SELECT {', '.join(values)} FROM {' POSITIONAL JOIN '.join(tables)}"
@@ -211,6 +261,7 @@ def _converted(value: str, stored: Any, target: Any) -> str:
         return value
     sql_types = {
         pa.bool_(): "BOOLEAN",
+        pa.int32(): "INTEGER",
         pa.int64(): "BIGINT",
         pa.float64(): "DOUBLE",
         pa.string(): "VARCHAR",

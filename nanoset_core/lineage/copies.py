@@ -31,7 +31,7 @@ from nanoset_core.stages.dataset.tokens import open_dataset
 from nanoset_core.stages.held_out.hashes import MIN_TOKENS, document_hashes, stored_hashes
 from nanoset_core.stages.sharded import Sharded
 from nanoset_core.stages.views.ids import Ids
-from nanoset_core.stages.views.tables import document_groups
+from nanoset_core.stages.views.tables import document_values
 
 MAX_COMPARED = 1_000_000
 """The tokens of at most this many documents of a corpus are compared."""
@@ -225,18 +225,15 @@ def _documents_with(project: Project, corpus: _Corpus, ids: Sequence[str]) -> li
         return []
     id_set = Ids(pa.array(ids, pa.large_string()))
     documents: list[_NamedDocument] = []
-    for group in document_groups(project, corpus.name, corpus.dataset):
-        table = group.read(["id", "tokens"])
-        id_column = table.column("id").cast(pa.large_string()).combine_chunks()
-        is_named = id_set.mask(id_column, hash_texts(id_column))  # (n_rows,) of the row group
-        rows = np.flatnonzero(is_named)
-        named = table.take(pa.array(rows))
-
-        numbers = (group.first + rows).tolist()
-        token_counts = named["tokens"].to_pylist()
-        identities = named["id"].to_pylist()
-        for number, tokens, identity in zip(numbers, token_counts, identities, strict=True):
-            documents.append(_NamedDocument(number, tokens, identity))
+    for values in document_values(project, corpus.name, corpus.dataset, ["id", "tokens"]):
+        texts = values.strings("id")
+        is_named = id_set.mask(texts, hash_texts(texts))  # (n_documents,)
+        for row in np.flatnonzero(is_named).tolist():
+            documents.append(
+                _NamedDocument(
+                    int(values.numbers[row]), int(values.tokens[row]), texts[row].as_py()
+                )
+            )
     return documents
 
 
@@ -304,9 +301,8 @@ def _candidates(
     # Keep the documents with as many tokens as a named one.
     lengths = np.array(sorted(named.lengths), np.int32)
     parts = [np.empty(0, np.int64)]
-    for group in document_groups(project, corpus.name, corpus.dataset):
-        tokens = group.read(["tokens"]).column("tokens").to_numpy()
-        parts.append(group.first + np.flatnonzero(np.isin(tokens, lengths)))
+    for values in document_values(project, corpus.name, corpus.dataset, ["tokens"]):
+        parts.append(values.numbers[np.isin(values.tokens, lengths)])
     candidates = np.concatenate(parts)
 
     # Of shards with stored hashes, keep the documents with the hash of a named one. Then the tokens

@@ -25,8 +25,7 @@ from nanoset_core.stages.dataset.dataset import Dataset
 from nanoset_core.stages.datasets import current_dataset
 from nanoset_core.stages.inventory.corpora import corpus_names
 from nanoset_core.stages.views.ids import COMMENT, Ids
-from nanoset_core.stages.views.rules import GroupReader
-from nanoset_core.stages.views.tables import document_groups
+from nanoset_core.stages.views.tables import document_values
 from nanoset_core.storage.atomic import write_atomic
 from nanoset_core.text.endings import is_table
 
@@ -174,10 +173,11 @@ class _DocumentSearch:
 
         parts = [np.empty(0, np.int64)]
         if dataset.is_whole_corpus:
-            for group in document_groups(self._project, dataset.name, dataset.manifest):
-                column = GroupReader(group).strings("id")
-                has_id = self._ids.mask(column, hash_texts(column))  # (n_rows,) of the row group
-                parts.append(group.first + np.flatnonzero(has_id))
+            corpus = (dataset.name, dataset.manifest)
+            for values in document_values(self._project, *corpus, ["id"]):
+                column = values.strings("id")
+                has_id = self._ids.mask(column, hash_texts(column))  # (n_documents,)
+                parts.append(values.numbers[has_id])
         else:
             # Only a corpus has ids: search it, and look up the copies of its documents.
             for number in self.documents_of(dataset.corpus).tolist():

@@ -19,8 +19,7 @@ from nanoset_core.outputs.current import setting_differences
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.project.project import Project
 from nanoset_core.stages.datasets import dataset_of
-from nanoset_core.stages.views.rules import GroupReader
-from nanoset_core.stages.views.tables import document_groups
+from nanoset_core.stages.views.tables import document_values
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,8 +200,8 @@ def _documents_of(project: Project, view: Manifest, *, by_number: bool) -> _View
 
     keys: NDArray[Any] = documents
     if not by_number:
-        group_keys = [np.empty(0, np.uint64)]
-        for group in document_groups(project, corpus.name, corpus.manifest):
-            group_keys.append(GroupReader(group).hashes())
-        keys = np.concatenate(group_keys)[documents]
+        key_parts = [np.empty(0, np.uint64)]
+        for values in document_values(project, corpus.name, corpus.manifest, identifying=["id"]):
+            key_parts.append(values.hashes())
+        keys = np.concatenate(key_parts)[documents]
     return _ViewDocuments(view, documents, times, times * lengths, keys)

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from helpers.view_rules import relation_of
-from nanoset_core.document_tables.condition_masks import ConditionMasks
 from nanoset_core.document_tables.conditions import parse_condition
+from nanoset_core.document_tables.scan import DocumentScan
 from nanoset_core.errors import ConfigError
 
 COMPARISONS = {
@@ -34,11 +34,12 @@ VALUES = {"number": NUMBERS, "score": FLOATS, "a b": TEXTS, "flag": BOOLEANS}
 ROW = st.fixed_dictionaries({name: st.sampled_from(values) for name, values in VALUES.items()})
 
 
-def chosen(table: pa.Table, text: str, scratch) -> list[bool]:
+def chosen(table: pa.Table, text: str) -> list[bool]:
     """Return for which rows of a table a condition is true."""
     condition = parse_condition(text, "views.v.where")
-    with ConditionMasks([condition], scratch) as masks:
-        return masks.of_shard(relation_of(table)).take(table.num_rows)[condition].tolist()
+    with DocumentScan([], conditions=[condition]) as scan:
+        [scanned] = scan.batches(relation_of(table))
+    return scanned.condition_masks[condition].tolist()
 
 
 def literal(value) -> str:
@@ -104,11 +105,11 @@ CONDITIONS = st.recursive(
 
 
 @given(rows=st.lists(ROW, min_size=1, max_size=20), condition=CONDITIONS)
-def test_a_condition_chooses_what_a_loop_over_rows_does(tmp_path_factory, rows, condition):
+def test_a_condition_chooses_what_a_loop_over_rows_does(rows, condition):
     text, evaluate = condition
     columns = {name: pa.array([row[name] for row in rows], kind) for name, kind in TYPES.items()}
 
-    mask = chosen(pa.table(columns), text, tmp_path_factory.getbasetemp())
+    mask = chosen(pa.table(columns), text)
 
     assert mask == [evaluate(row) is True for row in rows], text
 
@@ -133,7 +134,7 @@ def test_a_condition_chooses_what_a_loop_over_rows_does(tmp_path_factory, rows, 
         ("Size = 7", [True, True, True, True]),
     ],
 )
-def test_what_a_condition_may_say(text, expected, tmp_path):
+def test_what_a_condition_may_say(text, expected):
     table = pa.table(
         {
             "url": ["https://a.org/", "http://b", "c", None],
@@ -145,21 +146,21 @@ def test_what_a_condition_may_say(text, expected, tmp_path):
         }
     )
 
-    assert chosen(table, text, tmp_path) == expected
+    assert chosen(table, text) == expected
 
 
-def test_zeros_of_both_signs_are_equal_but_apart_in_lists(tmp_path):
+def test_zeros_of_both_signs_are_equal_but_apart_in_lists():
     table = pa.table({"score": [0.0, -0.0, 1.0]})
 
-    assert chosen(table, "score = 0", tmp_path) == [True, True, False]
-    assert chosen(table, "score in (0, 1)", tmp_path) == [True, False, True]
-    assert chosen(table, "score in (-0.0)", tmp_path) == [False, True, False]
+    assert chosen(table, "score = 0") == [True, True, False]
+    assert chosen(table, "score in (0, 1)") == [True, False, True]
+    assert chosen(table, "score in (-0.0)") == [False, True, False]
 
 
-def test_texts_of_a_dictionary_have_the_order_of_texts(tmp_path):
+def test_texts_of_a_dictionary_have_the_order_of_texts():
     table = pa.table({"lang": pa.array(["en", "de", "fr"]).dictionary_encode()})
 
-    assert chosen(table, "lang < 'en'", tmp_path) == [False, True, False]
+    assert chosen(table, "lang < 'en'") == [False, True, False]
 
 
 @pytest.mark.parametrize(
@@ -225,23 +226,26 @@ def test_an_unknown_column_is_refused_with_those_that_exist():
     assert "lang" in str(caught.value)
 
 
-def test_a_column_without_any_value_is_never_equal_to_anything(tmp_path):
+def test_a_column_without_any_value_is_never_equal_to_anything():
     table = pa.table({"none": pa.nulls(2)})
 
-    assert chosen(table, "none = 1 or none = 'a'", tmp_path) == [False, False]
-    assert chosen(table, "none is null", tmp_path) == [True, True]
+    assert chosen(table, "none = 1 or none = 'a'") == [False, False]
+    assert chosen(table, "none is null") == [True, True]
 
 
-def test_results_are_cut_where_row_groups_end(tmp_path):
+def test_only_documents_that_meet_a_condition_are_returned_with_their_numbers():
     numbers = np.arange(200_000)
-    condition = parse_condition("number in (1, 65536, 131071, 199999)", "views.v.where")
+    table = pa.table({"number": numbers, "double": 2 * numbers})
+    small = parse_condition("number in (1, 65536)", "views.v.where")
+    large = parse_condition("number > 199998", "views.w.where")
 
-    with ConditionMasks([condition], tmp_path) as masks:
-        shard = masks.of_shard(relation_of(pa.table({"number": numbers})))
-        parts = [shard.take(rows)[condition] for rows in (1, 99_999, 0, 100_000)]
+    with DocumentScan(["double"], conditions=[small, large], only=[small, large]) as scan:
+        [scanned] = scan.batches(relation_of(table))
 
-    assert [len(part) for part in parts] == [1, 99_999, 0, 100_000]
-    assert np.flatnonzero(np.concatenate(parts)).tolist() == [1, 65536, 131071, 199999]
+    assert scanned.rows.tolist() == [1, 65536, 199999]
+    assert scanned.columns["double"].to_pylist() == [2, 131072, 399998]
+    assert scanned.condition_masks[small].tolist() == [True, True, False]
+    assert scanned.condition_masks[large].tolist() == [False, False, True]
 
 
 @pytest.mark.parametrize("value", ["{0}", "'doc-{0}'", "-{0}.5"])

@@ -5,38 +5,36 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import pyarrow as pa
+
+from nanoset_core.document_tables.relation import DocumentRelation
+from nanoset_core.document_tables.scan import DocumentScan
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.project.project import Project
 from nanoset_core.stages.attributes.column_sources import columns_of
+from nanoset_core.stages.shards.document_rows import DocumentRows
 from nanoset_core.stages.shards.make import DOCUMENTS
 from nanoset_core.stages.shards.shard_sets import current_shards
 
 
 def all_rows(project: Project, tokenized: Manifest, names: Sequence[str]) -> list[dict[str, Any]]:
-    """Return id and columns of every document of the corpus web.
+    """Return id and columns of every document of the corpus web, as conditions of views see them.
 
     Each table of columns has the same row groups as its table of documents.
     """
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    rows = []
     aligned = columns_of(project, "web", tokenized, names)
-    for number, shard in enumerate(current_shards(project, tokenized)):
-        files = aligned.open_tables(number)
-        documents = pq.ParquetFile(shard.path(DOCUMENTS))
-        assert {file.parquet.num_row_groups for file in files} == {documents.num_row_groups}
-        for group in range(documents.num_row_groups):
-            ids = documents.read_row_group(group, columns=["id"]).column("id").to_pylist()
-            values = aligned.read(files, group, names)
-            table = pa.table(
-                {name: values[name].cast(aligned.schema.field(name).type) for name in names}
-            )
-            assert table.schema == pa.schema([aligned.schema.field(name) for name in names])
-            rows += [
-                {"id": identity, **row}
-                for identity, row in zip(ids, table.to_pylist(), strict=True)
-            ]
+    rows = []
+    with DocumentScan(["id", *names]) as scan:
+        for number, shard in enumerate(current_shards(project, tokenized)):
+            n_documents = shard.facts["documents"]
+            documents = DocumentRows(shard.path(DOCUMENTS), n_documents).source
+            columns = aligned.sources(number, n_documents)
+            for source in columns:
+                assert source.metadata.num_row_groups == documents.metadata.num_row_groups
+            schema = pa.schema([pa.field("id", pa.string()), *aligned.schema])
+            relation = DocumentRelation(schema, (documents, *columns))
+            for scanned in scan.batches(relation):
+                rows += pa.table(dict(scanned.columns)).to_pylist()
     return rows
 
 

@@ -9,13 +9,16 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from nanoset_core.document_tables.conditions import parse_condition
 from nanoset_core.document_tables.relation import DocumentRelation, TableSource, value_type
+from nanoset_core.document_tables.scan import DocumentScan
 from nanoset_core.sampling.hashing import hash_bytes, salted
 from nanoset_core.stages.views.ids import Ids
 from nanoset_core.stages.views.rules import (
     Budget,
+    DocumentValues,
     HashSplit,
     Listed,
     Repeat,
@@ -29,25 +32,25 @@ ROWS = 1000
 """Documents of a table, unless a test asks for more."""
 
 
-class RowGroup:
-    """A row group in memory, and a shard that consists of it."""
+class TableShard:
+    """A shard whose documents are in a table in memory."""
 
     def __init__(self, table: pa.Table, first: int) -> None:
-        self.table, self.first, self.rows = table, first, table.num_rows
-
-    def read(self, columns: Sequence[str]) -> pa.Table:
-        """Return some columns."""
-        return self.table.select(columns)
-
-    @property
-    def groups(self) -> list[RowGroup]:
-        """Return the one row group of the shard."""
-        return [self]
+        self.table = table
+        self.first = first
+        self.n_documents = table.num_rows
+        self.n_tokens = int(pc.sum(table.column("tokens")).as_py() or 0)
 
     @property
     def relation(self) -> DocumentRelation:
         """Return the table as DuckDB reads it."""
         return relation_of(self.table)
+
+    def values(self, columns: Sequence[str]) -> DocumentValues:
+        """Return the values of some columns of all documents."""
+        with DocumentScan(columns) as scan:
+            [scanned] = scan.batches(self.relation)
+        return DocumentValues(self.first, scanned)
 
 
 def relation_of(table: pa.Table) -> DocumentRelation:
@@ -83,9 +86,9 @@ def documents_table(rows: int = ROWS, seed: int = 0) -> pa.Table:
     )
 
 
-def row_groups(table: pa.Table, size: int) -> list[RowGroup]:
-    """Cut a table into row groups."""
-    return [RowGroup(table.slice(begin, size), begin) for begin in range(0, table.num_rows, size)]
+def shards_of(table: pa.Table, size: int) -> list[TableShard]:
+    """Cut a table into shards of some documents each."""
+    return [TableShard(table.slice(begin, size), begin) for begin in range(0, table.num_rows, size)]
 
 
 def keys_of(table: pa.Table) -> np.ndarray:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from nanoset_core.document_tables.relation import TableSource
 from nanoset_core.errors import FormatError, MissingError
 from nanoset_core.stages.shards.arrow_arrays import number_array
 from nanoset_core.storage.regular_files import open_regular
@@ -103,9 +104,9 @@ class DocumentRows:
         return self._starts[-1]
 
     @property
-    def schema(self) -> Any:
-        """The pyarrow.Schema of the table."""
-        return self._file.schema_arrow
+    def source(self) -> TableSource:
+        """The table as a part of the relation of the shard's documents."""
+        return TableSource(self.path, self._file.schema_arrow, metadata=self._file.metadata)
 
     def lengths(self) -> Iterator[tuple[int, NDArray[np.int32]]]:
         """Yield (first row; tokens of each document, int32, shape (n_rows,)) of each row group."""

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from nanoset_core.document_tables.conditions import parse_condition
 from nanoset_core.errors import ConfigError, remedy_for_name
 from nanoset_core.outputs.manifest import Manifest
@@ -34,7 +36,7 @@ from nanoset_core.stages.views.rules import (
 )
 from nanoset_core.stages.views.selection import Selection, select
 from nanoset_core.stages.views.settings import ID_LIST_KEYS, STAGE, base_of, chain_of
-from nanoset_core.stages.views.tables import DOCUMENT_COLUMNS, document_groups, document_shards
+from nanoset_core.stages.views.tables import DOCUMENT_COLUMNS, document_shards, document_values
 
 
 class ViewRule(NamedTuple):
@@ -117,19 +119,15 @@ def _places_of(project: Project, dataset: Manifest, documents: Collection[int]) 
     places: dict[int, str] = {}
     if not documents:
         return places
-    for group in document_groups(project, dataset.name, dataset):
-        # Read only the row groups that contain one of the documents.
-        numbers_in_group = range(group.first, group.first + group.rows)
-        numbers = [number for number in sorted(documents) if number in numbers_in_group]
-        if not numbers:
-            continue
-        table = group.read(["file", "line", "id"])
-        for number in numbers:
-            [row] = table.slice(number - group.first, 1).to_pylist()
-            place = f"{dataset.name}/{row['file']}:{row['line']}"
-            if row["id"] is not None:
-                place += f", id {row['id']!r}"
-            places[number] = place
+    columns = ["file", "line", "id"]
+    for values in document_values(project, dataset.name, dataset, columns):
+        is_named = np.isin(values.numbers, sorted(documents))
+        for row in np.flatnonzero(is_named).tolist():
+            file, line, identity = [values.columns[name][row].as_py() for name in columns]
+            place = f"{dataset.name}/{file}:{line}"
+            if identity is not None:
+                place += f", id {identity!r}"
+            places[int(values.numbers[row])] = place
     return places
 
 

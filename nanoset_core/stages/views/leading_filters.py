@@ -14,9 +14,9 @@ the tree has four nodes. Each node keeps the documents that its parent and its f
         ├── node 2    split [0, 0.1)        v2
         └── node 3    split [0.1, 1)        v3
 
-Row groups are added one by one. For each node, the documents and tokens that it keeps are counted.
-For each view, a scratch file gets a bit for each document: whether the last node of the view keeps
-it. If a view keeps no document of a row group, nothing is written.
+Documents are added some ten thousand at a time. For each node, the documents and tokens that it
+keeps are counted. For each view, the documents that its last node keeps are written to a scratch
+file, as bits: from the first to the last one that is kept, a document takes one bit.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from nanoset_core.stages.views.rules import Filter, GroupReader, Listed, Rule
+from nanoset_core.stages.views.rules import DocumentValues, Filter, Listed, Rule
 from nanoset_core.stages.views.scratch import ScratchArray
 
-_GROUPS_PER_CHUNK = 16
-"""Row groups whose documents `LeadingFilters.chunks` yields together."""
+_RUNS_PER_CHUNK = 16
+"""Runs of documents that `LeadingFilters.chunks` yields together; see `_KeptRun`."""
 
 
 class RemainingCounts(NamedTuple):
@@ -78,50 +78,53 @@ class LeadingFilters:
 
         # Documents and tokens that each node keeps, shape (n_nodes, 2).
         self._counts = np.zeros((len(self._nodes) + 1, 2), np.int64)
-        self._group_sizes: list[int] = []
-        self._last_masks: list[NDArray[np.bool_]] = []
-        """Documents of the last row group that each node keeps, shape (n_documents,)."""
+        self._last_kept: list[NDArray[np.int64]] = []
+        """Of the documents that were added last, the rows that each node keeps, ascending."""
         self._kept_documents = [_KeptDocuments(scratch / f"kept-{n}") for n in range(len(rules))]
 
-    def add(self, reader: GroupReader) -> None:
-        """Apply the filters of all views to the next row group of the corpus's tables.
+    def add_totals(self, n_documents: int, n_tokens: int) -> None:
+        """Count documents and tokens of the corpus, whether or not `add` gets them."""
+        self._counts[0] += n_documents, n_tokens
+
+    def add(self, documents: DocumentValues) -> None:
+        """Apply the filters of all views to the next documents of the corpus.
 
         Args:
-            reader: The row group: some consecutive documents.
+            documents: The documents. Those that no view keeps may be left out.
         """
-        # Of each node of the tree, which documents it keeps: those of its parent for which its
-        # filter is true. The root, node 0, keeps all. A parent precedes its children.
-        masks = [np.ones(reader.group.rows, np.bool_)]  # each (n_documents,)
-        mask_by_filter: dict[int, NDArray[np.bool_]] = {}  # several nodes may have the same filter
-        for node in self._nodes:
-            parent_mask = masks[node.parent]
-            number = node.filter_number
-            step = self._filters[number]
+        # Of each node of the tree, the rows of `documents` that it keeps: those of its parent for
+        # which its filter is true. The root, node 0, keeps all. A parent precedes its children.
+        kept_rows = [np.arange(len(documents.numbers))]  # each ascending, shape (n_kept,)
+        mask_by_filter: dict[int, NDArray[np.bool_]] = {}  # several nodes may have one filter
+        for number, node in enumerate(self._nodes, start=1):
+            candidates = kept_rows[node.parent]
+            step = self._filters[node.filter_number]
             # Lists of ids look at all documents, to find out which ids no document has.
-            if parent_mask.any() or isinstance(step, Listed):
-                if number not in mask_by_filter:
-                    mask_by_filter[number] = step.mask(reader)
-                masks.append(parent_mask & mask_by_filter[number])
+            if not len(candidates) and not isinstance(step, Listed):
+                kept_rows.append(candidates)
+                continue
+            if node.filter_number not in mask_by_filter:
+                mask_by_filter[node.filter_number] = step.mask(documents)
+            mask = mask_by_filter[node.filter_number]
+            if node.parent == 0:
+                rows = np.flatnonzero(mask)
             else:
-                masks.append(parent_mask)
-
-        # Count what each node keeps. The root keeps all documents, which need no mask.
-        self._counts[0] += reader.group.rows, reader.tokens.sum(dtype=np.int64)
-        for number, mask in enumerate(masks[1:], start=1):
-            n_kept = np.count_nonzero(mask)
-            if n_kept:
-                self._counts[number, 0] += n_kept
-                self._counts[number, 1] += reader.tokens[mask].sum(dtype=np.int64)
+                rows = candidates[mask[candidates]]
+            kept_rows.append(rows)
+            self._counts[number] += len(rows), documents.tokens[rows].sum(dtype=np.int64)
 
         # A view keeps what the last node of its path keeps.
         for path, kept in zip(self._paths, self._kept_documents, strict=True):
-            kept.add(masks[path[-1]])
-        self._group_sizes.append(reader.group.rows)
-        self._last_masks = masks
+            kept.add(documents.numbers[kept_rows[path[-1]]])
+        self._last_kept = kept_rows
 
-    def kept(self, view: int) -> NDArray[np.bool_]:
-        """Return which documents of the last row group a view keeps, shape (n_documents,)."""
-        return self._last_masks[self._paths[view][-1]]
+    def kept(self, view: int) -> NDArray[np.int64]:
+        """Return which of the documents that were added last a view keeps.
+
+        Returns:
+            Rows of these documents, ascending, shape (n_kept,).
+        """
+        return self._last_kept[self._paths[view][-1]]
 
     def counts(self, view: int) -> Iterator[RemainingCounts]:
         """Yield the counts of the corpus, and then those after each leading filter of a view."""
@@ -130,62 +133,50 @@ class LeadingFilters:
             yield RemainingCounts(documents, tokens)
 
     def chunks(self, view: int) -> Iterator[NDArray[np.int64]]:
-        """Yield the numbers of the documents that a view keeps, ascending.
+        """Yield the numbers of the documents that a view keeps, ascending, in chunks.
 
         Args:
             view: Number of the view.
-
-        Yields:
-            Numbers in the corpus, of the documents of 16 row groups each time.
         """
-        kept = self._kept_documents[view]
-        bits = kept.bits()
-        all_groups = range(len(self._group_sizes))
-        first_document = 0
-        for start in range(0, len(all_groups), _GROUPS_PER_CHUNK):
-            parts = [np.empty(0, np.int64)]
-            for group in all_groups[start : start + _GROUPS_PER_CHUNK]:
-                n_documents = self._group_sizes[group]
-                parts.append(first_document + kept.documents(bits, group, n_documents))
-                first_document += n_documents
-            yield np.concatenate(parts)
+        yield from self._kept_documents[view].chunks()
+
+
+class _KeptRun(NamedTuple):
+    """Consecutive documents of a corpus, of which a view keeps the first, the last and others."""
+
+    first_document: int
+    n_documents: int
+    first_byte: int
+    """Where the bits of the documents start in the scratch file."""
 
 
 class _KeptDocuments:
-    """Which documents of each row group a view keeps, as bits in a scratch file."""
+    """The documents that a view keeps, as bits in a scratch file."""
 
     def __init__(self, path: Path) -> None:
         """Describe the file; it is created when a document is kept."""
         self._file = ScratchArray(path, np.uint8)
-        self._starts: list[int | None] = []
-        """First byte of each row group; None if the view keeps no document of it."""
+        self._runs: list[_KeptRun] = []
 
-    def add(self, mask: NDArray[np.bool_]) -> None:
-        """Append a row group, given which of its documents are kept, shape (n_documents,)."""
-        if not mask.any():
-            self._starts.append(None)
+    def add(self, documents: NDArray[np.int64]) -> None:
+        """Append documents, given their numbers, ascending, shape (n_kept,)."""
+        if not len(documents):
             return
-        self._starts.append(self._file.size)
-        self._file.append(np.packbits(mask))
+        first = int(documents[0])
+        n_documents = int(documents[-1]) + 1 - first
+        self._runs.append(_KeptRun(first, n_documents, self._file.size))
+        is_kept = np.zeros(n_documents, np.bool_)
+        is_kept[documents - first] = True
+        self._file.append(np.packbits(is_kept))
 
-    def bits(self) -> NDArray[np.uint8]:
-        """Return the content of the file, mapped into memory."""
-        return self._file.mapped()
-
-    def documents(self, bits: NDArray[np.uint8], group: int, n_documents: int) -> NDArray[np.int64]:
-        """Return which documents of a row group are kept.
-
-        Args:
-            bits: The content of the scratch file, as `bits` returned it.
-            group: Number of the row group.
-            n_documents: Number of documents of the row group.
-
-        Returns:
-            Numbers within the row group, ascending, shape (n_kept,).
-        """
-        start = self._starts[group]
-        if start is None:
-            return np.empty(0, np.int64)
-        n_bytes = -(-n_documents // 8)  # a bit for each document, rounded up
-        mask = np.unpackbits(bits[start : start + n_bytes], count=n_documents)
-        return np.flatnonzero(mask)
+    def chunks(self) -> Iterator[NDArray[np.int64]]:
+        """Yield the numbers of all documents, ascending, in chunks."""
+        bits = self._file.mapped()
+        for start in range(0, len(self._runs), _RUNS_PER_CHUNK):
+            parts = []
+            for run in self._runs[start : start + _RUNS_PER_CHUNK]:
+                n_bytes = -(-run.n_documents // 8)  # a bit for each document, rounded up
+                run_bits = bits[run.first_byte : run.first_byte + n_bytes]
+                is_kept = np.unpackbits(run_bits, count=run.n_documents)
+                parts.append(run.first_document + np.flatnonzero(is_kept))
+            yield np.concatenate(parts)

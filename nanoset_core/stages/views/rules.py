@@ -15,7 +15,6 @@ Budget looks at all documents together, and a Repeat changes how often documents
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Protocol
@@ -25,15 +24,13 @@ from numpy.typing import NDArray
 
 from nanoset_core.document_tables.conditions import Condition
 from nanoset_core.document_tables.relation import DocumentRelation
+from nanoset_core.document_tables.scan import LOCATION_COLUMNS, TOKENS_COLUMN, ScannedRows
 from nanoset_core.sampling.hashing import below, hash_texts, salted
 from nanoset_core.stages.views.ids import Ids
 
-LOCATION_COLUMNS = ("file", "line", "byte_offset")
-"""Columns that identify a document without an id."""
 
-
-class RowGroup(Protocol):
-    """Up to 65,536 consecutive documents of a corpus: a row group of a Parquet file."""
+class ShardDocuments(Protocol):
+    """Consecutive documents of a corpus whose tables are opened together: those of a shard."""
 
     @property
     def first(self) -> int:
@@ -41,79 +38,52 @@ class RowGroup(Protocol):
         ...
 
     @property
-    def rows(self) -> int:
+    def n_documents(self) -> int:
         """Number of documents."""
         ...
 
-    def read(self, columns: list[str]) -> Any:
-        """Return some columns as an Arrow table."""
-
-
-class ShardDocuments(Protocol):
-    """Consecutive documents of a corpus whose tables are opened together: those of a shard."""
-
     @property
-    def groups(self) -> Sequence[RowGroup]:
-        """The documents in parts, in order."""
+    def n_tokens(self) -> int:
+        """Number of tokens of all documents together."""
         ...
 
     @property
     def relation(self) -> DocumentRelation:
-        """The tables of all these documents, for conditions."""
+        """The tables of these documents."""
         ...
 
 
-class GroupReader:
-    """Reads a row group for the filters of many views: each column is read once, when needed."""
+class DocumentValues:
+    """Some documents of a corpus, and the values of their columns that the filters of views need.
 
-    def __init__(
-        self,
-        group: RowGroup,
-        condition_masks: Mapping[Condition, NDArray[np.bool_]] | None = None,
-    ) -> None:
-        """Prepare to read a row group.
+    A value that several views need, such as the hash of each id, is computed once.
+    """
+
+    def __init__(self, first_document: int, scanned: ScannedRows) -> None:
+        """Describe documents of a shard.
 
         Args:
-            group: The row group.
-            condition_masks: Condition → the documents that it is true of, shape (n_documents,). The
-                filters `Where` need them.
+            first_document: Number in the corpus of the shard's first document.
+            scanned: What a scan of the shard returned.
         """
-        self.group = group
-        self.condition_masks = condition_masks or {}
-        self._columns: dict[str, Any] = {}
+        self.numbers: NDArray[np.int64] = first_document + scanned.rows
+        """Numbers in the corpus, ascending, shape (n_documents,)."""
+        self.columns = scanned.columns
+        """Name of each column → its values, an Arrow array of shape (n_documents,)."""
+        self.condition_masks = scanned.condition_masks
+        """Condition → the documents that it is true of, shape (n_documents,)."""
         self._hashes: dict[str, NDArray[np.uint64]] = {}
 
-    def table(self, columns: frozenset[str]) -> Any:
-        """Return some columns of the row group, which are read unless they were read before.
-
-        Args:
-            columns: Names of columns.
-
-        Returns:
-            An Arrow table with these columns in alphabetical order, without those that do not
-            exist.
-        """
-        import pyarrow as pa
-
-        unread = sorted(columns - self._columns.keys())
-        if unread:
-            table = self.group.read(unread)
-            self._columns |= {name: table.column(name) for name in table.schema.names}
-        names = [name for name in sorted(columns) if name in self._columns]
-        return pa.table({name: self._columns[name] for name in names})
-
     def strings(self, name: str) -> Any:
-        """Return a column as one Arrow array of strings."""
+        """Return a column as an Arrow array of strings."""
         import pyarrow as pa
 
-        column = self.table(frozenset({name})).column(name)
-        return column.cast(pa.large_string()).combine_chunks()
+        return self.columns[name].cast(pa.large_string())
 
     @cached_property
     def tokens(self) -> NDArray[np.int32]:
         """Number of tokens of each document, shape (n_documents,)."""
-        column = self.table(frozenset({"tokens"})).column("tokens")
-        return np.asarray(column.to_numpy())
+        return np.asarray(self.columns[TOKENS_COLUMN].to_numpy())
 
     def hashes(self, column: str = "id") -> NDArray[np.uint64]:
         """Return a hash of each document's value of a column, shape (n_documents,).
@@ -166,9 +136,9 @@ class Where:
         """The step in words."""
         return f"where {self.condition.text}"
 
-    def mask(self, reader: GroupReader) -> NDArray[np.bool_]:
-        """Return which documents of a row group the condition is true for, shape (n_documents,)."""
-        return reader.condition_masks[self.condition]
+    def mask(self, documents: DocumentValues) -> NDArray[np.bool_]:
+        """Return which of some documents the condition is true for, shape (n_documents,)."""
+        return documents.condition_masks[self.condition]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -182,12 +152,12 @@ class Listed:
     text: str
     """The step in words."""
 
-    def mask(self, reader: GroupReader) -> NDArray[np.bool_]:
-        """Return which documents of a row group are kept, shape (n_documents,).
+    def mask(self, documents: DocumentValues) -> NDArray[np.bool_]:
+        """Return which of some documents are kept, shape (n_documents,).
 
-        Call it for each row group, so that `ids` knows in the end which ids no document has.
+        Call it for all documents of a corpus. Then `ids` knows which ids no document has.
         """
-        texts = reader.strings("id")
+        texts = documents.strings("id")
         is_listed = self.ids.mask(texts, hash_texts(texts))
         return is_listed if self.keep else ~is_listed
 
@@ -202,16 +172,16 @@ class Without:
     text: str
     """The step in words."""
 
-    def mask(self, reader: GroupReader) -> NDArray[np.bool_]:
-        """Return which documents of a row group are kept, shape (n_documents,)."""
-        # The documents to remove that are in this row group.
-        first_document = reader.group.first
-        stop_document = first_document + reader.group.rows
-        start, stop = np.searchsorted(self.documents, [first_document, stop_document])
-        removed = self.documents[start:stop] - first_document  # numbers within the row group
-
-        is_kept = np.ones(reader.group.rows, np.bool_)
-        is_kept[removed] = False
+    def mask(self, documents: DocumentValues) -> NDArray[np.bool_]:
+        """Return which of some documents are kept, shape (n_documents,)."""
+        numbers = documents.numbers
+        is_kept = np.ones(len(numbers), np.bool_)
+        if len(numbers):
+            start, stop = np.searchsorted(self.documents, [numbers[0], numbers[-1] + 1])
+            removed = self.documents[start:stop]  # none is greater than the last number
+            rows = np.searchsorted(numbers, removed)
+            is_among_documents = numbers[rows] == removed
+            is_kept[rows[is_among_documents]] = False
         return is_kept
 
 
@@ -236,9 +206,9 @@ class HashSplit:
         """The step in words."""
         return f"split by {self.by}, [{self.start:g}, {self.stop:g})"
 
-    def mask(self, reader: GroupReader) -> NDArray[np.bool_]:
-        """Return which documents of a row group are kept, shape (n_documents,)."""
-        hashes = salted(reader.hashes(self.by), "split")
+    def mask(self, documents: DocumentValues) -> NDArray[np.bool_]:
+        """Return which of some documents are kept, shape (n_documents,)."""
+        hashes = salted(documents.hashes(self.by), "split")
         is_kept = below(hashes, self.stop)
         if self.start > 0:
             is_kept &= ~below(hashes, self.start)

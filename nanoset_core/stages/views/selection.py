@@ -23,9 +23,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from nanoset_core.document_tables.condition_masks import ConditionMasks
 from nanoset_core.document_tables.conditions import Condition
-from nanoset_core.document_tables.relation import value_type
+from nanoset_core.document_tables.scan import TOKENS_COLUMN, DocumentScan
 from nanoset_core.sampling.hashing import salted
 from nanoset_core.stages.views.budgets import (
     CHUNK_DOCUMENTS,
@@ -38,8 +37,9 @@ from nanoset_core.stages.views.leading_filters import LeadingFilters
 from nanoset_core.stages.views.rules import (
     FILTERS,
     Budget,
+    DocumentValues,
     Filter,
-    GroupReader,
+    HashSplit,
     Listed,
     Repeat,
     Rule,
@@ -49,6 +49,9 @@ from nanoset_core.stages.views.rules import (
     Where,
 )
 from nanoset_core.stages.views.scratch import ScratchArray
+
+_MAX_ALTERNATIVES = 8
+"""Conditions by which a scan leaves out documents that meet none of them."""
 
 
 class CopyChunk(NamedTuple):
@@ -161,23 +164,23 @@ class _CandidateFiles:
             later_filters=later_filters,
         )
 
-    def append(self, reader: GroupReader, is_candidate: NDArray[np.bool_]) -> None:
-        """Append the candidates of a row group to the scratch files.
+    def append(self, documents: DocumentValues, candidates: NDArray[np.int64]) -> None:
+        """Append some candidates to the scratch files.
 
         Candidates are the documents that the leading filters kept.
 
         Args:
-            reader: The row group.
-            is_candidate: Which documents are candidates, shape (n_documents,).
+            documents: Documents of the corpus.
+            candidates: Which of them are candidates: their rows, ascending, shape (n_candidates,).
         """
-        if is_candidate.any():  # otherwise the ids need not be read
-            self.hashes.append(reader.hashes()[is_candidate])
-            self.tokens.append(reader.tokens[is_candidate])
+        if len(candidates):  # otherwise the ids need not be hashed
+            self.hashes.append(documents.hashes()[candidates])
+            self.tokens.append(documents.tokens[candidates])
         for later_filter in self.later_filters.values():
             # Lists of ids look at all documents, to find out which ids no document has.
-            if is_candidate.any() or isinstance(later_filter.step, Listed):
-                mask = later_filter.step.mask(reader)
-                later_filter.mask.append(mask[is_candidate])
+            if len(candidates) or isinstance(later_filter.step, Listed):
+                mask = later_filter.step.mask(documents)
+                later_filter.mask.append(mask[candidates])
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +193,7 @@ class _ViewInProgress:
     files: _CandidateFiles | None
     """None if the leading filters decide everything but the order."""
     sort_values: list[Any] = field(default_factory=list)
-    """Values of the column by which candidates are sorted, an Arrow array for each row group."""
+    """Values of the column by which candidates are sorted: Arrow arrays, in order."""
 
     @property
     def sort_column(self) -> str | None:
@@ -199,25 +202,24 @@ class _ViewInProgress:
 
     @property
     def needs_rows(self) -> bool:
-        """Whether `add` has to be called for each row group, after the leading filters."""
+        """Whether `add` has to be called after the leading filters were applied."""
         return self.files is not None or self.sort_column is not None
 
-    def add(self, reader: GroupReader, is_candidate: NDArray[np.bool_]) -> None:
-        """Store what the later steps and the order need to know of a row group's candidates.
+    def add(self, documents: DocumentValues, candidates: NDArray[np.int64]) -> None:
+        """Store what the later steps and the order need to know of some candidates.
 
         Candidates are the documents that the leading filters kept.
 
         Args:
-            reader: The row group.
-            is_candidate: Which documents are candidates, shape (n_documents,).
+            documents: Documents of the corpus.
+            candidates: Which of them are candidates: their rows, ascending, shape (n_candidates,).
         """
+        import pyarrow as pa
+
         if self.files is not None:
-            self.files.append(reader, is_candidate)
-        if self.sort_column is not None and is_candidate.any():
-            column = reader.table(frozenset({self.sort_column})).column(0)
-            # Row groups may have different encodings of one type, such as dictionaries.
-            values = column.cast(value_type(column.type)).filter(is_candidate)
-            self.sort_values.extend(values.chunks)
+            self.files.append(documents, candidates)
+        if self.sort_column is not None and len(candidates):
+            self.sort_values.append(documents.columns[self.sort_column].take(pa.array(candidates)))
 
 
 def select(
@@ -234,7 +236,7 @@ def select(
         scratch: An empty folder for scratch files, which the selections need as long as they are
             used. They take a bit for each document and view, and 12 bytes for each candidate of a
             view that has budgets, repeats or a shuffled order.
-        progress: Called with the number of documents of each row group.
+        progress: Called with the number of documents that were read.
 
     Returns:
         A selection for each rule.
@@ -253,16 +255,20 @@ def select(
     # Phase 1: read the tables once, and apply the leading filters of all views.
     filters = LeadingFilters(rules, scratch)
     views_with_rows = [view for view in views if view.needs_rows]
-    with ConditionMasks(_conditions_of(rules), scratch) as conditions:
+    with _scan_for(rules) as scan:
         for shard in shards:
-            # DuckDB evaluates the conditions for all documents of a shard at once.
-            masks = conditions.of_shard(shard.relation)
-            for group in shard.groups:
-                reader = GroupReader(group, masks.take(group.rows))
-                filters.add(reader)
+            filters.add_totals(shard.n_documents, shard.n_tokens)
+            n_read = 0
+            for scanned in scan.batches(shard.relation):
+                documents = DocumentValues(shard.first, scanned)
+                filters.add(documents)
                 for view in views_with_rows:
-                    view.add(reader, filters.kept(view.number))
-                progress(group.rows)
+                    view.add(documents, filters.kept(view.number))
+                row_stop = int(scanned.rows[-1]) + 1
+                progress(row_stop - n_read)
+                n_read = row_stop
+            # The scan leaves out documents that no view keeps.
+            progress(shard.n_documents - n_read)
 
     # Phase 2: budgets, repeats, later filters and orders work on what phase 1 kept of each view.
     selections = []
@@ -271,14 +277,48 @@ def select(
     return selections
 
 
-def _conditions_of(rules: Sequence[Rule]) -> list[Condition]:
-    """Return the conditions of some rules, each of them once."""
-    conditions: dict[Condition, None] = {}
+def _scan_for(rules: Sequence[Rule]) -> DocumentScan:
+    """Return the scan that reads what the steps and orders of some rules need."""
+    columns = {TOKENS_COLUMN}
+    identifying: set[str] = set()  # columns that are hashed
+    conditions: dict[Condition, None] = {}  # each of them once, in order
     for rule in rules:
+        if rule.needs_hashes:
+            identifying.add("id")
+        if rule.order is not None and rule.order.by is not None:
+            columns.add(rule.order.by)
         for step in rule.steps:
             if isinstance(step, Where):
                 conditions[step.condition] = None
-    return list(conditions)
+            elif isinstance(step, HashSplit):
+                identifying.add(step.by)
+            elif isinstance(step, Listed):
+                columns.add("id")
+    return DocumentScan(
+        columns,
+        identifying=identifying,
+        conditions=list(conditions),
+        only=_conditions_of_all_documents(rules),
+    )
+
+
+def _conditions_of_all_documents(rules: Sequence[Rule]) -> list[Condition]:
+    """Return conditions of which each document that the rules look at meets at least one.
+
+    They are the first filters of the rules. If a rule begins with another filter, or lists ids, all
+    documents are looked at, and there are no such conditions. DuckDB evaluates many alternatives
+    more slowly than it reads documents, so there are none for many rules either.
+    """
+    first_conditions: dict[Condition, None] = {}
+    for rule in rules:
+        if not rule.steps or not isinstance(rule.steps[0], Where):
+            return []
+        if any(isinstance(step, Listed) for step in rule.steps):
+            return []
+        first_conditions[rule.steps[0].condition] = None
+    if len(first_conditions) > _MAX_ALTERNATIVES:
+        return []
+    return list(first_conditions)
 
 
 def _apply_later_steps(

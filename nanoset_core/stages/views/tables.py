@@ -10,15 +10,16 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from nanoset_core.document_tables.relation import DocumentRelation, TableSource
+from nanoset_core.document_tables.relation import DocumentRelation
+from nanoset_core.document_tables.scan import DocumentScan
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.project.project import Project
 from nanoset_core.stages.attributes.column_sources import columns_of
-from nanoset_core.stages.columns.aligned import AlignedColumns, OpenTable
 from nanoset_core.stages.dataset.origin import shards_of
 from nanoset_core.stages.shards.document_rows import DocumentRows
 from nanoset_core.stages.shards.make import DOCUMENTS, SHARDS
 from nanoset_core.stages.shards.shard_sets import some_shards
+from nanoset_core.stages.views.rules import DocumentValues
 
 DOCUMENT_COLUMNS = frozenset({"file", "line", "byte_offset", "id", "tokens"})
 """Columns that every table of documents has."""
@@ -28,65 +29,16 @@ _SHARDS_PER_FETCH = 64
 
 @dataclass(frozen=True, slots=True)
 class ShardTables:
-    """The opened tables of one shard; implements `rules.ShardDocuments`."""
+    """The tables of one shard; implements `rules.ShardDocuments`."""
 
     first: int
     """Number of the shard's first document in the corpus."""
-    documents: DocumentRows
-    columns: AlignedColumns | None
-    """How the files with further columns are read; None if none are needed."""
-    files: list[OpenTable]
-    """These files."""
-
-    @property
-    def groups(self) -> list[DocumentGroup]:
-        """The row groups, in order."""
-        groups = []
-        for number, (start, stop) in enumerate(self.documents.groups):
-            groups.append(DocumentGroup(self, number, self.first + start, stop - start))
-        return groups
-
-    @property
-    def relation(self) -> DocumentRelation:
-        """All columns of the documents, as a relation that DuckDB can evaluate conditions on."""
-        sources = [TableSource(self.documents.path, self.documents.schema)]
-        for file in self.files:
-            sources.append(TableSource(file.path, file.parquet.schema_arrow))
-
-        # The columns that conditions may name: those of every document, then the others.
-        schema = document_schema()
-        if self.columns is not None:
-            for field in self.columns.schema:
-                if field.name not in DOCUMENT_COLUMNS:
-                    schema = schema.append(field)
-        return DocumentRelation(schema, tuple(sources))
-
-
-@dataclass(frozen=True, slots=True)
-class DocumentGroup:
-    """A row group of a shard's tables; implements `rules.RowGroup`."""
-
-    tables: ShardTables
-    number: int
-    """Number of the row group in each table."""
-    first: int
-    """Number of its first document in the corpus."""
-    rows: int
+    n_documents: int
     """Number of documents."""
-
-    def read(self, columns: list[str]) -> Any:
-        """Return some columns as an Arrow table; columns that no table has are absent."""
-        import pyarrow as pa
-
-        arrays = {}
-        document_columns = [name for name in columns if name in DOCUMENT_COLUMNS]
-        if document_columns:
-            table = self.tables.documents.columns(self.number, document_columns)
-            for name in document_columns:
-                arrays[name] = table.column(name)
-        if self.tables.columns is not None:
-            arrays |= self.tables.columns.read(self.tables.files, self.number, columns)
-        return pa.table(arrays)
+    n_tokens: int
+    """Number of tokens of all documents together."""
+    relation: DocumentRelation
+    """All columns of the documents, for DuckDB."""
 
 
 def document_schema() -> Any:
@@ -104,15 +56,32 @@ def document_schema() -> Any:
     )
 
 
-def document_groups(
-    project: Project, corpus: str, dataset: Manifest, columns: Collection[str] = ()
-) -> Iterator[DocumentGroup]:
-    """Yield the row groups of the tables of a dataset's documents, in order.
+def document_values(
+    project: Project,
+    corpus: str,
+    dataset: Manifest,
+    columns: Collection[str] = (),
+    *,
+    identifying: Collection[str] = (),
+) -> Iterator[DocumentValues]:
+    """Yield the values of some columns of all documents of a dataset, in order.
 
-    See `document_shards` for the arguments and errors.
+    Args:
+        project: The project.
+        corpus: The corpus.
+        dataset: A version of the corpus's dataset.
+        columns: Some of `DOCUMENT_COLUMNS`.
+        identifying: Some of `DOCUMENT_COLUMNS`, by which documents are identified: if documents
+            lack one of these values, their file, line and byte offset are read, too.
+
+    Raises:
+        MissingError: The shards were not made, or were deleted.
+        FormatError: A table is damaged.
     """
-    for shard in document_shards(project, corpus, dataset, columns):
-        yield from shard.groups
+    with DocumentScan(columns, identifying=identifying) as scan:
+        for shard in document_shards(project, corpus, dataset):
+            for scanned in scan.batches(shard.relation):
+                yield DocumentValues(shard.first, scanned)
 
 
 def document_shards(
@@ -135,13 +104,27 @@ def document_shards(
     aligned = columns_of(project, corpus, tokenized, columns)
     shards = some_shards(project, corpus, tokenized.facts[SHARDS])
 
+    # The columns that conditions may name: those of every document, then the others.
+    schema = document_schema()
+    if aligned is not None:
+        for field in aligned.schema:
+            if field.name not in DOCUMENT_COLUMNS:
+                schema = schema.append(field)
+
     def open_tables(number: int) -> ShardTables:
         """Open the tables of a shard, after fetching them if they are in a bucket."""
-        shard = shards[number]
-        documents = DocumentRows(shard.path(DOCUMENTS), shard.facts["documents"])
-        files = [] if aligned is None else aligned.open_tables(number)
-        # Shards may be opened in parallel, so that their first documents are not known here.
-        return ShardTables(first=0, documents=documents, columns=aligned, files=files)
+        facts = shards[number].facts
+        documents = DocumentRows(shards[number].path(DOCUMENTS), facts["documents"])
+        sources = [documents.source]
+        if aligned is not None:
+            sources += aligned.sources(number, facts["documents"])
+        return ShardTables(
+            # Shards may be opened in parallel, so that their first documents are not known here.
+            first=0,
+            n_documents=facts["documents"],
+            n_tokens=facts["tokens"],
+            relation=DocumentRelation(schema, tuple(sources)),
+        )
 
     # Files from a bucket are fetched in parallel, unless the space for copies is limited.
     can_fetch_ahead = access.has_copies and access.capacity is None
@@ -151,4 +134,4 @@ def document_shards(
     for start in range(0, len(all_numbers), shards_per_fetch):
         for tables in access.each(open_tables, all_numbers[start : start + shards_per_fetch]):
             yield replace(tables, first=first_document)
-            first_document += tables.documents.count
+            first_document += tables.n_documents

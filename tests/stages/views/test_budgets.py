@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -13,7 +14,7 @@ from helpers.building import make_corpora, open_project
 from helpers.command import invoke_nanoset
 from helpers.inspecting import current_dataset
 from helpers.sample_project import jsonl, write_project
-from helpers.view_rules import relation_of
+from helpers.view_rules import TableShard
 from nanoset_assets.ui.views import view_metadata
 from nanoset_core.sampling.hashing import hash_texts, salted
 from nanoset_core.stages.views import make as views
@@ -23,31 +24,12 @@ from nanoset_core.stages.views.selection import select
 from nanoset_core.stages.views.stage import VIEW
 
 
-class Group:
-    """The documents of a corpus, in one row group of one shard."""
-
-    first = 0
-
-    def __init__(self, ids, tokens):
-        self.rows = len(ids)
-        self.ids = ids
-        self.tokens = tokens
-
-    def read(self, columns):
-        import pyarrow as pa
-
-        values = {"id": self.ids, "tokens": pa.array(self.tokens, pa.int32())}
-        count = range(self.rows)
-        values |= {"file": ["a"] * self.rows, "line": list(count), "byte_offset": list(count)}
-        return pa.table({name: values[name] for name in columns})
-
-    @property
-    def groups(self):
-        return [self]
-
-    @property
-    def relation(self):
-        return relation_of(self.read(["id", "tokens"]))
+def shard_of(ids, tokens):
+    """Return documents of a corpus as its only shard."""
+    numbers = list(range(len(ids)))
+    values = {"id": pa.array(ids, pa.string()), "tokens": pa.array(tokens, pa.int32())}
+    values |= {"file": ["a"] * len(ids), "line": numbers, "byte_offset": numbers}
+    return TableShard(pa.table(values), 0)
 
 
 def slow_gap(ids, tokens, budget, unit, times):
@@ -85,7 +67,7 @@ def test_the_first_document_that_does_not_fit_is_that_of_a_slow_look(
     tokens = [count for _, count in documents]
     steps = [Repeat("v", 2.0)] if times == 2 else []
     rule = Rule((*steps, Budget("v", unit, budget)), None)
-    (found,) = select([Group(ids, tokens)], [rule], tmp_path_factory.mktemp("scratch"))
+    (found,) = select([shard_of(ids, tokens)], [rule], tmp_path_factory.mktemp("scratch"))
     expected = slow_gap(ids, tokens, budget, unit, times)
     gaps = [(gap.reached, gap.document, gap.documents, gap.amount) for gap in found.gaps]
     assert gaps == ([] if expected is None else [expected])

@@ -3,12 +3,13 @@
 import numpy as np
 import pytest
 
-from helpers.view_rules import documents_table, row_groups
+from helpers.view_rules import documents_table, shards_of
 from nanoset_core.stages.views.leading_filters import LeadingFilters
-from nanoset_core.stages.views.rules import Budget, GroupReader, HashSplit, Rule
+from nanoset_core.stages.views.rules import Budget, HashSplit, Rule
 
 HALF = HashSplit("v", "id", 0.0, 0.5)
 QUARTER = HashSplit("w", "id", 0.0, 0.25)
+COLUMNS = ["id", "tokens", "file", "line", "byte_offset"]
 
 
 class CountedSplit(HashSplit):
@@ -26,18 +27,19 @@ def test_views_with_a_common_beginning_share_its_work(tmp_path):
     rules = [Rule((split,)), Rule((split, QUARTER)), Rule((split, Budget("w", "tokens", 9)))]
     filters = LeadingFilters(rules, tmp_path)
 
-    groups = row_groups(documents_table(200), 50)
-    for group in groups:
-        filters.add(GroupReader(group))
+    shards = shards_of(documents_table(200), 50)
+    for shard in shards:
+        filters.add(shard.values(COLUMNS))
 
-    assert CountedSplit.calls == len(groups)
+    assert CountedSplit.calls == len(shards)
 
 
 def test_counts_after_each_filter_are_those_of_the_documents_that_are_kept(tmp_path):
     table = documents_table(200)
     filters = LeadingFilters([Rule((HALF, QUARTER))], tmp_path)
-    for group in row_groups(table, 64):
-        filters.add(GroupReader(group))
+    for shard in shards_of(table, 64):
+        filters.add_totals(shard.n_documents, shard.n_tokens)
+        filters.add(shard.values(COLUMNS))
 
     kept = np.concatenate(list(filters.chunks(0)))
     tokens = np.array(table.column("tokens").to_pylist())
@@ -51,13 +53,13 @@ def test_counts_after_each_filter_are_those_of_the_documents_that_are_kept(tmp_p
 
 
 @pytest.mark.parametrize("size", [1, 7, 8, 9, 64])
-def test_documents_are_found_again_in_row_groups_of_any_size(size, tmp_path):
+def test_documents_are_found_again_in_parts_of_any_size(size, tmp_path):
     filters = LeadingFilters([Rule((HALF,)), Rule(())], tmp_path)
     expected = []
-    for group in row_groups(documents_table(100), size):
-        reader = GroupReader(group)
-        filters.add(reader)
-        expected += (group.first + np.flatnonzero(HALF.mask(reader))).tolist()
+    for shard in shards_of(documents_table(100), size):
+        values = shard.values(COLUMNS)
+        filters.add(values)
+        expected += values.numbers[HALF.mask(values)].tolist()
 
     assert np.concatenate(list(filters.chunks(0))).tolist() == expected
     assert np.concatenate(list(filters.chunks(1))).tolist() == list(range(100))

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from helpers.view_rules import ROWS, choose_slowly, documents_table, random_rule, row_groups
+from helpers.view_rules import ROWS, choose_slowly, documents_table, random_rule, shards_of
 from nanoset_core.formats.indexed.builder import MMapIndexedDatasetBuilder
 from nanoset_core.formats.indexed.layout import read_idx
 from nanoset_core.stages.views.make import link
@@ -136,7 +136,7 @@ def test_an_epoch_holds_each_document_as_often_as_the_rules_say_and_no_other(
             )
     base, rules = read_idx(tmp_path / "corpus.idx"), [random_rule(seed) for seed in range(RULES)]
     (tmp_path / "scratch").mkdir()
-    selections = select(row_groups(table, 64), rules, tmp_path / "scratch")
+    selections = select(shards_of(table, 64), rules, tmp_path / "scratch")
     for number, (rule, found) in enumerate(zip(rules, selections, strict=True)):
         prefix = tmp_path / f"view-{number}"
         write_view_idx(prefix.with_suffix(".idx"), base, found.chunks)

@@ -9,11 +9,11 @@ import pytest
 
 from helpers.view_rules import (
     ROWS,
-    RowGroup,
+    TableShard,
     choose_slowly,
     documents_table,
     random_rule,
-    row_groups,
+    shards_of,
 )
 from nanoset_core.document_tables.conditions import parse_condition
 from nanoset_core.sampling.hashing import hash_texts
@@ -39,7 +39,7 @@ def test_rules_choose_what_a_loop_over_documents_does(seed, tmp_path):
         documents_table(seed=seed),
         [random_rule(number) for number in range(seed, seed + 40)],
     )
-    found = select(row_groups(table, 64), rules, tmp_path)
+    found = select(shards_of(table, 64), rules, tmp_path)
     for rule, selection in zip(rules, found, strict=True):
         expected = choose_slowly(table, rule)
         assert chosen(selection) == expected, rule
@@ -63,7 +63,7 @@ def test_values_that_a_row_group_lacks_are_found_in_the_next_one(size, tmp_path)
         for text in [*texts, "not topic = 'a'", "quality is null"]
     ]
     table = documents_table(300)
-    found = select(row_groups(table, size), rules, tmp_path)
+    found = select(shards_of(table, size), rules, tmp_path)
     assert [chosen(one) for one in found[:-2]] == [
         choose_slowly(table, rule) for rule in rules[:-2]
     ]
@@ -78,25 +78,23 @@ def test_values_that_a_row_group_lacks_are_found_in_the_next_one(size, tmp_path)
 
 def test_a_seeded_order_is_a_permutation_that_goes_with_the_documents(tmp_path):
     rule = Rule((Repeat("v", 2),), ViewOrder(seed=7))
-    numbers = chosen(select(row_groups(documents_table(), 64), [rule], tmp_path)[0])
+    numbers = chosen(select(shards_of(documents_table(), 64), [rule], tmp_path)[0])
     assert sorted(numbers) == sorted([*range(ROWS), *range(ROWS)])
-    more = chosen(select(row_groups(documents_table(ROWS + 100), 64), [rule], tmp_path)[0])
+    more = chosen(select(shards_of(documents_table(ROWS + 100), 64), [rule], tmp_path)[0])
     assert [number for number in more if number < ROWS] == numbers
 
 
 def test_a_smaller_budget_is_a_subset_and_no_document_changes_sides_by_an_append(tmp_path):
     rules = [Rule((Budget("a", "tokens", most),)) for most in (100, 1000, 5000)]
     rules += [Rule((HashSplit("s", "id", *keep),)) for keep in ((0.0, 0.3), (0.3, 1.0))]
-    before = [
-        set(chosen(one)) for one in select(row_groups(documents_table(), 64), rules, tmp_path)
-    ]
+    before = [set(chosen(one)) for one in select(shards_of(documents_table(), 64), rules, tmp_path)]
     assert before[0] < before[1] < before[2]
     assert before[3] | before[4] == set(range(ROWS))
     assert not before[3] & before[4]
     (tmp_path / "after").mkdir()
     after = [
         set(chosen(one))
-        for one in select(row_groups(documents_table(ROWS + 500), 64), rules, tmp_path / "after")
+        for one in select(shards_of(documents_table(ROWS + 500), 64), rules, tmp_path / "after")
     ]
     for old, new in zip(before[:3], after[:3], strict=True):
         assert {number for number in new if number < ROWS} <= old
@@ -125,7 +123,7 @@ def sides_of(tables: dict[int, pa.Table], scratch) -> dict[int, np.ndarray]:
     for number in order:
         table = tables[number]
         parts += [
-            RowGroup(table.slice(low, 1 << 16), first + low)
+            TableShard(table.slice(low, 1 << 16), first + low)
             for low in range(0, table.num_rows, 1 << 16)
         ]
         first += table.num_rows
