@@ -329,16 +329,16 @@ def test_what_others_put_into_an_output_is_not_removed_unasked(pairs, tmp_path):
 
 def test_what_others_put_there_meanwhile_is_not_removed(pairs, tmp_path, monkeypatch):
     out = tmp_path / "out"
-    real = shuffle_module._write_draft
+    real = shuffle_module.write_shards
 
-    def write(*arguments):
-        manifest = real(*arguments)
+    def write(*arguments, **options):
+        tars_written = real(*arguments, **options)
         out.mkdir(exist_ok=True)
         (out / "mine.tar").write_text("mine")
-        return manifest
+        return tars_written
 
     with monkeypatch.context() as patch, pytest.raises(ConfigError, match="something else"):
-        patch.setattr(shuffle_module, "_write_draft", write)
+        patch.setattr(shuffle_module, "write_shards", write)
         made(out, "--input", *pairs)
     assert {path.name: path.read_text() for path in out.iterdir()} == {"mine.tar": "mine"}
     (out / "mine.tar").unlink()

@@ -31,7 +31,7 @@ from nanoset_core.outputs.manifest import (
 from nanoset_core.records.json_records import dump, to_plain
 from nanoset_core.stages.webdataset.lists import write_lists
 from nanoset_core.stages.webdataset.markers import clear_markers
-from nanoset_core.stages.webdataset.plan import ShufflePlan, StoredShufflePlan, plan_shuffle
+from nanoset_core.stages.webdataset.plan import StoredShufflePlan, plan_shuffle
 from nanoset_core.stages.webdataset.standalone.inputs import ShuffleInputs
 from nanoset_core.stages.webdataset.standalone.options import (
     NON_RECIPE_OPTIONS,
@@ -63,7 +63,9 @@ class Shuffled:
     """The result of a call."""
 
     folder: Location
+    """Folder of the tars, as the user named it."""
     manifest: Manifest
+    """Manifest in the folder, which lists the files and what they were made from."""
     made: bool
     """Whether this call made it, rather than an earlier one."""
 
@@ -145,49 +147,37 @@ def shuffle(
     check_outside(output, [*inputs.files, *tokenizer_files(options.tokenizer)])
     recipe = _recipe(inputs, options, output.name)
     folders = _WorkFolders.of(output, scratch)
+    call = _ShuffleCall(inputs, options, recipe, folders, progress)
     with contextlib.ExitStack() as stack:
         tars = _tars_folder(output, folders.work, stack)
         finished = _finished(tars, recipe, options)
         if finished is not None:
             _clean_up(tars, recipe, folders)
-            return Shuffled(output, finished, False)
-
+            return Shuffled(output, finished, made=False)
         tars.check_may_write(recipe, overwrite=overwrite)
+
+        # From here on everything is in the scratch folder, where a later call finds it.
         place = output.parent if isinstance(output, Path) else output
         stack.enter_context(writing_into(place, expected=_ROOM))
         stack.enter_context(writing_to(folders.scratch.parent, expected=_ROOM))
-        stack.enter_context(_owned(folders.work, recipe, tars.draft))
-
-        # From here on everything is in the scratch folder, where a later call finds it.
-        prepared = prepare(inputs, options, folders.scratch / "tokens", progress=progress)
-        settings = plan_settings(
-            options,
-            inputs.frequencies,
-            prepared.streams,
-            prepared.sequence_length,
-        )
-        plan = plan_shuffle(prepared.sources, settings)
-        write_options = WriteOptions(
-            engine=options.engine,
-            memory_bytes=options.memory_bytes,
-            scratch=folders.scratch,
-            workers=options.processes,
-            progress=progress,
-            name=recipe.name,
-        )
-        manifest = _write_draft(prepared, plan, recipe, tars.draft, options, write_options)
+        stack.enter_context(_locked(folders.work, recipe, tars.draft))
+        manifest = call.write(tars.draft)
 
         # Check again: somebody may have put files there in the meantime.
         tars.check_may_write(recipe, overwrite=overwrite)
         manifest = tars.publish(manifest)
         folders.remove()
-    return Shuffled(output, manifest, True)
+    return Shuffled(output, manifest, made=True)
 
 
 def _tars_folder(output: Location, work: Path, stack: contextlib.ExitStack) -> TarsFolder:
-    """Return where the tars go.
+    """Return where the tars go, and where they are written first.
 
-    For an output in a bucket, a temporary folder is created on this machine; `stack` removes it.
+    Args:
+        output: The folder that the user named.
+        work: Folder of this machine for unfinished tars.
+        stack: Removes a temporary folder at the end, if the output is in a bucket. Working copies
+            of its files are there.
     """
     if isinstance(output, Path):
         return TarsFolder(output, work / "tars", FileAccess(output), output)
@@ -197,11 +187,17 @@ def _tars_folder(output: Location, work: Path, stack: contextlib.ExitStack) -> T
 
 
 def _clean_up(tars: TarsFolder, recipe: Recipe, folders: _WorkFolders) -> None:
-    """Remove the unfinished files of a call that was killed after it had published the output."""
+    """Remove the unfinished files of a call that was killed after it had published the output.
+
+    Args:
+        tars: The output, which is complete.
+        recipe: Recipe of the output.
+        folders: Where unfinished files may be.
+    """
     if tars.interrupted() is not None:
         tars.forget_interruption()
     if folders.work.exists():
-        with _owned(folders.work, recipe, tars.draft):
+        with _locked(folders.work, recipe, tars.draft):
             folders.remove()
 
 
@@ -233,11 +229,16 @@ def _finished(tars: TarsFolder, recipe: Recipe, options: ShuffleOptions) -> Mani
 
 
 @contextlib.contextmanager
-def _owned(work: Path, recipe: Recipe, draft: Path) -> Iterator[None]:
-    """Lock the unfinished files of an output, and remove tars of calls with other settings.
+def _locked(work: Path, recipe: Recipe, draft: Path) -> Iterator[None]:
+    """Lock the folder of unfinished tars, and remove tars of calls with other settings.
+
+    Args:
+        work: The folder, which contains the lock.
+        recipe: Recipe of the tars of this call.
+        draft: Folder of the tars, in `work`.
 
     Raises:
-        ConfigError: Another call has locked them.
+        ConfigError: Another call has locked the folder.
     """
     with alone_in(work, waits=False) as is_ours:
         if not is_ours:
@@ -246,8 +247,8 @@ def _owned(work: Path, recipe: Recipe, draft: Path) -> Iterator[None]:
                 where=work,
                 remedy="wait for it, or give another --output",
             )
-        # Unfinished tars of another recipe are useless. Tokens are kept, since they record what
-        # they were made from.
+        # A file in the folder names the recipe that unfinished tars are made by. Those of another
+        # recipe are useless. Tokens are kept, since they record what they were made from.
         mark = work / "recipe"
         if not mark.exists() or mark.read_text(encoding="utf-8") != recipe.digest:
             shutil.rmtree(draft, ignore_errors=True)
@@ -256,55 +257,98 @@ def _owned(work: Path, recipe: Recipe, draft: Path) -> Iterator[None]:
         yield
 
 
-def _write_draft(
-    prepared: PreparedTokens,
-    plan: ShufflePlan,
-    recipe: Recipe,
-    folder: Path,
-    options: ShuffleOptions,
-    write_options: WriteOptions,
-) -> Manifest:
-    """Write tars, lists, rejected lines and the manifest into a folder.
+@dataclass(frozen=True, slots=True)
+class _ShuffleCall:
+    """One call of `shuffle`, which writes tars that do not exist yet."""
+
+    inputs: ShuffleInputs
+    options: ShuffleOptions
+    recipe: Recipe
+    """Recipe of the tars."""
+    folders: _WorkFolders
+    progress: Progress
+
+    def write(self, folder: Path) -> Manifest:
+        """Write the tars, and all files next to them, into a folder of this machine.
+
+        Tokens and tars that a killed call has written are used again.
+
+        Args:
+            folder: Where to write. A manifest is written last: a folder that has one is complete.
+
+        Returns:
+            The manifest.
+        """
+        options = self.options
+        prepared = prepare(
+            self.inputs, options, self.folders.scratch / "tokens", progress=self.progress
+        )
+        settings = plan_settings(
+            options, self.inputs.frequencies, prepared.streams, prepared.sequence_length
+        )
+        plan = plan_shuffle(prepared.sources, settings)
+        tars = write_shards(
+            plan,
+            prepared.sources,
+            range(plan.shards),
+            folder,
+            self._write_options(),
+            made_from=self.recipe.digest,
+        )
+        tokenizer = None if options.tokenizer is None else options.tokenizer.parent.name
+        files = write_lists(plan, tars, folder, name=self.recipe.name, tokenizer=tokenizer)
+        files |= _write_rejects(prepared, folder)
+
+        facts = {"plan": to_plain(StoredShufflePlan.of(plan)), **_facts(prepared, options)}
+        write_atomic(folder / MANIFEST, dump(StoredManifest.of(self.recipe, facts, files)))
+        access = FileAccess(folder)
+        # The manifest contains what the markers of finished tars say.
+        clear_markers(folder, access)
+        return Manifest(folder, to_plain(self.recipe), self.recipe.digest, facts, files, access)
+
+    def _write_options(self) -> WriteOptions:
+        """Return how the tars are written; it does not change their bytes."""
+        return WriteOptions(
+            engine=self.options.engine,
+            memory_bytes=self.options.memory_bytes,
+            scratch=self.folders.scratch,
+            workers=self.options.processes,
+            progress=self.progress,
+            name=self.recipe.name,
+        )
+
+
+def _write_rejects(prepared: PreparedTokens, folder: Path) -> dict[str, FileFact]:
+    """Write the rejected lines of all sources of text into one file, if there are any.
 
     Args:
-        prepared: The tokens.
-        plan: Plan of the tars.
-        recipe: Recipe of the tars.
+        prepared: The tokens of the sources.
         folder: Where to write.
-        options: The settings of the call.
-        write_options: How the tars are written.
-    """
-    tars = write_shards(
-        plan,
-        prepared.sources,
-        range(plan.shards),
-        folder,
-        write_options,
-        made_from=recipe.digest,
-    )
-    tokenizer = None if options.tokenizer is None else options.tokenizer.parent.name
-    files = write_lists(plan, tars, folder, name=recipe.name, tokenizer=tokenizer)
 
-    # Rejected lines of all sources go into one file.
+    Returns:
+        Name of the file → its size and sha256; empty if no line was rejected.
+    """
     rejects: list[bytes] = []
     for text in prepared.texts:
         if text.rejects is not None:
             rejects.append(on_this_machine(text.rejects).read_bytes())
-    if rejects:
-        data = b"".join(rejects)
-        write_atomic(folder / REJECTS, data)
-        files[REJECTS] = FileFact(len(data), hashlib.sha256(data).hexdigest())
-
-    # The manifest is written last: a folder that has one counts as complete.
-    facts = {"plan": to_plain(StoredShufflePlan.of(plan))} | _facts(prepared, options)
-    write_atomic(folder / MANIFEST, dump(StoredManifest.of(recipe, facts, files)))
-    access = FileAccess(folder)
-    clear_markers(folder, access)
-    return Manifest(folder, to_plain(recipe), recipe.digest, facts, files, access)
+    if not rejects:
+        return {}
+    data = b"".join(rejects)
+    write_atomic(folder / REJECTS, data)
+    return {REJECTS: FileFact(len(data), hashlib.sha256(data).hexdigest())}
 
 
 def _facts(prepared: PreparedTokens, options: ShuffleOptions) -> dict[str, Any]:
-    """Return the facts about the inputs for the manifest; details only if something was lost."""
+    """Return the facts about the inputs, which the manifest contains.
+
+    Args:
+        prepared: The tokens of the inputs, and what was lost of text.
+        options: The settings of the call.
+
+    Returns:
+        The numbers of documents and of rejected lines; others only if something was lost.
+    """
     zeroed: Counter[str] = Counter()
     for text in prepared.texts:
         zeroed += Counter(text.facts.zeroed)
