@@ -91,48 +91,79 @@ def coverage(
         weights = plan.blend.weights
     weight_sum = plain_sum(weights)
 
+    limit_by_prefix = limits or {}
     rows = []
     for member, weight, count in zip(plan.members, weights, taken, strict=True):
-        samples_asked = count
-        if member.samples_target is not None:
-            samples_asked = max(member.samples_target - member.begin, 0)
-
-        # A trainer that repeats one shuffled epoch of the blend may take more samples than were
-        # built.
-        samples_built = member.samples_given - member.begin
-        samples_in_epoch = None
-        if config.rules.shuffles_blend:
-            samples_built = max(member.samples_given, count)
-            epoch_size = sum(each.samples_given for each in plan.members)
-            samples_in_epoch = math.ceil(epoch_size * weight / weight_sum)
-
         start, stop = member.rows
-        share = count / total if total else 0.0
+        blend_epoch = _samples_of_blend_epoch(plan, config, weight, weight_sum)
         row = MemberCoverage(
             prefix=member.prefix,
             sequences=stop - start,
             tokens=member.tokens,
             weight=weight / weight_sum,
-            share=share,
-            samples_asked=samples_asked,
+            share=count / total if total else 0.0,
+            samples_asked=_samples_asked(member, count),
             samples_given=count,
-            samples_built=samples_built,
+            samples_built=_samples_built(member, count, config),
             tokens_taken=count * config.step,
             epochs=epochs_drawn(member.taken_before + count, member.tokens, config),
-            max_epochs=(limits or {}).get(member.prefix),
-            tokens_unseen=_tokens_unseen(member, count, config, samples_in_epoch),
+            max_epochs=limit_by_prefix.get(member.prefix),
+            tokens_unseen=_tokens_unseen(member, count, config, blend_epoch),
             before=member.taken_before,
         )
         rows.append(row)
     return rows
 
 
+def _samples_asked(member: MemberPlan, taken: int) -> int:
+    """Return the samples that the blend plans to take of a dataset in this phase of a run.
+
+    Args:
+        member: Plan of the dataset.
+        taken: Samples that are taken of it: the result if no number is planned.
+    """
+    if member.samples_target is None:
+        return taken
+    return max(member.samples_target - member.begin, 0)
+
+
+def _samples_built(member: MemberPlan, taken: int, config: NanosetConfig) -> int:
+    """Return the samples that the index files have of a dataset for this phase of a run."""
+    if config.rules.shuffles_blend:
+        # The trainer repeats one shuffled epoch of the blend, and so may take more than were built.
+        return max(member.samples_given, taken)
+    return member.samples_given - member.begin
+
+
+def _samples_of_blend_epoch(
+    plan: SplitPlan, config: NanosetConfig, weight: float, weight_sum: float
+) -> int | None:
+    """Return the samples of a dataset in the epoch of the blend that the trainer repeats.
+
+    Args:
+        plan: Plan of the split.
+        config: Configuration with which it was planned.
+        weight: Weight of the dataset in the blend.
+        weight_sum: Sum of the weights of all datasets.
+
+    Returns:
+        The number; None for trainers that do not repeat an epoch of the blend.
+    """
+    if not config.rules.shuffles_blend:
+        return None
+    epoch_size = sum(member.samples_given for member in plan.members)
+    return math.ceil(epoch_size * weight / weight_sum)
+
+
 def _planned_samples(plan: SplitPlan, config: NanosetConfig) -> list[int]:
     """Return how many samples a split takes of each dataset; for a large blend, an estimate."""
     lengths = [member.samples_given for member in plan.members]
+    # Without a blend, there is one dataset.
     if plan.blend is None:
         requested = config.samples(plan.split)
-        return lengths if requested is None else [min(requested, lengths[0])]
+        if requested is None:
+            return lengths
+        return [min(requested, lengths[0])]
     if plan.blend.exhaustive:
         return lengths
     if plan.blend.size <= _EXACT_SAMPLES:
@@ -144,26 +175,32 @@ def _samples_by_weight(blend: BlendPlan) -> list[int]:
     """Divide the samples of a blend in proportion to its weights, without computing the blend.
 
     Numbers are rounded down; the datasets that lose most by that get one of the remaining samples.
+    For example, 10 samples with the weights 0.55, 0.27 and 0.18:
+
+        in proportion    5.5  2.7  1.8
+        rounded down     5    2    1       2 samples remain, for the losses 0.8 and 0.7
+        result           5    3    2
     """
     weights = np.array(blend.weights, np.float64)  # (n_datasets,)
-    due = weights / weights.sum() * blend.size
-    counts = np.floor(due).astype(np.int64)
-    n_missing = blend.size - int(counts.sum())
-    by_loss = np.argsort(counts - due, kind="stable")
-    counts[by_loss[:n_missing]] += 1
+    exact_counts = weights / weights.sum() * blend.size  # (n_datasets,)
+    counts = np.floor(exact_counts).astype(np.int64)
+    n_remaining = blend.size - int(counts.sum())
+    largest_loss_first = np.argsort(counts - exact_counts, kind="stable")
+    counts[largest_loss_first[:n_remaining]] += 1
     return [int(count) for count in counts]
 
 
 def _tokens_unseen(
     member: MemberPlan, taken: int, config: NanosetConfig, samples_in_epoch: int | None
 ) -> int | None:
-    """Return how many tokens of a dataset no sample contains.
+    """Return how many tokens of a dataset are in none of the samples that a run has taken.
 
     Args:
         member: Plan of the dataset.
         taken: Samples that the split takes.
         config: Configuration of the nanoset.
-        samples_in_epoch: Samples of it in one epoch of the blend, if the trainer repeats that.
+        samples_in_epoch: Samples of it in one epoch of the blend, if the trainer repeats such an
+            epoch; otherwise None.
 
     Returns:
         The number of tokens, or None if that depends on how epochs were shuffled.

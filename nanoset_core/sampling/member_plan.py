@@ -1,4 +1,13 @@
-"""Plan one dataset of a split: its sequences, epochs, samples and file names."""
+"""Plan one dataset of a split: its sequences, epochs, samples and file names.
+
+A trainer cuts samples from some epochs of the sequences that the split has of the dataset. For
+example, these have 1,000 tokens, samples start every 10 tokens and share one token with the next
+sample, and the blend needs 150 of them. That takes 150 * 10 + 1 = 1,501 tokens, and so 2 epochs,
+which give (2,000 - 1) // 10 = 199 samples.
+
+A run may have several *phases*, with different blends. A later phase continues the order in which
+the earlier ones read the dataset (`orders.py`).
+"""
 
 from __future__ import annotations
 
@@ -15,15 +24,16 @@ _LAST_EPOCH_SHARE = 0.80
 
 
 class NeededSamples(NamedTuple):
-    """How many samples of a dataset a split needs; None stands for one epoch."""
+    """How many samples of a dataset a split needs; None stands for those of one epoch."""
 
     target: int | None
     """Samples that the blend plans to take, or that were requested of a plain dataset."""
     requested: int | None
-    """Samples that are built: the target and the margin that the trainer adds in a blend."""
+    """Samples that the trainer asks the dataset for: in a blend, the target and a margin."""
 
 
 ONE_EPOCH = NeededSamples(None, None)
+"""The samples of one epoch, however many these are."""
 
 
 class _PlannedEpochs(NamedTuple):
@@ -67,13 +77,14 @@ class MemberPlanner:
     def plan(
         self, prefix: str, share: float | None, needed: NeededSamples, start: int
     ) -> MemberPlan | None:
-        """Plan one dataset.
+        """Return the plan of one dataset of the split.
 
         Args:
             prefix: Path of the dataset without .bin and .idx.
             share: Normalised weight in the blend; None if it has no weight.
             needed: Samples that the split needs of the dataset.
-            start: At which of the dataset's samples this phase of a run starts; 0 in the first.
+            start: Position in the dataset's shuffle index at which this phase of a run starts; 0 in
+                the first phase.
 
         Returns:
             The plan, or None if the split has no sequence of the dataset and the trainer skips such
@@ -87,7 +98,7 @@ class MemberPlanner:
         if not self._has_sequences(prefix, part):
             return None
 
-        needed = self._checked_samples(prefix, part, needed)
+        needed = self._as_trainer_counts(prefix, part, needed)
         requested = needed.requested
         epochs = self._plan_epochs(prefix, part, requested, start)
         samples = self._plan_samples(prefix, part, requested, epochs, start)
@@ -116,7 +127,12 @@ class MemberPlanner:
         )
 
     def _has_sequences(self, prefix: str, part: DatasetPart) -> bool:
-        """Return whether the trainer builds the dataset.
+        """Return whether the trainer builds the dataset for the split.
+
+        Args:
+            prefix: Path of the dataset without .bin and .idx.
+            part: The sequences that the split has of it. If there are none, some trainers build an
+                empty dataset, some leave it out, and some stop.
 
         Raises:
             ConfigError: The split has no sequence of it, and the trainer refuses that.
@@ -132,15 +148,20 @@ class MemberPlanner:
             )
         return self.rules.empty_split == "build"
 
-    def _checked_samples(
+    def _as_trainer_counts(
         self, prefix: str, part: DatasetPart, needed: NeededSamples
     ) -> NeededSamples:
-        """Return the needed samples as the trainer counts them.
+        """Return the needed samples in the form that the trainer uses.
 
-        Some trainers always have a number of samples: theirs for one epoch is that of the epoch.
+        Some trainers have no "one epoch": they compute how many samples that is.
+
+        Args:
+            prefix: Path of the dataset without .bin and .idx.
+            part: The sequences that the split has of it.
+            needed: The needed samples.
 
         Raises:
-            ConfigError: No sample is requested, and the trainer refuses that.
+            ConfigError: 0 samples are needed, and the trainer refuses that.
         """
         if needed.requested is None and self.rules.sample_requests == "always":
             samples_of_epoch = self.config.samples_in(part.tokens)
@@ -163,27 +184,34 @@ class MemberPlanner:
             prefix: Path of the dataset without .bin and .idx.
             part: The sequences that the split has of it.
             requested: Samples that are needed of it; None for one epoch.
-            start: At which of its samples this phase of a run starts.
+            start: Position in its shuffle index at which this phase of a run starts.
 
         Raises:
             ConfigError: Samples are requested but there are no tokens, or earlier phases of the run
                 read other sequences.
         """
-        n_epochs = self._epochs_for(prefix, part.tokens, requested)
+        tokens = part.tokens
+        n_epochs = self._epochs_for(prefix, tokens, requested)
         if not self.is_later_phase:
-            is_last_separate = self._separates_last_epoch(n_epochs, part.tokens, requested)
-            return _PlannedEpochs(n_epochs, is_last_separate, None)
+            is_last_separate = self._separates_last_epoch(n_epochs, tokens, requested)
+            return _PlannedEpochs(n_epochs, is_last_separate, order=None)
 
         # A later phase continues the epochs of the earlier ones, and appends more if it needs them.
-        n_remaining = max((requested or 0) - start, 0)
+        # The appended ones are shuffled one by one.
+        n_remaining = max((requested or 0) - start, 0)  # samples that this phase reads
         order = self._order(prefix, part, n_remaining)
-        n_epochs_of_run = self._epochs_for(prefix, part.tokens, order.taken + n_remaining)
+        n_epochs_of_run = self._epochs_for(prefix, tokens, order.taken + n_remaining)
         n_epochs = max(order.epochs, n_epochs, n_epochs_of_run)
         is_last_separate = order.separate_last_epoch or n_epochs > order.epochs
         return _PlannedEpochs(n_epochs, is_last_separate, order)
 
     def _epochs_for(self, prefix: str, tokens: int, requested: int | None) -> int:
         """Return the smallest number of epochs that has the tokens of the requested samples.
+
+        Args:
+            prefix: Path of the dataset without .bin and .idx.
+            tokens: Tokens of one epoch.
+            requested: The samples; None for those of one epoch.
 
         Raises:
             ConfigError: Samples are requested, but an epoch has no tokens.
@@ -204,7 +232,10 @@ class MemberPlanner:
         return -(-tokens_needed // tokens)  # rounded up
 
     def _separates_last_epoch(self, epochs: int, tokens: int, requested: int | None) -> bool:
-        """Return whether the last of some epochs is shuffled on its own."""
+        """Return whether the last of some epochs is shuffled on its own.
+
+        See the function `separate_last_epoch`.
+        """
         config = self.config
         return separate_last_epoch(epochs, tokens, requested, config.step, config.overlap)
 
@@ -254,7 +285,8 @@ class MemberPlanner:
             part: The sequences that the split has of it.
             requested: Samples that are needed of it; None for one epoch.
             epochs: The epochs in its document index.
-            start: At which of its samples this phase of a run starts; 0 in the first phase.
+            start: Position in its shuffle index at which this phase of a run starts; 0 in the first
+                phase.
 
         Raises:
             ConfigError: The trainer needs samples of the dataset and never joins epochs, but an
@@ -295,8 +327,9 @@ def separate_last_epoch(
 ) -> bool:
     """Return whether the last epoch is shuffled on its own, because less than 80 % of it is needed.
 
-    Otherwise the few samples that are needed would be spread over all documents of the last epoch,
-    and most of its documents would be read once less often than the others.
+    If all epochs are shuffled together, the samples that are not needed may be from any of them, so
+    that a document may be missing from several. If the last epoch comes after the others, every
+    document is read once in each of these.
 
     Source: Megatron-LM `gpt_dataset.py`, `_build_document_sample_shuffle_indices`.
 
@@ -311,4 +344,5 @@ def separate_last_epoch(
         return False
     samples_before = ((epochs - 1) * tokens - extra) // length
     samples_of_epoch = (tokens - extra) // length
-    return requested - samples_before < int(_LAST_EPOCH_SHARE * samples_of_epoch)
+    needed_of_last_epoch = requested - samples_before
+    return needed_of_last_epoch < int(_LAST_EPOCH_SHARE * samples_of_epoch)

@@ -14,7 +14,7 @@ from nanoset_core.records.settings import Range
 Share = Annotated[float, Range(1e-9, 1e9)]
 """A weight; only its ratio to the weights of siblings matters."""
 Fraction = Annotated[float, Range(0, 1)]
-"""A part of a whole."""
+"""A number from 0 to 1: which fraction of its group a part gets."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +48,9 @@ class MixPart:
 
     @property
     def is_given(self) -> bool:
-        """Whether the part has a fixed amount, which does not depend on its siblings.
+        """Whether the part has a fixed amount of tokens, which does not depend on its siblings.
 
-        It does if the part itself has `tokens` or `epochs`, or if all parts of a group do and the
+        So it is if the part itself has `tokens` or `epochs`, or if all parts of a group do and the
         group has no share of its parent.
         """
         if self.tokens is not None or self.epochs is not None:

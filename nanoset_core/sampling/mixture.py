@@ -29,7 +29,7 @@ The weights are 0.433 for web, 0.1 for books, 0.2 for math and 0.267 for code.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from nanoset_core.errors import InputError
@@ -146,9 +146,10 @@ def _corpus_paths(part: MixPart, path: MixPath) -> list[MixPath]:
 
 @dataclass(frozen=True, slots=True)
 class _Node:
-    """A part of the tree, with the amounts that it can have."""
+    """A part of the tree, with the amounts that it can have: shares of the samples of train."""
 
     path: MixPath
+    """Its path in the tree."""
     part: MixPart
     """The settings of the part."""
     tokens: int
@@ -179,13 +180,16 @@ class _Node:
 
 
 class _Allotment(NamedTuple):
-    """The amount that a part gets."""
+    """The amount that a part of the tree gets: a share of the samples of train."""
 
     node: _Node
+    """The part."""
     parent_amount: float
+    """Amount of the group around it."""
     asked: float | None
     """Amount that its share alone would give it; None if it has a target."""
     amount: float
+    """Amount that it gets."""
 
 
 class _Mixer:
@@ -211,11 +215,17 @@ class _Mixer:
         self.samples = samples
 
     def mix(self, mix: MixPart) -> Mixture:
-        """Return the mixture of a whole tree."""
-        # First pass, from the corpora to the root; second pass, from the root to the corpora.
-        root = self._node(mix, (), None)
-        allotments = self._divide(root, 1.0)
+        """Return the mixture of a whole tree.
 
+        Raises:
+            InputError: No amounts fulfil all targets, floors and caps.
+        """
+        # First pass, from the corpora to the root: which amounts can each part have?
+        root = self._node(mix, path=(), outer_limit=None)
+        # Second pass, from the root to the corpora: which amount does each part get?
+        allotments = self._divide(root, amount=1.0)
+
+        # The parts without parts are the corpora.
         amounts = [allotment.amount for allotment in allotments if not allotment.node.children]
         total = plain_sum(amounts)
         weights = tuple(amount / total for amount in amounts)
@@ -223,15 +233,15 @@ class _Mixer:
         return Mixture(weights, rows)
 
     def _node(self, part: MixPart, path: MixPath, outer_limit: float | None) -> _Node:
-        """Return a part with the amounts that it can have.
+        """Return a part of the tree with the amounts that it can have.
 
         Args:
-            part: The part.
+            part: The settings of the part.
             path: Its path in the tree.
-            outer_limit: How often train may read corpora of the group around it.
+            outer_limit: How often train may read corpora of the group around it; None for no limit.
 
         Raises:
-            InputError: Its target is not among these amounts.
+            InputError: It has a target, `tokens` or `epochs`, that is not among these amounts.
         """
         limit = part.inner_limit(outer_limit)
         if part.parts:
@@ -244,20 +254,37 @@ class _Mixer:
         # A target is the only amount that the part can have.
         target = self._target(node)
         _check_amount(node, "its tokens or epochs are", target, node.min_amount, node.max_amount)
-        return _Node(path, part, node.tokens, node.children, target, target, target)
+        return replace(node, min_amount=target, max_amount=target, target=target)
 
     def _group_node(self, part: MixPart, path: MixPath, limit: float | None) -> _Node:
-        """Return a group with the amounts that follow from its parts."""
+        """Return a group with the amounts that follow from its parts.
+
+        Args:
+            part: The settings of the group.
+            path: Its path in the tree.
+            limit: How often train may read each of its corpora; None for no limit.
+        """
         children = []
         for name, child in part.parts.items():
             children.append(self._node(child, (*path, name), limit))
-        tokens = sum(child.tokens for child in children)
-        min_amount = plain_sum(child.min_amount for child in children)
         max_amount = plain_sum(child.max_amount for child in children)
-        return _Node(path, part, tokens, tuple(children), min_amount, min(max_amount, 1.0))
+        return _Node(
+            path=path,
+            part=part,
+            tokens=sum(child.tokens for child in children),
+            children=tuple(children),
+            min_amount=plain_sum(child.min_amount for child in children),
+            max_amount=min(max_amount, 1.0),
+        )
 
     def _corpus_node(self, part: MixPart, path: MixPath, limit: float | None) -> _Node:
-        """Return a corpus with the amounts that its limit of epochs allows."""
+        """Return a corpus with the amounts that its limit of epochs allows.
+
+        Args:
+            part: The settings of the corpus in the tree.
+            path: Its path in the tree.
+            limit: How often train may read it, in all phases of the run; None for no limit.
+        """
         prefix = self.prefix_by_path[path]
         tokens = self.tokens_by_prefix[prefix]
         max_amount = 1.0
@@ -265,22 +292,32 @@ class _Mixer:
             order = self.config.orders.get(prefix)
             samples_before = 0 if order is None else order.taken
             max_amount = self._amount_of_epochs(tokens, limit, samples_before)
-        return _Node(path, part, tokens, (), 0.0, max_amount)
+        return _Node(path, part, tokens, children=(), min_amount=0.0, max_amount=max_amount)
 
     def _target(self, node: _Node) -> float:
-        """Return the fixed amount of a part that has one."""
+        """Return the fixed amount of a part: of its tokens, its epochs, or its parts' targets."""
         part = node.part
         if part.tokens is not None:
-            return part.tokens / self.config.step / (self.samples or 1)
+            samples = part.tokens / self.config.step
+            return samples / self._samples_of_train
         if part.epochs is not None:
-            epochs = part.epochs
-            return plain_sum(
-                self._amount_of_epochs(corpus.tokens, epochs, 0) for corpus in node.corpora
-            )
+            amounts = []
+            for corpus in node.corpora:
+                amounts.append(self._amount_of_epochs(corpus.tokens, part.epochs, 0))
+            return plain_sum(amounts)
         return plain_sum(child.target or 0.0 for child in node.children)
 
+    @property
+    def _samples_of_train(self) -> int:
+        """Number by which samples are divided to get an amount.
+
+        It is 1 if no number of samples is requested. A mixture then has only shares, to which this
+        number does not matter.
+        """
+        return self.samples or 1
+
     def _amount_of_epochs(self, tokens: int, epochs: float, samples_before: int) -> float:
-        """Return the amount that is left of a number of epochs of a corpus.
+        """Return the amount of a number of epochs of a corpus, without what was read before.
 
         Args:
             tokens: Tokens of one epoch.
@@ -288,10 +325,14 @@ class _Mixer:
             samples_before: Samples of these epochs that earlier phases of the run took.
         """
         samples = most_samples(tokens, epochs, self.config) - samples_before
-        return max(samples - _ROUNDING_SAMPLES, 0.0) / (self.samples or 1)
+        return max(samples - _ROUNDING_SAMPLES, 0.0) / self._samples_of_train
 
     def _divide(self, node: _Node, amount: float) -> list[_Allotment]:
-        """Divide the amount of a part among the parts within it.
+        """Divide the amount of a part among all parts within it.
+
+        Args:
+            node: The part.
+            amount: Its amount.
 
         Returns:
             The parts in the order written, each followed by the parts within it; none for a corpus.
@@ -314,7 +355,11 @@ class _Mixer:
         return allotments
 
     def _divide_among_children(self, node: _Node, amount: float) -> list[_Allotment]:
-        """Return the amounts of the children of a part, in the order written.
+        """Return the amounts of the direct children of a part, in the order written.
+
+        Args:
+            node: The part.
+            amount: Its amount.
 
         Raises:
             InputError: No amounts of the children add up to that of the part.
@@ -322,30 +367,28 @@ class _Mixer:
         if not node.children:
             return []
 
-        # What targets leave is divided among the other children.
+        # Children with a target get it. The others, which have a share, divide the rest.
         rest = amount - plain_sum(child.target or 0.0 for child in node.children)
-        free = [child for child in node.children if child.target is None]
-        weights = [_weight(child) for child in free]
-        bounds = [_bounds(child, amount) for child in free]
-        _check_rest(node, free, bounds, rest)
-        amount_by_path: dict[MixPath, float] = {}
-        asked_by_path: dict[MixPath, float] = {}
-        if free:
+        sharing = [child for child in node.children if child.target is None]
+        weights = [_weight(child) for child in sharing]
+        bounds = [_bounds(child, amount) for child in sharing]
+        _check_rest(node, sharing, bounds, rest)
+        amounts = []
+        if sharing:
             amounts = divide_within_bounds(weights, bounds, rest)
-            weight_sum = plain_sum(weights)
-            for child, weight, child_amount in zip(free, weights, amounts, strict=True):
-                amount_by_path[child.path] = child_amount
-                asked_by_path[child.path] = rest * weight / weight_sum
 
-        allotments = []
+        allotment_by_path = {}
+        weight_sum = plain_sum(weights)
+        for child, weight, child_amount in zip(sharing, weights, amounts, strict=True):
+            asked = rest * weight / weight_sum
+            allotment_by_path[child.path] = _Allotment(child, amount, asked, child_amount)
         for child in node.children:
-            child_amount = amount_by_path.get(child.path, child.target or 0.0)
-            asked = asked_by_path.get(child.path)
-            allotments.append(_Allotment(child, amount, asked, child_amount))
-        return allotments
+            if child.target is not None:
+                allotment_by_path[child.path] = _Allotment(child, amount, None, child.target)
+        return [allotment_by_path[child.path] for child in node.children]
 
     def _row(self, allotment: _Allotment) -> MixRow:
-        """Return what is shown of a part."""
+        """Return the amount of a part as plans and tables show it."""
         node = allotment.node
         tokens = None
         epochs = None
@@ -365,7 +408,7 @@ class _Mixer:
 
 
 def _weight(node: _Node) -> float:
-    """Return the number in proportion to which a part shares with its siblings."""
+    """Return the weight of a part among its siblings: its share, or by default its tokens."""
     return float(node.tokens) if node.part.share is None else node.part.share
 
 
@@ -381,25 +424,27 @@ def _bounds(node: _Node, parent_amount: float) -> Bounds:
     return Bounds(floor, cap)
 
 
-def _check_rest(node: _Node, free: Sequence[_Node], bounds: Sequence[Bounds], rest: float) -> None:
+def _check_rest(
+    node: _Node, sharing: Sequence[_Node], bounds: Sequence[Bounds], rest: float
+) -> None:
     """Check that what targets leave of a group can be divided among its other parts.
 
     Args:
         node: The group.
-        free: Its parts without a target.
+        sharing: Its parts without a target.
         bounds: The bounds of each of these parts.
         rest: The amount that targets leave.
 
     Raises:
         InputError: The amount is less than the floors of these parts, or more than their caps.
     """
-    for child, bound in zip(free, bounds, strict=True):
-        _check_amount(child, "floors within are", bound.floor, 0.0, bound.cap)
+    for child, bound in zip(sharing, bounds, strict=True):
+        _check_amount(child, "floors within are", bound.floor, minimum=0.0, maximum=bound.cap)
 
-    description = "its parts without tokens and epochs share" if free else "no part is left for"
+    description = "its parts without tokens and epochs share" if sharing else "no part is left for"
     floor_sum = plain_sum(bound.floor for bound in bounds)
     cap_sum = plain_sum(bound.cap for bound in bounds)
-    _check_amount(node, description, rest, floor_sum, cap_sum)
+    _check_amount(node, description, rest, minimum=floor_sum, maximum=cap_sum)
 
 
 def _check_amount(
@@ -415,7 +460,7 @@ def _check_amount(
         maximum: Largest possible amount.
 
     Raises:
-        InputError: The amount is not possible.
+        InputError: The amount is less than the minimum or more than the maximum.
     """
     if minimum - _TOLERANCE <= amount <= maximum + _TOLERANCE:
         return
@@ -429,7 +474,12 @@ def _check_amount(
 
 
 def _decided_by(allotment: _Allotment) -> str:
-    """Return the key that decides the amount of a part, for `MixRow.decided_by`."""
+    """Return which key of nanoset.yaml decides the amount of a part, for `MixRow.decided_by`.
+
+    Returns:
+        Name of the key; "size" if the part has no share and gets its part of the tokens of its
+        siblings; "its parts" if parts within it decide the amount.
+    """
     node = allotment.node
     part = node.part
     amount = allotment.amount

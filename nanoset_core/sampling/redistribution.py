@@ -3,12 +3,15 @@
 The share of a dataset that would be read too often is lowered to the largest that keeps its limit;
 the other datasets share what is left in their old proportion. For example, with the shares 0.5, 0.3
 and 0.2, and at most 0.3 for the first dataset, the others get 0.7: 0.42 and 0.28.
+
+If several datasets contain the same documents, their limit holds for the sum of what is read of
+them. `fill_shares` handles limits of single datasets, and `fill_shares_together` both kinds.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -37,9 +40,13 @@ so fine that no sample is lost in splits of less than 2**40 samples.
 
 
 def redistribute(config: NanosetConfig, limits: EpochLimits) -> NanosetConfig:
-    """Return a configuration whose weights keep the limits.
+    """Return a configuration with new weights, so that no document is read too often.
 
     Splits that share a blend also share the new weights, which keep the limits in all of them.
+
+    Args:
+        config: Configuration of the nanoset.
+        limits: How often each dataset may be read.
 
     Raises:
         InputError: The limits leave too few samples, whatever the weights.
@@ -82,33 +89,35 @@ def _limited_weights(
             remedy="set on_exhaustion to stop, repeat or raise",
         )
 
-    # Find the largest share of each dataset, and the limits that several datasets keep together.
+    # Collect the limits of all splits: each must be kept.
     max_shares = dict.fromkeys(prefixes, math.inf)
-    rooms: list[_SharedRoom] = []
+    split_limits: list[_SplitLimit] = []
     for split in splits:
         size = config.samples(split)
-        plan = None
-        if size:
-            plan = plan_split(config, split, limits.reader)
-        if plan is None or not size:
+        if not size:
+            continue
+        plan = plan_split(config, split, limits.reader)
+        if plan is None:
             continue
         shared = limits.shared(plan, config)
-        rooms += _shared_rooms(shared, size, plan, config, limits)
+        split_limits += _limits_in_split(shared, size, plan, config, limits)
         shared_prefixes = {limit.prefix for limit in shared}
-        for member in plan.members:
-            if member.prefix in limits.by_prefix and member.prefix not in shared_prefixes:
-                max_share = _max_share(member, size, config, limits.by_prefix[member.prefix])
-                max_shares[member.prefix] = min(max_shares[member.prefix], max_share)
+        max_shares_in_split = _max_shares(plan, size, config, limits, except_for=shared_prefixes)
+        for prefix, max_share in max_shares_in_split.items():
+            max_shares[prefix] = min(max_shares[prefix], max_share)
 
+    # Lower the shares that are too large.
     shares = dict(zip(prefixes, config.rules.normalized(weights), strict=True))
-    if rooms:
-        filled = fill_shares_together(shares, max_shares, rooms)
+    if split_limits:
+        filled = fill_shares_together(shares, max_shares, split_limits)
     else:
         filled = fill_shares(shares, max_shares)
     if filled is None:
         raise InputError(
             "the limits on epochs leave too few samples, whatever the shares",
-            found=", ".join([*_share_texts(max_shares), *_room_texts(rooms)]),
+            found=", ".join(
+                [*_describe_max_shares(max_shares), *_describe_split_limits(split_limits)]
+            ),
             expected="limits that add up to 1 or more",
             remedy="request fewer samples, add text, raise max_epochs, "
             "or set on_exhaustion to stop",
@@ -116,7 +125,7 @@ def _limited_weights(
     return filled
 
 
-def _share_texts(max_shares: Shares) -> list[str]:
+def _describe_max_shares(max_shares: Shares) -> list[str]:
     """Describe the largest shares of datasets, for a message."""
     texts = []
     for prefix, share in max_shares.items():
@@ -125,12 +134,12 @@ def _share_texts(max_shares: Shares) -> list[str]:
     return texts
 
 
-def _room_texts(rooms: Sequence[_SharedRoom]) -> list[str]:
+def _describe_split_limits(split_limits: Sequence[_SplitLimit]) -> list[str]:
     """Describe the limits that several datasets keep together, for a message."""
     texts = []
-    for room in rooms:
-        holders = " and ".join(room.limit.holders)
-        texts.append(f"documents in {holders} at most {room.limit.limit:g} times")
+    for split_limit in split_limits:
+        holders = " and ".join(split_limit.limit.holders)
+        texts.append(f"documents in {holders} at most {split_limit.limit.limit:g} times")
     return list(dict.fromkeys(texts))
 
 
@@ -139,8 +148,41 @@ def _consumed(config: NanosetConfig, split: SplitName) -> int:
     return config.consumed_samples if split == "train" else 0
 
 
+def _max_shares(
+    plan: SplitPlan,
+    size: int,
+    config: NanosetConfig,
+    limits: EpochLimits,
+    *,
+    except_for: Collection[str],
+) -> dict[str, float]:
+    """Return the largest share of each dataset that has a limit and no documents of others.
+
+    Args:
+        plan: Plan of the split.
+        size: Samples of the split.
+        config: Configuration of the nanoset.
+        limits: How often each dataset may be read.
+        except_for: Prefixes of the datasets whose limits hold for others, too.
+
+    Returns:
+        Prefix → share of the split's samples.
+
+    Raises:
+        InputError: Earlier phases of the run have read a dataset as often as it may be.
+    """
+    max_shares = {}
+    for member in plan.members:
+        limit = limits.by_prefix.get(member.prefix)
+        if limit is not None and member.prefix not in except_for:
+            max_shares[member.prefix] = _max_share(member, size, config, limit)
+    return max_shares
+
+
 def _samples_built(size: int, share: float, config: NanosetConfig, consumed: int) -> int:
-    """Return the samples that are built of a dataset, without those that the run has consumed.
+    """Return how many samples this phase of a run builds of a dataset, if it has a certain share.
+
+    The samples of the share that earlier phases have consumed are left out.
 
     Args:
         size: Samples of the split.
@@ -148,7 +190,7 @@ def _samples_built(size: int, share: float, config: NanosetConfig, consumed: int
         config: Configuration of the nanoset.
         consumed: Samples of the split that the run has consumed.
     """
-    # The dataset may have given one sample less than its share of the consumed samples.
+    # The dataset may have given one sample less than its share, since blends are rounded.
     consumed_of_dataset = max(int(share * consumed) - 1, 0)
     _, samples = config.rules.member_sizes(size, share, config.surplus)
     return samples - consumed_of_dataset
@@ -166,6 +208,7 @@ def _max_share(member: MemberPlan, size: int, config: NanosetConfig, limit: floa
     Raises:
         InputError: Earlier phases of the run have read it as often as it may be.
     """
+    # Samples that this phase may read.
     samples_allowed = most_samples(member.tokens, limit, config) - member.taken_before
     if samples_allowed <= 0:
         raise InputError(
@@ -176,6 +219,8 @@ def _max_share(member: MemberPlan, size: int, config: NanosetConfig, limit: floa
     consumed = _consumed(config, member.split)
 
     def fits(units: int) -> bool:
+        """Return whether a share of this many units of 2**-40 keeps the limit."""
+        # Test half a unit more, so that a share that is rounded up later keeps it, too.
         share = (units + 0.5) / _SHARE_UNITS
         return _samples_built(size, share, config, consumed) <= samples_allowed
 
@@ -183,19 +228,22 @@ def _max_share(member: MemberPlan, size: int, config: NanosetConfig, limit: floa
 
 
 @dataclass(frozen=True, slots=True)
-class _SharedRoom:
-    """A limit on documents with several copies, in a split of a given size."""
+class _SplitLimit:
+    """A limit on documents that several datasets of a split contain, or one several times."""
 
     limit: SharedLimit
+    """The limit, and the copies of the documents in each dataset."""
     size: int
     """Samples of the split."""
     plan: SplitPlan
+    """Plan of the split with the old weights, which has the sizes of its datasets."""
     config: NanosetConfig
     epochs_before: Mapping[str, float]
     """Prefix → epochs that earlier phases read."""
 
     def fits(self, shares: Shares) -> bool:
         """Return whether the limit is kept if the datasets have these shares of the split."""
+        # Datasets of the split replace those of earlier phases: their epochs include the latter.
         epochs = dict(self.epochs_before)
         consumed = _consumed(self.config, self.plan.split)
         for member in self.plan.members:
@@ -207,23 +255,37 @@ class _SharedRoom:
         return not self.limit.is_exceeded(epochs)
 
 
-def _shared_rooms(
+def _limits_in_split(
     shared: Sequence[SharedLimit],
     size: int,
     plan: SplitPlan,
     config: NanosetConfig,
     limits: EpochLimits,
-) -> list[_SharedRoom]:
+) -> list[_SplitLimit]:
+    """Return limits on documents with several copies, with what is needed to test them.
+
+    Args:
+        shared: The limits.
+        size: Samples of the split.
+        plan: Plan of the split.
+        config: Configuration of the nanoset.
+        limits: Reads the datasets of earlier phases.
+    """
     epochs_before: Mapping[str, float] = {}
     if plan.split == "train" and shared:
         epochs_before = epochs_of_earlier_phases(config, limits.reader)
-    return [_SharedRoom(limit, size, plan, config, epochs_before) for limit in shared]
+    return [_SplitLimit(limit, size, plan, config, epochs_before) for limit in shared]
 
 
 def fill_shares(shares: Shares, max_shares: Shares) -> dict[str, float] | None:
     """Lower shares to their maxima, and raise the others in their old proportion.
 
-    Raising a share may lift it above its maximum, too, so this is repeated until none is.
+    Raising a share may lift it above its maximum, too, so this is repeated until no share is. For
+    example, with the shares 0.5, 0.3 and 0.2, and the maxima 0.2, 0.4 and 1:
+
+        round 1     0.5   0.3   0.2      the first is too large: it is fixed at 0.2
+        round 2     0.2   0.48  0.32     the second is too large: it is fixed at 0.4
+        round 3     0.2   0.4   0.4
 
     Args:
         shares: Prefix → share of the dataset.
@@ -245,7 +307,12 @@ def fill_shares(shares: Shares, max_shares: Shares) -> dict[str, float] | None:
 
 
 def _scaled_to_rest(shares: Shares, fixed: Shares) -> dict[str, float]:
-    """Return the shares that are not fixed, scaled so that all add up to 1."""
+    """Return the shares that are not fixed, scaled so that all shares add up to 1.
+
+    Args:
+        shares: Prefix → share of the dataset.
+        fixed: Prefix → share; the result has all other datasets.
+    """
     free = {prefix: share for prefix, share in shares.items() if prefix not in fixed}
     rest = 1.0 - plain_sum(fixed.values())
     total = plain_sum(free.values())
@@ -258,49 +325,52 @@ def _above(shares: Shares, max_shares: Shares) -> set[str]:
 
 
 def _in_order(shares: Shares, filled: Shares) -> dict[str, float]:
-    """Return filled shares in the order of the datasets."""
+    """Return the values of `filled` in the order of the keys of `shares`."""
     return {prefix: filled[prefix] for prefix in shares}
 
 
 def fill_shares_together(
-    shares: Shares, max_shares: Shares, rooms: Sequence[_SharedRoom]
+    shares: Shares, max_shares: Shares, split_limits: Sequence[_SplitLimit]
 ) -> dict[str, float] | None:
-    """Return shares as `fill_shares`, if some limits hold for several datasets together.
+    """Lower shares to their maxima, if some limits hold for several datasets together.
 
-    All free shares grow from 0 in their old proportion. When a limit is reached, the datasets for
-    which it holds keep the share that they have, and the others continue to grow until all shares
-    add up to 1.
+    All shares grow from 0 in their old proportion. When a limit is reached, the datasets for which
+    it holds keep the share that they have, and the others continue to grow until all shares add up
+    to 1. For example, with the shares 0.5, 0.3 and 0.2, where the first two may have 0.4 together:
+
+        shares grow until     0.25  0.15  0.1     the limit is reached: two shares are fixed
+        and then until        0.25  0.15  0.6     they add up to 1
 
     Args:
         shares: Prefix → share of each dataset.
         max_shares: Prefix → its largest share.
-        rooms: The limits of several datasets together.
+        split_limits: The limits of several datasets together.
 
     Returns:
-        Prefix → share, or None if that is impossible.
+        Prefix → share, which add up to 1; None if the limits do not allow that.
     """
     fixed: dict[str, float] = {}
     while True:
-        growth = _Growth(fixed, _scaled_to_rest(shares, fixed), max_shares, rooms)
+        growth = _Growth(fixed, _scaled_to_rest(shares, fixed), max_shares, split_limits)
         if not growth.full_shares:
             return None
         if not growth.over_limit(_SHARE_UNITS):
             return _in_order(shares, {**fixed, **growth.full_shares})
 
-        # Fix the datasets that reach a limit first.
+        # Fix the datasets that reach a limit first: those that exceed it one level higher.
         level = largest_that_fits(_SHARE_UNITS, growth.fits)
         for prefix in growth.over_limit(level + 1):
             share = growth.full_shares[prefix] * level / _SHARE_UNITS
             fixed[prefix] = min(share, max_shares[prefix])
-            if not fixed[prefix]:
-                return None
+            if fixed[prefix] == 0:
+                return None  # nothing can be read of the dataset
 
 
 @dataclass(frozen=True, slots=True)
 class _Growth:
     """Shares that grow together in proportion, until one of them reaches a limit.
 
-    At level 0 they are 0, and at level `_SHARE_UNITS` they and the fixed shares add up to 1.
+    At level 0 they are 0. At level `_SHARE_UNITS`, they and the fixed shares add up to 1.
     """
 
     fixed: Shares
@@ -309,17 +379,22 @@ class _Growth:
     """The growing shares at level `_SHARE_UNITS`."""
     max_shares: Shares
     """Largest share of each dataset."""
-    rooms: Sequence[_SharedRoom]
+    split_limits: Sequence[_SplitLimit]
     """The limits that several datasets keep together."""
 
     def over_limit(self, level: int) -> set[str]:
-        """Return the datasets with a growing share that exceed a limit at a level."""
+        """Return the datasets with a growing share that exceed a limit at a level.
+
+        Returns:
+            Their prefixes. If a limit of several datasets is exceeded, these are all of them.
+        """
+        # Test half a level more, so that a share that is rounded up later keeps the limits, too.
         scale = (level + 0.5) / _SHARE_UNITS
         grown = {prefix: share * scale for prefix, share in self.full_shares.items()}
         over = _above(grown, self.max_shares)
-        for room in self.rooms:
-            if not room.fits({**self.fixed, **grown}):
-                over |= room.limit.copies.keys() & self.full_shares.keys()
+        for split_limit in self.split_limits:
+            if not split_limit.fits({**self.fixed, **grown}):
+                over |= split_limit.limit.copies.keys() & self.full_shares.keys()
         return over
 
     def fits(self, level: int) -> bool:
