@@ -39,7 +39,7 @@ class ColumnWriter:
         """Create the files of a column.
 
         Args:
-            path: Of the files, without their endings.
+            path: Path of the files, without their endings.
         """
         self.n_rows = 0
         self.kind = ""
@@ -50,8 +50,14 @@ class ColumnWriter:
         self._text_bytes = 0
 
     def append(self, array: Any) -> None:
-        """Append the values of some rows, an Arrow array."""
-        if not self.kind and array.null_count < len(array):
+        """Append the values of some rows.
+
+        Args:
+            array: An Arrow array. If an earlier one had a value, it has the same type or that of
+                nulls.
+        """
+        has_values = array.null_count < len(array)
+        if has_values and not self.kind:
             self._choose_kind(str(array.type))
 
         is_valid = array.is_valid().to_numpy(zero_copy_only=False)
@@ -70,7 +76,11 @@ class ColumnWriter:
             self._ends_file.close()
 
     def _choose_kind(self, arrow_type: str) -> None:
-        """Set the kind, and write zeros for the rows so far, which are all null."""
+        """Set the kind of the column, and fill the files up for the rows so far, all without value.
+
+        Args:
+            arrow_type: Name of the type of the first array with a value.
+        """
         if arrow_type in _DTYPES:
             self.kind = arrow_type
             zeros_bytes = self.n_rows * np.dtype(_DTYPES[arrow_type]).itemsize
@@ -81,6 +91,7 @@ class ColumnWriter:
             _extend_with_zeros(self._ends_file, (self.n_rows + 1) * _END_BYTES)
 
     def _append_numbers(self, array: Any) -> None:
+        """Append an Arrow array of numbers to the file of values, with 0 in place of null."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -91,15 +102,18 @@ class ColumnWriter:
         self._values_file.write(numbers.astype(_DTYPES[self.kind]))
 
     def _append_texts(self, ends_file: BinaryIO, array: Any) -> None:
+        """Append an Arrow array of texts to the files of values and ends."""
         import pyarrow as pa
 
+        # Arrow stores texts as their bytes, concatenated, and the offsets between them.
         texts = array.cast(pa.large_string())
         _, offsets_buffer, data = texts.buffers()
 
-        # (n_rows + 1,) of the texts in `data`. A slice of an array shares the buffers of all of it.
+        # (n_rows + 1,) offsets in `data`. A slice of an array shares the buffers of the whole one.
         offsets = np.frombuffer(offsets_buffer, np.int64)
         offsets = offsets[texts.offset : texts.offset + len(texts) + 1]
 
+        # In the files, the texts follow those that were appended before.
         ends_file.write(offsets[1:] - offsets[0] + self._text_bytes)
         if data is not None:  # None if all texts are empty
             self._values_file.write(memoryview(data)[offsets[0] : offsets[-1]])
@@ -126,12 +140,13 @@ class StoredColumn:
 
     @staticmethod
     def open(path: Path, kind: str, n_rows: int) -> StoredColumn:
-        """Map the files of a column.
+        """Map the files of a column into memory.
 
         Args:
-            path: Of the files, without their endings.
-            kind: Of the column, as its writer reported it.
-            n_rows: Rows of the table.
+            path: Path of the files, without their endings.
+            kind: Kind of the column, as its writer reported it: a type of numbers, `string`, or
+                empty if no row has a value.
+            n_rows: Number of rows of the table.
         """
         is_valid = map_array(path.with_suffix(".valid"), np.uint8)
         if not kind:

@@ -18,12 +18,18 @@ from nanoset_core.text.values import type_of
 
 
 def column_nodes(config: ProjectConfig, corpus: str, used: Collection[str]) -> dict[str, Node]:
-    """Return the outputs that hold some columns of a corpus's documents, by the stage's name.
+    """Return the outputs that contain some columns of a corpus's documents.
+
+    Columns are values that the raw text has for each document, or attributes: values of other
+    tables that were joined to the documents by id.
 
     Args:
-        config: The settings.
+        config: The settings of nanoset.yaml.
         corpus: Name of the corpus.
         used: Names of the columns. Those that are not kept from the raw text are attributes.
+
+    Returns:
+        Name of the stage → its output. None of them contains the columns that neither has.
     """
     key = Key(corpus)
     columns_of_text = set(config.documents_of(corpus).columns)
@@ -40,13 +46,16 @@ def column_nodes(config: ProjectConfig, corpus: str, used: Collection[str]) -> d
 def columns_of(
     project: Project, corpus: str, tokenized: Manifest, used: Collection[str]
 ) -> AlignedColumns | None:
-    """Return some columns of the documents of a corpus, or None if it has none of them.
+    """Find the tables that contain some columns of a corpus's documents.
 
     Args:
         project: The project.
         corpus: Name of the corpus.
-        tokenized: The set of its shards.
+        tokenized: The set of its shards, to which the tables must belong.
         used: Names of the columns.
+
+    Returns:
+        What reads these columns shard by shard; None if the corpus has none of them.
 
     Raises:
         MissingError: The columns were not made yet, or they belong to other shards.

@@ -65,14 +65,21 @@ class IdIndex:
 def build_index(
     folder: Path, ids: Any, is_valid: NDArray[np.uint8], id_hashes: NDArray[np.uint64]
 ) -> int:
-    """Write the index of the ids of all rows; return how many distinct ids there are.
+    """Write an index from the hash of an id to the first row that has the id.
+
+    There may be more rows than memory holds. So they are divided into parts by the first bits of
+    their hashes, and each part is sorted alone.
 
     Args:
         folder: Receives the files of the index.
         ids: Id of each row, an Arrow array of strings, shape (n_rows,).
         is_valid: 1 if the row has an id, shape (n_rows,).
         id_hashes: Hash of the id of each row, shape (n_rows,).
+
+    Returns:
+        The number of distinct ids.
     """
+    # Divide the rows into 2 ** part_bits parts of about a million rows.
     part_bits = max(1, len(id_hashes).bit_length() - _PART_BITS)
     rows_per_part = _count_parts(is_valid, id_hashes, part_bits)  # (n_parts,)
     stops = np.cumsum(rows_per_part)
@@ -83,17 +90,17 @@ def build_index(
     rows = create_array(folder / "rows", np.int64, n_rows)
     _divide_into_parts(hashes, rows, starts, is_valid, id_hashes, part_bits)
 
-    # The ids that are kept of each part follow those of the parts before it. They are written over
-    # the rows of the parts that have already been read.
+    # Sort each part, and keep one row of each id. The kept rows of a part follow those of the parts
+    # before it. They are written over rows that have already been read.
     is_repeated = create_array(folder / "is_repeated", np.uint8, n_rows)
     n_ids = 0
     for start, stop in zip(starts.tolist(), stops.tolist(), strict=True):
         part = _sort_part(hashes[start:stop], rows[start:stop], ids)
-        kept = slice(n_ids, n_ids + len(part.rows))
-        hashes[kept] = part.hashes
-        rows[kept] = part.rows
-        is_repeated[kept] = part.is_repeated
-        n_ids = kept.stop
+        entries = slice(n_ids, n_ids + len(part.rows))
+        hashes[entries] = part.hashes
+        rows[entries] = part.rows
+        is_repeated[entries] = part.is_repeated
+        n_ids = entries.stop
 
     create_array(folder / "is_matched", np.uint8, n_ids)
     return n_ids
@@ -189,7 +196,8 @@ def _sort_part(hashes: NDArray[np.uint64], rows: NDArray[np.int64], ids: Any) ->
     is_shared[1:] |= equals_next
     is_shared[:-1] |= equals_next
 
-    # Rows with a hash of their own have an id of their own. Only the ids of the others are read.
+    # If no other row has the hash, no other row has the id: the row is the first with its id. For
+    # the remaining rows the ids are read, since different ids may have the same hash.
     is_first = ~is_shared
     is_repeated = np.zeros(len(hashes), np.bool_)
     shared = np.flatnonzero(is_shared)

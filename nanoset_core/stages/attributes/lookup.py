@@ -52,8 +52,10 @@ class LookupWriter:
         self._hashes_file.write(hashing.hash_texts(ids).tobytes())
 
     def finish(self) -> Lookup:
-        """Close the files, and index the ids."""
+        """Close the files, and index the ids, so that rows can be looked up by them."""
         self.close()
+
+        # Build the index from the hash of each row's id. Afterwards, these hashes are not needed.
         ids = _open_ids(self._folder, self._ids.kind, self._ids.n_rows)
         row_hashes = map_array(self._folder / _ROW_HASHES, np.uint64)
         n_ids = build_index(self._folder, ids.values, ids.is_valid, row_hashes)
@@ -160,7 +162,14 @@ class OpenLookup:
         return MatchingRows(rows, is_repeated)
 
     def _find_entries(self, ids: Any) -> NDArray[np.int64]:
-        """Return the position of each id in the index, or -1; int64, shape (n_ids,)."""
+        """Find ids in the index, which is sorted by their hashes.
+
+        Args:
+            ids: An Arrow array of strings, shape (n_ids,); may contain nulls.
+
+        Returns:
+            The position of each id in the index, or -1; int64, shape (n_ids,).
+        """
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -173,14 +182,16 @@ class OpenLookup:
         candidates = np.empty(len(ids), np.int64)
         candidates[by_hash] = np.searchsorted(index.hashes, hashes[by_hash])
 
-        # Different ids can have one hash. So ids are compared with their candidates, and those that
-        # differ with the next entry, for as long as it has their hash.
+        # Different ids can have the same hash. So ids are compared with their candidates, and those
+        # that differ with the next entry, for as long as it has their hash.
         entries = np.full(len(ids), -1, np.int64)
-        pending = np.flatnonzero(ids.is_valid().to_numpy(zero_copy_only=False))
+        pending = np.flatnonzero(ids.is_valid().to_numpy(zero_copy_only=False))  # (n_pending,)
         while len(pending):
+            # Ids whose candidate is beyond the end, or has another hash, are not in the index.
             pending = pending[candidates[pending] < len(index.hashes)]
             pending = pending[index.hashes[candidates[pending]] == hashes[pending]]
 
+            # Compare the ids themselves.
             candidate_rows = index.rows[candidates[pending]]
             candidate_ids = self._ids.take(pa.array(candidate_rows))
             equality = pc.equal(ids.take(pa.array(pending)), candidate_ids)

@@ -59,10 +59,15 @@ _NO_FILES = "missing"
 
 
 def attributes_recipe(project: Project, corpus: str, tokenized_digest: str) -> Recipe:
-    """Return the recipe of joined attributes: the content of the attribute tables, and the shards.
+    """Return everything that decides the bytes of joined attributes.
 
-    If the tables cannot be read, the recipe says so instead of failing: `make` and `refusal` report
-    the error.
+    If the attribute tables cannot be read, the recipe says so instead of failing: `make` and
+    `refusal` report the error.
+
+    Args:
+        project: The project.
+        corpus: The corpus, to whose documents the attributes are joined.
+        tokenized_digest: Digest of the set of its shards.
     """
     spec = attributes_spec(project.config, corpus)
     files_digest = _NO_FILES
@@ -87,7 +92,12 @@ class ReadAttributes(NamedTuple):
 
 
 def read_attributes(project: Project, corpus: str, folder: Path) -> ReadAttributes:
-    """Read the attribute tables of a corpus into an empty folder.
+    """Read the attribute tables of a corpus into files in which rows can be looked up by id.
+
+    Args:
+        project: The project.
+        corpus: The corpus.
+        folder: An empty folder, which receives the files.
 
     Raises:
         ConfigError: A column is missing, or has a name that documents have already.
@@ -119,7 +129,14 @@ def read_attributes(project: Project, corpus: str, folder: Path) -> ReadAttribut
 
 @holding
 def join_attributes(project: Project, corpus: str) -> Manifest:
-    """Join attribute tables to the documents of a corpus's current shards, and make them current.
+    """Join attribute tables to the documents of a corpus, and make the result current.
+
+    Args:
+        project: The project.
+        corpus: The corpus, whose current shards have the documents.
+
+    Returns:
+        Manifest of the joined attributes, which lists a table for each shard.
 
     Raises:
         MissingError: The corpus was not tokenized, or there are no attribute tables.
@@ -143,10 +160,18 @@ def join_attributes(project: Project, corpus: str) -> Manifest:
 def _join(project: Project, corpus: str, tokenized: Manifest, recipe: Recipe) -> Manifest:
     """Read the attribute tables, join them to the documents of each shard, and store the result.
 
+    Args:
+        project: The project.
+        corpus: The corpus.
+        tokenized: The set of its shards.
+        recipe: Recipe of the result.
+
     Raises:
         SourceChangedError: A table was changed while it was read.
     """
     shards = current_shards(project, tokenized)
+
+    # Prepare a folder for scratch files, and remove those that killed processes left behind.
     folder = project.outputs.folder / STAGE
     folder.mkdir(parents=True, exist_ok=True)
     sweep_abandoned(folder)
@@ -172,12 +197,24 @@ def _join(project: Project, corpus: str, tokenized: Manifest, recipe: Recipe) ->
         )
         # Workers on other machines could not read the files of the lookup.
         made = make_tables(project, tables, PROGRESS_NAME, executor=None)
+
+        # Making a table marks the ids of its documents as matched. Do the same for tables that
+        # existed: ids that remain unmarked are counted as those of no document.
         _mark_matched_ids(project, [shards[number] for number in made.existing], read.lookup)
         return publish(project, tables, made.results, _facts_of(read, made.results))
 
 
 def _facts_of(read: ReadAttributes, facts_by_shard: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the facts of joined attributes that are not sums of those of their tables."""
+    """Return the facts of joined attributes that are not sums over the tables of the shards.
+
+    Args:
+        read: The attribute tables.
+        facts_by_shard: Facts of the table of each shard.
+
+    Returns:
+        How many ids belong to no document, how many rows were read, the first id without a row,
+        and how many values are not UTF-8, if there are any.
+    """
     facts = {
         UNMATCHED: read.lookup.count_unmatched(),
         ROWS: read.lookup.n_rows,
@@ -193,7 +230,12 @@ def _facts_of(read: ReadAttributes, facts_by_shard: Sequence[Mapping[str, Any]])
 
 
 def fill_by_id(table: ColumnTable, documents: DocumentRows, lookup: Lookup) -> Mapping[str, Any]:
-    """Fill the table of a shard with the rows that have the ids of its documents.
+    """Fill the table of a shard with the attributes of its documents, which are found by their ids.
+
+    Args:
+        table: Receives a row for each document.
+        documents: The documents of the shard.
+        lookup: The rows of the attribute tables.
 
     Returns:
         Facts: how many documents have no row, have no id, and have several rows, and the first id
@@ -237,14 +279,16 @@ class _MarkingTask:
 
 
 def _mark_matched_ids(project: Project, shards: Sequence[Manifest], lookup: Lookup) -> None:
-    """Mark the ids of the documents of shards whose tables existed as matched.
+    """Mark the ids of the documents of some shards as matched, in worker processes.
 
-    The documents of other shards were looked up when their tables were made. So all ids that remain
-    unmarked belong to no document.
+    Args:
+        project: The project.
+        shards: The shards.
+        lookup: The rows of the attribute tables, whose index has the marks.
     """
     tasks = (_MarkingTask(project.outputs, shard, lookup) for shard in shards)
     for _ in run_tasks(_mark_ids_of_shard, tasks, project.config.workers):
-        pass
+        pass  # a task has no result: its marks are in a file that all processes share
 
 
 def _mark_ids_of_shard(task: _MarkingTask) -> None:

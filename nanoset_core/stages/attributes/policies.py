@@ -27,15 +27,21 @@ class Violation(NamedTuple):
 
 
 def violations(config: ProjectConfig, attributes: Manifest) -> Iterator[Violation]:
-    """Yield the policies of the present settings that joined attributes violate.
+    """Yield the policies in nanoset.yaml that joined attributes violate.
 
-    Policies are not part of the recipe, so that changing one does not join the tables again.
+    The policies say what happens if a document has no row in the attribute tables, or several.
+    They are not part of the recipe, so that changing one does not join the tables again.
+
+    Args:
+        config: The settings of nanoset.yaml.
+        attributes: Manifest of the joined attributes.
     """
     spec = config.attributes_of(attributes.name)
     facts = attributes.facts
     if spec is None:
         return
 
+    # Without ids, no document has a row, whatever the policies are.
     if facts[WITHOUT_ID] == facts["documents"]:
         yield Violation(
             "no document of the corpus has an id", "name the key of their ids in documents.id_key"

@@ -49,11 +49,12 @@ class AttributeSchema:
     def check(self, path: Location, schema: Any) -> None:
         """Check the columns of a file, and compare them with those of the files before it.
 
-        The first file that is checked decides which columns there are, and their types.
+        The first file that is checked decides which columns there are. The first file with a value
+        in a column decides the type of this column.
 
         Args:
-            path: Of the file.
-            schema: Its pyarrow.Schema.
+            path: Path of the file.
+            schema: The pyarrow.Schema of the file.
 
         Raises:
             ConfigError: A column is missing, or has a name that documents have already.
@@ -66,27 +67,33 @@ class AttributeSchema:
         if columns is None:
             columns = [name for name in kinds if name != self.id]
 
-        # The columns of earlier files, as they were before this file: `_check_type` adds to them.
-        known = dict(self._types)
-        # A column that only earlier files have is looked up, too, and reported as missing.
-        for name in dict.fromkeys([self.id, *columns, *known]):
+        # The columns of earlier files, without those of this file, which `_check_type` adds.
+        earlier_columns = dict(self._types)
+        # Columns that only earlier files have are looked up, too, and reported as missing.
+        for name in dict.fromkeys([self.id, *columns, *earlier_columns]):
             if name not in kinds:
                 raise self._missing_column(path, name, kinds)
             if occurrences[name] > 1:
-                raise self._difference(path, f"two columns {name!r}", "each once")
+                raise self._difference(path, found=f"two columns {name!r}", expected="each once")
             self._check_name(path, name, kinds[name])
 
-            if known and name not in known:
-                first_file = next(iter(known.values())).file
+            is_first_file = not earlier_columns
+            if not is_first_file and name not in earlier_columns:
+                first_file = next(iter(earlier_columns.values())).file
                 raise self._difference(
                     path,
-                    f"a column {name!r}",
-                    f"the columns of {first_file}: {', '.join(known)}",
+                    found=f"a column {name!r}",
+                    expected=f"the columns of {first_file}: {', '.join(earlier_columns)}",
                 )
             self._check_type(path, name, kinds[name])
 
     def _check_name(self, path: Location, name: str, kind: str | None) -> None:
-        """Check that the id column holds ids, and that another column may have its name.
+        """Check the type of the id column, or the name of another column.
+
+        Args:
+            path: Path of the file, for messages.
+            name: Name of the column.
+            kind: Kind of its values, or None if it has none.
 
         Raises:
             InputError: Values of the id column are neither texts nor integers.
@@ -110,18 +117,37 @@ class AttributeSchema:
             )
 
     def _check_type(self, path: Location, name: str, kind: str | None) -> None:
-        """Remember the type of a column, or compare it with that of the files before.
+        """Remember the type of a column, or compare it with the type in earlier files.
+
+        Args:
+            path: Path of the file.
+            name: Name of the column.
+            kind: Kind of its values, or None if it has none.
 
         Raises:
-            FormatError: Its type is another.
+            FormatError: The column has another type than in an earlier file.
         """
-        known = self._types.get(name)
-        if known is None or (known.kind is None and kind is not None):
+        earlier = self._types.get(name)
+        if earlier is None:
             self._types[name] = _ColumnType(str(path), kind)
-        elif kind is not None and kind != known.kind:
-            raise self._difference(path, f"{name!r} of {kind}", f"{known.kind}, as in {known.file}")
+            return
+        if kind is None or kind == earlier.kind:  # a column without values fits any type
+            return
+        if earlier.kind is None:
+            self._types[name] = _ColumnType(str(path), kind)
+            return
+        raise self._difference(
+            path, found=f"{name!r} of {kind}", expected=f"{earlier.kind}, as in {earlier.file}"
+        )
 
     def _missing_column(self, path: Location, name: str, names: Collection[str]) -> ConfigError:
+        """Return the error for a file without a column that it should have.
+
+        Args:
+            path: Path of the file.
+            name: Name of the missing column.
+            names: Columns that the file has.
+        """
         key = "id" if name == self.id else "columns"
         return ConfigError(
             "a table of attributes lacks a column",
@@ -131,7 +157,8 @@ class AttributeSchema:
             remedy=f"correct {self.setting}.{key}, or the file",
         )
 
-    def _difference(self, path: Location, found: str, expected: str) -> FormatError:
+    def _difference(self, path: Location, *, found: str, expected: str) -> FormatError:
+        """Return the error for a file whose columns differ from those of earlier files."""
         return FormatError(
             "tables of attributes differ",
             where=path,
@@ -143,9 +170,14 @@ class AttributeSchema:
 
 
 def _kind_of(arrow_type: Any) -> str | None:
-    """Return the type as which values of an Arrow type are read, or None for a type without values.
+    """Return what values of an Arrow type are converted to when a table is read.
 
-    Integers, floating-point numbers and booleans keep their kind, and everything else becomes text.
+    Args:
+        arrow_type: The pyarrow.DataType of a column.
+
+    Returns:
+        `int64`, `uint64`, `double` or `bool`; `string` for all other types, whose values become
+        text; or None for the null type, which has no values.
     """
     import pyarrow as pa
     from pyarrow import types

@@ -65,10 +65,18 @@ class AttributesStage(AlignedStage, Planned):
         return verify_attributes(project, key.subject, deep=deep)
 
     def fault(self, project: Project, key: Key, manifest: Manifest) -> str | None:
-        """Return what is wrong with a table, or else which policy the counts violate, or None.
+        """Check the tables of all shards, and the policies that their counts must not violate.
 
-        Policies are settings that are not part of the recipe. So a stricter policy makes no output
-        stale, and is checked here.
+        Policies, such as `on_missing: fail`, are settings that are not part of the recipe. So a
+        stricter policy makes no output stale, and is checked here.
+
+        Args:
+            project: The project.
+            key: The corpus.
+            manifest: Manifest of the joined attributes.
+
+        Returns:
+            What is wrong, in words, or None.
         """
         table_fault = super().fault(project, key, manifest)
         if table_fault is not None:
@@ -78,10 +86,17 @@ class AttributesStage(AlignedStage, Planned):
     def refusal(
         self, project: Project, key: Key, wanted: Recipe, reading: ReadingBudget
     ) -> str | None:
-        """Return why the tables cannot be joined, or which policy an existing output violates.
+        """Return why attribute tables cannot be joined to the documents of a corpus.
+
+        Args:
+            project: The project.
+            key: The corpus.
+            wanted: Recipe that the result would have.
+            reading: A limit on the bytes that may be read, of which none are needed.
 
         Returns:
-            The reason in words; None if no reason is known before the tables are joined.
+            The error of missing tables, or the policy that an existing result violates; None if no
+            reason is known before the tables are joined.
         """
         try:
             spec = attributes_spec(project.config, key.subject)

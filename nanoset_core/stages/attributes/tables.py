@@ -46,7 +46,7 @@ class AttributeTables:
     """Values read so far whose bytes are not UTF-8; such bytes are kept as \\xNN."""
 
     def read(self, folder: Path, on_read: Callable[[int], None]) -> Lookup:
-        """Read all files into an empty folder.
+        """Read the rows of all files into a lookup, in which they can be found by document id.
 
         Args:
             folder: Receives the files of the lookup.
@@ -63,8 +63,16 @@ class AttributeTables:
             return writer.finish()
 
     def _chunks(self, on_read: Callable[[int], None]) -> Iterator[_Rows]:
-        """Yield the rows of all files, some ten thousand at a time."""
-        pending: list[_Rows] = []
+        """Yield the rows of all files, some ten thousand at a time.
+
+        Args:
+            on_read: Called with the bytes of each file that was read.
+
+        Raises:
+            FormatError: A file is not a table, is damaged, or has other columns than the first one.
+            InputError: A column cannot be kept, or there are no files.
+        """
+        pending: list[_Rows] = []  # read, but not yielded yet
         n_rows = 0
         n_bytes = 0
         for file in self.files:
@@ -98,10 +106,12 @@ class AttributeTables:
         path = self.folder / file.path
 
         def choose(schema: Any) -> list[str]:
+            """Check the columns of the file, and return those that are read."""
             self.schema.check(path, schema)
             return [self.schema.id, *self.schema.names]
 
         def convert(batch: Any, first_row: int) -> _Rows:
+            """Convert some rows, an Arrow record batch, to the types that are kept."""
             ids = batch.column(self.schema.id)
             columns = [batch.column(name) for name in self.schema.names]
             self.n_escaped += sum(escaped_count(column) for column in [ids, *columns])

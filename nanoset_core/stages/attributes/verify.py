@@ -46,8 +46,9 @@ def verify_attributes(project: Project, corpus: str, *, deep: bool = False) -> R
         manifest = current_manifest(project, ATTRIBUTES, Key(corpus))
         _check_policies(report, project, manifest)
 
-        # The tables of a stale output are those of other documents or attributes than the present
-        # ones. `verify_columns` has already warned of that, so this warning is discarded.
+        # A stale output was joined from other documents or attributes than the present ones, and
+        # cannot be compared with them. `verify_columns` has already warned of that, so the warning
+        # of this second check is discarded.
         discarded = Report(report.output)
         is_fresh = check_freshness(discarded, project, ATTRIBUTES, Key(corpus), manifest)
         is_small = max(manifest.facts["documents"], manifest.facts[ROWS]) <= MAX_JOINED_AGAIN

@@ -93,35 +93,36 @@ def values_by_row_group(
         FormatError: The text does not contain the document of a row.
     """
     groups = _places_of_row_groups(documents, files)
-    group = next(groups, None)
-    n_aligned = 0  # rows of the group whose documents were read
-    parts: list[Sequence[Any]] = []  # their values
-    for part in _parts_of(batches):
-        rest = part
+    group = next(groups, None)  # where the documents of the present row group come from
+    n_aligned_rows = 0  # rows of this group whose documents were read
+    aligned_values: list[Sequence[Any]] = []  # values of these documents
+    for text_part in _parts_of(batches):
+        rest = text_part  # the documents of the part that were not compared with rows yet
         while rest.places.n_documents and group is not None:
             # The documents of the part that have one of the next rows. As both are in order, there
             # is no need to look at more rows than the part has documents.
-            next_rows = group.slice(n_aligned, n_aligned + rest.places.n_documents)
+            next_rows = group.slice(n_aligned_rows, n_aligned_rows + rest.places.n_documents)
             first_file = int(rest.places.files[0])
             has_row = np.isin(rest.places.codes(first_file), next_rows.codes(first_file))
             aligned = np.flatnonzero(has_row)
             if len(aligned):
-                parts.append(rest.take(aligned))
-                n_aligned += len(aligned)
-            if n_aligned < group.n_documents:
-                break  # the group continues in the next part
+                aligned_values.append(rest.take(aligned))
+                n_aligned_rows += len(aligned)
+            if n_aligned_rows < group.n_documents:
+                break  # the group continues in the next part of the text
 
-            yield parts
+            # All rows of the group have their values. The next group starts in the same part.
+            yield aligned_values
             group = next(groups, None)
-            n_aligned = 0
-            parts = []
+            n_aligned_rows = 0
+            aligned_values = []
             rest = rest.after(int(aligned[-1]))
 
     if group is not None:
         raise FormatError(
             "the text does not contain all documents of a shard",
             where=documents.path,
-            found=f"no document for row {n_aligned} of a row group",
+            found=f"no document for row {n_aligned_rows} of a row group",
             remedy="run `nanoset build --force`",
         )
 
@@ -138,7 +139,12 @@ def _parts_of(batches: Iterable[DocumentBatch]) -> Iterator[_DocumentRange]:
 
 
 def _places_of_row_groups(documents: DocumentRows, files: Sequence[str]) -> Iterator[_Places]:
-    """Yield the places of the documents of each row group."""
+    """Yield, for each row group of a shard's table, where its documents come from.
+
+    Args:
+        documents: The table, with the file, line and byte offset of each document.
+        files: The files of the shard's text, in order, which gives them their numbers.
+    """
     import pyarrow as pa
     import pyarrow.compute as pc
 

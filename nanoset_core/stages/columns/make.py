@@ -45,9 +45,16 @@ def columns_recipe(project: Project, corpus: str, tokenized_digest: str) -> Reci
 
 @holding
 def keep_columns(project: Project, corpus: str) -> Manifest:
-    """Store the values of a corpus's columns for each document, and make them current.
+    """Store the values that a corpus's settings name for each document, and make them current.
 
     The raw text of the current shards is read again.
+
+    Args:
+        project: The project.
+        corpus: Name of the corpus.
+
+    Returns:
+        Manifest of the columns, which lists a table of values for each shard.
 
     Raises:
         MissingError: The corpus was not tokenized, or the inventory of its shards was deleted.
@@ -75,6 +82,7 @@ def keep_columns(project: Project, corpus: str) -> Manifest:
     )
 
     def fill_of(shard: int) -> Fill:
+        """Return a function that fills the table of a shard from its range of the text."""
         [source] = with_object_marks(project, folder, ranges[shard : shard + 1])
         return partial(_fill_from_text, folder=folder, source=source, keys=keys)
 
@@ -109,7 +117,14 @@ def _fill_from_text(
     source: SourceRange,
     keys: TextKeys,
 ) -> Mapping[str, Any]:
-    """Fill the table of a shard from its raw text.
+    """Fill the table of a shard with values from its raw text.
+
+    Args:
+        table: Receives the values.
+        documents: The table of the shard's documents, whose rows the values must have.
+        folder: Folder of the raw text.
+        source: The shard's range of the text.
+        keys: The keys of each line at which text, id and values are.
 
     Returns:
         How many values are bytes that are not UTF-8, as the fact ESCAPED, unless there are none.
@@ -117,6 +132,7 @@ def _fill_from_text(
     n_escaped = 0
 
     def counted_batches() -> Iterator[DocumentBatch]:
+        """Yield the documents of the text, and count the values that are not UTF-8."""
         nonlocal n_escaped
         batches = read_documents(
             folder,

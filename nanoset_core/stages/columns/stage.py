@@ -40,9 +40,19 @@ class AlignedStage(PerCorpus, OutsideFiles):
         return {"tokenized": Node(TOKENIZED, key)}
 
     def fault(self, project: Project, key: Key, manifest: Manifest) -> str | None:
-        """Return whether the table of a shard is missing or damaged, in words, or None."""
+        """Check that the table of every shard exists and is whole.
+
+        Args:
+            project: The project.
+            key: The corpus.
+            manifest: Manifest of the output, which lists the tables.
+
+        Returns:
+            What is wrong, in words, or None.
+        """
 
         def is_whole(outputs: OutputRoot, folder: Path) -> bool:
+            """Return whether a folder contains a table with all of its files."""
             return outputs.find_at(folder) is not None
 
         are_whole = project.outputs.each_version(

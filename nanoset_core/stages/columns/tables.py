@@ -100,13 +100,16 @@ class TablesOfShards(PerShard[int, Mapping[str, Any]]):
 def make_tables(
     project: Project, tables: TablesOfShards, activity: str, executor: Executor | None
 ) -> MadePerShard[Mapping[str, Any]]:
-    """Make the tables that do not exist yet; return the facts of all.
+    """Make the tables of a corpus's shards that do not exist yet, in worker processes.
 
     Args:
         project: The project.
         tables: How the tables are made.
         activity: What is being done, for the progress.
         executor: Runs the tasks; None for processes of this machine.
+
+    Returns:
+        The facts of all tables, and which of them existed.
     """
     n_shards = len(tables.corpus_shards)
     return make_per_shard(
@@ -134,6 +137,7 @@ def publish(
     """
 
     def write(folder: Path) -> Written:
+        """Return the facts of the output, which has no files of its own."""
         facts = {
             **_total_facts(tables.names, table_facts),
             **(further_facts or {}),
@@ -147,21 +151,25 @@ def publish(
 def _total_facts(
     names: Sequence[str], facts_by_shard: Sequence[Mapping[str, Any]]
 ) -> dict[str, Any]:
-    """Return the facts of all tables together: the kind of all values of each column, and sums.
+    """Combine the facts of the tables of all shards.
 
     Args:
         names: Names of the columns.
         facts_by_shard: Facts of the table of each shard.
+
+    Returns:
+        `columns`, with the type and the counts of each column over all tables; and the sum of each
+        other count.
     """
     columns = []
     for number, name in enumerate(names):
-        parts = [facts["columns"][number] for facts in facts_by_shard]
+        facts_of_column = [facts["columns"][number] for facts in facts_by_shard]
         columns.append(
             {
                 "name": name,
-                "kind": joined(part["kind"] for part in parts),
-                "nulls": sum(part["nulls"] for part in parts),
-                "left_out": sum(part["left_out"] for part in parts),
+                "kind": joined(facts["kind"] for facts in facts_of_column),
+                "nulls": sum(facts["nulls"] for facts in facts_of_column),
+                "left_out": sum(facts["left_out"] for facts in facts_of_column),
             }
         )
 
