@@ -26,12 +26,15 @@ def continue_run(
     consumed_samples: int,
     exact: bool,
 ) -> NanosetConfig:
-    """Return settings with which a run continues in the orders that it has read in before.
+    """Return settings with which a run continues after the samples that it has read before.
+
+    A run reads each dataset in one order. So the result contains these orders, and how far the run
+    has come in each of them.
 
     Args:
-        config: The settings.
+        config: The settings with the new blend.
         read: What the run has read before.
-        prefix_by_corpus: The current dataset of each corpus.
+        prefix_by_corpus: Name of each corpus → prefix of its current dataset.
         consumed_samples: Samples of train that the run has consumed.
         exact: Count exactly what was read before, which takes longer.
 
@@ -42,7 +45,8 @@ def continue_run(
     _check_fixed_settings(config, read.config)
     orders = orders_after(read, exact=exact)
 
-    # A dataset has one order over the whole run, so that another version of it cannot replace it.
+    # Another version of a dataset would have another order, so it cannot replace the one that was
+    # read. `other_versions` returns the prefixes that the run has read of such corpora.
     prefix_read_by_corpus = other_versions(orders, prefix_by_corpus)
     if prefix_read_by_corpus:
         changed = [f"{corpus}: {prefix_by_corpus[corpus]}" for corpus in prefix_read_by_corpus]
@@ -61,8 +65,12 @@ def continue_run(
 def _check_fixed_settings(config: NanosetConfig, config_before: NanosetConfig) -> None:
     """Check that the settings that decide the order of samples have not changed.
 
+    Args:
+        config: The settings with the new blend.
+        config_before: The settings with which the run has read so far.
+
     Raises:
-        ConfigError: One has.
+        ConfigError: A setting, such as the seed, has changed.
     """
     for key in _FIXED_SETTINGS:
         expected = getattr(config_before, key)
@@ -80,8 +88,11 @@ def _check_fixed_settings(config: NanosetConfig, config_before: NanosetConfig) -
 def check_remaining_samples(config: NanosetConfig) -> None:
     """Check that a run that continues has samples of train left.
 
+    Args:
+        config: The settings: the samples of the whole run, and how many the run has consumed.
+
     Raises:
-        ConfigError: All have been consumed.
+        ConfigError: The run has consumed all samples of train.
     """
     samples = config.samples("train") or 0
     if 0 < config.consumed_samples >= samples:
@@ -104,7 +115,7 @@ def check_phase_length(config: NanosetConfig, requested: int) -> None:
         requested: Samples of train that the trainer will request.
 
     Raises:
-        InputError: They leave fewer.
+        InputError: The limits leave fewer samples than the trainer will request.
     """
     samples = config.samples("train") or 0
     if samples < requested:

@@ -34,7 +34,9 @@ CACHE_FILES = "cache_files"
 def split_facts(
     nanoset: NanosetContext, planned: PlannedSplit, samples_given: Sequence[int] | None = None
 ) -> dict[str, Any]:
-    """Return the facts of a split, without those about its files.
+    """Return what the manifest of a split records: how many samples it has, and of which data.
+
+    The size and sha256 of its index files are not included.
 
     Args:
         nanoset: The nanoset.
@@ -60,7 +62,13 @@ def split_facts(
 def _members_read(
     planned: PlannedSplit, samples_given: Sequence[int] | None
 ) -> Sequence[MemberCoverage]:
-    """Return what a split takes of each dataset, as planned or as counted in a built blend."""
+    """Return what a split takes of each dataset.
+
+    Args:
+        planned: The plan of the split.
+        samples_given: Samples of each dataset, as counted in a built blend. None takes those of the
+            plan, which may differ by a sample or two.
+    """
     if samples_given is None or planned.plan is None:
         return planned.members
     limit_by_prefix = {

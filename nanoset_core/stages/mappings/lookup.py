@@ -136,7 +136,14 @@ class NanosetLookup:
         return dict(self.spec.tokenizer_identifiers)
 
     def options(self, split: SplitName) -> dict[str, Any]:
-        """Return the settings that decide the bytes and paths of a split's index files, as JSON."""
+        """Return the settings that decide the bytes and paths of a split's index files.
+
+        Args:
+            split: The split.
+
+        Returns:
+            Name → value that JSON can express: the options of the split's recipe.
+        """
         options = self._settings(split)
         # The folder of a run that continues is named after the settings of train (see
         # `index_folder`). They decide the place of the other splits' files, too.
@@ -145,6 +152,14 @@ class NanosetLookup:
         return options
 
     def _settings(self, split: SplitName) -> dict[str, Any]:
+        """Return the settings that decide the bytes of a split's index files.
+
+        Keys that were added over time are set only if a nanoset uses them. So the recipes, and with
+        them the digests, of other nanosets stay what they were.
+
+        Args:
+            split: The split.
+        """
         spec = self.spec
         options: dict[str, Any] = {
             "preset": spec.preset,
@@ -171,12 +186,19 @@ class NanosetLookup:
         return options
 
     def _limit_options(self, split: SplitName) -> dict[str, Any]:
-        """Return the options about `max_epochs`, of the nanoset and of the parts of its mixture."""
+        """Return the options that say how often documents may be read, if there are such limits.
+
+        Limits are `max_epochs` of the nanoset, and of the parts of its mixture.
+
+        Args:
+            split: The split.
+        """
         spec = self.spec
         limits = spec.max_epochs
         options: dict[str, Any] = {}
         if limits is not None:
-            # Splits that share one set of weights: the samples of each decide what the others get.
+            # The samples of all splits are included: splits may share one set of weights, which
+            # the limits change by what each split requests.
             options["epochs"] = {
                 "most": dict(limits) if isinstance(limits, Mapping) else limits,
                 "then": spec.on_exhaustion,
@@ -191,7 +213,14 @@ class NanosetLookup:
         return options
 
     def may_share_documents(self, split: SplitName) -> bool:
-        """Return whether a split may read several copies of a document, judged by its settings."""
+        """Return whether a split may read several copies of a document.
+
+        This is judged by the settings alone: by datasets of the same corpus, and by views that
+        repeat documents.
+
+        Args:
+            split: The split.
+        """
         config = self.project.config
         derived = config.derived
         names = self.spec.corpora
@@ -223,9 +252,11 @@ class NanosetLookup:
         )
 
     def _run_before(self) -> dict[str, Any] | None:
-        """Return what the run has read before, as JSON: by a handoff, or in the previous phase.
+        """Return the option of the recipe that says what the run has read before.
 
-        Returns None if the run starts with this nanoset.
+        Returns:
+            The handoff that the run was started with and the samples consumed since; or a digest of
+            the options of the previous phase; or None if the run starts with this nanoset.
         """
         continue_from = self.spec.continue_from
         if continue_from is not None:

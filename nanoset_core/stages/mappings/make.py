@@ -48,14 +48,21 @@ class IndexFileWriter:
     def write_member(self, member: MemberPlan, config: NanosetConfig) -> FileNotes:
         """Write the document, sample and shuffle index of one dataset.
 
+        Args:
+            member: The plan of the dataset.
+            config: The settings of its nanoset.
+
+        Returns:
+            Size and sha256 of each file.
+
         Raises:
             StorageError: The files, together with the dataset's .idx, exceed the room for working
                 copies.
         """
         files = member_set(member, config, self._folder)
-        stored = self._stored_notes(files)
-        if stored is not None:
-            return stored
+        stored_notes = self._stored_notes(files)
+        if stored_notes is not None:
+            return stored_notes
 
         # Fetched only now, since the working copy may take the place of another dataset's.
         idx = self._access.fetch(idx_path(Path(member.prefix)))
@@ -96,25 +103,42 @@ class IndexFileWriter:
         self._sidecars = []
 
     def _stored_notes(self, files: FileSet) -> FileNotes | None:
-        """Return the notes on a set that a bucket holds complete.
+        """Find out whether a bucket already has a set of index files.
 
-        Returns None for any other set, and for one on a local disk, which `FileSet.write` checks
-        itself.
+        The sidecar is a file next to the others that says what they were made from. It has the size
+        and sha256 of each of them.
+
+        Args:
+            files: The set.
+
+        Returns:
+            Size and sha256 of each file if the bucket has all of them, made from what is planned
+            now. None otherwise, and for a set on a local disk, which `FileSet.write` checks itself.
         """
-        if self._rebuild or not self._listed.has_copies:
+        is_in_bucket = self._listed.has_copies
+        if self._rebuild or not is_in_bucket:
             return None
         try:
             sidecar = self._listed.read_current(files.folder / files.sidecar)
         except FileNotFoundError:
             return None
         notes = files.notes_in(sidecar)
-        if notes is None:
+        if notes is None:  # the files were made from something else
             return None
         size_by_name = {name: note["bytes"] for name, note in notes.items()}
         fault = first_fault(self._listed.sizes(files.folder, size_by_name), size_by_name)
         return notes if fault is None else None
 
     def _write(self, files: FileSet, make_room: Callable[[int, str], object]) -> FileNotes:
+        """Write a set of index files, and remember that it has to be uploaded.
+
+        Args:
+            files: The set.
+            make_room: Called before the files are written, with their bytes and a description.
+
+        Returns:
+            Size and sha256 of each file.
+        """
         sha256_by_name = files.write(make_room)
         notes: dict[str, dict[str, Any]] = {}
         for name, sha256 in sha256_by_name.items():
@@ -131,16 +155,15 @@ class IndexFileWriter:
 
 
 def count_samples_given(plan: SplitPlan, folder: Path, access: FileAccess) -> list[int]:
-    """Return how many samples the built blend of a split takes of each dataset.
+    """Count how many samples the built blend of a split takes of each dataset.
 
     Args:
         plan: Plan of the split.
         folder: Cache folder with the index files of the blend.
         access: How they are read.
     """
-    # (n_samples,) dataset of each sample
-    dataset_index = open_blend(plan, folder, access).dataset_index
-    counts = np.zeros(len(plan.members), np.int64)
+    dataset_index = open_blend(plan, folder, access).dataset_index  # (n_samples,) number of dataset
+    counts = np.zeros(len(plan.members), np.int64)  # (n_datasets,)
     for start in range(0, len(dataset_index), _ENTRIES_AT_ONCE):
         numbers = dataset_index[start : start + _ENTRIES_AT_ONCE].astype(np.int64)
         counts += np.bincount(numbers, minlength=len(counts))

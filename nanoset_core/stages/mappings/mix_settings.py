@@ -122,7 +122,14 @@ def _part_errors(
 
 
 def _amount_errors(where: str, part: MixPart, limit: float | None) -> Iterator[ConfigError]:
-    """Yield errors of the amount of a part, and of its bounds."""
+    """Yield errors of how much a part of a mixture is read, and of its limits.
+
+    Args:
+        where: Key of the part in nanoset.yaml, for the errors.
+        part: The part: a corpus, or a group of corpora.
+        limit: `max_epochs` of the part, or of the nearest group around it that has this key.
+    """
+    # Which of the keys share, tokens and epochs, and of min_share and max_share, the part has.
     amounts = [name for name in _AMOUNTS if getattr(part, name) is not None]
     bounds = [name for name in _BOUNDS if getattr(part, name) is not None]
     if len(amounts) > 1:
@@ -134,13 +141,13 @@ def _amount_errors(where: str, part: MixPart, limit: float | None) -> Iterator[C
         )
     if amounts in (["tokens"], ["epochs"]) and bounds:
         yield _useless_bound(f"{where}.{bounds[0]}", amounts[0])
-    low = part.min_share or 0.0
-    high = 1.0 if part.max_share is None else part.max_share
-    if low > high:
+    floor = part.min_share or 0.0
+    cap = 1.0 if part.max_share is None else part.max_share
+    if floor > cap:
         yield ConfigError(
             "the floor is above the cap",
             where=f"{where}.min_share",
-            found=f"{low:g} to {high:g}",
+            found=f"{floor:g} to {cap:g}",
             remedy="lower min_share, or raise max_share",
         )
     if part.epochs is not None and limit is not None and part.epochs > limit:
@@ -153,7 +160,12 @@ def _amount_errors(where: str, part: MixPart, limit: float | None) -> Iterator[C
 
 
 def _group_errors(where: str, group: MixPart) -> Iterator[ConfigError]:
-    """Yield errors of the parts of a group that do not fit together."""
+    """Yield errors of the parts of a group that do not fit together.
+
+    Args:
+        where: Key of the group in nanoset.yaml, for the errors.
+        group: The group, whose parts are corpora or further groups.
+    """
     parts = group.parts
     if not parts:
         yield ConfigError(
@@ -162,37 +174,40 @@ def _group_errors(where: str, group: MixPart) -> Iterator[ConfigError]:
             remedy="name a corpus, or remove the group",
         )
     # Parts whose amount is not fixed by tokens or epochs. They share what the others leave.
-    free = {name: part for name, part in parts.items() if not part.is_given}
+    sharing_parts = {name: part for name, part in parts.items() if not part.is_given}
     bounds = [name for name in _BOUNDS if getattr(group, name) is not None]
-    if parts and not free and bounds:
+    if parts and not sharing_parts and bounds:
         yield _useless_bound(f"{where}.{bounds[0]}", "tokens or epochs of each part")
 
-    has_share = [part.share is not None for part in free.values()]
+    has_share = [part.share is not None for part in sharing_parts.values()]
     if any(has_share) and not all(has_share):
         yield ConfigError(
             "some of these parts have a share, and others have none",
             where=where,
-            found=", ".join(free),
+            found=", ".join(sharing_parts),
             remedy=(
                 "give each of them a share, or none of them: "
                 "then they are read in proportion to their tokens"
             ),
         )
-    floor = plain_sum([part.min_share or 0.0 for part in free.values()])
-    if floor > 1 + _TOLERANCE:
+
+    # Floors and caps of the parts must allow shares that add up to 1.
+    total_floor = plain_sum([part.min_share or 0.0 for part in sharing_parts.values()])
+    if total_floor > 1 + _TOLERANCE:
         yield ConfigError(
             "the floors of these parts add up to more than 1",
             where=where,
-            found=f"{floor:g}",
+            found=f"{total_floor:g}",
             remedy="lower them: they are parts of their parent",
         )
-    caps = [1.0 if part.max_share is None else part.max_share for part in free.values()]
-    cap = plain_sum(caps)
-    if free and len(free) == len(parts) and cap < 1 - _TOLERANCE:
+    caps = [1.0 if part.max_share is None else part.max_share for part in sharing_parts.values()]
+    total_cap = plain_sum(caps)
+    all_parts_share = bool(sharing_parts) and len(sharing_parts) == len(parts)
+    if all_parts_share and total_cap < 1 - _TOLERANCE:
         yield ConfigError(
             "the caps of these parts add up to less than 1",
             where=where,
-            found=f"{cap:g}",
+            found=f"{total_cap:g}",
             remedy="raise them: they are parts of their parent",
         )
 

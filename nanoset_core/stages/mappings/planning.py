@@ -104,10 +104,13 @@ class NanosetContext(NanosetLookup):
         return self._shared_documents
 
     def plan(self, split: SplitName) -> PlannedSplit:
-        """Plan one split.
+        """Plan one split: which samples the trainer's datasets have under the current settings.
 
         A weighted blend without a number of samples gets one epoch of the corpus that is used up
         first.
+
+        Args:
+            split: The split.
 
         Raises:
             MissingError: A dataset has not been built.
@@ -124,7 +127,16 @@ class NanosetContext(NanosetLookup):
             raise error.at(f"{key}, {error.where}" if error.where else key) from error
 
     def _plan(self, split: SplitName) -> PlannedSplit:
-        """Plan one split, with errors that do not name the nanoset."""
+        """Plan one split, with errors that do not name the nanoset.
+
+        Args:
+            split: The split.
+
+        Raises:
+            MissingError: A dataset has not been built.
+            ConfigError, InputError: The split cannot be filled as its settings ask.
+        """
+        # Plan the split with the settings that limits on epochs leave. They may leave no sample.
         settings = self._within_limits(split)
         config = settings.config
         plan: SplitPlan | None = None
@@ -142,7 +154,8 @@ class NanosetContext(NanosetLookup):
         if plan is None or not plan.samples:
             lacking = self._lacking(split, config)
 
-        # What the plan gives, for people and for the facts of the output.
+        # What is read of each dataset, and of each part of a mixture. Commands show it, and the
+        # manifest of the split records it.
         members: Sequence[MemberCoverage] = ()
         mixture: tuple[MixRow, ...] = ()
         if plan is not None:
@@ -202,11 +215,15 @@ class NanosetContext(NanosetLookup):
     def _within_limits(self, split: SplitName) -> _LimitedSettings:
         """Return the settings of a split, changed so that they respect the limits on epochs.
 
-        The limits allow fewer samples, or other weights.
+        `max_epochs` limits how often a document may be read. It may leave fewer samples, or lead to
+        other weights of the blend.
+
+        Args:
+            split: The split.
         """
         spec = self.spec
         # Splits that share a blend share its weights, which limits may change: they are planned
-        # together.
+        # together. Otherwise each split has its own blend.
         shares_weights = spec.blend is not None
         splits: tuple[SplitName, ...] = SPLITS if shares_weights else (split,)
         prefix_by_corpus = dataset_prefixes(self, splits)
@@ -214,15 +231,18 @@ class NanosetContext(NanosetLookup):
         config = settings_as_written(self, splits, read)
         limit_by_prefix = self._epoch_limits(prefix_by_corpus)
 
+        # Apply the limits to the numbers of samples that are set.
         exceeded: tuple[ExceededLimit, ...] = ()
         if limit_by_prefix:
-            if not (shares_weights and spec.on_exhaustion == "redistribute"):
+            changes_shared_weights = shares_weights and spec.on_exhaustion == "redistribute"
+            if not changes_shared_weights:
                 # A lack of samples in another split is no reason to refuse this one.
                 config = config.with_samples({split: config.samples(split)})
             config, exceeded = apply_epoch_limits(
                 config, limit_by_prefix, spec.on_exhaustion, self.reader, self.shared_documents
             )
 
+        # A weighted blend needs a number of samples. By default, it ends with its first corpus.
         samples = config.samples(split)
         is_one_epoch = samples is None
         is_weighted = isinstance(spec.blend_of(split), Mapping)
@@ -250,29 +270,42 @@ class NanosetContext(NanosetLookup):
     def _limited_epoch(
         self, config: NanosetConfig, limit_by_prefix: Mapping[str, float]
     ) -> tuple[NanosetConfig, tuple[ExceededLimit, ...]]:
-        """Apply limits to train if its number of samples is not set.
+        """Apply limits on epochs to a train split that reads each dataset once.
+
+        Even one epoch reads a document several times if several datasets contain it, or a view
+        repeats it.
+
+        Args:
+            config: The settings, without a number of samples of train.
+            limit_by_prefix: Prefix of a dataset → how often its documents may be read.
 
         Returns:
-            The settings, and the datasets that exceed the limits.
+            The settings within the limits, and the datasets that would have exceeded them.
         """
         if not config.rules.takes_samples("train") or not self.may_share_documents("train"):
             return config, ()
+
+        # Limits apply to a number of samples, so find out how many one epoch has.
         plan = plan_split(config, "train", self.reader, exact=self.exact)
         if plan is None or not plan.samples:
             return config, ()
         policy = self.spec.on_exhaustion
-        counted = config.with_samples({"train": plan.samples})
+        config_of_epoch = config.with_samples({"train": plan.samples})
         limited = apply_epoch_limits(
-            counted, limit_by_prefix, policy, self.reader, self.shared_documents
+            config_of_epoch, limit_by_prefix, policy, self.reader, self.shared_documents
         )
-        if not limited.exceeded or policy == "repeat":
-            return config, limited.exceeded
-        return limited.config, limited.exceeded
+        is_changed = bool(limited.exceeded) and policy != "repeat"
+        return limited.config if is_changed else config, limited.exceeded
 
     def _epoch_of_scarcest(self, config: NanosetConfig, split: SplitName) -> int | None:
-        """Return how many samples a blend has when its first corpus has been read once.
+        """Return the number of samples of a blend that ends when its first corpus is used up.
 
-        Returns None if the split has no share of the data.
+        Args:
+            config: The settings, with a weighted blend.
+            split: The split.
+
+        Returns:
+            The number of samples; None if the split has no share of the data.
         """
         if config.blend_per_split is None:
             share = parse_split(config.split)[SPLITS.index(split)]
@@ -285,10 +318,16 @@ class NanosetContext(NanosetLookup):
     def _read_before(self) -> Read | None:
         """Return what the run has read before, or None if it starts with this nanoset.
 
-        It was read from the handoff that the run was started with, or in the previous phase.
+        Raises:
+            ConfigError: The previous phase has no sample, or the handoff that nanoset.yaml names
+                has no train split.
+            MissingError: This handoff was deleted.
         """
+        # The run was started with a handoff of another nanoset.
         if self.spec.continue_from is not None:
             return read_before(self.project.outputs, self.spec.continue_from)
+
+        # The nanoset is a phase that continues the previous one.
         phase = self.phase_before()
         if phase is None:
             return None
@@ -306,6 +345,10 @@ class NanosetContext(NanosetLookup):
 
     def _check_mixture(self, config: NanosetConfig, prefix_by_corpus: Mapping[str, str]) -> None:
         """Check that no document is read too often because several parts of a mixture contain it.
+
+        Args:
+            config: The settings, with the weights of the mixture.
+            prefix_by_corpus: Name of each corpus → prefix of its dataset.
 
         Raises:
             InputError: Parts together read a document more often than each of them may.
@@ -342,6 +385,7 @@ class NanosetContext(NanosetLookup):
         Raises:
             InputError: It is train: without samples of train there is nothing to train on.
         """
+        # The share that nanoset.yaml gives to the split.
         spec = self.spec
         if spec.blend_of(split) is None:
             return None
@@ -350,14 +394,15 @@ class NanosetContext(NanosetLookup):
             config = replace(built, split=spec.shares)
             if config.shares()[SPLITS.index(split)] <= 0:
                 return None
+
         reason = too_few_tokens(config, split, self.reader, corpora_of(spec.blend_of(split)))
         if split == "train":
             raise no_training_sample(config, reason)
-        moved = ""
-        was_moved = config.split != built.split
-        if was_moved and built.shares()[SPLITS.index(split)] <= 0:
-            moved = f"; its share went to the split before it (split: {built.split})"
-        return f"it has no sample: {reason}{moved}. Give it a larger share, or none"
+        where_share_went = ""
+        has_other_shares = config.split != built.split
+        if has_other_shares and built.shares()[SPLITS.index(split)] <= 0:
+            where_share_went = f"; its share went to the split before it (split: {built.split})"
+        return f"it has no sample: {reason}{where_share_went}. Give it a larger share, or none"
 
 
 def _in_folder(plan: SplitPlan, folder: str) -> SplitPlan:

@@ -42,6 +42,7 @@ def member_rows(members: Iterable[Mapping[str, Any]]) -> list[Row]:
         }
         rows.append(row)
 
+    # Columns that have the same value in all rows, or that of another column.
     uninformative = set()
     if all(row["weight"] == row["share"] for row in rows):
         uninformative.add("share")
@@ -78,6 +79,7 @@ def corpus_rows(corpora: Sequence[Mapping[str, Any]]) -> list[Row]:
         }
         rows.append(row)
 
+    # Columns that have the same value in all rows, or that of another column.
     uninformative = set()
     if all(row["read through"] == row["corpus"] for row in rows):
         uninformative.add("read through")
@@ -134,7 +136,7 @@ def mixture_rows(parts: Iterable[Mapping[str, Any]]) -> list[Row]:
             "tokens": _count(part["tokens"]),
             "epochs": "" if epochs is None else f"{epochs:.2f}",
             "decided by": part["decided_by"],
-            "of train": bar or "▏",
+            "of train": bar or "▏",  # a share that is too small for a block
         }
         rows.append(row)
     return rows

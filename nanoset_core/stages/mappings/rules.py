@@ -74,7 +74,14 @@ def end_token_errors(
 ) -> Iterator[ConfigError]:
     """Yield an error for each mask that needs end-of-document tokens, if documents get none.
 
-    If the tokenizer's own template is added, it may end documents; its file is not read here.
+    A mask is an option of a nanoset, such as `reset_position_ids`, that starts something anew after
+    each end-of-document token.
+
+    Args:
+        file: The nanoset.yaml.
+        nanosets: Name → settings of the nanoset.
+        tokenization: How documents are turned into tokens. If the tokenizer's own template is
+            added, it may end documents; its file is not read here.
     """
     if tokenization.append_eod or adds_template(tokenization.preset, tokenization.special_tokens):
         return
@@ -94,7 +101,13 @@ def end_token_errors(
 
 
 def _blend_errors(file: Path, path: str, blend: BlendSpec | None) -> Iterator[ConfigError]:
-    """Yield errors of the corpora of a blend, and of their weights."""
+    """Yield errors of the corpora of a blend, and of their weights.
+
+    Args:
+        file: The nanoset.yaml.
+        path: The key of the blend.
+        blend: A corpus, a list of corpora, or corpora with weights.
+    """
     if blend is None:
         return
     yield from raised(check_corpora, file, path, corpora_of(blend))
@@ -241,7 +254,15 @@ def _continue_errors(where: str, nanoset: NanosetSpec) -> Iterator[ConfigError]:
 
 
 def _start_errors(where: str, nanoset: NanosetSpec) -> Iterator[ConfigError]:
-    """Yield an error if it is not clear, or said twice, which run is continued."""
+    """Yield an error unless at most one key, which can apply, says which run is continued.
+
+    `continue: true` lets each phase continue the one before it. `continue_from` names a run that
+    was started with another nanoset.
+
+    Args:
+        where: The key of the nanoset.
+        nanoset: The settings.
+    """
     if nanoset.continue_ and not nanoset.phases:
         yield ConfigError(
             "`continue` needs phases that follow one another",
@@ -304,8 +325,14 @@ def _continued_run_errors(where: str, key: str, nanoset: NanosetSpec) -> Iterato
 
 
 def _preset_errors(where: str, nanoset: NanosetSpec) -> Iterator[ConfigError]:
-    """Yield errors of options that the trainer does not have."""
+    """Yield errors of options that the trainer does not have.
+
+    Args:
+        where: The key of the nanoset.
+        nanoset: The settings. `preset` names the trainer.
+    """
     preset = get_preset(nanoset.preset)
+    # Such a trainer divides each file into windows of a sample's length, and has no splits.
     if preset.windows:
         for key in ("split", "phases"):
             if not getattr(nanoset, key):
@@ -330,7 +357,13 @@ def _preset_errors(where: str, nanoset: NanosetSpec) -> Iterator[ConfigError]:
 def _trainer_errors(
     where: str, nanoset: NanosetSpec, trainer: TrainerSpec
 ) -> Iterator[ConfigError]:
-    """Yield errors of the section `trainer`, and of masks that its version does not have."""
+    """Yield errors of the section `trainer`, and of masks that its version does not have.
+
+    Args:
+        where: The key of the nanoset.
+        nanoset: The settings.
+        trainer: The section: the version of Megatron-LM and its tokenizer options.
+    """
     has_identifiers = bool(nanoset.tokenizer_identifiers)
     errors = list(
         trainer_errors(f"{where}.", trainer, nanoset.preset, has_identifiers=has_identifiers)
@@ -356,7 +389,12 @@ def _mask_error(where: str, found: str) -> ConfigError:
 
 
 def _split_errors(where: str, nanoset: NanosetSpec) -> Iterator[ConfigError]:
-    """Yield errors of `split`, and of samples that are requested of a split without data."""
+    """Yield errors of `split`, and of samples that are requested of a split without data.
+
+    Args:
+        where: The key of the nanoset.
+        nanoset: The settings. `split` has the shares of train, valid and test, such as "98,1,1".
+    """
     preset = get_preset(nanoset.preset)
     if nanoset.split is not None and nanoset.shares is not None:
         # Check the text as it is written. `shares` of Megatron-LM has no spaces: "98 1 1" would be
@@ -368,18 +406,19 @@ def _split_errors(where: str, nanoset: NanosetSpec) -> Iterator[ConfigError]:
             yield errors[0].at(f"{where}.split", errors[0].remedy)
             return
 
+    # Without shares, each split has a blend of its own.
     if nanoset.shares is None:
         shares = (1.0, 1.0, 1.0)
-        found = "no blend for it"
+        why_empty = "no blend for it"
     else:
         shares = parse_split(nanoset.shares)
-        found = f"split {nanoset.shares!r}"
+        why_empty = f"split {nanoset.shares!r}"
     for split, share in zip(SPLITS, shares, strict=True):
         has_blend = not nanoset.blend_per_split or nanoset.blend_of(split) is not None
         if split in nanoset.samples and (share == 0 or not has_blend):
             yield ConfigError(
                 "samples are requested of a split that gets no documents",
                 where=f"{where}.samples.{split}",
-                found=found,
+                found=why_empty,
                 remedy="give it a share in `split`, or remove the key",
             )

@@ -37,10 +37,15 @@ class HandoffVersion(NamedTuple):
 
 
 def handoff_named(continue_from: ContinueSpec) -> HandoffVersion:
-    """Return the handoff that a run was started with.
+    """Return which version of a handoff a run was started with.
+
+    A handoff is a folder with the arguments that a trainer is started with.
+
+    Args:
+        continue_from: The key `continue_from` of a nanoset.
 
     Raises:
-        ConfigError: The settings name no version of a handoff.
+        ConfigError: The key names no version of a handoff.
     """
     match = HANDOFF_FOLDER.fullmatch(continue_from.handoff)
     if match is None or match[2] == "current":
@@ -111,6 +116,11 @@ def _version(outputs: OutputRoot, names: Sequence[str], digest: str) -> Manifest
 def read_before(outputs: OutputRoot, continue_from: ContinueSpec) -> Read:
     """Return what a run has read of the train split of the nanoset that it was started with.
 
+    Args:
+        outputs: The outputs of the project.
+        continue_from: Names the handoff that the run was started with, and the samples that it has
+            consumed since.
+
     Raises:
         ConfigError: No version of a handoff is named, or it has no train split.
         MissingError: The handoff, or its train split, was deleted.
@@ -126,7 +136,8 @@ def read_before(outputs: OutputRoot, continue_from: ContinueSpec) -> Read:
             remedy="name a handoff of a nanoset that has one",
         )
 
-    # A phase starts where the phases before it ended: the run has consumed their samples, too.
+    # The trainer counts the samples of the whole run. If the handoff is that of a phase, those of
+    # the phases before it are not samples of this split.
     samples_before = 0
     options = handoff.recipe["options"]
     if options.get("span"):
@@ -136,10 +147,19 @@ def read_before(outputs: OutputRoot, continue_from: ContinueSpec) -> Read:
     return Read(plan, config, continue_from.consumed_samples - samples_before, samples_before)
 
 
+class ContinuedProject(NamedTuple):
+    """A project in which a nanoset continues a run."""
+
+    project: Project
+    """The project, with the key `continue_from` in the settings of the nanoset."""
+    yaml: str
+    """The lines of nanoset.yaml that make this permanent."""
+
+
 def continued_project(
     project: Project, name: str, handoff: str, consumed_samples: int
-) -> tuple[Project, str]:
-    """Return a project in which a nanoset continues a run, and the lines for its nanoset.yaml.
+) -> ContinuedProject:
+    """Return a project in which a nanoset continues a run.
 
     Args:
         project: The project, with the nanoset and its new blend.
@@ -153,10 +173,10 @@ def continued_project(
         MissingError: There is no such handoff.
     """
     config = project.config
-    # These calls raise the errors for a nanoset and for a handoff that do not exist.
+    # Check that nanoset and handoff exist, and name the version of the handoff by its digest.
     project.nanoset(name)
-    handoff = _with_digest(project.outputs, handoff)
-    handoff_named(ContinueSpec(handoff, consumed_samples))
+    handoff_version = _with_digest(project.outputs, handoff)
+    handoff_named(ContinueSpec(handoff_version, consumed_samples))
 
     # Add the key to the content of nanoset.yaml, so that it is checked as if the user had written
     # it there.
@@ -169,20 +189,32 @@ def continued_project(
             where=f"{config.file}: nanosets.{name}",
             remedy="name a nanoset of nanoset.yaml",
         )
-    continue_from = {"handoff": handoff, "consumed_samples": consumed_samples}
+    continue_from = {"handoff": handoff_version, "consumed_samples": consumed_samples}
     changed_nanosets = {**nanosets, name: {**nanosets[name], "continue_from": continue_from}}
     changed_config = config_from({**value, "nanosets": changed_nanosets}, config.file)
-    written_handoff = yaml_value(handoff)
+
+    written_handoff = yaml_value(handoff_version)
     lines = [
         "nanosets:",
         f"  {name}:",
         f"    continue_from: {{handoff: {written_handoff}, consumed_samples: {consumed_samples}}}",
     ]
-    return replace(project, config=changed_config), "\n".join(lines)
+    return ContinuedProject(replace(project, config=changed_config), "\n".join(lines))
 
 
 def _with_digest(outputs: OutputRoot, handoff: str) -> str:
-    """Return the folder of a handoff's version if only the current one is named; else the name."""
+    """Replace the name of a current handoff by that of the version that is current now.
+
+    Args:
+        outputs: The outputs of the project.
+        handoff: Folder of a version of a handoff, of `current`, or the name of the nanoset alone.
+
+    Returns:
+        The folder of the version, below the output root; the same name if it is that of a version.
+
+    Raises:
+        MissingError: The nanoset has no current handoff.
+    """
     match = _CURRENT_HANDOFF.fullmatch(handoff)
     if match is None:
         return handoff

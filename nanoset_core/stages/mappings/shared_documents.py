@@ -84,7 +84,11 @@ class SharedDocuments:
         return self._counted[key]
 
     def _count(self, rows_by_prefix: Mapping[str, Rows]) -> list[CorpusParts]:
-        """Count the tokens of each corpus, as `parts` returns them."""
+        """Count the tokens of each corpus by the datasets that contain them.
+
+        Args:
+            rows_by_prefix: Prefix of each dataset → (start, stop) of its sequences that count.
+        """
         # Group the datasets by the version of the corpus that they were made from.
         members: dict[str, _Member] = {}
         prefixes_by_digest: dict[str, list[str]] = {}

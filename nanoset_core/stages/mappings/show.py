@@ -29,7 +29,7 @@ def mappings_summary(manifest: Manifest) -> Summary:
 
 
 def _figures(manifest: Manifest) -> dict[str, int]:
-    """Return the sizes and counts of a split: bytes, samples, tokens and unused samples.
+    """Return the counts that `nanoset status` shows of a split: bytes, samples, tokens and others.
 
     Args:
         manifest: Manifest of the index mappings or the blend.

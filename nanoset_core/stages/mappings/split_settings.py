@@ -37,7 +37,10 @@ def dataset_prefixes(nanoset: NanosetLookup, splits: Sequence[SplitName]) -> dic
 def settings_as_written(
     nanoset: NanosetLookup, splits: Sequence[SplitName], read: Read | None
 ) -> NanosetConfig:
-    """Return the settings of some splits, before limits on epochs are applied.
+    """Return the trainer's settings of some splits, before limits on epochs are applied.
+
+    nanoset.yaml names corpora. The settings name datasets instead, by their prefixes: paths without
+    .bin and .idx.
 
     Args:
         nanoset: The nanoset.
@@ -49,9 +52,10 @@ def settings_as_written(
         MissingError: A dataset has not been built.
         ConfigError: The settings contradict each other, or the run cannot continue with them.
     """
+    # The settings in nanoset.yaml, with prefixes in place of corpora.
     spec = nanoset.spec
     prefix_by_corpus = dataset_prefixes(nanoset, splits)
-    trainer_paths: dict[str, str] = {}
+    trainer_paths: dict[str, str] = {}  # prefix → how the trainer spells it
     for corpus, prefix in prefix_by_corpus.items():
         trainer_paths[prefix] = nanoset.trainer_prefix(corpus)
     config = NanosetConfig(
@@ -66,6 +70,7 @@ def settings_as_written(
     )
     config = config.with_samples({split: spec.samples.get(split) for split in splits})
 
+    # What follows from other data: earlier parts of a run, splits without samples, a mixture.
     if read is not None:
         consumed_samples = 0
         if spec.continue_from is not None:
@@ -83,7 +88,13 @@ def settings_as_written(
 def _data_arguments(
     nanoset: NanosetLookup, splits: Sequence[SplitName], prefix_by_corpus: Mapping[str, str]
 ) -> dict[str, Any]:
-    """Return the arguments of `NanosetConfig` that name the data."""
+    """Return the arguments of `NanosetConfig` that name the data of some splits.
+
+    Args:
+        nanoset: The nanoset.
+        splits: The splits. If each split has its own blend, those of other splits are left out.
+        prefix_by_corpus: Name of each corpus → prefix of its dataset.
+    """
     spec = nanoset.spec
     if spec.blend is not None:
         return {
@@ -116,23 +127,35 @@ def _blend_of_prefixes(
 
 
 def _without_empty_splits(nanoset: NanosetLookup, config: NanosetConfig) -> NanosetConfig:
-    """Give the share of valid or test to the previous split if it is too small for a sample.
+    """Give the share of valid or test to the split before it if it is too small for a sample.
 
-    A split whose samples are requested keeps its share, so that the lack is reported.
+    Args:
+        nanoset: The nanoset. A split for which it requests samples keeps its share, so that the
+            lack of samples is reported.
+        config: The settings.
+
+    Returns:
+        The settings with changed shares, and without samples of the splits that lost theirs.
     """
     spec = nanoset.spec
+    # First test, whose share may go to valid, and then valid.
     for split in reversed(SPLITS[1:]):
         is_requested = split in spec.samples and spec.schedule is None
         if is_requested or not cannot_be_built(config, split, nanoset.reader):
             continue
         shares = without_share(config.split, split, exactly_three=config.rules.exactly_three_shares)
-        samples = {other: config.samples(other) for other in SPLITS if other != split}
-        config = replace(config, split=shares).with_samples(samples)
+        samples_of_others = {other: config.samples(other) for other in SPLITS if other != split}
+        config = replace(config, split=shares).with_samples(samples_of_others)
     return config
 
 
 def _with_mixture_weights(nanoset: NanosetLookup, config: NanosetConfig) -> NanosetConfig:
-    """Replace the weights of the blend by those that the tree of shares gives for train."""
+    """Replace the weights of a blend by those that a tree of shares, the key `mix`, leads to.
+
+    Args:
+        nanoset: The nanoset, with the tree.
+        config: The settings, with a blend of the corpora of the tree.
+    """
     mix = nanoset.spec.mixture
     blend = config.blend("train")
     if mix is None or blend is None:

@@ -61,7 +61,16 @@ class _SplitStage(OutsideFiles, SharesFiles):
         return files_in_use(manifest)
 
     def fault(self, project: Project, key: Key, manifest: Manifest) -> str | None:
-        """Return which index file is missing or has another size than was written, or None."""
+        """Check that the index files in the trainer's cache have the sizes that were written.
+
+        Args:
+            project: The project.
+            key: The split.
+            manifest: Manifest of its current version, which records the files.
+
+        Returns:
+            Which file is missing or has another size, in words, or None.
+        """
         size_by_name = {name: note["bytes"] for name, note in cache_files(manifest).items()}
         folder = cache_folder(project, key.subject)
         stored_sizes = project.outputs.access.sizes(folder, size_by_name)
@@ -115,6 +124,12 @@ class MappingsStage(_SplitStage, Planned):
 
         Planning reads the .idx of each dataset. So it is tried only if the datasets exist in the
         versions of the recipe, and their .idx files fit the budget for reading.
+
+        Args:
+            project: The project.
+            key: The split of a nanoset.
+            wanted: Recipe that the index mappings would have.
+            reading: A limit on the bytes that may be read before a build.
         """
         split = split_of(key)
         shared_files = raised(check_split_files, project, key.subject, split)
@@ -243,12 +258,14 @@ def write_mappings(project: Project, name: str, split: SplitName) -> Manifest:
     # Imported here: every command imports this module, but few of them write index files.
     from nanoset_core.stages.mappings.make import IndexFileWriter
 
+    # Plan which samples the split has of each dataset.
     check_split_files(project, name, split)
     nanoset = NanosetContext(project, name)
     recipe = mappings_recipe(nanoset, split)
     planned = nanoset.plan(split)
     members = () if planned.plan is None else planned.plan.members
 
+    # Write the files into the trainer's cache, except those that exist.
     writer = IndexFileWriter(nanoset.cache, project.outputs.access, rebuild=project.rebuild)
     notes: dict[str, Mapping[str, Any]] = {}
     work = project.progress.work(MAPPINGS, f"{name} {split}", len(members), unit="corpora")
@@ -285,11 +302,13 @@ def write_blended(project: Project, name: str, split: SplitName) -> Manifest:
             "there is no blend to write: this nanoset reads one corpus without a weight",
             where=f"{project.config.file}: nanosets.{name}",
         )
+    # A blend refers to samples of the index mappings, so they must be those of the same plan.
     key = Key(name, split)
     mappings = require(project, INDEX_MAPPINGS, key)
     check_recipe(mappings, mappings_recipe(nanoset, split))
     planned = nanoset.plan(split)
 
+    # Write the files into the trainer's cache, unless they exist.
     notes: FileNotes = {}
     samples_given = None
     if planned.plan is not None and planned.plan.blend is not None:
@@ -309,9 +328,10 @@ def _commit(
     notes: FileNotes,
     samples_given: Sequence[int] | None = None,
 ) -> Manifest:
-    """Commit the plan of a split and facts about its index files; make the version current.
+    """Store a version of a split's index mappings or blend, and make it current.
 
-    The index files themselves are in the trainer's cache, outside of the version's folder.
+    Its folder contains the plan of the split. The index files themselves are in the trainer's
+    cache, which is shared by all versions.
 
     Args:
         nanoset: The nanoset.
@@ -326,6 +346,7 @@ def _commit(
     outputs = nanoset.project.outputs
 
     def write(folder: Path) -> Written:
+        """Write the plan to the folder of the version."""
         stored_split = StoredSplit.of(outputs.folder, planned.plan, planned.config)
         (folder / PLAN_FILE).write_bytes(dump(stored_split))
         facts = split_facts(nanoset, planned, samples_given)

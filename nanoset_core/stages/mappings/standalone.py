@@ -5,7 +5,7 @@ Files of another origin are never replaced, unless that is requested.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import NamedTuple
@@ -19,6 +19,7 @@ from nanoset_core.sampling.planned import SplitPlan
 from nanoset_core.sampling.split_data import LengthReader
 from nanoset_core.sampling.splits import SPLITS, SplitName
 from nanoset_core.storage.location import Location, is_remote, remote_location, store_of
+from nanoset_core.storage.store import Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +55,12 @@ def write_index_files(config: NanosetConfig, *, overwrite: bool = False) -> list
         config: Names the data, and the folder of the index files.
         overwrite: Replace files of another dataset or of unknown origin.
 
+    Returns:
+        What was written for each split that has a share of the data.
+
     Raises:
-        ConfigError: There are such files, and they may not be replaced; or as `plan_splits`.
+        ConfigError: There are such files, and they may not be replaced; or the settings contradict
+            each other.
     """
     planned = plan_splits(config, SPLITS, LengthReader())
     plans = [plan for plan in planned.values() if plan is not None]
@@ -78,12 +83,17 @@ def write_index_files(config: NanosetConfig, *, overwrite: bool = False) -> list
 
 
 def _check_cache_folder(config: NanosetConfig, plans: Sequence[SplitPlan]) -> None:
-    """Check that a folder for index files is named if a dataset is in a bucket.
+    """Check that the settings name a folder for index files if a dataset is in a bucket.
 
-    Trainers look next to local datasets, but not next to those in a bucket.
+    Without such a folder, trainers look for index files next to a local dataset. They cannot do
+    that for a dataset in a bucket.
+
+    Args:
+        config: The settings.
+        plans: The plan of each split, with the datasets that it reads.
 
     Raises:
-        ConfigError: It is not.
+        ConfigError: A dataset is in a bucket, and no folder is named.
     """
     if config.path_to_cache is not None:
         return
@@ -100,19 +110,25 @@ def _check_cache_folder(config: NanosetConfig, plans: Sequence[SplitPlan]) -> No
 
 
 def _check_replaceable(placed: PlacedSet) -> None:
-    """Check that writing a set replaces no files of another origin.
+    """Check that writing a set of index files replaces no files of another origin.
+
+    Args:
+        placed: The set, and where it will be written.
 
     Raises:
         ConfigError: Files of another dataset, or of unknown origin, have the names of the set's.
     """
     files, folder = placed
     store = store_of(folder)
-    existing = next((name for name in files.files.values() if store.stat(name) is not None), None)
-    if existing is None:
+    existing_name = _first_existing(files.files.values(), store)
+    if existing_name is None:
         return
-    difference = files.foreign(existing, store.read(files.sidecar))
+
+    # The sidecar, a file next to the others, says what they were made from.
+    difference = files.foreign(existing_name, store.read(files.sidecar))
     if difference is None:
         return
+
     # A call of an older version that was killed while it wrote this set has left its mark.
     mark = parse_receipt(store.read(_mark_name(files)))
     if mark is not None and mark.content == files.made_from:
@@ -124,6 +140,14 @@ def _check_replaceable(placed: PlacedSet) -> None:
         expected="none of these names, or those of the same dataset",
         remedy="name another --data-cache-path, or replace them with --overwrite",
     )
+
+
+def _first_existing(names: Iterable[str], store: Store) -> str | None:
+    """Return the first of some names that a store has, or None."""
+    for name in names:
+        if store.stat(name) is not None:
+            return name
+    return None
 
 
 def _write_split(

@@ -44,25 +44,31 @@ def make_pbin(root: OutputRoot, *, task: PbinTask, progress: Progress) -> Manife
     with root.in_task() as outputs:
 
         def write(folder: Path) -> Written:
+            """Write the file to the folder of its version."""
             return _write(outputs, task, folder, progress)
 
         return outputs.commit(task.recipe, write)
 
 
 def _write(outputs: OutputRoot, task: PbinTask, folder: Path, progress: Progress) -> Written:
-    """Write the file to a folder on this machine, or directly to the bucket of the outputs.
+    """Write the `.pbin` to a folder on this machine, or directly to the bucket of the outputs.
 
     Args:
         outputs: The outputs.
         task: The dataset, and how it is written.
         folder: The folder, which stays empty if the outputs are in a bucket.
         progress: Shows how far the work has come.
+
+    Returns:
+        The numbers of documents and tokens, and the size and sha256 of the file.
     """
+    # Where the file goes. In a bucket it is replaced in its final place, so the files of an earlier
+    # attempt at this version are declared incomplete first.
     file_name = f"{task.recipe.name}.pbin"
     store: Store = LocalStore(folder)
     stored_name = file_name
-    if outputs.access.has_copies:
-        # The file is replaced in its final place, so an earlier version is no longer complete.
+    is_in_bucket = outputs.access.has_copies
+    if is_in_bucket:
         outputs.invalidate(task.recipe)
         store = outputs.access.store
         stored_name = outputs.access.name(outputs.place(task.recipe) / file_name)

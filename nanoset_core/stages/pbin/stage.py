@@ -86,7 +86,12 @@ PBIN_DERIVED = PbinStage()
 
 @holding
 def _make(project: Project, name: str, stage: PbinStage) -> Manifest:
-    """Write the current dataset with this name as a `.pbin`, and make it current.
+    """Write the current version of a dataset as a `.pbin`, and make the file current.
+
+    Args:
+        project: The project.
+        name: Name of the dataset: a corpus, a view or packs.
+        stage: The stage to which the file belongs.
 
     Raises:
         MissingError: The dataset has not been built.

@@ -308,11 +308,14 @@ class TokenComparison:
     """Order of the dataset's tokens, if they are not in order in the .bin."""
 
     def look(self, part: tuple[int, int]) -> Compared:
-        """Compare a range of tokens, up to the first one that differs.
+        """Compare a range of the file's tokens with those of its dataset.
 
         Args:
             part: Numbers of the first token and of the token after the range, in the order of the
                 dataset.
+
+        Returns:
+            The length of the range, and the first token that differs, if there is one.
         """
         part_start, part_stop = part
         for start in range(part_start, part_stop, _READ_TOKENS):
