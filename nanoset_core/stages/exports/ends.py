@@ -49,27 +49,29 @@ class LastTokens:
 
 
 def last_tokens(dataset: MMapIndexedDataset, stream: Stream | None) -> LastTokens:
-    """Read the last token of each document that has tokens, in bounded memory.
+    """Count which tokens documents end in, in bounded memory.
 
     If the dataset is in a bucket, only about `_MAX_READS` documents are read, spread evenly: an
     export within a bucket does not download the tokens, and this check should not, either.
 
     Args:
-        dataset: The dataset.
+        dataset: The dataset. Documents without tokens are not counted.
         stream: Order of its tokens, if they are not in order in the .bin.
     """
     counts: Counter[int] = Counter()
     first_document: dict[int, int] = {}
-    step = 1
+    step = 1  # every document
     if not dataset.is_here:
         step = max(1, len(dataset.document_indices) // _MAX_READS)
 
     n_before = 0  # documents in earlier chunks
     for starts, lengths in document_spans(dataset, stream):
-        # Take the documents 0, step, 2 * step … of the dataset.
+        # Take the documents 0, step, 2 * step … of the dataset, numbered within this chunk.
         rows = np.arange(-n_before % step, len(lengths), step)
         last_positions = starts + lengths - 1
         last = _tokens_at(dataset, stream, last_positions[rows])
+
+        # Add up how many of them end in each token, and remember the first one.
         tokens, positions, occurrences = np.unique(last, return_index=True, return_counts=True)
         for token, position, count in zip(
             tokens.tolist(), positions.tolist(), occurrences.tolist(), strict=True

@@ -79,9 +79,16 @@ class Datatrove(LinkedFormat):
     def write_beside(
         self, folder: Path, name: str, dataset: DatasetTraits, ends: Iterable[NDArray[np.uint64]]
     ) -> None:
-        """Write the index, with the ends of documents as uint64, and the metadata.
+        """Write the .ds.index with the ends of documents as uint64, and the .ds.metadata.
 
         The metadata has the tokenizer's name with the bytes of a token, and the number of tokens.
+
+        Args:
+            folder: Where to write the files.
+            name: Name of the export's files, without the ending.
+            dataset: Properties of the dataset.
+            ends: Number of the token after the last one of each document, ascending, in chunks of
+                shape (n_documents,).
         """
         with (folder / f"{name}.ds.index").open("wb") as file:
             for chunk in ends:
@@ -93,13 +100,18 @@ class Datatrove(LinkedFormat):
 
 
 def _metric(count: int) -> str:
-    """Return a count in three digits with a metric prefix: 12345 as "12.3 kT".
+    """Return a count of tokens in three digits with a metric prefix: 12345 as "12.3 kT".
 
     It is what `humanize.metric(count, unit="T")` returns, with which datatrove writes its metadata.
+
+    Args:
+        count: The number of tokens, at least 1.
     """
     exponent = math.floor(math.log10(count))
-    digits = round(count / 10 ** (exponent // 3 * 3), 2 - exponent % 3)
-    if digits >= 10 ** (exponent % 3 + 1):
+    # The prefix stands for a power of 1,000, so one to three digits remain before the point.
+    digits_after_point = 2 - exponent % 3
+    rounded = round(count / 10 ** (exponent // 3 * 3), digits_after_point)
+    if rounded >= 10 ** (exponent % 3 + 1):
         exponent += 1  # rounding gave a digit more: 9.999 is written as 10.0
     scaled = count / 10 ** (exponent // 3 * 3)
     prefixes = ["", *"kMGTPE"]
@@ -117,6 +129,11 @@ class OlmoCore(LinkedFormat):
     endings = (".npy", ".csv.gz")
 
     def _check_dtype(self, dataset: DatasetTraits) -> None:
+        """Check that OLMo-core would read tokens of this size.
+
+        Raises:
+            ConfigError: It would read tokens of another size, or cannot read tokens of this size.
+        """
         itemsize = dataset.dtype.itemsize
         if dataset.vocab_size is not None:
             # OLMo-core derives the type from the size of the vocabulary.
@@ -148,7 +165,17 @@ class OlmoCore(LinkedFormat):
     def write_beside(
         self, folder: Path, name: str, dataset: DatasetTraits, ends: Iterable[NDArray[np.uint64]]
     ) -> None:
-        """Write a line for each document: its first token, and the token after its last one."""
+        """Write the .csv.gz, with a line for each document: its first token, and its end.
+
+        The end is the number of the token after its last one. Documents follow each other without
+        gaps, so each starts where the one before it ends.
+
+        Args:
+            folder: Where to write the file.
+            name: Name of the export's files, without the ending.
+            dataset: Properties of the dataset.
+            ends: End of each document, ascending, in chunks of shape (n_documents,).
+        """
         import pyarrow as pa
         import pyarrow.csv as csv
 

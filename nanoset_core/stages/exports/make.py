@@ -75,11 +75,20 @@ def traits_of(project: Project, name: str, dtype: np.dtype, tokens: int) -> Data
 
 @holding
 def make_export(project: Project, name: str) -> Manifest:
-    """Write an export of the current dataset of its corpus or view, and make it current.
+    """Write the dataset of an export in the export's format, and make the export current.
+
+    The decorator `holding` protects the dataset from `nanoset gc` meanwhile.
+
+    Args:
+        project: The project.
+        name: Name of the export. Its section of nanoset.yaml names a corpus or view, and a format.
+
+    Returns:
+        Manifest of the export.
 
     Raises:
         MissingError: The dataset has not been built.
-        ConfigError: The reader could not read the export.
+        ConfigError: The reader of this format could not read the export.
     """
     spec = project.config.exports[name]
     dataset = current_dataset(project, spec.of)
@@ -167,7 +176,7 @@ class _SampledExport:
         # Write the files to their final places. Without a manifest, nobody reads them.
         place = outputs.place(self.recipe)
         place.mkdir(parents=True, exist_ok=True)
-        sweep_abandoned(place)
+        sweep_abandoned(place)  # incomplete files of a build that was killed
         dataset = open_dataset(self.dataset, is_sampled=True)
         stream = stream_of(dataset)
         files = sample_files(project, self.dataset, place, self.format, self.traits)
@@ -177,7 +186,7 @@ class _SampledExport:
             stream, project.config.workers, project.executor, work, rewrite=project.rebuild
         )
 
-        # index.json lists all files, so that it is written after them.
+        # index.json lists all files, so it is written after them.
         index = files.index(made)
         write_atomic(place / INDEX, index)
         index_fact = FileFact(len(index), sha256_file(place / INDEX))

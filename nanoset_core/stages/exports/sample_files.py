@@ -90,10 +90,16 @@ class SampleFiles:
         """Yield the tokens of a file in chunks of complete samples.
 
         The last sample of the export may be shorter.
+
+        Args:
+            stream: Where the tokens of the file are in the .bin.
+            source: Access to the dataset, as this process can reach it.
         """
         file = _TokenFile(source, source.folder / source.name(self.bin), self.cut.dtype)
         samples_per_chunk = max(1, CHUNK_TOKENS // self.cut.length)
         step = samples_per_chunk * self.cut.length
+
+        # Tokens in a bucket are fetched in windows, each of which has many chunks.
         window = max(1, _WINDOW_TOKENS // step) * step
         for start in range(0, stream.tokens, window):
             stop = min(start + window, stream.tokens)

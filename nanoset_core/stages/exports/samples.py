@@ -363,6 +363,12 @@ class Mds(SampledFormat):
         return bytes_that_follow.to_bytes(_UINT32_BYTES, "little") + shape
 
     def index(self, cut: Cut, sha256s: Sequence[str]) -> bytes:
+        """Return the contents of index.json, which lists the files with their sizes and samples.
+
+        Args:
+            cut: Which tokens are in which file.
+            sha256s: Not used, since MDS records digests only of types that the user chooses.
+        """
         shards = []
         for number in range(cut.files):
             shard = _settings(cut.dtype)
@@ -467,11 +473,17 @@ class LitData(SampledFormat):
         return np.array([1, _LITDATA_HEADER_BYTES, stop], "<u4").tobytes()
 
     def index(self, cut: Cut, sha256s: Sequence[str]) -> bytes:
+        """Return the contents of index.json: a list of the chunks, and how their tokens are stored.
+
+        Args:
+            cut: Which tokens are in which chunk.
+            sha256s: The sha256 of each chunk, by which readers notice that the tokens changed.
+        """
         chunks = []
         for number in range(cut.files):
             chunk = {
                 "chunk_bytes": self.size(cut, number),
-                "chunk_size": 1,
+                "chunk_size": 1,  # the tokens of a chunk are one item
                 "dim": cut.tokens_in(number),
                 "filename": self.file(number),
             }

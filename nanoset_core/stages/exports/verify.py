@@ -103,13 +103,14 @@ def _check_linked(
         traits=traits,
     )
     with tempfile.TemporaryDirectory(prefix="nanoset-export-") as scratch:
-        export.write_beside(Path(scratch))
+        folder = Path(scratch)
+        export.write_beside(folder)
         for name in small_files:
             report.compare(
                 "documents end elsewhere than in the dataset",
                 where=manifest.path(name),
                 found=f"sha256 {sha256_file(manifest.path(name))}",
-                expected=f"sha256 {sha256_file(Path(scratch, name))}",
+                expected=f"sha256 {sha256_file(folder / name)}",
                 remedy=_remedy(manifest),
             )
     if deep:
@@ -138,27 +139,16 @@ def _check_samples(
         source: The dataset that it was made from.
         deep: Whether to compare all bytes, too.
     """
+    # The files that the export of this dataset should have.
     n_tokens = int(source.dataset.sequence_lengths.sum(dtype=np.int64))
     traits = traits_of(project, manifest.name, source.dataset.dtype, n_tokens)
     traits = replace(traits, sequence_length=manifest.facts["sequence_length"])
     samples = sample_files(project, source.manifest, manifest.folder, export_format, traits)
-
-    # Compare the names and sizes of the files.
-    names = [export_format.file(number) for number in range(samples.cut.files)]
-    expected_sizes: dict[str, int] = {}
-    for number, name in enumerate(names):
-        expected_sizes[name] = export_format.size(samples.cut, number)
-    stored_sizes = {name: fact.size for name, fact in manifest.files.items() if name != INDEX}
-    if stored_sizes != expected_sizes:
-        report.error(
-            "these are not the files of its dataset",
-            where=manifest.url(),
-            found=f"{len(stored_sizes):,} files, {sum(stored_sizes.values()):,} bytes",
-            expected=f"{len(expected_sizes):,} files, {sum(expected_sizes.values()):,} bytes",
-            remedy=_remedy(manifest),
-        )
+    if not _check_sizes(report, manifest, samples):
         return
 
+    # The list of these files.
+    names = [export_format.file(number) for number in range(samples.cut.files)]
     index = samples.index([manifest.files[name] for name in names])
     report.compare(
         "index.json is not that of its dataset",
@@ -167,6 +157,8 @@ def _check_samples(
         expected=f"sha256 {hashlib.sha256(index).hexdigest()}",
         remedy=_remedy(manifest),
     )
+
+    # Their bytes, up to the first file that differs.
     if not deep:
         return
     for task in samples.tasks(stream_of(source.dataset)):
@@ -177,19 +169,47 @@ def _check_samples(
         report.figures["tokens_read"] = stop_token
 
 
+def _check_sizes(report: Report, manifest: Manifest, samples: SampleFiles) -> bool:
+    """Check the names and sizes of an export's files of samples.
+
+    Args:
+        report: Gets an error if they are not as expected.
+        manifest: Manifest of the export.
+        samples: The files that the export should have.
+
+    Returns:
+        Whether they are as expected.
+    """
+    expected_sizes: dict[str, int] = {}
+    for number in range(samples.cut.files):
+        name = samples.format.file(number)
+        expected_sizes[name] = samples.format.size(samples.cut, number)
+    stored_sizes = {name: fact.size for name, fact in manifest.files.items() if name != INDEX}
+    if stored_sizes == expected_sizes:
+        return True
+    report.error(
+        "these are not the files of its dataset",
+        where=manifest.url(),
+        found=f"{len(stored_sizes):,} files, {sum(stored_sizes.values()):,} bytes",
+        expected=f"{len(expected_sizes):,} files, {sum(expected_sizes.values()):,} bytes",
+        remedy=_remedy(manifest),
+    )
+    return False
+
+
 def _check_sample_file(
     report: Report, samples: SampleFiles, task: FileTask, *, remedy: str
 ) -> bool:
     """Compare a file of samples with the bytes that the dataset gives.
 
     Args:
-        report: Gets an error if they differ.
+        report: Gets an error for the first byte that differs.
         samples: The files of the export.
         task: The file, and where its tokens are in the dataset.
         remedy: What the user should do if they differ.
 
     Returns:
-        Whether they are equal.
+        Whether all bytes are equal.
     """
     name = samples.format.file(task.number)
     start = 0
@@ -223,7 +243,7 @@ def _check_tokens(
         tokens_file: Name of the export's file of tokens.
         dataset: The dataset that it was made from.
     """
-    end_token = framing(project).after[-1]
+    # Both files are read where they are stored, which may be a bucket.
     store, name = manifest.access.stored_at(manifest.folder / tokens_file)
     dataset_store, prefix = dataset.stored()
     exported = StoredArray(store, name, dataset.dtype)
@@ -234,6 +254,8 @@ def _check_tokens(
         stream=stream_of(dataset),
     )
 
+    # Compare them in ranges, up to the first difference, and count the end tokens.
+    end_token = framing(project).after[-1]
     n_tokens = int(manifest.facts["tokens"])
     n_end_tokens = 0
     for start in range(0, n_tokens, _READ_TOKENS):

@@ -171,7 +171,15 @@ def export_facts(
 
 
 def put_tokens(source: Path, target: Path) -> str:
-    """Make a hard link to a file, or a copy if links are refused; return which it is."""
+    """Make a hard link to a file; or a copy, if the file system refuses links.
+
+    Args:
+        source: The file.
+        target: Path of the link or copy, which must not exist.
+
+    Returns:
+        Which of the two it is: `LINKED` or `COPIED`.
+    """
     try:
         os.link(source.resolve(), target)
     except OSError:

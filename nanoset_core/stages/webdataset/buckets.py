@@ -46,7 +46,10 @@ def write_buckets(
     memory_bytes: int,
     options: WriteOptions,
 ) -> None:
-    """Append every row to the bucket file of its run of shards, in one sweep over the sources.
+    """Sort the rows of a plan into files, one for each run of neighbouring shards.
+
+    A row is the tokens of one context. Each source is read once, from start to end, and the rows
+    are appended to the files.
 
     Args:
         plan: Plan of the tars.
@@ -63,16 +66,10 @@ def write_buckets(
     ranks = [run_ranks(plan, shards) for shards in shards_by_file.values()]
     record_bytes = _record_bytes(plan)
     _check_room(paths[0].parent, sum(map(len, ranks)) * record_bytes)
+    intervals = _key_intervals(plan, ranks)
 
-    # The rows of a bucket are those with a key from its first to its last one.
+    # Go through all contexts in the order of the sources, as many at a time as memory holds.
     contexts = plan.table.contexts
-    seed = plan.settings.seed
-    first_ranks = np.array([bucket_ranks[0] for bucket_ranks in ranks])
-    last_ranks = np.array([bucket_ranks[-1] for bucket_ranks in ranks])
-    bounds = keys_at(contexts, seed, np.concatenate([first_ranks, last_ranks]))
-    first_keys = bounds[: len(paths)]  # (n_buckets,)
-    last_keys = bounds[len(paths) :]  # (n_buckets,)
-
     step = max(1, min(memory_bytes // (record_bytes + ROW_BYTES), contexts))
     records = np.empty((step, record_bytes), dtype=np.uint8)
     rows = _as_rows(records, plan)
@@ -81,9 +78,9 @@ def write_buckets(
         stop = min(start + step, contexts)
 
         # Sort this step's contexts by bucket. Those of shards that are not written have no bucket.
-        keys = context_keys(start, stop, seed)
-        bucket = np.searchsorted(first_keys, keys, side="right") - 1
-        has_bucket = np.flatnonzero((bucket >= 0) & (keys <= last_keys[bucket]))
+        keys = context_keys(start, stop, plan.settings.seed)
+        bucket = np.searchsorted(intervals.first_keys, keys, side="right") - 1
+        has_bucket = np.flatnonzero((bucket >= 0) & (keys <= intervals.last_keys[bucket]))
         order = has_bucket[np.argsort(bucket[has_bucket], kind="stable")]
 
         # Gather their rows, and append those of each bucket to its file.
@@ -96,6 +93,28 @@ def write_buckets(
             with paths[number].open("ab") as file:
                 file.write(records[record_bounds[number] : record_bounds[number + 1]].data)
         bucket_work.advance((stop - start) * plan.row_bytes)
+
+
+class _KeyIntervals(NamedTuple):
+    """The keys of the rows of each bucket; a row belongs to the bucket that contains its key."""
+
+    first_keys: NDArray[np.uint64]
+    """Lowest key of each bucket, ascending, shape (n_buckets,)."""
+    last_keys: NDArray[np.uint64]
+    """Highest key of each bucket, shape (n_buckets,)."""
+
+
+def _key_intervals(plan: ShufflePlan, ranks: Sequence[range]) -> _KeyIntervals:
+    """Return which keys belong to which bucket.
+
+    Args:
+        plan: Plan of the tars. Its contexts are ordered by their keys.
+        ranks: Ranks of the contexts of each bucket in this order.
+    """
+    first_ranks = [bucket_ranks[0] for bucket_ranks in ranks]
+    last_ranks = [bucket_ranks[-1] for bucket_ranks in ranks]
+    keys = keys_at(plan.table.contexts, plan.settings.seed, np.array([*first_ranks, *last_ranks]))
+    return _KeyIntervals(first_keys=keys[: len(ranks)], last_keys=keys[len(ranks) :])
 
 
 def read_bucket(plan: ShufflePlan, shards: range, path: Path) -> BucketRows:

@@ -168,8 +168,9 @@ class ContextTable:
         return range(int(self.first_streams[source]), int(self.first_streams[source + 1]))
 
     def locate(self, contexts: NDArray[np.int64]) -> ContextPlaces:
-        """Return where the tokens of contexts are.
+        """Return where the tokens of contexts are in the sources.
 
+        A context is one occurrence of a row, which is a number of consecutive tokens of a source.
         With the tail `carry`, a row can extend beyond its source. It continues with the first
         tokens of the next source.
 
@@ -196,10 +197,10 @@ class ContextTable:
         row_tokens = self.settings.row_tokens
         start = self.starts[stream] + (row - self.first_rows[stream]) * row_tokens
         length = np.clip(self.stops[stream] - start, 0, row_tokens)
-        return ContextPlaces(source, start, length)
+        return ContextPlaces(sources=source, starts=start, lengths=length)
 
     def _rows_of(self, source: NDArray[np.int64], number: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the row of each context, counted within its source.
+        """Return the row that each context is an occurrence of, counted within its source.
 
         Args:
             source: Source of each context, shape (n_contexts,).
@@ -217,7 +218,13 @@ class ContextTable:
         return row
 
     def containing(self, source: int, start: int, stop: int) -> NDArray[np.int64]:
-        """Return the numbers of all contexts that hold one of a source's tokens [start, stop)."""
+        """Return the numbers of all contexts that contain at least one of some tokens.
+
+        Args:
+            source: Number of the source of the tokens.
+            start: First token, counted within the source.
+            stop: Token after the last one.
+        """
         # Only with the tail `carry` can rows of earlier sources hold tokens of this one.
         first_source = 0 if self.settings.tail == "carry" else source
         parts = [_NO_CONTEXTS]
@@ -230,12 +237,17 @@ class ContextTable:
         return np.concatenate(parts)
 
     def _contexts_of(self, source: int, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the numbers of all contexts of some rows, which are counted within the source."""
+        """Return the numbers of all contexts that are occurrences of some rows.
+
+        Args:
+            source: Number of the source.
+            rows: Numbers of the rows within the source, shape (n_rows,).
+        """
         # Each pass over the source has all rows: (n_passes, n_rows) -> (n_passes * n_rows,)
         pass_starts = np.arange(0, self.repeated[source], self.rows[source])
         repeated = (pass_starts[:, None] + rows).ravel()
 
-        # The contexts of chosen rows follow.
+        # The contexts of rows that were chosen to occur once more follow.
         choice = self.choices[source]
         chosen_rows = rows[choice.is_chosen(rows)]
         chosen = choice.numbers_of(chosen_rows) + self.repeated[source]
@@ -294,13 +306,18 @@ def _cut_carrying(source_tokens: Sequence[int], row_tokens: int) -> _CutStreams:
     """Cut all sources as one stream; a row belongs to the source of its first token.
 
     With rows of 4 tokens, sources of 6 and 7 tokens give the rows [0, 4), [4, 8) and [8, 12): the
-    first source has two of them, and the second one, which begins at its token 2.
+    first source has two of them, and the second one has one, which begins at its token 2.
+
+    Args:
+        source_tokens: Tokens of each source.
+        row_tokens: Tokens of a row.
     """
     # (n_sources + 1,) first token of each source within the stream
     bounds = _running_sum(source_tokens)
     n_rows = bounds[-1] // row_tokens
 
-    # (n_sources + 1,) first row that begins in or after each source
+    # (n_sources + 1,) first row that begins in or after each source: a division that rounds up.
+    # The tokens at the end of the last source begin no row.
     first_row = np.minimum(-(-bounds // row_tokens), n_rows)
     rows = np.diff(first_row)
     return _CutStreams(
@@ -316,9 +333,18 @@ def _cut_separately(
     row_tokens: int,
     tail: PlanTail,
 ) -> _CutStreams:
-    """Cut each stream of each source separately, so that no row has tokens of two streams."""
+    """Cut each stream of each source separately, so that no row has tokens of two streams.
+
+    Args:
+        lengths_by_source: Tokens of each stream of each source.
+        row_tokens: Tokens of a row.
+        tail: What becomes of the tokens after the last full row of a stream: `drop` leaves them
+            out, and `pad` fills their row up with padding. `pad_always` also gives a row of
+            padding to streams whose rows are all full.
+    """
+    # The streams of all sources in one array, and where each starts within its source.
     lengths: list[int] = []
-    first_tokens: list[int] = []  # of each stream, within its source
+    first_tokens: list[int] = []
     for stream_lengths in lengths_by_source:
         lengths.extend(stream_lengths)
         first_tokens.extend(_running_sum(stream_lengths)[:-1].tolist())
@@ -399,9 +425,13 @@ def _stream_lengths(
     sources: Sequence[tuple[str, int]],
     settings: PlanSettings,
 ) -> list[tuple[int, ...]]:
-    """Return the tokens of each stream of each source.
+    """Return the tokens of each stream of each source; a stream is cut into rows on its own.
 
-    A source for which the settings name no streams is one stream.
+    A source for which the settings name no streams, such as its files, is one stream.
+
+    Args:
+        sources: Name and token count of each source.
+        settings: Settings of the plan.
 
     Raises:
         ConfigError: Two sources have one name, or the streams of a source have more or fewer tokens

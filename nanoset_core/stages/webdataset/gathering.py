@@ -28,9 +28,10 @@ def gather(
     out: NDArray[np.integer[Any]] | None = None,
     places: NDArray[np.int64] | None = None,
 ) -> NDArray[np.integer[Any]]:
-    """Return the tokens of contexts.
+    """Return the tokens of contexts, reading each source from start to end.
 
-    This needs 60 bytes of memory for each context, in addition to `out`.
+    A context is a row of tokens of a source, perhaps after a BOS token, and perhaps padded. This
+    needs 60 bytes of memory for each context, in addition to `out`.
 
     Args:
         sources: The sources of the table.
@@ -64,16 +65,17 @@ def gather(
     if settings.bos_id is not None:
         out[targets, 0] = settings.bos_id
     rows = out[:, settings.sequence_length - settings.row_tokens :]  # all columns but the BOS
-    pad_id = settings.pad_id or 0
+
+    # Copy the rows of each source that has some.
     for number in np.flatnonzero(np.diff(bounds)).tolist():
         of_source = slice(bounds[number], bounds[number + 1])
         _gather_source(
             sources[number:],
-            pad_id,
-            starts[of_source],
-            lengths[of_source],
-            targets[of_source],
-            rows,
+            pad_id=settings.pad_id or 0,
+            starts=starts[of_source],
+            lengths=lengths[of_source],
+            targets=targets[of_source],
+            rows=rows,
         )
     return out
 
@@ -158,7 +160,7 @@ def _copy_whole_rows(
     targets: NDArray[np.int64],
     rows: NDArray[np.integer[Any]],
 ) -> None:
-    """Copy whole rows, which are contiguous in the file.
+    """Copy rows whose tokens are all consecutive in the file of a source.
 
     Args:
         source: The source.
@@ -182,6 +184,7 @@ def _copy_whole_rows(
         numbers = starts // row_tokens
         block = np.empty((min(step, len(starts)), row_tokens), dtype=tokens.dtype)
     else:
+        # (n_tokens - row_tokens + 1, row_tokens) a view with a row for each possible first token
         windows = np.lib.stride_tricks.sliding_window_view(tokens, row_tokens)
 
     for begin in range(0, len(starts), step):

@@ -40,7 +40,7 @@ def write_lists(
     tokenizer: str | None = None,
     sources: Sequence[SourceContexts] | None = None,
 ) -> dict[str, FileFact]:
-    """Write all lists next to the tars of a plan.
+    """Write the lists by which readers find the tars of a plan, next to the tars.
 
     Args:
         plan: Plan of the tars.
@@ -108,7 +108,15 @@ def _exp_data(
     tokenizer: str | None,
     sources: Sequence[SourceContexts],
 ) -> dict[str, Any]:
-    """Return DCLM's record of a dataset."""
+    """Return DCLM's record of a dataset, a JSON object with its counts and settings.
+
+    Args:
+        plan: Plan of the tars.
+        tars: Facts of all tars.
+        name: Name of the dataset.
+        tokenizer: Name of the tokenizer; None if it is not known.
+        sources: Counts of the sources.
+    """
     return {
         "name": name,
         "dataset_url": "./",
@@ -167,15 +175,19 @@ def complete_exp_data(
     url = f"{folder.absolute()}/"
     urls = {"dataset_url": url, "manifest_url": f"{url}{MANIFEST_NAME}", "tokenized": True}
     text = _indented(orjson.loads(counts or b"{}") | record | urls)
+
+    # Write it, unless it exists with this content.
     exists = target.exists()
     is_complete = exists and read_regular(target) == text
-    if exists and not is_complete and not overwrite:
+    if is_complete:
+        return
+    if exists and not overwrite:
         raise ConfigError(
             "another record exists already",
             where=target,
             remedy="name another --output-json, or replace this one with --overwrite",
         )
-    if not is_complete and not only_check:
+    if not only_check:
         with writing_to(target.parent):
             write_atomic(target, text)
 

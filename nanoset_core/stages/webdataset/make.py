@@ -43,6 +43,16 @@ PLAN_FILE = "plan.json"
 def make_plan(project: Project, name: str) -> Manifest:
     """Plan the tars of a webdataset from the current datasets, and make the plan current.
 
+    The plan says which context, a number of consecutive tokens, goes into which tar. The decorator
+    `holding` protects the datasets from `nanoset gc` meanwhile.
+
+    Args:
+        project: The project.
+        name: Name of the webdataset.
+
+    Returns:
+        Manifest of the plan.
+
     Raises:
         ConfigError: Two corpora hold the same file, or the preset tokshuf is used with a tokenizer
             that it does not know, or with a view.
@@ -55,6 +65,7 @@ def make_plan(project: Project, name: str) -> Manifest:
     datasets = _datasets(project, name)
 
     def write(folder: Path) -> Written:
+        """Write the plan into a folder, and return the facts for its manifest."""
         settings = settings_of(project, project.webdataset(name), datasets)
         # A plan needs only the number of tokens, so the tokens can stay in their bucket.
         sources = sources_of(project, datasets, is_stored=project.outputs.access.has_copies)
@@ -100,7 +111,8 @@ def group_shards(plan: ShufflePlan, groups: int, group: int) -> range:
 def write_group(project: Project, name: str, group: int) -> list[TarFacts]:
     """Write those tars of one group that are not written yet, each whole or not at all.
 
-    The webdataset counts as complete only after `finish` has written its lists.
+    The tars of a webdataset are divided into groups, which different builds can write at the same
+    time. The webdataset counts as complete only after `finish` has written its lists.
 
     Args:
         project: The project.
@@ -108,7 +120,7 @@ def write_group(project: Project, name: str, group: int) -> list[TarFacts]:
         group: Number of the group, from 0 on.
 
     Returns:
-        The facts of all tars of the group, in their order.
+        The facts of all tars of the group, in their order: their contexts, tokens, size and sha256.
 
     Raises:
         StaleError: A corpus has another dataset than the planned one, or this machine's compressor
@@ -136,13 +148,16 @@ def write_group(project: Project, name: str, group: int) -> list[TarFacts]:
     planned_from = from_plain(Recipe, manifest.recipe)
     check_recipe(manifest, replace(planned_from, parents=_digests(datasets)))
 
-    # Resume after the tars that earlier builds have finished.
+    # Find the tars that earlier builds have finished. A marker is a small file with the facts of a
+    # finished tar.
     folder.mkdir(parents=True, exist_ok=True)
     sweep_abandoned(folder)
     write_markers(folder, recorded, recipe.digest, outputs.access)
-    facts: dict[int, TarFacts] = {}
+    facts: dict[int, TarFacts] = {}  # by number of the shard
     if not project.rebuild:
         facts = _unfinished_facts(project, recipe, shards)
+
+    # Write the others.
     missing = [shard for shard in shards if shard not in facts]
     if missing:
         tars = write_shards(
@@ -212,7 +227,16 @@ def _written_facts(project: Project, recipe: Recipe, shards: range) -> dict[int,
 
 
 def _unfinished_facts(project: Project, recipe: Recipe, shards: range) -> dict[int, TarFacts]:
-    """Return the facts of the written tars of an incomplete webdataset, by shard."""
+    """Return the facts of the written tars of an incomplete webdataset.
+
+    Args:
+        project: The project.
+        recipe: Recipe of the webdataset.
+        shards: Numbers of the shards to look for. Each is stored as a tar.
+
+    Returns:
+        Number of the shard → facts of its tar.
+    """
     outputs = project.outputs
     facts = read_markers(outputs.place(recipe), shards, recipe.digest, outputs.access)
     if len(facts) == len(shards):
@@ -283,22 +307,15 @@ def _complete(
         plan: Plan of its tars.
         digest_by_source: Name of each source of the plan → digest of the dataset that it is.
 
+    Returns:
+        The manifest.
+
     Raises:
         MissingError: A tar has not been written, or a packed dataset of the plan was deleted.
     """
     folder = project.outputs.place(recipe)
     facts = _written_facts(project, recipe, range(plan.shards))
-    missing = [shard for shard in range(plan.shards) if shard not in facts]
-    if missing:
-        first_missing = f"{shard_stem(missing[0])}.tar"
-        raise MissingError(
-            "some shards have not been written",
-            where=project.outputs.access.url(folder),
-            found=f"{len(facts):,} of {plan.shards:,}; the first missing is {first_missing}",
-            remedy=(
-                f"run `nanoset build`, or materialise every partition of {recipe.name}/tars first"
-            ),
-        )
+    _check_all_written(project, recipe, plan, facts)
 
     # A plan counts the padding inside a packed dataset as tokens; the lists count it as padding.
     padding = PackPadding(plan, _padding_by_source(project, plan, digest_by_source))
@@ -315,16 +332,44 @@ def _complete(
         "sources": [to_plain(source) for source in sources],
         "shards_written": [to_plain(tar) for tar in tars],
     }
-    tokenizer = project.config.tokenizer_file.name
+
+    # The lists name the tars for readers. The manifest is written last, since an output that has
+    # one counts as complete.
     files = write_lists(
         plan,
         tars,
         folder,
         name=recipe.name,
-        tokenizer=tokenizer,
+        tokenizer=project.config.tokenizer_file.name,
         sources=sources,
     )
     return project.outputs.finalize(recipe, manifest_facts, files)
+
+
+def _check_all_written(
+    project: Project, recipe: Recipe, plan: ShufflePlan, facts: Mapping[int, TarFacts]
+) -> None:
+    """Check that all tars of a webdataset are written.
+
+    Args:
+        project: The project.
+        recipe: Recipe of the webdataset.
+        plan: Plan of its tars.
+        facts: Number of a shard → facts of its tar, for those that are written.
+
+    Raises:
+        MissingError: A tar has not been written.
+    """
+    missing = [shard for shard in range(plan.shards) if shard not in facts]
+    if not missing:
+        return
+    first_missing = f"{shard_stem(missing[0])}.tar"
+    raise MissingError(
+        "some shards have not been written",
+        where=project.outputs.access.url(project.outputs.place(recipe)),
+        found=f"{len(facts):,} of {plan.shards:,}; the first missing is {first_missing}",
+        remedy=f"run `nanoset build`, or materialise every partition of {recipe.name}/tars first",
+    )
 
 
 def _padding_by_source(
