@@ -124,6 +124,7 @@ def read_markers(
     sizes = access.sizes(folder, tar_names + marker_names)
 
     def read(shard: int) -> TarFacts | None:
+        """Return the facts in the marker of a shard, or None if its tar is another one."""
         facts = _read_marker(folder / _marker_name(shard), made_from, access)
         if facts is None or facts.shard != shard or facts.size_bytes != sizes[_tar_name(shard)]:
             return None

@@ -137,7 +137,14 @@ def ranks(contexts: int, seed: int, start: int, stop: int) -> NDArray[np.int64]:
 
 @lru_cache(maxsize=1)
 def _window(contexts: int, seed: int, window: int, size: int) -> NDArray[np.int64]:
-    """Return the context numbers of one window of ranks, shape (at most `size`,)."""
+    """Return the numbers of the contexts in one window of the order, shape (at most `size`,).
+
+    Args:
+        contexts: Number of contexts in the order.
+        seed: Seed of the order.
+        window: Number of the window: it begins at the rank `window * size`.
+        size: Ranks of a window.
+    """
     if contexts <= size:
         return global_order(contexts, seed)
     start = window * size
@@ -159,7 +166,15 @@ def _window(contexts: int, seed: int, window: int, size: int) -> NDArray[np.int6
 def _keys_below(contexts: int, seed: int) -> NDArray[np.int64]:
     """Return how many keys are in lower buckets than each bucket, and at the end of the array all.
 
-    Shape (n_buckets + 1,). This is also the rank of each bucket's first key.
+    The leading bits of a key are its bucket. The result is also the rank of each bucket's first
+    key.
+
+    Args:
+        contexts: Number of contexts in the order.
+        seed: Seed of the order.
+
+    Returns:
+        Shape (n_buckets + 1,).
     """
     counts = np.zeros(_N_BUCKETS + 1, dtype=np.int64)
     for _, keys in _key_chunks(contexts, seed):
@@ -177,12 +192,21 @@ class _KeyedContexts(NamedTuple):
 
 
 def _select(contexts: int, seed: int, buckets: NDArray[np.int64]) -> _KeyedContexts:
-    """Return the contexts whose keys are in these buckets."""
+    """Return the contexts whose keys are in some buckets; the leading bits of a key are its bucket.
+
+    Makes one pass over the keys of all contexts.
+
+    Args:
+        contexts: Number of contexts in the order.
+        seed: Seed of the order.
+        buckets: Numbers of the buckets.
+    """
     is_selected = np.zeros(_N_BUCKETS, dtype=bool)
     is_selected[buckets] = True
     bucket_sizes = np.diff(_keys_below(contexts, seed))
     n_keys = int(bucket_sizes[buckets].sum())
 
+    # Their number is known, so the arrays are filled chunk by chunk.
     keys = np.empty(n_keys, dtype=np.uint64)
     numbers = np.empty(n_keys, dtype=np.int64)
     filled = 0
@@ -287,8 +311,14 @@ class Choice:
     seed: int
 
     def __post_init__(self) -> None:
+        """Check that the choice is possible, and that its arithmetic does not overflow.
+
+        Raises:
+            ConfigError: More rows are chosen than there are, or some of very many.
+        """
+        is_possible = 0 <= self.n_chosen <= self.n_rows
         is_partial = 0 < self.n_chosen < self.n_rows
-        if not 0 <= self.n_chosen <= self.n_rows or (is_partial and self.n_rows > MAX_ROWS):
+        if not is_possible or (is_partial and self.n_rows > MAX_ROWS):
             raise ConfigError(
                 "too many rows to choose from",
                 found=f"{self.n_chosen:,} of {self.n_rows:,}",
@@ -318,9 +348,16 @@ class Choice:
         return _in_chunks(self._rows_of, numbers)
 
     def _rows_of(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Look up a chunk of rows for `rows_of`."""
-        # Find the block: (n,) the least `stop` with (stop * n_chosen + offset) // n_rows > number,
-        # which is a division that rounds up.
+        """Return the chosen rows with these numbers; `rows_of` calls it for a chunk of them.
+
+        Args:
+            numbers: Numbers of chosen rows, shape (n,).
+
+        Returns:
+            Shape (n,).
+        """
+        # Find the block of each: (n,) the least `stop` with
+        # (stop * n_chosen + offset) // n_rows > number, which is a division that rounds up.
         stop = -((self._offset - (numbers + 1) * self.n_rows) // self.n_chosen)
         block = (stop - 1) // BLOCK_ROWS
         number_in_block = numbers - self._chosen_before(block)
@@ -337,7 +374,14 @@ class Choice:
         return (rows_before * self.n_chosen + self._offset) // self.n_rows
 
     def _chosen_in_block(self, block: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Return which rows of these blocks are chosen: (n_blocks,) -> (n_blocks, 64)."""
+        """Return which rows of blocks are chosen: those with the least keys, as many as its share.
+
+        Args:
+            block: Numbers of the blocks, shape (n_blocks,). A block has 64 rows.
+
+        Returns:
+            Shape (n_blocks, 64).
+        """
         rows = block[:, None] * BLOCK_ROWS + np.arange(BLOCK_ROWS)
         keys = keys_of(rows.astype(np.uint64), self.seed)
         keys[rows >= self.n_rows] = np.iinfo(np.uint64).max  # the last block may have fewer rows

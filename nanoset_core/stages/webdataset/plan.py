@@ -294,7 +294,8 @@ def plan_lengths(
     """
     table = ContextTable(lengths, settings)
     if settings.weights is not None:
-        # Cut the sources once to count their rows, and convert the weights to frequencies.
+        # The sources were cut to count their rows. With these counts, convert the weights to
+        # frequencies, and cut the sources again.
         rows = {source.name: source.rows for source in table.sources}
         frequencies = dict.fromkeys(rows, 0.0)
         frequencies |= frequencies_of_weights(rows, settings.weights, settings.contexts)
@@ -320,10 +321,14 @@ def plan_lengths(
 
 
 def _check_special_tokens(settings: PlanSettings, dtype: str) -> None:
-    """Check that the special tokens are in the vocabulary, and fit the dtype.
+    """Check that the special tokens are in the vocabulary, and fit the type of the tokens.
+
+    Args:
+        settings: Settings of the plan, with the ids of the special tokens.
+        dtype: Name of the integer dtype that holds the tokens of all sources.
 
     Raises:
-        ConfigError: One of them is not, or does not.
+        ConfigError: A special token is not in the vocabulary, or its id is too large for the dtype.
     """
     # With the preset tokshuf there is no vocabulary size: its pad token may be outside.
     limit = int(np.iinfo(dtype).max) + 1
@@ -331,7 +336,7 @@ def _check_special_tokens(settings: PlanSettings, dtype: str) -> None:
         limit = min(limit, settings.vocab_size)
     for name in ("pad_id", "bos_id", "eod"):
         token = getattr(settings, name)
-        if not 0 <= (token or 0) < limit:
+        if token is not None and not 0 <= token < limit:
             raise ConfigError(
                 "a token that the tokenizer or the token width does not have",
                 where=name,

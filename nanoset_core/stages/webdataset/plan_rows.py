@@ -46,7 +46,7 @@ QUALITY_MEASURES = (
 
 
 def source_rows(plan: ShufflePlan, most: int) -> list[Row]:
-    """Return a row for each source, with the counts of its tokens and contexts.
+    """Return the rows of a table with the tokens and contexts of each source of a plan.
 
     Contexts that are left out so that all shards have the same size are counted, too. Columns in
     which all values are as expected, such as a frequency of 1, are left out.
@@ -54,6 +54,9 @@ def source_rows(plan: ShufflePlan, most: int) -> list[Row]:
     Args:
         plan: The plan.
         most: Greatest number of rows; the first sources are shown.
+
+    Returns:
+        A row for each source: heading of a column → text or number.
     """
     rows: list[Row] = []
     all_contexts = max(plan.table.contexts, 1)

@@ -26,7 +26,7 @@ def settings_of(
     spec: WebdatasetSpec,
     datasets: Mapping[str, Manifest],
 ) -> PlanSettings:
-    """Return the settings of the plan of a webdataset.
+    """Return the settings by which a webdataset is planned, from nanoset.yaml and the datasets.
 
     Args:
         project: The project.
@@ -39,13 +39,15 @@ def settings_of(
         StaleError: The preset tokshuf is used, and the shards were made from other files than the
             dataset.
     """
-    # tokshuf-rust cuts each file separately, so that it needs the tokens of each file.
+    # The preset tokshuf cuts each file separately, so that it needs the tokens of each file.
     is_tokshuf = spec.preset == "tokshuf"
     streams: dict[str, list[int]] | None = None
     if is_tokshuf:
         streams = {}
         for name, dataset in datasets.items():
             streams[name] = _tokens_of_files(project, name, dataset)
+
+    # The numbers of the corpora are weights, or say how often each of their contexts occurs.
     has_weights = spec.mix == "weights"
     settings = PlanSettings(
         sequence_length=spec.sequence_length,
@@ -95,16 +97,17 @@ def _tokens_of_files(project: Project, corpus: str, dataset: Manifest) -> list[i
         ConfigError: The dataset is a view, whose documents are not in files.
         StaleError: The shards, or the files, have changed since the dataset was made.
     """
-    named = dataset_of(project.outputs, dataset)
-    if not named.is_whole_corpus:
+    opened = dataset_of(project.outputs, dataset)
+    if not opened.is_whole_corpus:
         raise ConfigError(
             "the preset tokshuf cuts each file separately, and a view has no files",
             where=f"{project.config.file}: webdatasets",
-            found=f"the {named.kind} {corpus}",
+            found=f"the {opened.kind} {corpus}",
             remedy="name a corpus",
         )
-    # Which tokens are from which file is recorded only in the shards. So these must be the shards
-    # that the dataset was made from.
+
+    # Which tokens are from which file is recorded only in the shards, which were merged into the
+    # dataset. So the present shards must be those that the dataset was made from.
     digest = dataset.recipe["parents"]["inventory"]
     tokenized = require(project, TOKENIZED, Key(corpus))
     inventory_manifest, inventory = current_inventory(project, corpus)
@@ -116,6 +119,8 @@ def _tokens_of_files(project: Project, corpus: str, dataset: Manifest) -> list[i
             expected=inventory_manifest.digest,
             remedy="run `nanoset build`, or materialise tokenized_shards and indexed_dataset first",
         )
+
+    # Add up the tokens of each file over the tables of all shards.
     shards = current_shards(project, tokenized)
     counts = project.outputs.access.each_copy(
         lambda shard: counts_by_file(shard.path(DOCUMENTS)), shards

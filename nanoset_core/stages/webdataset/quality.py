@@ -51,8 +51,9 @@ class _Correlation(NamedTuple):
 def shuffle_quality(plan: ShufflePlan) -> dict[str, Any]:
     """Measure how evenly a plan is shuffled, without reading tokens.
 
-    This takes about 100 MB and a second for a million contexts. Larger plans are sampled: contexts
-    that are spread evenly are used for the correlation, and complete shards for the other measures,
+    A plan divides contexts, which are rows of tokens of several sources, among shards. It takes
+    about 100 MB and a second to measure a million contexts. Larger plans are sampled: contexts that
+    are spread evenly are used for the correlation, and complete shards for the other measures,
     which depend on neighbours.
 
     Returns:
@@ -74,7 +75,6 @@ def shuffle_quality(plan: ShufflePlan) -> dict[str, Any]:
     for shard in shards.tolist():
         start, stop = plan.shard_ranks(shard)
         contexts_of_shards.append(ranks(plan.table.contexts, plan.settings.seed, start, stop))
-    sampled = sum(map(len, contexts_of_shards))
 
     # Take the three kinds of measures.
     neighbours = _neighbours(plan, contexts_of_shards)
@@ -86,6 +86,9 @@ def shuffle_quality(plan: ShufflePlan) -> dict[str, Any]:
     sources = plan.table.sources
     possible_pairs = max(plan.table.contexts * (plan.table.contexts - 1), 1)
     same_source_pairs = sum(source.contexts * (source.contexts - 1) for source in sources)
+    touching_pairs = plain_sum(map(_expected_touching, sources))
+
+    # The largest of n deviations with a normal distribution is about sqrt(2 ln(2 n)) on average.
     mix_mean = 0.0
     mix_max_expected = 0.0
     if len(deviations):
@@ -94,11 +97,11 @@ def shuffle_quality(plan: ShufflePlan) -> dict[str, Any]:
 
     measures: dict[str, Any] = {
         "contexts": plan.contexts,
-        "sampled": sampled,
+        "sampled": sum(map(len, contexts_of_shards)),
         "same_source": neighbours.same_source / n_pairs,
         "same_source_expected": same_source_pairs / possible_pairs,
         "neighbours": neighbours.touching / n_pairs,
-        "neighbours_expected": plain_sum(map(_expected_touching, sources)) / possible_pairs,
+        "neighbours_expected": touching_pairs / possible_pairs,
         "rank_correlation": correlation.value,
         "rank_correlation_error": correlation.standard_error,
         "shards": len(shards),
@@ -146,16 +149,17 @@ def _sampled_shards(plan: ShufflePlan) -> NDArray[np.int64]:
 
 
 def _neighbours(plan: ShufflePlan, contexts_of_shards: list[NDArray[np.int64]]) -> _Neighbours:
-    """Count the pairs of neighbours in shards.
+    """Count the pairs of contexts that follow each other in shards, and how many are related.
 
     Args:
         plan: The plan.
-        contexts_of_shards: Numbers of the contexts of each shard that is measured.
+        contexts_of_shards: Numbers of the contexts of each shard that is measured, in its order.
     """
     pairs = 0
     same_source = 0
     touching = 0
     for contexts in contexts_of_shards:
+        # (n_contexts - 1,) each: whether a context and the next one are related
         places = plan.table.locate(contexts)
         is_same = places.sources[1:] == places.sources[:-1]
         is_near = np.abs(np.diff(places.starts)) <= plan.settings.row_tokens
@@ -173,14 +177,19 @@ def _deviations(plan: ShufflePlan, contexts: NDArray[np.int64]) -> NDArray[np.fl
 
     Args:
         plan: The plan.
-        contexts: Numbers of the contexts of the shard.
+        contexts: Numbers of the contexts of the shard, shape (n_contexts,).
+
+    Returns:
+        A deviation, 0 or more, for each source that is not left out.
     """
+    # (n_sources,) each: the expected number of contexts is `drawn * share`
     source_contexts = np.array([source.contexts for source in plan.table.sources], dtype=np.float64)
     total = source_contexts.sum()
     drawn = len(contexts)
     share = source_contexts / total
     variance = drawn * share * (1 - share) * (total - drawn) / max(total - 1, 1)
 
+    # Count the contexts of each source in the shard, and compare.
     source = np.searchsorted(plan.table.first_contexts, contexts, side="right") - 1
     counts = np.bincount(source, minlength=len(source_contexts))
     difference = np.abs(counts - drawn * share)
@@ -190,13 +199,17 @@ def _deviations(plan: ShufflePlan, contexts: NDArray[np.int64]) -> NDArray[np.fl
 
 
 def _rank_correlation(plan: ShufflePlan) -> _Correlation:
-    """Return how well the place of a context in its source predicts its place in the shards."""
+    """Return how well the place of a context in its source predicts its place in the shards.
+
+    It is measured with a sample of contexts that are spread evenly over all.
+    """
     total = plan.table.contexts
     count = min(total, SAMPLE)
     if count < 2:
         return _Correlation(0.0, 1.0)
 
     # Contexts are ordered by their keys, so the order of the sample follows from its keys alone.
+    # Sorting twice gives the rank of each key.
     numbers = np.arange(count) * total // count
     keys = keys_of(numbers.astype(np.uint64), plan.settings.seed)
     sample_ranks = np.argsort(np.argsort(keys))

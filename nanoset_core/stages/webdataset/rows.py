@@ -65,6 +65,7 @@ class MappedRows(RowSupplier):
         sources = opened_once(self.sources)
 
         def fill(start: int, stop: int, out: NDArray[np.integer[Any]]) -> None:
+            """Write the tokens of the rows [start, stop) into an array."""
             gather(sources, plan.table, contexts[start:stop], out=out)
 
         return RunRows(contexts, fill)
@@ -113,6 +114,7 @@ class RowsFromBucket(RowSupplier):
         order = np.argsort(keys_of(bucket.contexts.astype(np.uint64), plan.settings.seed))
 
         def fill(start: int, stop: int, out: NDArray[np.integer[Any]]) -> None:
+            """Copy the tokens of the rows [start, stop) into an array."""
             np.copyto(out, bucket.tokens[order[start:stop]])
 
         return RunRows(bucket.contexts[order], fill)

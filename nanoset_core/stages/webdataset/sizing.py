@@ -83,7 +83,7 @@ def choose_engine(
     Raises:
         ConfigError: The budget does not hold one shard.
     """
-    engine = DEPRECATED_ENGINES.get(engine, engine)
+    engine = DEPRECATED_ENGINES.get(engine, engine)  # the present name of the engine
     if available_memory is None:
         available_memory = free_memory()
     source_tokens = sum(source.tokens for source in plan.table.sources)
@@ -98,6 +98,7 @@ def choose_engine(
             reason = f"{sizes} ({format_bytes(cache_bytes)} free)"
         return EngineChoice("mmap", 0, workers * _fixed_bytes(plan), reason)
 
+    # Otherwise the rows are sorted in the memory of the workers.
     if engine == "auto":
         reason = f"the sources ({format_bytes(source_bytes)}) exceed the cache"
     if memory_bytes is None:

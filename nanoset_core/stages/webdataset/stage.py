@@ -169,6 +169,11 @@ class TarsStage(InParts, Estimated):
         """Return why a group of tars has to be written, or None if it is complete.
 
         If the plan has changed, the tars that exist belong to the earlier plan.
+
+        Args:
+            project: The project.
+            key: The webdataset, and the number of the group.
+            recipe: Recipe of the webdataset, which names the plan that the tars should have.
         """
         from nanoset_core.stages.webdataset.make import is_group_written
 

@@ -139,6 +139,7 @@ class StoredRows:
         """
 
         def read(piece: _Piece) -> None:
+            """Read neighbouring rows of a part with one request."""
             start = piece.first_row * plan.row_bytes
             stop = start + len(piece.targets) * plan.row_bytes
             data = self.store.read_range(self.name(piece.part), start, stop)
@@ -225,7 +226,14 @@ def _store_part(
     stored: StoredRows,
     part: range,
 ) -> None:
-    """Gather and store one part, in any process."""
+    """Gather the rows of one part, and store them in shuffled order; in any process.
+
+    Args:
+        plan: Plan of the tars.
+        sources: Sources of the plan.
+        stored: Where the parts are stored.
+        part: Numbers of the contexts of the part.
+    """
     if stored.has(part):  # another build has just stored it
         return
     contexts = part.start + np.argsort(context_keys(part.start, part.stop, plan.settings.seed))

@@ -65,7 +65,7 @@ def write_tar(
     folder: Path,
     fill: Fill,
 ) -> TarFacts:
-    """Write a tar, and return what it holds.
+    """Write the tar of a shard, and return what it contains.
 
     The tar may not be on the disk yet: call `fsync_folder` after some tars, which is faster than to
     wait for each.
@@ -75,7 +75,7 @@ def write_tar(
         shard: Number of the shard.
         contexts: Number of each context of the shard, shape (n_samples,).
         folder: Where the tar goes.
-        fill: Supplies the rows of the shard.
+        fill: Supplies the tokens of these contexts.
     """
     # The digest is computed while writing, so that the tar need not be read again.
     size = 0
@@ -92,8 +92,14 @@ def write_tar(
     pad_tokens = 0
     if plan.pad_tokens:
         pad_tokens = plan.table.pad_tokens(contexts)
-    tokens = len(contexts) * plan.settings.row_tokens - pad_tokens
-    return TarFacts(shard, len(contexts), tokens, pad_tokens, size, sha256.hexdigest())
+    return TarFacts(
+        shard=shard,
+        sequences=len(contexts),
+        tokens=len(contexts) * plan.settings.row_tokens - pad_tokens,
+        pad_tokens=pad_tokens,
+        size_bytes=size,
+        sha256=sha256.hexdigest(),
+    )
 
 
 def _blocks(
@@ -102,14 +108,22 @@ def _blocks(
     samples: int,
     fill: Fill,
 ) -> Iterator[bytes | memoryview]:
-    """Yield the records of a shard's members, some at a time.
+    """Yield the bytes of a tar's members, some members at a time.
 
     Each block is valid only until the next one is requested, which may overwrite it.
+
+    Args:
+        plan: Plan of the tars.
+        shard: Number of the shard, which is part of the names of members.
+        samples: Number of contexts in the shard. Each becomes a member.
+        fill: Supplies the tokens of these contexts.
     """
     tile_rows = min(samples, max(1, TILE_BYTES // plan.row_bytes))
     if plan.settings.member == "npy":
         yield from _npy_blocks(plan, shard, samples, tile_rows, fill)
         return
+
+    # Members of gzipped JSON are made from tokens in an array that is used again and again.
     tile = np.empty((tile_rows, plan.sequence_length), dtype=plan.dtype)
     compressor = MemberCompressor()
     for start in range(0, samples, tile_rows):
@@ -127,7 +141,18 @@ def _npy_blocks(
     tile_rows: int,
     fill: Fill,
 ) -> Iterator[memoryview]:
-    """Yield the records of `.npy` members, whose tokens are filled in place."""
+    """Yield the bytes of a tar's `.npy` members, some members at a time.
+
+    The headers of all members have one size. So the bytes are prepared once for a number of
+    members, and only the tokens and names are replaced for the next ones.
+
+    Args:
+        plan: Plan of the tars.
+        shard: Number of the shard, which is part of the names of members.
+        samples: Number of contexts in the shard. Each becomes a member.
+        tile_rows: Number of members in a block.
+        fill: Supplies the tokens of these contexts.
+    """
     name_bytes = member_names(shard, 0, 0, "npy").shape[1]
     records = NpyRecords(tile_rows, plan.sequence_length, np.dtype(plan.dtype), name_bytes)
     for start in range(0, samples, tile_rows):

@@ -132,7 +132,10 @@ def _write_missing(
     scratch: Path,
     options: WriteOptions,
 ) -> list[TarFacts]:
-    """Choose the engine, divide shards into runs, and write these.
+    """Write shards, by the engine that suits the sources, the memory and the disk.
+
+    All engines write the same bytes. They differ in how they bring the rows of the sources into the
+    order of the shards.
 
     Args:
         target: The plan, and where the tars go.
@@ -172,7 +175,7 @@ def _write_missing(
         sources = tuple(source.sharing(division.workers) for source in sources)
     runs = list(runs_of(shards, max_shards))
 
-    # Choose the supplier of the rows.
+    # Choose what supplies the rows of each run.
     supplier: RowSupplier
     if is_stored:
         supplier = _rows_of_stored_tokens(target, sources, max_shards, worker_memory, options)
@@ -220,7 +223,19 @@ def _write_by_buckets(
     scratch: Path,
     options: WriteOptions,
 ) -> list[TarFacts]:
-    """Sort the rows of all runs into bucket files in `scratch`, and write the tars from these."""
+    """Sort the rows of all runs into bucket files, and write the tars from these.
+
+    Args:
+        target: The plan, and where the tars go.
+        sources: The sources of the plan.
+        runs: Runs of neighbouring shards. Each gets a bucket file, which memory can hold.
+        choice: Says how much memory there is.
+        scratch: Folder for the bucket files.
+        options: How the tars are written.
+
+    Returns:
+        The facts of the tars, in the order in which they were finished.
+    """
     scratch.mkdir(parents=True, exist_ok=True)
     sweep_abandoned(scratch)
     with claim_scratch(scratch / "buckets") as folder:
@@ -277,7 +292,16 @@ def _write_runs(
     runs: Sequence[_ShardRun],
     options: WriteOptions,
 ) -> list[TarFacts]:
-    """Write runs by all workers, and report progress."""
+    """Write the tars of runs of shards in worker processes, and report progress.
+
+    Args:
+        target: The plan, and where the tars go.
+        runs: The shards of each run, and what supplies their rows.
+        options: How the tars are written.
+
+    Returns:
+        The facts of the tars, in the order in which they were finished.
+    """
     total = sum(len(run.shards) for run in runs)
     tar_work = options.progress.work("tars", options.name, total, unit="tars")
     tars: list[TarFacts] = []
@@ -290,21 +314,29 @@ def _write_runs(
 
 
 def _write_run(target: _Target, run: _ShardRun) -> list[TarFacts]:
-    """Write one run, in any process.
+    """Write the tars of one run of neighbouring shards, in any process.
 
-    Several tars are encoded at once. Each is sent to the store and gets its marker when it is
-    finished, so that a run that is killed can be resumed after it.
+    Several tars are encoded at once. Each is sent to the store and gets its marker, which records
+    that it is complete, when it is finished. So a run that is killed can be resumed after it.
+
+    Args:
+        target: The plan, and where the tars go.
+        run: The shards, and what supplies their rows.
+
+    Returns:
+        The facts of the tars, in order.
     """
     target.plan.check_compressor()  # the worker may run on another machine
     rows = run.rows.open(target.plan, run.shards)
-    threads = _SHARDS_AT_ONCE[target.plan.settings.member]
+    n_threads = _SHARDS_AT_ONCE[target.plan.settings.member]
     tars: list[TarFacts] = []
-    with for_a_task(target.access) as access, ThreadPoolExecutor(threads) as pool:
+    with for_a_task(target.access) as access, ThreadPoolExecutor(n_threads) as pool:
         folder = access.folder / target.access.name(target.folder)
         folder.mkdir(parents=True, exist_ok=True)
         try:
             write = partial(_write_shard, target.plan, run.shards, rows, folder)
             for facts in pool.map(write, run.shards):
+                # The marker is written after the tar was sent, since it says that the tar exists.
                 tar = folder / f"{facts.stem}.tar"
                 access.send([tar], {tar: facts.sha256})
                 write_markers(folder, [facts], target.made_from, access)
@@ -323,12 +355,12 @@ def _write_shard(
     folder: Path,
     shard: int,
 ) -> TarFacts:
-    """Write one shard of a run.
+    """Write the tar of one shard of a run.
 
     Args:
         plan: The plan.
         run: The shards of the run.
-        rows: The rows of the run.
+        rows: The rows of all shards of the run, in their order.
         folder: Where the tar goes.
         shard: Number of the shard.
     """
@@ -337,6 +369,7 @@ def _write_shard(
     offset = start_rank - first_rank  # rows of the run before those of the shard
 
     def fill(start: int, stop: int, out: NDArray[np.integer[Any]]) -> None:
+        """Write the tokens of the rows [start, stop) of the shard into an array."""
         rows.fill(offset + start, offset + stop, out)
 
     contexts = rows.contexts[offset : stop_rank - first_rank]

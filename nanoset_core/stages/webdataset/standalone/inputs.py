@@ -181,6 +181,12 @@ def _texts_or_tars(
 ) -> ShuffleInputs:
     """Group files of text, or tars, into sources.
 
+    Args:
+        files: The files, in order.
+        are_tars: Whether all files are tars, whatever their names are.
+        sampling: Says which files form a source, and how often its contexts occur.
+        notices: Messages about other files, which are not read.
+
     Raises:
         ConfigError: There are both tars and other files, or a file is named twice.
     """
@@ -202,6 +208,8 @@ def _texts_or_tars(
             left_out += 1
         else:
             files_by_source[name].append(file)
+
+    # Sources without files are left out.
     sources: list[ShuffleInput] = []
     for name, source_files in files_by_source.items():
         if source_files:
@@ -228,6 +236,13 @@ def _files_at(
 ) -> _Listing:
     """Return the files that a path names: the file itself, or the files below a folder.
 
+    Args:
+        path: The path.
+        extension: Ending of the files to take from a folder. None: `.tar` if it has tars, otherwise
+            all endings of text.
+        shuffle_only: Whether the input is tars.
+        output: Folder of the output, whose files are not read.
+
     Raises:
         MissingError: The path does not exist.
         InputError: The folder has no file with the right ending.
@@ -253,6 +268,8 @@ def _files_at(
         ending = TAR
         if not shuffle_only:
             _check_no_text(path, names)
+
+    # Take the files with the ending, or all files of text.
     if ending is None:
         files = [path / name for name in names if is_text(name)]
     else:
@@ -264,6 +281,8 @@ def _files_at(
             expected=f"files ending in {ending or f'{ACCEPTED}, or {TAR}'}",
             remedy="name their ending with --ext",
         )
+
+    # With an ending, the user knows that other files are not read.
     if ending is not None:
         return _Listing(files)
     notices = [notice.text for notice in contents.notices() if not notice.is_expected]
@@ -271,15 +290,23 @@ def _files_at(
 
 
 def _contents(folder: Location, output: Location | None) -> Contents:
-    """Return the files in a folder, except those of the output if it is below the folder."""
+    """Return the files in a folder, except those of the output if it is below the folder.
+
+    Args:
+        folder: A folder of the input.
+        output: Folder of the output; None if there is none.
+    """
     contents = contents_of(folder)
     if output is None or isinstance(output, Path) is not isinstance(folder, Path):
-        return contents
+        return contents  # one of them is in a bucket, and the other one is not
+
+    # Path of the output relative to the folder, if it is below it.
     output_name = Path(os.path.relpath(real_path(output), real_path(folder))).as_posix()
     if output_name == "." or output_name.startswith(".."):
         return contents
 
     def is_outside(path: str) -> bool:
+        """Return whether a path is not below the output."""
         return not f"{path}/".startswith(f"{output_name}/")
 
     texts = [file for file in contents.texts if is_outside(file.path)]

@@ -81,9 +81,13 @@ class _Tokens:
 
 
 def preview(inputs: ShuffleInputs, options: ShuffleOptions) -> Preview:
-    """Plan a call without writing anything.
+    """Compute what a call of `nanoset shuffle` would write, without writing anything.
 
     The tokens of pairs and tars are counted. Those of text are estimated by a sample of its files.
+
+    Args:
+        inputs: Text, .bin/.idx pairs or tars.
+        options: The settings of the call.
 
     Raises:
         ConfigError: Options exclude each other, or do not fit the input.
@@ -103,6 +107,7 @@ def preview(inputs: ShuffleInputs, options: ShuffleOptions) -> Preview:
     settings = plan_settings(options, inputs.frequencies, tokens.streams, tokens.sequence_length)
     plan = plan_lengths(lengths, tokens.dtype, settings)
 
+    # The sizes of its output and of its temporary files.
     token_bytes = sum(tokens.counts) * np.dtype(tokens.dtype).itemsize
     is_estimated = inputs.kind == "text"
     size, is_exact = output_bytes(plan)
@@ -136,12 +141,18 @@ def _tokens_of_pairs(inputs: ShuffleInputs) -> _Tokens:
 
 
 def _tokens_of_tars(inputs: ShuffleInputs, options: ShuffleOptions) -> _Tokens:
-    """Count the tokens of tars, which are downloaded for this if they are in a bucket."""
+    """Count the tokens of tars, which are downloaded for this if they are in a bucket.
+
+    Args:
+        inputs: Tars.
+        options: The settings of the call.
+    """
     with contextlib.ExitStack() as stack:
         copies = Path()  # local tars are read in place
         if any_remote(inputs.files):
             copies = stack.enter_context(temporary_folder("tars"))
         surveys = survey_sources(inputs.here(copies), options)
+    # The dtype and the length are those of all tars.
     return _Tokens(
         counts=[survey.tokens for survey in surveys],
         dtype=surveys[-1].dtype,
@@ -162,7 +173,15 @@ def _estimated_tokens(inputs: ShuffleInputs, options: ShuffleOptions) -> _Tokens
 
 
 def _estimate(source: ShuffleInput, settings: PreprocessOptions) -> list[int]:
-    """Estimate the tokens of each text file of a source, by the tokens per byte of a few files."""
+    """Estimate the tokens of each text file of a source, by the tokens per byte of a few files.
+
+    Args:
+        source: The source.
+        settings: How its text is tokenized.
+
+    Returns:
+        Estimated number of tokens of each file, in order.
+    """
     inputs = files_of(source.files)
 
     # Take files of all sizes, from the smallest to the largest.
@@ -170,6 +189,7 @@ def _estimate(source: ShuffleInput, settings: PreprocessOptions) -> list[int]:
     last = len(by_size) - 1
     sampled = {by_size[number * last // (_SAMPLE_FILES - 1)] for number in range(_SAMPLE_FILES)}
 
+    # Tokenize the start of each.
     n_bytes = 0
     n_tokens = 0
     for file in sorted(sampled, key=lambda file: file.path):

@@ -74,7 +74,10 @@ EVERYTHING = Sampling((SamplingSource("input", ("",)),), {"input": 1.0})
 
 
 def load_sampling(path: Path) -> Sampling:
-    """Read DCLM's file.
+    """Read DCLM's YAML file of sources, which says how often the text of each source is used.
+
+    Args:
+        path: The file.
 
     Raises:
         MissingError: The file does not exist.
@@ -93,6 +96,7 @@ def load_sampling(path: Path) -> Sampling:
             remedy="correct the path of --sampling",
         ) from error
 
+    # Each name must be usable as a name of files, unique, and declared if it has a frequency.
     names = [source.source for source in sampling.sources]
     for name in names:
         check_corpus_name(name, f"{path}: sources")

@@ -73,6 +73,12 @@ def _tokenize(
     """Tokenize the text of each source into a .bin/.idx pair.
 
     With the preset tokshuf, the tokens of each file are counted, because it cuts files separately.
+
+    Args:
+        inputs: Text.
+        options: The settings of the call.
+        folder: Where the pairs go. Those that an earlier call has written are used again.
+        progress: Shows how far the work has come.
     """
     settings = text_options(options)
     sources: list[TokenSource] = []
@@ -80,6 +86,7 @@ def _tokenize(
     texts: list[Preprocessed] = []
     for source in inputs.sources:
         files = files_of(source.files)
+        # There is one key of text, and so one pair.
         text = preprocess(files, folder / source.name, settings, progress=progress)[0]
         texts.append(text)
         sources.append(TokenSource.of_dataset(source.name, on_this_machine(text.prefix)))
@@ -104,7 +111,14 @@ def _decode_tars(
     folder: Path,
     progress: Progress,
 ) -> PreparedTokens:
-    """Decode the tars of each source into a token file."""
+    """Decode the tars of each source into a file of tokens.
+
+    Args:
+        inputs: Tars.
+        options: The settings of the call.
+        folder: Where the files go. Those that an earlier call has written are used again.
+        progress: Shows how far the work has come.
+    """
     # Read all headers first, so that an unsuitable tar is reported before the decoding starts.
     surveys = survey_sources(inputs, options)
     sources: list[TokenSource] = []
@@ -123,6 +137,13 @@ def _decode_tars(
 def survey_sources(inputs: ShuffleInputs, options: ShuffleOptions) -> list[TarInput]:
     """Survey the tars of each source, whose contexts must all have one length and one dtype.
 
+    Args:
+        inputs: Tars.
+        options: The settings of the call.
+
+    Returns:
+        The number, length and dtype of the contexts in the tars of each source.
+
     Raises:
         ConfigError: The options request another length than the contexts have.
         FormatError: A tar is damaged, or has no tokens.
@@ -132,6 +153,7 @@ def survey_sources(inputs: ShuffleInputs, options: ShuffleOptions) -> list[TarIn
     if options.tokenizer is not None:
         dtype = tokenizer_facts(options.tokenizer).dtype.name
         greatest_id = greatest_in_tars(options.tokenizer)
+
     # The first tar decides the length, and the dtype if no tokenizer does.
     length: int | None = None
     surveys: list[TarInput] = []
