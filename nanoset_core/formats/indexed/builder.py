@@ -43,6 +43,9 @@ _CHUNK_DOCUMENTS = 256
 class MMapIndexedDatasetBuilder:
     """Writes the two files of an indexed dataset, `<prefix>.bin` and `<prefix>.idx`.
 
+    A document consists of one or more sequences. In a multimodal dataset, each sequence also has a
+    *mode*: a small number that tells text from other data, such as images.
+
     Both files appear when `finalize` is called, the .idx last. For the same calls, their bytes are
     those of Megatron-LM's `IndexedDatasetBuilder`. For example:
 
@@ -147,7 +150,9 @@ class MMapIndexedDatasetBuilder:
             )
         first_sequence = len(self._lengths)
         self._write(self._encode(tokens), sizes, None)
-        self._document_indices.frombytes((np.cumsum(counts) + first_sequence).tobytes())
+        # Each document ends where the next one starts.
+        stops = np.cumsum(counts) + first_sequence  # (documents,)
+        self._document_indices.frombytes(stops.tobytes())
 
     def add_index(
         self, prefix: str | os.PathLike[str], tokens: tuple[Path, int] | None = None
@@ -166,7 +171,7 @@ class MMapIndexedDatasetBuilder:
             MissingError: A file is missing.
             FormatError: The token types differ, or the .bin is not just the sequences in order.
         """
-        path, start = tokens or (bin_path(prefix), 0)
+        path, start = (bin_path(prefix), 0) if tokens is None else tokens
         index = read_idx(idx_path(prefix))
         if index.dtype != self.dtype:
             raise FormatError(
@@ -184,7 +189,7 @@ class MMapIndexedDatasetBuilder:
         ):
             raise not_back_to_back(idx_path(prefix))
 
-        # Append the index, whose documents follow those that were added before, and the tokens.
+        # Append the index and the tokens. Numbers of sequences continue those added before.
         first_sequence = len(self._lengths)
         self._extend_modes(index.modes, len(index.sequence_lengths), prefix)
         self._lengths.frombytes(index.sequence_lengths.tobytes())
@@ -327,10 +332,8 @@ class MMapIndexedDatasetBuilder:
                 found=f"lengths that add up to {int(sizes.sum())}",
                 expected=f"{len(flat)} tokens, each length 0 to {_MAX_LENGTH}",
             )
-        if modes is not None or self._modes is not None:
-            self._extend_modes(
-                None if modes is None else np.asarray(modes), len(sizes), self.prefix
-            )
+        mode_array = None if modes is None else np.asarray(modes)
+        self._extend_modes(mode_array, len(sizes), self.prefix)
         for start in range(0, len(flat), _CHUNK_TOKENS):
             self._file.write(flat[start : start + _CHUNK_TOKENS].data.cast("B"))
         self._lengths.frombytes(sizes.astype(np.int32).tobytes())

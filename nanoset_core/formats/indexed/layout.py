@@ -190,6 +190,8 @@ def pointer_chunks(
 ) -> Iterator[tuple[int, NDArray[np.int64]]]:
     """Yield the byte pointers of sequences that are stored back to back, some at a time.
 
+    For example, sequences of 3, 2 and 4 tokens of 2 bytes start at the bytes 0, 6 and 10.
+
     Args:
         lengths: Tokens of each sequence, shape (n,).
         itemsize: Bytes of a token.
@@ -260,7 +262,11 @@ def read_idx(path: str | os.PathLike[str], *, validate: bool = True) -> Index:
     path = Path(path)
     buffer = map_file(path)
     code, n, m = _read_header(path, buffer)
-    documents_offset = HEADER.size + 12 * n
+
+    # The offsets of the arrays are those of the table in the module's docstring.
+    lengths_offset = HEADER.size
+    pointers_offset = lengths_offset + 4 * n
+    documents_offset = pointers_offset + 8 * n
     modes_offset = documents_offset + 8 * m
     size = len(buffer)
     if size < modes_offset:
@@ -274,8 +280,8 @@ def read_idx(path: str | os.PathLike[str], *, validate: bool = True) -> Index:
         modes = np.frombuffer(buffer, np.int8, n, modes_offset)
     index = Index(
         dtype=DTYPE_CODES[code],
-        sequence_lengths=np.frombuffer(buffer, "<i4", n, HEADER.size),
-        sequence_pointers=np.frombuffer(buffer, "<i8", n, HEADER.size + 4 * n),
+        sequence_lengths=np.frombuffer(buffer, "<i4", n, lengths_offset),
+        sequence_pointers=np.frombuffer(buffer, "<i8", n, pointers_offset),
         document_indices=np.frombuffer(buffer, "<i8", m, documents_offset),
         modes=modes,
     )

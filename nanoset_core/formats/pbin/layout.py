@@ -264,7 +264,10 @@ def open_pbin(path: str | os.PathLike[str], file: MappedFile | None = None) -> P
 
 
 def _has_pickle(file: MappedFile, begin: int) -> bool:
-    """Return whether the bytes of a file from `begin` on look like the beginning of a pickle."""
+    """Return whether the bytes of a file from `begin` on look like the beginning of a pickle.
+
+    If the file is in a store, these bytes are downloaded.
+    """
     _fetch(file, begin, begin + 2)
     return bytes(memoryview(file.buffer)[begin : begin + 2]) in _PICKLES
 
@@ -285,6 +288,7 @@ def _unknown_layout(path: Path, view: memoryview) -> FormatError:
     """
     data_bytes, token_bytes = _HEADER.unpack_from(view)
     index_begin = HEADER_BYTES + data_bytes
+    # Writers fill in the bytes of all tokens last, and write 0 until then.
     if token_bytes not in TOKEN_BYTES:
         what = "this is no .pbin"
         byte = 8
@@ -428,11 +432,13 @@ class _IndexScan:
 
         # In a correct index, every document starts where the previous one ends.
         stops = self._bytes + np.cumsum(lengths)
-        shortfalls = stops - lengths - offsets  # (n_entries,) bytes
+        correct_offsets = stops - lengths
+        shortfalls = correct_offsets - offsets  # (n_entries,) bytes
         changes = int(np.count_nonzero(np.diff(shortfalls, prepend=self._shortfall)))
         if changes:
             self._shortfall_changes += changes
             self._shortfall = int(shortfalls[-1])
+            # A merge forgets whole headers.
             is_by_merge = (shortfalls >= 0) & (shortfalls % HEADER_BYTES == 0)
             self._may_be_merged &= bool(is_by_merge.all())
 

@@ -16,9 +16,14 @@ int     4b u1 | 4d u2 | 4a i4 | 8a <u1 n> <n bytes, signed>      the first that 
 
 A frame ends at the first tuple or int that starts 64 KiB or more after the frame did. A last frame
 of less than four bytes has no header. A list of one entry is `entry 61` (APPEND), and an empty list
-has no opcode for entries.
-Source: CPython `Modules/_pickle.c`, `save_long`, `save_tuple`, `batch_list_exact` and
-    `_Pickler_OpcodeBoundary`.
+has no opcode for entries. Source: CPython `Modules/_pickle.c`, `save_long`, `save_tuple`,
+`batch_list_exact` and `_Pickler_OpcodeBoundary`.
+
+For example, the entries (0, 6) and (6, 300) are, after PROTO and the header of the frame:
+
+```
+5d 94 28   4b 00 4b 06 86 94   4b 06 4d 2c 01 86 94   65 2e
+```
 
 Decoding is vectorised, although entries differ in width, so that each one starts where the one
 before it ends. Every entry ends in TUPLE2 MEMOIZE, so each position after such a pair of bytes is a
@@ -77,8 +82,9 @@ _TUPLE2 = 0x86
 _MEMOIZE = 0x94
 _LONG1 = 0x8A
 
-# Encoding: a chunk of ints becomes a table with a row for each int. These columns of a row have all
+# Encoding: a chunk of ints becomes a table with a row for each int. The columns of a row have all
 # bytes that may surround the int; those that a particular int needs are then selected by a mask.
+# `_encode_chunk` shows an example.
 _AT_APPENDS = 0
 _AT_MARK = 1
 _AT_OPCODE = 2
@@ -100,8 +106,8 @@ _OPCODES = np.frombuffer(b"\0KM\0J\x8a\x8a\x8a\x8a", np.uint8)
 _IS_WRITTEN = np.zeros((9, _COLUMNS), bool)
 """Bytes of payload → the columns that an int with such a payload fills in any row."""
 _IS_WRITTEN[:, _AT_OPCODE] = True
-_IS_WRITTEN[5:, _AT_SIZE] = True
-_IS_WRITTEN[:, _AT_PAYLOAD] = np.arange(8) < np.arange(9)[:, None]
+_IS_WRITTEN[5:, _AT_SIZE] = True  # only LONG1, for 5 bytes and more, has a byte for the size
+_IS_WRITTEN[:, _AT_PAYLOAD] = np.arange(8) < np.arange(9)[:, None]  # as many bytes as there are
 
 # Decoding.
 _PAYLOAD_BYTES = np.zeros(256, np.int64)
@@ -148,41 +154,43 @@ _PREFIX_BYTES = 64
 
 
 def encode_index(entries: Iterable[Entries]) -> Iterator[bytes]:
-    """Yield the pickle of all entries in pieces.
+    """Yield the bytes of the pickle of all entries, in pieces.
 
     It takes memory for a chunk of entries, however many there are.
 
     Args:
         entries: Chunks of any number of entries; no value is negative.
     """
-    yield b"\x80\x04"
-    frame = b"]\x94"  # the opcodes of the frame that is not complete yet
+    yield b"\x80\x04"  # PROTO
+    pending = b"]\x94"  # EMPTY_LIST, MEMOIZE: opcodes that are in no complete frame yet
     n_entries = 0
     for chunk in _regrouped(entries):
+        # If the first chunk has a single entry, there are no others.
         is_single = n_entries == 0 and len(chunk.offsets) == 1
         opcodes, int_starts = _encode_chunk(chunk, n_entries, has_marks=not is_single)
         n_entries += len(chunk.offsets)
-        int_starts += len(frame)
-        frame += opcodes
+        int_starts += len(pending)
+        pending += opcodes
 
         # Yield all complete frames. Each ends at the first int that starts after its first 64 KiB.
         frame_start = 0
         while True:
-            place = int(np.searchsorted(int_starts, frame_start + FRAME_BYTES))
-            if place == len(int_starts):
-                break
-            frame_stop = int(int_starts[place])
-            yield _with_frame_header(frame[frame_start:frame_stop])
+            number = int(np.searchsorted(int_starts, frame_start + FRAME_BYTES))
+            if number == len(int_starts):
+                break  # no such int so far
+            frame_stop = int(int_starts[number])
+            yield _with_frame_header(pending[frame_start:frame_stop])
             frame_start = frame_stop
-        frame = frame[frame_start:]
+        pending = pending[frame_start:]
 
+    # Close the list, and end the pickle with STOP.
     if n_entries == 0:
-        frame += b"."
+        pending += b"."
     elif n_entries == 1:
-        frame += b"a."
+        pending += b"a."  # APPEND
     else:
-        frame += b"e."
-    yield _with_frame_header(frame)
+        pending += b"e."  # APPENDS
+    yield _with_frame_header(pending)
 
 
 def _regrouped(chunks: Iterable[Entries]) -> Iterator[Entries]:
@@ -213,6 +221,14 @@ def _encode_chunk(
 ) -> tuple[bytes, NDArray[np.int64]]:
     """Encode some entries.
 
+    Each of their ints becomes a row of a table, which has a column for every byte that may belong
+    to an int. For example, the first entry of an index, (6, 300); the bytes in brackets are not
+    needed, and are left out of the result:
+
+        APPENDS  MARK  opcode  size  payload           TUPLE2  MEMOIZE
+        [65]     28    4b      [01]  06 [00 00 00 …]   [86]    [94]
+        [65]     [28]  4d      [02]  2c 01 [00 00 …]   86      94
+
     Args:
         entries: The entries.
         first: Number of their first one in the index.
@@ -236,11 +252,13 @@ def _encode_chunk(
     # Decide which of these bytes are needed, and how many they are.
     is_written = _IS_WRITTEN[payload_bytes]  # (2 n, _COLUMNS)
     bytes_before = np.zeros(len(values), np.int64)  # of each row, in front of its opcode
-    bytes_after = 1 + (payload_bytes > 4) + payload_bytes  # from the opcode on
-    is_written[1::2, _AT_TUPLE2:] = True
+    bytes_after = 1 + (payload_bytes > 4) + payload_bytes  # opcode, size of LONG1, payload
+    is_written[1::2, _AT_TUPLE2:] = True  # after each length, the second int of its entry
     bytes_after[1::2] += 2
     if has_marks:
-        batch_starts = slice(2 * (-first % BATCH_ENTRIES), None, 2 * BATCH_ENTRIES)
+        # APPENDS and MARK are between batches, in front of the offset of every 1000th entry.
+        entries_to_next_batch = -first % BATCH_ENTRIES
+        batch_starts = slice(2 * entries_to_next_batch, None, 2 * BATCH_ENTRIES)
         is_written[batch_starts, :_AT_OPCODE] = True
         bytes_before[batch_starts] = 2
         if first == 0:  # no batch ends in front of the first one
@@ -318,6 +336,8 @@ class _FastDecoder:
     def entries(self) -> Iterator[Entries]:
         """Yield the entries up to the first unexpected opcode, in chunks.
 
+        Chunks of opcodes may end within an entry: the rest waits for the next chunk.
+
         Raises:
             FormatError: A frame is empty, or longer than the file.
         """
@@ -386,7 +406,11 @@ class _FastDecoder:
 
 
 def _decode_chunk(opcodes: NDArray[np.uint8]) -> tuple[Entries, int]:
-    """Decode the entries at the start of some opcodes.
+    """Decode the entries at the start of some opcodes, up to the first that is not complete.
+
+    For example, the opcodes `4b 00 4b 06 86 94  4b 06 4d 2c` have the candidates 0 and 6, the
+    positions after each TUPLE2 MEMOIZE. At 0 is the entry (0, 6), which ends at 6. At 6 is no
+    complete entry. So the result is (0, 6), which has 6 bytes.
 
     Args:
         opcodes: uint8, shape (n_bytes,); the first byte starts an entry.
@@ -425,6 +449,8 @@ def _decode_ints(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Decode the int that starts at each of some positions.
 
+    For example, `4d 2c 01` is BININT2 with a payload of two bytes, 300, and ends after 3 bytes.
+
     Args:
         padded: Opcodes, with at least 32 zeros after them.
         positions: Where ints may start, shape (n_positions,).
@@ -434,22 +460,22 @@ def _decode_ints(
         position, the position after it is the same.
     """
     opcodes = padded[positions]
-    is_long = opcodes == _LONG1
-    sizes = np.where(is_long, padded[positions + 1], _PAYLOAD_BYTES[opcodes])
+    is_long = opcodes == _LONG1  # an int whose size is in the byte after the opcode
+    sizes = np.where(is_long, padded[positions + 1], _PAYLOAD_BYTES[opcodes])  # of the payloads
     is_int = (sizes > 0) & (sizes <= 8)
-    sizes = np.where(is_int, sizes, 8)
-    payloads = positions + 1 + is_long
+    sizes = np.where(is_int, sizes, 8)  # any size that the code below can handle
+    payloads = positions + 1 + is_long  # where they start
 
     # Read eight bytes at each payload: an array of one unaligned word for each byte position.
     words = np.ndarray((len(padded) - 7,), "<u8", buffer=padded, strides=(1,))
     payload_words = words[np.minimum(payloads, len(words) - 1)]
 
-    # Shift out the bytes after the payload, and shift back, with or without the sign.
+    # Shift out the bytes after the payload to the left, and shift back, with or without the sign.
     shifts = (64 - 8 * sizes).astype(np.uint64)
     shifted = payload_words << shifts
     signed = (shifted.view(np.int64) >> shifts.view(np.int64)).astype(np.int64)
     unsigned = (shifted >> shifts).view(np.int64)
-    values = np.where(is_long | (sizes == 4), signed, unsigned)
+    values = np.where(is_long | (sizes == 4), signed, unsigned)  # 1 and 2 bytes have no sign
 
     stops = np.minimum(payloads + sizes, len(padded) - 2)
     return values, np.where(is_int, stops, positions)
@@ -459,6 +485,13 @@ def _follow(
     starts: NDArray[np.int64], next_starts: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64] | slice, int]:
     """Follow the chain of entries from the first candidate on.
+
+    For example, candidates 0 to 3 start at 0, 6, 9 and 15, and candidate 1 is an entry that extends
+    to 15: the bytes before 9 only look like the end of an entry. Candidate 3 is not complete.
+
+        starts         0  6   9   15
+        next_starts    6  15  15  -1
+        chosen         0, 1                  the last one ends at 15
 
     Args:
         starts: Positions of the candidates, ascending, shape (n_candidates,).
@@ -474,8 +507,8 @@ def _follow(
     current = 0
     while True:
         # All candidates from the current one to the next jump follow each other.
-        place = int(np.searchsorted(jumps, current))
-        last = int(jumps[place]) if place < len(jumps) else len(starts) - 1
+        number = int(np.searchsorted(jumps, current))
+        last = int(jumps[number]) if number < len(jumps) else len(starts) - 1
         if next_starts[last] < 0:
             runs.append(np.arange(current, last))
             break

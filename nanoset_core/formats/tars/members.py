@@ -272,8 +272,12 @@ class MemberCompressor:
 
     def compress(self, text: bytes) -> bytes:
         """Return an ASCII text as a gzip file; its bytes do not depend on earlier texts."""
+        # The bytes of the lead are not part of the file. They put the compressor into the same
+        # state, whatever the text before was.
         self._stream.compress(_LEAD)
         self._stream.flush(self._flush_block)
+
+        # A full flush ends the body at a whole byte, and forgets the text.
         body = self._stream.compress(text) + self._stream.flush(self._flush_window)
         checksum = self._crc32(text).to_bytes(4, "little")
         size = (len(text) & 0xFFFFFFFF).to_bytes(4, "little")

@@ -120,6 +120,8 @@ def rename(records: NDArray[np.uint8], names: NDArray[np.uint8], unnamed_sum: in
 def octal(values: NDArray[np.int64], width: int) -> NDArray[np.uint8]:
     """Return numbers as octal digits in ASCII.
 
+    For example, 70 is 106 in octal digits, and with a width of 6 the bytes "000106".
+
     Args:
         values: Numbers, int64, shape (n_values,).
         width: Digits of each number.
@@ -127,8 +129,9 @@ def octal(values: NDArray[np.int64], width: int) -> NDArray[np.uint8]:
     Returns:
         uint8, shape (n_values, width).
     """
-    shifts = 3 * np.arange(width - 1, -1, -1)
-    digits = values[:, None] >> shifts & 7  # (values, width)
+    # An octal digit is three bits; the first digit has the highest ones.
+    shifts = 3 * np.arange(width - 1, -1, -1)  # (width,)
+    digits = values[:, None] >> shifts & 7  # (n_values, width)
     return (digits + ord("0")).astype(np.uint8)
 
 
@@ -203,24 +206,26 @@ def iterate_entries(archive: Archive, where: object) -> Iterator[TarMember]:
     Raises:
         FormatError: A header is damaged, a body is cut off, or the end of the archive is missing.
     """
-    offset = 0
-    overrides: dict[str, Any] = {}  # fields of the next entry, from extended headers before it
+    offset = 0  # of the next header
+    # Fields of `TarMember` for the next entry. Names and sizes that do not fit into its own header
+    # are stored in extended headers, which are entries before it.
+    overrides: dict[str, Any] = {}
     while True:
         header = archive[offset : offset + BLOCK_BYTES]
-        if len(header) < BLOCK_BYTES or not header.strip(b"\0"):
+        is_end = len(header) < BLOCK_BYTES or not header.strip(b"\0")
+        if is_end:
             break
         member = _parse_header(header, where, offset)
         kind = header[156:157]
         is_extended = kind in _EXTENDED
-        stored_bytes = 0 if kind in _WITHOUT_BODY else member.size_bytes
+        has_body = kind not in _WITHOUT_BODY and member.size_bytes > 0
         if overrides and not is_extended:
             member = replace(member, **overrides)
             overrides = {}
-            if stored_bytes:
-                stored_bytes = member.size_bytes
+        body_bytes = member.size_bytes if has_body else 0
 
         # Check that the body is complete before anything in it is used.
-        offset = member.offset + record_bytes(stored_bytes) - BLOCK_BYTES
+        offset = member.offset + record_bytes(body_bytes) - BLOCK_BYTES
         if offset > len(archive):
             raise _malformed(
                 f"the body of {member.name!r} is cut off",
@@ -229,7 +234,7 @@ def iterate_entries(archive: Archive, where: object) -> Iterator[TarMember]:
                 found=f"{len(archive)} bytes",
             )
         if is_extended:
-            body = archive[member.offset : member.offset + stored_bytes]
+            body = archive[member.offset : member.offset + body_bytes]
             overrides |= _read_extended(kind, body, where, member.offset)
         elif kind == _SPARSE:
             raise _malformed(
@@ -271,7 +276,7 @@ def _check_end(archive: Archive, where: object, offset: int) -> None:
 
 
 def _parse_header(header: bytes, where: object, offset: int) -> TarMember:
-    """Return the entry that a header describes.
+    """Return the entry of an archive that a header describes.
 
     Args:
         header: 512 bytes.
@@ -288,6 +293,7 @@ def _parse_header(header: bytes, where: object, offset: int) -> TarMember:
         raise _malformed(
             "not a tar header", where=where, offset=offset, found=repr(header[:32])
         ) from error
+    # The eight bytes of the checksum count as spaces.
     checksum = sum(header) - sum(header[148:156]) + 8 * ord(" ")
     if stored_checksum != checksum:
         raise _malformed(
@@ -296,6 +302,7 @@ def _parse_header(header: bytes, where: object, offset: int) -> TarMember:
             offset=offset,
             found=f"{stored_checksum} stored, {checksum} computed",
         )
+    # In ustar, the folder of a long name is in a field of its own.
     name = _text(header[:100])
     if header[257:263] == b"ustar\0" and header[345]:
         name = f"{_text(header[345:500])}/{name}"
@@ -316,7 +323,7 @@ def _parse_size(field: bytes) -> int:
     if field[0] == 0x80:
         # This is how GNU tar writes sizes from 8 GiB on.
         return int.from_bytes(field[1:], "big")
-    digits = field.split(b"\0", 1)[0].strip(b" ") or b"0"
+    digits = field.split(b"\0", 1)[0].strip(b" ") or b"0"  # an empty field is 0
     if not digits.isdigit():
         # int() would accept signs and underscores.
         raise ValueError("the size is not a number")
@@ -340,29 +347,34 @@ def _read_extended(kind: bytes, body: bytes, where: object, offset: int) -> dict
     Raises:
         FormatError: The body is damaged.
     """
+    # GNU tar stores a long name as the body.
     if kind == b"L":
         return {"name": _text(body)}
-    overrides: dict[str, Any] = {}
-    if kind not in b"xX":
-        return overrides
+    is_pax = kind in b"xX"
+    if not is_pax:
+        return {}
 
-    # pax records are "length key=value\n", where the length is that of the whole record.
-    while body.strip(b"\0"):
-        record = re.match(rb"([0-9]{1,9}) ([^=]*)=", body)
-        stop = 0 if record is None else int(record[1])
-        if record is None or not record.end() < stop <= len(body):
+    # A pax header has records such as "27 path=a/very/long/name\n". Each starts with its length,
+    # which includes the digits of the length and the line feed.
+    overrides: dict[str, Any] = {}
+    rest = body
+    while rest.strip(b"\0"):
+        start_of_record = re.match(rb"([0-9]{1,9}) ([^=]*)=", rest)
+        length = 0 if start_of_record is None else int(start_of_record[1])
+        if start_of_record is None or not start_of_record.end() < length <= len(rest):
             raise _malformed(
                 "an extended header that cannot be read",
                 where=where,
                 offset=offset,
-                found=repr(body[:32]),
+                found=repr(rest[:32]),
             )
-        value = body[record.end() : stop].rstrip(b"\n")
-        if record[2] == b"path":
+        key = start_of_record[2]
+        value = rest[start_of_record.end() : length].rstrip(b"\n")
+        if key == b"path":
             overrides["name"] = _text(value)
-        elif record[2] == b"size" and value[:16].isdigit():
+        elif key == b"size" and value[:16].isdigit():
             overrides["size_bytes"] = int(value[:16])
-        body = body[stop:]
+        rest = rest[length:]
     return overrides
 
 

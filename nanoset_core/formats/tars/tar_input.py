@@ -139,7 +139,7 @@ def survey_tars(
 
 
 def _survey(path: Path, data_key: str | None, first_key: str | None) -> TarSource:
-    """Find the contexts of a tar, and count them.
+    """Find out which members of a tar are contexts, and count them.
 
     Args:
         path: Path of the tar.
@@ -150,7 +150,7 @@ def _survey(path: Path, data_key: str | None, first_key: str | None) -> TarSourc
         FormatError: The tar is damaged or has no tokens, or samples have their tokens in members
             with different extensions.
     """
-    chosen = data_key or first_key
+    chosen = data_key or first_key  # extension of the members with tokens, once it is known
     contexts = 0
     passed_over = 0
     example = ""
@@ -164,6 +164,7 @@ def _survey(path: Path, data_key: str | None, first_key: str | None) -> TarSourc
             if chosen in sample.members:
                 contexts += 1
                 continue
+            # Without an extension from the user, no tokens may be lost without a word.
             if data_key is None:
                 _check_without_tokens(sample, archive, path, chosen)
             passed_over += sample.member_count
