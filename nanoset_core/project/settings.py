@@ -24,7 +24,7 @@ from nanoset_core.errors import ConfigError, MissingError, combined
 from nanoset_core.execution.resources import available_processors
 from nanoset_core.project.written import WrittenConfig, broken_pack_rules, broken_rules
 from nanoset_core.records.frozen import FrozenDict
-from nanoset_core.records.parsing import CONFIG_FILE, Parser
+from nanoset_core.records.parsing import CONFIG_FILE, parse_or_errors
 from nanoset_core.records.yaml_text import located, read_yaml
 from nanoset_core.stages.mappings.resolved import ResolvedNanoset, resolve_nanosets
 from nanoset_core.stages.packs.packing_key import resolve_packing
@@ -263,10 +263,9 @@ def check_config(value: object, file: Path) -> tuple[ProjectConfig | None, list[
         return None, [error]
 
     # Check each value on its own: its type, its range, its choices.
-    parser = Parser(file)
-    parsed = parser.read(WrittenConfig, value, "")
-    if parser.errors:
-        return None, parser.errors
+    parsed, errors = parse_or_errors(WrittenConfig, value, "", file)
+    if errors:
+        return None, errors
 
     # Check values together. The rules are about what nanoset.yaml says, so they come before phases
     # and `packing` are resolved to nanosets and packs.

@@ -1,36 +1,68 @@
-"""Convert the values of JSON to typed ones and back, as annotations of dataclasses ask for.
+"""Convert plain values, as JSON and YAML have them, to typed ones, and back to those of JSON.
 
-| JSON | type |
+This is the only typed parser of nanoset: settings that people write as YAML and records that are
+stored as JSON are both declared as frozen dataclasses, and read by the codecs of their types.
+
+| plain value | type |
 | --- | --- |
-| object | a dataclass, whose fields are the keys; `Mapping[str, X]` or `dict[str, X]` |
-| array | `tuple[X, ...]` or `list[X]` |
-| array of fixed length | `tuple[X, Y]` or a `NamedTuple`, with a type for each item |
+| mapping | a dataclass, whose fields are the keys; `Mapping[str, X]` |
+| list | `tuple[X, ...]`, or in JSON also `list[X]` |
+| list of fixed length | `tuple[X, Y]` or a `NamedTuple`, with a type for each item (JSON) |
 | others | `str`, `int`, `float`, `bool`, `None`, `Literal`, and unions of them |
-| any value | `Any`, which stays as it is |
+| number in a range | `Annotated[int, Range(1, 10)]` |
+| any value | `Any` |
 
-Values are checked, but never converted to another type of number or text: what was read and is
-written again has the same bytes. `codec_of` makes a codec once for each type, so that records with
-hundreds of thousands of entries are read fast.
+The two notations differ in a few types, see `Notation`. In both, unknown keys, missing keys and
+values of a wrong type are errors, and a `MismatchError` lists all of them.
+
+pydantic is not used here, although Dagster requires it anyway. Importing it takes 40 ms of CPU time
+in every call of `nanoset status` and every process that calls `load_nanoset`, and its errors would
+still have to be translated to lines of the file, suggestions and remedies.
+
+`codec_of` makes a codec once for each type, so that records with hundreds of thousands of entries
+are read fast.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import re
+import sys
 import types
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, NamedTuple, Protocol, get_args, get_origin, get_type_hints
+from enum import Enum
+from functools import cached_property
+from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
+from nanoset_core.errors import closest_name
+from nanoset_core.records.frozen import FrozenDict
+from nanoset_core.records.mismatches import (
+    Mismatch,
+    MismatchError,
+    key_of_wrong_type,
+    missing_key,
+    out_of_range,
+    unknown_key,
+    unwritable_key,
+    unwritable_text,
+    wrong_value,
+)
 from nanoset_core.records.settings import (
     MISSING,
+    Range,
     alternatives,
-    describe,
+    bare,
+    field_help,
     is_required,
     key_of,
     own_fields,
+    range_of,
 )
 
-_MAX_SHOWN_CHARACTERS = 200
-"""Wrong values are cut to this length in messages."""
+_MOST_MISMATCHES = 1000
+"""A list or mapping with more mistakes than this is not read further, since it is something else.
+"""
 _JSON_KEY = "json_key"
 _OMIT_DEFAULT = "omit_default"
 _ONLY_WITH = "only_with"
@@ -43,6 +75,26 @@ _PLAIN_TYPES: Mapping[Any, frozenset[type]] = {
     types.NoneType: frozenset([types.NoneType]),
 }
 """Annotation → types of the values of JSON that it allows."""
+_EXPONENT = re.compile(r"[+-]?[0-9]+(\.[0-9]*)?[eE][+-]?[0-9]{1,3}")
+"""Numbers such as 10e9. YAML 1.1 takes them for text, since they lack a point or a sign."""
+_UNWRITABLE = re.compile("[\0\ud800-\udfff]")
+"""Characters that YAML can express by escapes, but that no path, name or UTF-8 file can contain."""
+_ANY_SETTING = Mapping[str, Any] | tuple[Any, ...] | str | bool | int | float | None
+"""Type of a setting that is declared as `Any`."""
+
+
+class Notation(Enum):
+    """Where plain values come from."""
+
+    JSON = "JSON"
+    """Records that nanoset stored. What was read and is written again has the same bytes, so values
+    are never converted to another type of number or text: 1 stays an int as a `float`.
+    """
+    YAML = "YAML"
+    """Settings that people wrote. They cannot be changed after they were read: mappings become
+    `FrozenDict`. Numbers of the type `float` are floats, and may be written as 10e9. Text cannot
+    have characters that no file can contain.
+    """
 
 
 def stored(
@@ -69,41 +121,20 @@ def stored(
     }
 
 
-class MismatchError(ValueError):
-    """A value of JSON does not have the type that a record declares."""
+class ValueCodec(ABC):
+    """Converts values of one declared type."""
 
-    def __init__(self, found: str, expected: str) -> None:
-        """State what was found.
+    @abstractmethod
+    def fits(self, value: Any) -> bool:
+        """Return whether a plain value has the form of the type, such as that of a list.
 
-        Args:
-            found: Description of the value.
-            expected: Description of the declared type.
+        The choices of a `Literal`, and what is in a list or a mapping, are not looked at. In a
+        union, the first type that fits a value decodes it.
         """
-        super().__init__(found, expected)
-        self.found = found
-        self.expected = expected
-        self._parts: list[str] = []  # innermost first
 
-    def add_parent(self, part: str) -> None:
-        """Say in which key or item of its parent the wrong value is; called from inside out."""
-        self._parts.append(part)
-
-    @property
-    def path(self) -> str:
-        """Path of the wrong value, such as `members[0].rows`; "" for the whole file."""
-        path = "".join(reversed(self._parts))
-        return path.removeprefix(".")
-
-    def __str__(self) -> str:
-        place = f" as {self.path}" if self.path else ""
-        return f"{self.found}{place} instead of {self.expected}"
-
-
-class ValueCodec(Protocol):
-    """Converts values of one type."""
-
+    @abstractmethod
     def decode(self, value: Any) -> Any:
-        """Return a parsed value of JSON as the type.
+        """Return a plain value as the type.
 
         Raises:
             MismatchError: The value does not have the type.
@@ -111,141 +142,147 @@ class ValueCodec(Protocol):
 
     def encode(self, value: Any) -> Any:
         """Return a value of the type as one that `json.dumps` writes."""
+        return value
 
 
-_codecs: dict[Any, ValueCodec] = {}
-"""Type → its codec. Making one takes much longer than reading a small record."""
+_codecs: dict[tuple[Any, Notation], ValueCodec] = {}
+"""(Type, notation) → codec. Making one takes much longer than reading a small record."""
 
 
-def codec_of(hint: Any) -> ValueCodec:
+def codec_of(hint: Any, notation: Notation = Notation.JSON) -> ValueCodec:
     """Return the codec of a type.
 
     Args:
         hint: A type that an annotation declares; see the docstring of this module.
+        notation: Where the values come from.
 
     Raises:
-        TypeError: Records cannot have this type.
+        TypeError: No key can have this type.
     """
-    codec = _codecs.get(hint)
+    codec = _codecs.get((hint, notation))
     if codec is None:
-        codec = _make_codec(hint)
-        _codecs[hint] = codec
+        codec = _make_codec(hint, notation)
+        _codecs[hint, notation] = codec
     return codec
 
 
-def _make_codec(hint: Any) -> ValueCodec:
+def _make_codec(hint: Any, notation: Notation) -> ValueCodec:
     """Return a new codec of a type; see `codec_of`."""
-    if hint is Any:
-        return _AnyCodec()
     if len(alternatives(hint)) > 1:
-        return _codec_of_union(hint)
-    if hint in _PLAIN_TYPES:
-        return _PlainCodec(_PLAIN_TYPES[hint], _describe(hint))
+        return _codec_of_union(hint, notation)
+    value_range = range_of(hint)
+    if value_range is not None:
+        return _RangeCodec(codec_of(bare(hint), notation), value_range)
+    if get_origin(hint) is Annotated:
+        return codec_of(bare(hint), notation)
     if isinstance(hint, type) and dataclasses.is_dataclass(hint):
-        return _codec_of_dataclass(hint)
+        return _DataclassCodec(hint, notation)
     if hasattr(hint, "_fields"):
         hints = get_type_hints(hint)
-        items = tuple(codec_of(hints[name]) for name in hint._fields)
-        return _RowCodec(hint._make, items)
+        return _RowCodec(hint._make, [codec_of(hints[name], notation) for name in hint._fields])
+    if get_origin(hint) is not None:
+        return _codec_of_generic(hint, notation)
+    return _codec_of_scalar(hint, notation)
 
-    return _codec_of_generic(hint)
+
+def _codec_of_scalar(hint: Any, notation: Notation) -> ValueCodec:
+    """Return the codec of text, a number, a boolean, None, or any value.
+
+    Raises:
+        TypeError: The type is something else.
+    """
+    if hint is Any and notation is Notation.YAML:
+        return _AnySettingCodec()
+    if hint is Any:
+        return _AnyCodec()
+    if hint is str and notation is Notation.YAML:
+        return _SettingTextCodec()
+    if hint is float and notation is Notation.YAML:
+        return _SettingNumberCodec()
+    if hint in _PLAIN_TYPES:
+        allowed = _PLAIN_TYPES[hint]
+        if notation is Notation.YAML:
+            allowed = frozenset([hint])
+        return _PlainCodec(hint, allowed)
+    raise TypeError(f"no key can have values of the type {hint}")
 
 
-def _codec_of_generic(hint: Any) -> ValueCodec:
-    """Return the codec of a type with arguments, such as `tuple[int, ...]`."""
+def _codec_of_generic(hint: Any, notation: Notation) -> ValueCodec:
+    """Return the codec of a type with arguments, such as `tuple[int, ...]`.
+
+    Raises:
+        TypeError: No key can have this type.
+    """
     origin = get_origin(hint)
     arguments = get_args(hint)
     if origin is Literal:
-        return _ChoiceCodec(arguments, describe(hint))
+        return _ChoiceCodec(hint)
     if origin is list:
-        return _SequenceCodec(list, codec_of(arguments[0]))
+        return _SequenceCodec(hint, list, codec_of(arguments[0], notation))
     if origin is tuple and arguments[1:] == (...,):
-        return _SequenceCodec(tuple, codec_of(arguments[0]))
+        return _SequenceCodec(hint, tuple, codec_of(arguments[0], notation))
     if origin is tuple:
-        return _RowCodec(tuple, tuple(codec_of(item) for item in arguments))
+        return _RowCodec(tuple, [codec_of(item, notation) for item in arguments])
+    if origin is Mapping and notation is Notation.YAML:
+        return _SettingMappingCodec(hint, codec_of(arguments[1], notation))
     if origin in (Mapping, dict) and arguments[0] is str:
-        return _MappingCodec(codec_of(arguments[1]))
-    raise TypeError(f"records cannot have values of the type {hint}")
+        return _MappingCodec(hint, codec_of(arguments[1], notation))
+    raise TypeError(f"no key can have values of the type {hint}")
 
 
-def _codec_of_union(hint: Any) -> ValueCodec:
-    """Return the codec of a union: one of plain types, or one that tries the alternatives."""
-    kinds = alternatives(hint)
-    if all(kind in _PLAIN_TYPES for kind in kinds):
-        allowed: frozenset[type] = frozenset().union(*(_PLAIN_TYPES[kind] for kind in kinds))
-        return _PlainCodec(allowed, _describe(hint))
-    return _UnionCodec(tuple(codec_of(kind) for kind in kinds), _describe(hint))
+def _codec_of_union(hint: Any, notation: Notation) -> ValueCodec:
+    """Return the codec of a union: one of plain types, or one that chooses an alternative."""
+    codecs = [codec_of(kind, notation) for kind in alternatives(hint)]
+    plain_types = [_plain_types_of(codec) for codec in codecs]
+    if all(plain_types):
+        return _PlainCodec(hint, frozenset().union(*plain_types))
+    return _UnionCodec(hint, codecs)
 
 
-def _codec_of_dataclass(kind: Any) -> ValueCodec:
-    """Return the codec of a dataclass, without its fields that are marked as `NOT_A_KEY`."""
-    fields = []
-    for field, hint in own_fields(kind):
-        default = field.default
-        if field.default_factory is not MISSING:
-            default = field.default_factory()
-        codec = codec_of(field.metadata.get(_HINT) or hint)
-        fields.append(
-            _Field(
-                name=field.name,
-                key=field.metadata.get(_JSON_KEY) or key_of(field),
-                codec=codec,
-                plain_types=_plain_types_of(codec),
-                default=default,
-                is_required=is_required(field),
-                omit_default=field.metadata.get(_OMIT_DEFAULT, False),
-                only_with=field.metadata.get(_ONLY_WITH),
-            )
-        )
-    return _DataclassCodec(kind, fields)
-
-
-def _describe(hint: Any) -> str:
-    """Return a type in words, including "nothing" for None."""
-    kinds = alternatives(hint)
-    texts = [describe(kind) for kind in kinds if kind is not types.NoneType]
-    if types.NoneType in kinds:
-        texts.append("null")
-    return " or ".join(texts)
-
-
-def _shown(value: object) -> str:
-    """Return a wrong value and its type for a message."""
-    text = repr(value)
-    if len(text) > _MAX_SHOWN_CHARACTERS:
-        text = f"{text[:_MAX_SHOWN_CHARACTERS]}…"
-    return f"{text} ({type(value).__name__})"
-
-
-class _AnyCodec:
+class _AnyCodec(ValueCodec):
     """Any value of JSON, which stays as it is."""
+
+    def fits(self, value: Any) -> bool:
+        return True
 
     def decode(self, value: Any) -> Any:
         return value
 
-    def encode(self, value: Any) -> Any:
-        return value
+
+class _AnySettingCodec(ValueCodec):
+    """Any value that a setting can have, with mappings and lists that cannot be changed."""
+
+    @cached_property
+    def _codec(self) -> ValueCodec:
+        """The codec of the union that `Any` stands for. It contains this codec again."""
+        return codec_of(_ANY_SETTING, Notation.YAML)
+
+    def fits(self, value: Any) -> bool:
+        return True
+
+    def decode(self, value: Any) -> Any:
+        return self._codec.decode(value)
 
 
-class _PlainCodec:
-    """Text, numbers, booleans and null."""
+class _PlainCodec(ValueCodec):
+    """Text, numbers, booleans and None, which stay as they are."""
 
-    def __init__(self, allowed: frozenset[type], expected: str) -> None:
+    def __init__(self, hint: Any, allowed: frozenset[type]) -> None:
         """Allow values of some types.
 
         Args:
-            allowed: Their exact types: a bool is not an int here.
-            expected: Description of them.
+            hint: The declared type.
+            allowed: Exact types of the values: a bool is not an int here.
         """
+        self._hint = hint
         self.allowed = allowed
-        self._expected = expected
+
+    def fits(self, value: Any) -> bool:
+        return type(value) in self.allowed
 
     def decode(self, value: Any) -> Any:
         if type(value) not in self.allowed:
-            raise MismatchError(_shown(value), self._expected)
-        return value
-
-    def encode(self, value: Any) -> Any:
+            raise wrong_value(self._hint, value)
         return value
 
 
@@ -254,39 +291,102 @@ def _plain_types_of(codec: ValueCodec) -> frozenset[type]:
     return codec.allowed if isinstance(codec, _PlainCodec) else frozenset()
 
 
-class _ChoiceCodec:
+class _SettingTextCodec(ValueCodec):
+    """Text that a name, a path or a UTF-8 file can contain."""
+
+    def fits(self, value: Any) -> bool:
+        return type(value) is str
+
+    def decode(self, value: Any) -> str:
+        if type(value) is not str:
+            raise wrong_value(str, value)
+        if _UNWRITABLE.search(value) is not None:
+            raise unwritable_text(value)
+        return value
+
+
+class _SettingNumberCodec(ValueCodec):
+    """A number that may have a fraction, and may be written as 10e9."""
+
+    def fits(self, value: Any) -> bool:
+        number = self._number(value)
+        # Infinity and NaN are not numbers that a setting can have. A bool is not an int here.
+        return type(number) in (int, float) and abs(number) <= sys.float_info.max
+
+    def decode(self, value: Any) -> float:
+        if not self.fits(value):
+            raise wrong_value(float, value)
+        return float(self._number(value))
+
+    @staticmethod
+    def _number(value: Any) -> Any:
+        """Return text such as "10e9", which YAML does not take for a number, as a number."""
+        if isinstance(value, str) and _EXPONENT.fullmatch(value):
+            return float(value)
+        return value
+
+
+class _RangeCodec(ValueCodec):
+    """A number in a range."""
+
+    def __init__(self, codec: ValueCodec, value_range: Range) -> None:
+        """Limit numbers.
+
+        Args:
+            codec: ValueCodec of all numbers of the type.
+            value_range: The allowed ones.
+        """
+        self._codec = codec
+        self._range = value_range
+
+    def fits(self, value: Any) -> bool:
+        return self._codec.fits(value)
+
+    def decode(self, value: Any) -> Any:
+        number = self._codec.decode(value)
+        if number not in self._range:
+            raise out_of_range(self._range, value, number)
+        return number
+
+
+class _ChoiceCodec(ValueCodec):
     """One of a few texts."""
 
-    def __init__(self, choices: Sequence[str], expected: str) -> None:
-        self._choices = choices
-        self._expected = expected
+    def __init__(self, hint: Any) -> None:
+        """Take the choices of a type such as `Literal["a", "b"]`."""
+        self._hint = hint
+        self._choices = get_args(hint)
+
+    def fits(self, value: Any) -> bool:
+        return type(value) is str
 
     def decode(self, value: Any) -> Any:
         if type(value) is not str or value not in self._choices:
-            raise MismatchError(_shown(value), self._expected)
-        return value
-
-    def encode(self, value: Any) -> Any:
+            raise wrong_value(self._hint, value)
         return value
 
 
-class _UnionCodec:
-    """A value of the first type of several that it has."""
+class _UnionCodec(ValueCodec):
+    """A value of the first of several types that it has the form of."""
 
-    def __init__(self, codecs: Sequence[ValueCodec], expected: str) -> None:
+    def __init__(self, hint: Any, codecs: Sequence[ValueCodec]) -> None:
+        """Declare the union.
+
+        Args:
+            hint: The declared type.
+            codecs: ValueCodec of each alternative, in their order.
+        """
+        self._hint = hint
         self._codecs = codecs
-        self._expected = expected
+
+    def fits(self, value: Any) -> bool:
+        return any(codec.fits(value) for codec in self._codecs)
 
     def decode(self, value: Any) -> Any:
-        inner_error: MismatchError | None = None
         for codec in self._codecs:
-            try:
+            if codec.fits(value):
                 return codec.decode(value)
-            except MismatchError as error:
-                # An error within the value says more than one about the value as a whole.
-                if error.path:
-                    inner_error = error
-        raise inner_error or MismatchError(_shown(value), self._expected)
+        raise wrong_value(self._hint, value)
 
     def encode(self, value: Any) -> Any:
         # Which of the types a value has is seen from the value.
@@ -299,93 +399,133 @@ class _UnionCodec:
         return value
 
 
-class _SequenceCodec:
-    """An array of any length ↔ a tuple or list."""
+class _SequenceCodec(ValueCodec):
+    """A list of any length ↔ a tuple or list."""
 
-    def __init__(self, make: Callable[[list[Any]], Any], item: ValueCodec) -> None:
+    def __init__(self, hint: Any, make: Callable[[list[Any]], Any], item: ValueCodec) -> None:
         """Declare the sequence.
 
         Args:
+            hint: The declared type.
             make: Makes it from its items.
-            item: Codec of the items.
+            item: ValueCodec of the items.
         """
+        self._hint = hint
         self._make = make
         self._item = item
         self._plain_types = _plain_types_of(item)
 
+    def fits(self, value: Any) -> bool:
+        return isinstance(value, list)
+
     def decode(self, value: Any) -> Any:
-        if type(value) is not list:
-            raise MismatchError(_shown(value), "a list")
+        if not isinstance(value, list):
+            raise wrong_value(self._hint, value)
         # If all items stay as they are, they need not be decoded one by one.
         if self._plain_types.issuperset(map(type, value)):
             return self._make(value)
-        decode = self._item.decode
-        items: list[Any] = []
-        try:
-            for item in value:
-                items.append(decode(item))
-        except MismatchError as error:
-            error.add_parent(f"[{len(items)}]")
-            raise
-        return self._make(items)
+        return self._make(_decode_items([self._item] * len(value), value))
 
     def encode(self, value: Any) -> list[Any]:
         encode = self._item.encode
         return [encode(item) for item in value]
 
 
-class _RowCodec:
-    """An array of fixed length ↔ a tuple or NamedTuple with a type for each item."""
+def _decode_items(codecs: Sequence[ValueCodec], values: Sequence[Any]) -> list[Any]:
+    """Return the items of a list, each decoded by its codec.
+
+    Raises:
+        MismatchError: Some items do not have their types.
+    """
+    items: list[Any] = []
+    mismatches: list[Mismatch] = []
+    for index, value in enumerate(values):
+        try:
+            items.append(codecs[index].decode(value))
+        except MismatchError as error:
+            mismatches += error.below(f"[{index}]")
+            if len(mismatches) > _MOST_MISMATCHES:
+                break
+    if mismatches:
+        raise MismatchError(mismatches)
+    return items
+
+
+class _RowCodec(ValueCodec):
+    """A list of fixed length ↔ a tuple or NamedTuple with a type for each item."""
 
     def __init__(self, make: Callable[[list[Any]], Any], items: Sequence[ValueCodec]) -> None:
         """Declare the row.
 
         Args:
             make: Makes it from its items.
-            items: Codec of each item.
+            items: ValueCodec of each item.
         """
         self._make = make
         self._items = items
 
+    def fits(self, value: Any) -> bool:
+        return isinstance(value, list)
+
     def decode(self, value: Any) -> Any:
-        if type(value) is not list or len(value) != len(self._items):
-            raise MismatchError(_shown(value), f"a list of {len(self._items)} values")
-        items: list[Any] = []
-        try:
-            for codec, item in zip(self._items, value, strict=True):
-                items.append(codec.decode(item))
-        except MismatchError as error:
-            error.add_parent(f"[{len(items)}]")
-            raise
-        return self._make(items)
+        if not isinstance(value, list) or len(value) != len(self._items):
+            raise wrong_value(list, value, expected=f"a list of {len(self._items)} values")
+        return self._make(_decode_items(self._items, value))
 
     def encode(self, value: Any) -> list[Any]:
         pairs = zip(self._items, value, strict=True)
         return [codec.encode(item) for codec, item in pairs]
 
 
-class _MappingCodec:
-    """An object with any keys ↔ a mapping."""
+class _MappingCodec(ValueCodec):
+    """A mapping with any keys ↔ a mapping. One of values that need no change is not copied."""
 
-    def __init__(self, item: ValueCodec) -> None:
+    def __init__(self, hint: Any, item: ValueCodec) -> None:
+        """Declare the mapping.
+
+        Args:
+            hint: The declared type.
+            item: ValueCodec of the values.
+        """
+        self._hint = hint
         self._item = item
         self._plain_types = _plain_types_of(item)
         self._is_any = isinstance(item, _AnyCodec)
 
-    def decode(self, value: Any) -> dict[str, Any]:
-        if type(value) is not dict:
-            raise MismatchError(_shown(value), "a mapping")
+    def fits(self, value: Any) -> bool:
+        return isinstance(value, dict)
+
+    def decode(self, value: Any) -> Mapping[str, Any]:
+        if not isinstance(value, dict):
+            raise wrong_value(self._hint, value)
         # If all items stay as they are, they need not be decoded one by one.
         if self._is_any or self._plain_types.issuperset(map(type, value.values())):
             return value
+        return self._decode_values(value, [])
+
+    def _decode_values(
+        self, value: Mapping[str, Any], mismatches: list[Mismatch]
+    ) -> dict[str, Any]:
+        """Return a mapping with each of its values decoded.
+
+        Args:
+            value: The mapping.
+            mismatches: Mistakes that were found in its keys, which are reported with those here.
+
+        Raises:
+            MismatchError: There are mistakes.
+        """
         decode = self._item.decode
         result: dict[str, Any] = {}
-        try:
-            for key, item in value.items():
+        for key, item in value.items():
+            try:
                 result[key] = decode(item)
-        except MismatchError as error:
-            error.add_parent(f".{key}")
-            raise
+            except MismatchError as error:
+                mismatches = mismatches + error.below(f".{key}")
+                if len(mismatches) > _MOST_MISMATCHES:
+                    break
+        if mismatches:
+            raise MismatchError(mismatches)
         return result
 
     def encode(self, value: Any) -> dict[str, Any]:
@@ -395,21 +535,55 @@ class _MappingCodec:
         return {key: encode(item) for key, item in value.items()}
 
 
-class _Field(NamedTuple):
-    """A field of a dataclass that is stored."""
+class _SettingMappingCodec(_MappingCodec):
+    """A mapping whose keys are text, or choices of a `Literal` ↔ a mapping that is frozen."""
 
+    def __init__(self, hint: Any, item: ValueCodec) -> None:
+        super().__init__(hint, item)
+        key_hint, _ = get_args(hint)
+        self._choices = get_args(bare(key_hint))  # of a Literal; empty for other types
+
+    def decode(self, value: Any) -> FrozenDict[str, Any]:
+        if not isinstance(value, dict):
+            raise wrong_value(self._hint, value)
+        mismatches: list[Mismatch] = []
+        known: dict[str, Any] = {}
+        for key, item in value.items():
+            mistake = self._mistake_of_key(key)
+            if mistake is None:
+                known[key] = item
+            else:
+                mismatches.append(mistake)
+        return FrozenDict(self._decode_values(known, mismatches))
+
+    def _mistake_of_key(self, key: object) -> Mismatch | None:
+        """Return what is wrong with a key, or None."""
+        if type(key) is not str:
+            return key_of_wrong_type(key)
+        if _UNWRITABLE.search(key) is not None:
+            return unwritable_key(key)
+        if self._choices and key not in self._choices:
+            return unknown_key(key, self._choices)
+        return None
+
+
+class _Field(NamedTuple):
+    """A field of a dataclass that is a key."""
+
+    field: dataclasses.Field[Any]
+    hint: Any
+    """Its declared type."""
     name: str
     key: str
-    """Its key in JSON."""
     codec: ValueCodec
     plain_types: frozenset[type]
-    """Types of JSON values that the codec returns as they are, both ways."""
+    """Types of plain values that the codec returns as they are, both ways."""
     default: Any
     is_required: bool
     omit_default: bool
-    """Whether the key is left out if the field has its default."""
+    """Whether the key is left out of JSON if the field has its default."""
     only_with: str | None
-    """Name of the field without which the key is left out."""
+    """Name of the field without which the key is left out of JSON."""
 
     @property
     def is_conditional(self) -> bool:
@@ -423,62 +597,146 @@ class _Field(NamedTuple):
         return self.only_with is None or getattr(record, self.only_with) is not None
 
 
-class _DataclassCodec:
-    """An object whose keys are the fields of a dataclass ↔ the dataclass.
+class _DataclassCodec(ValueCodec):
+    """A mapping whose keys are the fields of a dataclass ↔ the dataclass.
 
-    Unknown keys are an error, unless the class has a true attribute `ignores_unknown_keys`.
+    Fields that are marked as `NOT_A_KEY` are left out. Unknown keys are an error, unless the class
+    has a true attribute `ignores_unknown_keys`.
     """
 
-    def __init__(self, kind: type[Any], fields: Sequence[_Field]) -> None:
+    def __init__(self, kind: Any, notation: Notation) -> None:
+        """Declare the dataclass.
+
+        Args:
+            kind: The class.
+            notation: Where the values come from.
+        """
         self._kind = kind
-        self._fields = fields
+        self._notation = notation
         self._ignores_unknown_keys: bool = getattr(kind, "ignores_unknown_keys", False)
-        # Manifests have up to 10^6 entries, so the loops below look up what they need only once.
-        self._decoding = {
-            field.key: (field.name, field.plain_types, field.codec.decode) for field in fields
+
+    # Fields are looked up when they are first needed, since the type of a field may contain the
+    # class again, as a group of a mixture contains groups. Manifests have up to 10^6 entries, so
+    # the loops of `decode` and `encode` get what they need of each field in one step.
+
+    @cached_property
+    def _field_by_key(self) -> Mapping[str, _Field]:
+        """Key → its field."""
+        fields = [self._field(field, hint) for field, hint in own_fields(self._kind)]
+        return {field.key: field for field in fields}
+
+    @cached_property
+    def _decoding(self) -> Mapping[str, tuple[str, frozenset[type], Callable[[Any], Any]]]:
+        """Key → name of its field, types of values that stay as they are, what decodes others."""
+        return {
+            key: (field.name, field.plain_types, field.codec.decode)
+            for key, field in self._field_by_key.items()
         }
-        self._encoding = [
+
+    @cached_property
+    def _encoding(self) -> Sequence[tuple[_Field, str, str, Callable[[Any], Any], bool]]:
+        """Of each field: itself, name, key, what encodes it, and whether it may be left out."""
+        return [
             (field, field.name, field.key, field.codec.encode, field.is_conditional)
-            for field in fields
+            for field in self._field_by_key.values()
         ]
 
+    def _field(self, field: dataclasses.Field[Any], hint: Any) -> _Field:
+        """Return what the codec needs to know of a field.
+
+        Args:
+            field: The field.
+            hint: Its declared type.
+        """
+        default = field.default
+        if field.default_factory is not MISSING:
+            default = field.default_factory()
+        codec = codec_of(field.metadata.get(_HINT) or hint, self._notation)
+        return _Field(
+            field=field,
+            hint=hint,
+            name=field.name,
+            key=field.metadata.get(_JSON_KEY) or key_of(field),
+            codec=codec,
+            plain_types=_plain_types_of(codec),
+            default=default,
+            is_required=is_required(field),
+            omit_default=field.metadata.get(_OMIT_DEFAULT, False),
+            only_with=field.metadata.get(_ONLY_WITH),
+        )
+
+    def fits(self, value: Any) -> bool:
+        return isinstance(value, dict)
+
     def decode(self, value: Any) -> Any:
-        if type(value) is not dict:
-            raise MismatchError(_shown(value), "a mapping")
+        if not isinstance(value, dict):
+            raise wrong_value(self._kind, value)
 
         decoding = self._decoding
         arguments: dict[str, Any] = {}
-        try:
-            for key, item in value.items():
-                if key in decoding:
-                    name, plain_types, decode = decoding[key]
-                    # The codec would return such a value as it is: the call is saved.
-                    arguments[name] = item if type(item) in plain_types else decode(item)
-                elif not self._ignores_unknown_keys:
-                    raise MismatchError("an unknown key", f"one of {', '.join(decoding)}")
-        except MismatchError as error:
-            error.add_parent(f".{key}")
-            raise
+        mismatches: list[Mismatch] = []
+        for key, item in value.items():
+            if key in decoding:
+                name, plain_types, decode = decoding[key]
+                if type(item) in plain_types:
+                    # The codec would return the value as it is: the call is saved.
+                    arguments[name] = item
+                else:
+                    try:
+                        arguments[name] = decode(item)
+                    except MismatchError as error:
+                        mismatches += self._mismatches_of(key, item, error)
+            elif not self._ignores_unknown_keys:
+                mismatches.append(unknown_key(str(key), decoding))
 
-        return self._make(arguments, value)
+        if not mismatches:
+            try:
+                return self._kind(**arguments)
+            except TypeError:
+                # Usually, a required key is missing. If not, the class itself has raised the error.
+                mismatches = self._missing_keys(value)
+                if not mismatches:
+                    raise
+        else:
+            mismatches += self._missing_keys(value)
+        raise MismatchError(mismatches)
 
-    def _make(self, arguments: Mapping[str, Any], value: Mapping[str, Any]) -> Any:
-        """Return the dataclass.
+    def _mismatches_of(self, key: str, item: object, error: MismatchError) -> list[Mismatch]:
+        """Return the mistakes in the value of a key.
 
         Args:
-            arguments: Field → its value.
-            value: The JSON, in which a required key may be missing.
-
-        Raises:
-            MismatchError: A required key is missing.
+            key: The key.
+            item: Its value.
+            error: The error of the codec of the key.
         """
-        try:
-            return self._kind(**arguments)
-        except TypeError:
-            for field in self._fields:
-                if field.is_required and field.key not in value:
-                    raise MismatchError(f"no key {field.key!r}", "a record with this key") from None
-            raise
+        field = self._field_by_key[key]
+        # A required key without a value is described like one that is missing.
+        if item is None and field.is_required:
+            return [self._missing(field, is_null=True)]
+        return error.below(f".{key}")
+
+    def _missing_keys(self, value: Mapping[Any, Any]) -> list[Mismatch]:
+        """Return a mistake for each required key that a mapping does not have.
+
+        A key is left out if the mapping has an unknown key that is probably a misspelling of it.
+        """
+        known = self._field_by_key
+        misspelt = {closest_name(str(key), known) for key in value if key not in known}
+        return [
+            self._missing(field, is_null=False)
+            for key, field in known.items()
+            if field.is_required and key not in value and key not in misspelt
+        ]
+
+    def _missing(self, field: _Field, *, is_null: bool) -> Mismatch:
+        """Return the mistake of a required key that is missing, or has no value (`is_null`)."""
+        return missing_key(
+            field.key,
+            field.hint,
+            explanation=field_help(self._kind, field.name),
+            example=field.field.metadata.get("example", "…"),
+            is_null=is_null,
+        )
 
     def encode(self, value: Any) -> dict[str, Any]:
         result: dict[str, Any] = {}

@@ -25,7 +25,8 @@ from functools import cached_property
 from typing import Any, ClassVar, NoReturn, TypeVar
 
 from nanoset_core.errors import FormatError, NanosetError
-from nanoset_core.records.codecs import MismatchError, codec_of
+from nanoset_core.records.codecs import codec_of
+from nanoset_core.records.mismatches import MismatchError
 
 _MAX_FOUND_CHARACTERS = 500
 """Descriptions of what was found in a file are cut to this length."""
@@ -182,10 +183,12 @@ def _not_a_record(form: JsonForm, where: object, error: Exception) -> FormatErro
         where: The file.
         error: What was raised when the file was read.
     """
-    expected = None
+    found: str | None
+    expected: str | None = None
     if isinstance(error, MismatchError):
-        found = f"{error.found} as {error.path}" if error.path else error.found
-        expected = error.expected
+        # The file was damaged, or is something else: the first mistake says enough.
+        found = str(error.mismatches[0])
+        expected = error.mismatches[0].expected
     elif isinstance(error, NanosetError):
         found = error.what
         expected = error.expected

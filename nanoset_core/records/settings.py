@@ -235,7 +235,7 @@ def describe(hint: Any) -> str:
         return " or ".join(describe(kind) for kind in kinds)
     if origin is Literal:
         return "one of " + ", ".join(repr(choice) for choice in arguments)
-    if origin is tuple:
+    if origin in (tuple, list):
         return f"a list of which each is {describe(arguments[0])}"
     if arguments:
         return f"a mapping of which each value is {describe(arguments[1])}"

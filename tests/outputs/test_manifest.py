@@ -351,7 +351,7 @@ def test_a_file_with_something_else_than_the_record_is_refused(with_numbers):
     with pytest.raises(FormatError, match="not as it was written") as caught:
         with_numbers.load("b.json", Numbers)
     assert caught.value.where == str(with_numbers.path("b.json"))
-    assert caught.value.found == "these are not numbers: an unknown key as b"
+    assert caught.value.found == "these are not numbers: this key is not known: b"
 
 
 def test_a_record_that_was_altered_is_refused(with_numbers):

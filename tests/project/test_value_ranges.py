@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import Literal, get_args, get_origin
 
 from nanoset_core.project.written import WrittenConfig
-from nanoset_core.records.parsing import Parser
+from nanoset_core.records.parsing import parse_or_errors
 from nanoset_core.records.settings import alternatives, bare, range_of, settings
 
 
 def errors_of(section, value):
-    parser = Parser("f")
-    parser.read(section, value, "")
-    return parser.errors
+    _, errors = parse_or_errors(section, value, "", "f")
+    return errors
 
 
 def test_every_range_and_every_choice_is_checked():

@@ -117,16 +117,21 @@ def with_value(path: str, value: object) -> dict[str, Any]:
     [
         ("name", 3, "3 (int) as name", "text"),
         ("kind", "c", "'c' (str) as kind", "one of 'a', 'b'"),
-        ("parts", [], "[] (list) as parts", "a mapping"),
+        (
+            "parts",
+            [],
+            "[] (list) as parts",
+            "a mapping of which each value is a mapping of keys to values",
+        ),
         ("parts.z.bytes", True, "True (bool) as parts.z.bytes", "a whole number"),
-        ("parts.z", {}, "no key 'bytes' as parts.z", "a record with this key"),
-        ("parts.z.more", 1, "an unknown key as parts.z.more", "one of bytes, within, begin"),
+        ("parts.z", {}, "a key is missing: parts.z.bytes", "a whole number"),
+        ("parts.z.more", 1, "this key is not known: parts.z.more", "one of bytes, within, begin"),
         ("weights", [1, "x"], "'x' (str) as weights[1]", "a number"),
         ("rows", [1], "[1] (list) as rows", "a list of 2 values"),
         ("points", [[1, 2]], "2 (int) as points[0][1]", "text"),
         ("best", {"bytes": "x"}, "'x' (str) as best.bytes", "a whole number"),
-        ("best", 1, "1 (int) as best", "a mapping of keys to values or null"),
-        ("is_done", 1, "1 (int) as is_done", "true or false or null"),
+        ("best", 1, "1 (int) as best", "a mapping of keys to values"),
+        ("is_done", 1, "1 (int) as is_done", "true or false"),
     ],
 )
 def test_a_wrong_value_is_named(path, value, found, expected):

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from nanoset_core.errors import ConfigError, MissingError
-from nanoset_core.records.parsing import Parser
+from nanoset_core.records.parsing import parse_or_errors
 from nanoset_core.records.settings import Range
 from nanoset_core.records.yaml_text import located, read_yaml, yaml_value
 
@@ -131,13 +131,12 @@ def checked_run(value: object, text: str, file: Path) -> RunSpec:
     Raises:
         ConfigError: There are mistakes. The error lists all of them with their lines.
     """
-    parser = Parser(file)
     values = {} if value is None else value  # an empty file
-    run: RunSpec | None = parser.read(RunSpec, values, "")
-    errors = list(parser.errors)
-    if run is not None and not errors:
+    run: RunSpec
+    run, errors = parse_or_errors(RunSpec, values, "", file)
+    if not errors:
         errors = list(_errors(run, file))
-    if run is None or errors:
+    if errors:
         raise located(file, text, errors)
     return run
 

@@ -1,0 +1,236 @@
+"""Describe values that do not have the type that a dataclass declares for their key.
+
+Codecs (`codecs.py`) raise the errors of this module. What reads a file of settings turns them into
+the messages of a `ConfigError`, and what reads a stored record into those of a `FormatError`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, get_args, get_origin
+
+from nanoset_core.errors import closest_name
+from nanoset_core.records.settings import Range, alternatives, bare, describe
+from nanoset_core.records.text import format_number
+
+_MAX_SHOWN_CHARACTERS = 500
+"""Wrong values are cut to this length in messages."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mismatch:
+    """One value of a file that does not have the declared type, or one key that should not be."""
+
+    what: str
+    """What is wrong, such as "this value has the wrong type"."""
+    found: str | None = None
+    """The value, if there is one."""
+    expected: str | None = None
+    """Description of the declared type."""
+    remedy: str | None = None
+    """What a user who wrote the value can do."""
+    path_from_root: str = ""
+    """Keys and indices that lead to the value, each with its separator: `.members[0].rows`."""
+
+    @property
+    def path(self) -> str:
+        """Path of the key, such as `members[0].rows`; "" for the whole file."""
+        return self.path_from_root.removeprefix(".")
+
+    def __str__(self) -> str:
+        if self.found is None:
+            return f"{self.what}: {self.path}"
+        place = f" as {self.path}" if self.path else ""
+        return f"{self.found}{place}"
+
+
+class MismatchError(ValueError):
+    """A value, or some of the values in it, do not have the declared type."""
+
+    def __init__(self, mismatches: Sequence[Mismatch]) -> None:
+        """State what is wrong.
+
+        Args:
+            mismatches: At least one mistake. Their paths begin at the value that was decoded.
+        """
+        super().__init__(mismatches)
+        self.mismatches = mismatches
+
+    def __str__(self) -> str:
+        first = self.mismatches[0]
+        return f"{first} instead of {first.expected}"
+
+    def below(self, part: str) -> list[Mismatch]:
+        """Return the mistakes with paths that begin at the parent of the value.
+
+        Args:
+            part: What leads from the parent to the value: `.key` or `[index]`.
+        """
+        return [
+            replace(mismatch, path_from_root=part + mismatch.path_from_root)
+            for mismatch in self.mismatches
+        ]
+
+
+def wrong_value(hint: Any, value: object, *, expected: str | None = None) -> MismatchError:
+    """Return the error for a value that does not have a type, or is none of its choices.
+
+    Args:
+        hint: The declared type.
+        value: The value.
+        expected: Description of the type; absent = as `describe` returns it.
+    """
+    what = "this value has the wrong type"
+    if get_origin(hint) is Literal:
+        what = "this value is not known"
+    found = "no value"
+    if value is not None:
+        found = f"{_shortened(repr(value))} ({type(value).__name__})"
+    mismatch = Mismatch(
+        what,
+        found=found,
+        expected=expected or describe(hint),
+        remedy=_remedy(hint, value),
+    )
+    return MismatchError([mismatch])
+
+
+def out_of_range(value_range: Range, value: object, number: float) -> MismatchError:
+    """Return the error for a number that is not in a range.
+
+    Args:
+        value_range: The range.
+        value: The number as it is written.
+        number: The number.
+    """
+    if number < value_range.low or value_range.high is None:
+        bound = value_range.low
+    else:
+        bound = value_range.high
+    direction = "more" if number < value_range.low else "less"
+    mismatch = Mismatch(
+        "this value is out of range",
+        found=str(value),
+        expected=str(value_range),
+        remedy=f"set it to {format_number(bound)} or {direction}",
+    )
+    return MismatchError([mismatch])
+
+
+def unknown_key(key: str, known: Iterable[str]) -> Mismatch:
+    """Return the mistake of a key that is not declared, which may be a misspelling of another one.
+
+    Args:
+        key: The key.
+        known: The keys that are declared.
+    """
+    names = list(known)
+    meant = closest_name(key, names)
+    return Mismatch(
+        "this key is not known",
+        expected=f"one of {', '.join(names)}",
+        remedy=f"did you mean {meant!r}?" if meant else "remove it",
+        path_from_root=f".{key}",
+    )
+
+
+def key_of_wrong_type(key: object) -> Mismatch:
+    """Return the mistake of a key that is not text, such as a number."""
+    return Mismatch(
+        "this key has the wrong type",
+        found=f"{_shortened(repr(key))} ({type(key).__name__})",
+        expected="text",
+        remedy=f'put it in quotes: "{key}"',
+        path_from_root=f".{key}",
+    )
+
+
+def unwritable_key(key: str) -> Mismatch:
+    """Return the mistake of a key with a character that no name and no file can contain."""
+    return Mismatch(
+        "this key holds a character that no name can hold",
+        found=ascii(key),
+        remedy="remove the escape",
+    )
+
+
+def unwritable_text(text: str) -> MismatchError:
+    """Return the error for text with a character that no name and no file can contain."""
+    mismatch = Mismatch(
+        "this text holds a character that no name and no file can hold",
+        found=ascii(_shortened(text)),
+        expected="text without NUL and halves of surrogates",
+        remedy="remove the escape",
+    )
+    return MismatchError([mismatch])
+
+
+def missing_key(key: str, hint: Any, *, explanation: str, example: str, is_null: bool) -> Mismatch:
+    """Return the mistake of a required key that is missing, or has no value.
+
+    Args:
+        key: The key.
+        hint: Its declared type.
+        explanation: What the key is for, or "".
+        example: A value for the message.
+        is_null: Whether the key exists, but without a value.
+    """
+    expected = describe(hint)
+    if explanation:
+        expected = f"{explanation.rstrip('.')} ({expected})"
+    line = f'"{key}: {example}"'
+    if is_null:
+        return Mismatch(
+            "this key has no value",
+            found="no value",
+            expected=expected,
+            remedy=f"write {line}",
+            path_from_root=f".{key}",
+        )
+    return Mismatch(
+        "a key is missing",
+        expected=expected,
+        remedy=f"add it: {line}",
+        path_from_root=f".{key}",
+    )
+
+
+def _remedy(hint: Any, value: object) -> str:
+    """Return what to do about a value of a wrong type, for the mistakes that YAML invites.
+
+    Args:
+        hint: The declared type.
+        value: The value.
+    """
+    kinds = [bare(kind) for kind in alternatives(hint)]
+    takes_tuple = any(get_origin(kind) is tuple for kind in kinds)
+    if value is None:
+        return "give it a value, or remove the key"
+    if isinstance(value, str) and (int in kinds or float in kinds):
+        return (
+            f"write {describe(hint)}, without quotes "
+            "(YAML takes 1e-3 for text, and 1.0e-3 for a number)"
+        )
+    if str in kinds and isinstance(value, Mapping) and len(value) == 1:
+        # An item of a list such as `- web: 2`, which looks like an entry of a mapping.
+        name, inner = next(iter(value.items()))
+        mapping = f"{{{name}: {_shortened(str(inner))}, …}}"
+        return f"write the keys without the dashes of a list, as one mapping: {mapping}"
+    if str in kinds and not isinstance(value, Mapping | list | str):
+        return f'put it in quotes: "{_shortened(str(value))}"'
+    if takes_tuple and isinstance(value, str):
+        return f"put it in brackets: [{_shortened(value)}]"
+    if get_origin(hint) is Literal:
+        meant = closest_name(str(value), map(str, get_args(hint)))
+        return "choose one of these" if meant is None else f"did you mean {meant!r}?"
+    if int in kinds and isinstance(value, float) and value.is_integer():
+        return f"write it without a fraction: {value:.0f}"
+    return f"write {describe(hint)}"
+
+
+def _shortened(text: str) -> str:
+    """Return a text cut to `_MAX_SHOWN_CHARACTERS`, for a message."""
+    if len(text) <= _MAX_SHOWN_CHARACTERS:
+        return text
+    return f"{text[:_MAX_SHOWN_CHARACTERS]}…"
