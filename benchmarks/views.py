@@ -12,6 +12,7 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from nanoset_core.stages.columns.column_table import ColumnTable
 from nanoset_core.stages.views.ids import Ids
 from nanoset_core.stages.views.rules import HashSplit, Listed, Rule, Where
 from nanoset_core.stages.views.selection import select
+from nanoset_core.stages.views.tables import ShardTables, joined_shards
 from nanoset_core.stages.views.writing import write_view_idx
 from nanoset_core.text.listing import stat_file
 
@@ -36,29 +38,28 @@ TOPICS, QUALITIES = 40, 5
 CONDITION_RUNS = 5
 
 
-class FileShard:
-    """A Parquet file as a shard."""
-
-    def __init__(self, path: Path, first: int, n_tokens: int) -> None:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
-        with pq.ParquetFile(path) as file:
-            source = TableSource(path, file.schema_arrow, metadata=file.metadata)
-        self.first = first
-        self.n_documents = source.metadata.num_rows
-        self.n_tokens = n_tokens
-        types = {field.name: value_type(field.type) for field in source.stored}
-        self.relation = DocumentRelation(pa.schema(types), (source,))
-
-
-def shards(folder: Path) -> Iterator[FileShard]:
-    """Yield the files of a folder as shards."""
+def shards(folder: Path) -> Iterator[ShardTables]:
+    """Yield the files of a folder as shards that are read together."""
     first = 0
-    for path in sorted(folder.glob("*.parquet")):
-        shard = FileShard(path, first, n_tokens=0)  # the manifest of a real shard has its tokens
-        yield shard
-        first += shard.n_documents
+    for tables in joined_shards(file_as_shard(path) for path in sorted(folder.glob("*.parquet"))):
+        yield replace(tables, first=first)
+        first += tables.n_documents
+
+
+def file_as_shard(path: Path) -> ShardTables:
+    """Return a Parquet file as a shard."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    with pq.ParquetFile(path) as file:
+        source = TableSource((path,), file.schema_arrow, metadata=(file.metadata,))
+    types = {field.name: value_type(field.type) for field in source.stored}
+    return ShardTables(
+        first=0,
+        n_documents=source.metadata[0].num_rows,
+        n_tokens=0,  # of a real shard, its manifest has this number
+        relation=DocumentRelation(pa.schema(types), (source,)),
+    )
 
 
 def write_tables(folder: Path, prefix: Path) -> None:

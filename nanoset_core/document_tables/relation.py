@@ -1,12 +1,14 @@
-"""The documents of a shard as one relation, whose columns are stored in several Parquet files.
+"""The documents of shards as one relation, whose columns are stored in several Parquet files.
 
-The files have the same rows in the same order: row n of each is document n of the shard. So they
-are joined by position, without a key:
+The files of a shard have the same rows in the same order: row n of each is document n of the shard.
+So they are joined by position, without a key:
 
     documents.parquet      columns.parquet       columns.parquet of attributes
     file   id   tokens     lang   quality        score
     a      x    12         en     3              0.5       document 0
     a      y    7          de     4              0.1       document 1
+
+Shards whose tables have the same columns are read together: their files follow each other.
 
 In SQL, columns have numbers in place of names, since DuckDB takes `Lang` and `lang` for the same
 name. `column_reference` returns what to write for a column.
@@ -19,12 +21,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from nanoset_core.document_tables.connection import BATCH_DOCUMENTS, exact_path, text_literal
 from nanoset_core.errors import FormatError
 from nanoset_core.text.values import as_type
 
+FILE_NUMBER = "file_number"
+"""SQL of the number of a document's shard in the relation, for `DocumentRelation.batches`."""
 ROW_NUMBER = "row_number"
-"""SQL of a document's number in its shard, for `DocumentRelation.batches`."""
+"""SQL of a document's number in its shard."""
 _MAX_ERROR_CHARACTERS = 500
 
 
@@ -49,16 +56,16 @@ def value_type(arrow_type: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class TableSource:
-    """A table with one row for each document of a shard."""
+    """A table with one row for each document of one or several shards."""
 
-    path: Path
-    """The Parquet file that has the rows, unless `table` has them."""
+    paths: tuple[Path, ...]
+    """The Parquet files that have the rows, one for each shard, unless `table` has them."""
     stored: Any
     """pyarrow.Schema of all columns of the table, in the order in which they are stored."""
     table: Any = None
     """A pyarrow.Table with the rows, if they are in memory."""
-    metadata: Any = None
-    """pyarrow.parquet.FileMetaData of the file, or None if it is not known."""
+    metadata: tuple[Any, ...] = ()
+    """pyarrow.parquet.FileMetaData of each file, or nothing if they are not known."""
 
     def may_be_null(self, column: str) -> bool:
         """Return whether a row may lack a value of a column.
@@ -68,21 +75,31 @@ class TableSource:
         """
         if self.table is not None:
             return bool(self.table.column(column).null_count)
-        if self.metadata is None:
+        if not self.metadata:
             return True
         index = self.stored.get_field_index(column)
-        for group in range(self.metadata.num_row_groups):
-            statistics = self.metadata.row_group(group).column(index).statistics
-            if statistics is None or not statistics.has_null_count or statistics.null_count:
-                return True
-        return False
+        return any(_may_be_null(metadata, index) for metadata in self.metadata)
+
+
+def _may_be_null(metadata: Any, index: int) -> bool:
+    """Return whether a column of a Parquet file may have nulls.
+
+    Args:
+        metadata: pyarrow.parquet.FileMetaData of the file.
+        index: Position of the column.
+    """
+    for group in range(metadata.num_row_groups):
+        statistics = metadata.row_group(group).column(index).statistics
+        if statistics is None or not statistics.has_null_count or statistics.null_count:
+            return True
+    return False
 
 
 @dataclass(frozen=True, slots=True)
 class DocumentRelation:
-    """The documents of one shard, as DuckDB reads them.
+    """The documents of one or several shards, as DuckDB reads them.
 
-    To ask something about all documents of a shard, write SQL expressions over its columns:
+    To ask something about all these documents, write SQL expressions over its columns:
 
         quality = column_reference(relation.schema, "quality")
         expressions = [f"{quality} >= 3", f"{quality} IS NULL"]
@@ -103,13 +120,24 @@ class DocumentRelation:
     @property
     def folders(self) -> frozenset[Path]:
         """Folders that contain the files: for each, that of all versions of its output."""
-        stored = [source for source in self.sources if source.table is None]
-        return frozenset(source.path.resolve().parent.parent for source in stored)
+        folders: set[Path] = set()
+        for source in self.sources:
+            if source.table is None:
+                folders.update(path.resolve().parent.parent for path in source.paths)
+        return frozenset(folders)
 
     @property
-    def paths(self) -> str:
-        """Paths of the files, for messages."""
-        return ", ".join(str(source.path) for source in self.sources)
+    def first_rows(self) -> NDArray[np.int64]:
+        """Number in the relation of the first document of each shard, shape (n_shards,)."""
+        metadata = self.sources[0].metadata
+        stops = np.cumsum([0, *(file.num_rows for file in metadata)])
+        return stops[: max(1, len(metadata))]
+
+    def has_layout_of(self, other: DocumentRelation) -> bool:
+        """Return whether both relations have the same columns in the same tables."""
+        layout = [source.stored for source in self.sources]
+        other_layout = [source.stored for source in other.sources]
+        return self.schema == other.schema and layout == other_layout
 
     def may_be_null(self, column: str) -> bool:
         """Return whether a document may lack a value of a column of the schema."""
@@ -155,7 +183,7 @@ class DocumentRelation:
         except (duckdb.Error, pa.ArrowException, OSError) as error:
             raise FormatError(
                 "a table of documents cannot be read",
-                where=", ".join(str(source.path) for source in used),
+                where=", ".join(map(str, _damaged_paths(used))),
                 found=str(error)[:_MAX_ERROR_CHARACTERS],
                 expected="a Parquet file with one row for each document of the shard",
                 remedy="delete the folder of the damaged file, and run `nanoset build`",
@@ -193,26 +221,28 @@ class DocumentRelation:
         for number, source in enumerate(used):
             rows = self._in_common_types(source, columns)
             if rows.table is None:
-                path = text_literal(exact_path(str(rows.path.resolve())))
-                table = f"read_parquet({path}, hive_partitioning = false)"
+                paths = [text_literal(exact_path(str(path.resolve()))) for path in rows.paths]
+                table = f"read_parquet([{', '.join(paths)}], hive_partitioning = false)"
             else:
                 # DuckDB numbers the rows of files by itself, and not those of tables in memory.
                 table = f"table_{number}"
                 row_numbers = pa.array(range(rows.table.num_rows), pa.int64())
-                connection.register(table, rows.table.append_column(ROW_NUMBER, row_numbers))
+                file_numbers = pa.repeat(pa.scalar(0, pa.uint64()), rows.table.num_rows)
+                numbered = rows.table.append_column(ROW_NUMBER, row_numbers)
+                connection.register(table, numbered.append_column(FILE_NUMBER, file_numbers))
 
             # Columns are named by their positions in the table.
             names = [f"t{number}_{index}" for index in range(len(rows.stored))]
             columns_of_table = ", ".join(names)
             if rows.table is not None:
-                columns_of_table += ", file_row_number"
+                columns_of_table += ", file_row_number, file_index"
             tables.append(f"{table} AS t{number}({columns_of_table})")
             for name, field in zip(names, rows.stored, strict=True):
                 if field.name in columns and field.name not in value_by_column:
                     target = self.schema.field(field.name).type
                     value_by_column[field.name] = _converted(name, field.type, target)
 
-        values = [f"t0.file_row_number AS {ROW_NUMBER}"]
+        values = [f"t0.file_index AS {FILE_NUMBER}", f"t0.file_row_number AS {ROW_NUMBER}"]
         for column, value in value_by_column.items():
             values.append(f"{value} AS {column_reference(self.schema, column)}")
         documents = f"SELECT {', '.join(values)} FROM {' POSITIONAL JOIN '.join(tables)}"
@@ -241,10 +271,10 @@ class DocumentRelation:
 
         table = source.table
         if table is None:
-            table = pq.read_table(source.path, columns=names)
+            table = pa.concat_tables([pq.read_table(path, columns=names) for path in source.paths])
         arrays = [as_type(table.column(name), self.schema.field(name).type) for name in names]
         converted = pa.table(dict(zip(names, arrays, strict=True)))
-        return TableSource(source.path, converted.schema, converted)
+        return TableSource(source.paths, converted.schema, converted)
 
 
 def _converted(value: str, stored: Any, target: Any) -> str:
@@ -269,3 +299,40 @@ def _converted(value: str, stored: Any, target: Any) -> str:
     }
     # A dictionary in memory is an ENUM in DuckDB, whose values do not have the order of texts.
     return f"CAST({value} AS {sql_types[value_type(target)]})"
+
+
+def concatenated(relations: Sequence[DocumentRelation]) -> DocumentRelation:
+    """Return the documents of several relations as one relation.
+
+    Args:
+        relations: Relations of the same layout whose rows are in files, in order.
+    """
+    sources = []
+    for tables in zip(*[relation.sources for relation in relations], strict=True):
+        paths: tuple[Path, ...] = ()
+        metadata: tuple[Any, ...] = ()
+        for table in tables:
+            paths += table.paths
+            metadata += table.metadata
+        sources.append(TableSource(paths, tables[0].stored, metadata=metadata))
+    return DocumentRelation(relations[0].schema, tuple(sources))
+
+
+def _damaged_paths(sources: Sequence[TableSource]) -> list[Path]:
+    """Return the files of tables that cannot be read, or all files if each of them can be read.
+
+    DuckDB does not always name the file that it could not read.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    paths = [path for source in sources for path in source.paths]
+    damaged = []
+    for path in paths:
+        try:
+            with pq.ParquetFile(path) as file:
+                for _ in file.iter_batches():
+                    pass
+        except (pa.ArrowException, OSError):
+            damaged.append(path)
+    return damaged or paths

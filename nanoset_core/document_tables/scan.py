@@ -1,8 +1,8 @@
-"""Read the documents of a corpus, or those for which conditions are true, shard by shard.
+"""Read the documents of a corpus, or those for which conditions are true.
 
-A scan is one query for each shard. It returns the values of some columns, and for which documents
-conditions are true. If only documents that meet a condition are needed, DuckDB leaves the others
-out, so that most of their values are never decompressed.
+A scan is one query for some shards of a corpus. It returns the values of some columns, and for
+which documents conditions are true. If only documents that meet a condition are needed, DuckDB
+leaves the others out, so that most of their values are never decompressed.
 """
 
 from __future__ import annotations
@@ -16,9 +16,14 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from nanoset_core.document_tables.conditions import Condition
+from nanoset_core.document_tables.conditions import Condition, SqlCondition
 from nanoset_core.document_tables.connection import open_locked
-from nanoset_core.document_tables.relation import ROW_NUMBER, DocumentRelation, column_reference
+from nanoset_core.document_tables.relation import (
+    FILE_NUMBER,
+    ROW_NUMBER,
+    DocumentRelation,
+    column_reference,
+)
 from nanoset_core.errors import FormatError
 
 LOCATION_COLUMNS = ("file", "line", "byte_offset")
@@ -29,10 +34,10 @@ TOKENS_COLUMN = "tokens"
 
 @dataclass(frozen=True, slots=True)
 class ScannedRows:
-    """Some documents of a shard, as a scan returns them."""
+    """Some documents of a relation, as a scan returns them."""
 
     rows: NDArray[np.int64]
-    """Numbers of the documents in the shard, ascending, shape (n_documents,)."""
+    """Numbers of the documents in the relation, ascending, shape (n_documents,)."""
     columns: Mapping[str, Any]
     """Name of each column → its values, an Arrow array of shape (n_documents,)."""
     condition_masks: Mapping[Condition, NDArray[np.bool_]]
@@ -62,8 +67,8 @@ class DocumentScan:
 
         Args:
             columns: Columns to read.
-            identifying: Further columns to read. If documents of a shard may lack a value of one of
-                them, LOCATION_COLUMNS of this shard are read, too.
+            identifying: Further columns to read. If documents of a relation may lack a value of
+                one of them, LOCATION_COLUMNS of this relation are read, too.
             conditions: Conditions to evaluate for each document; each of them once.
             only: If there are any, only documents for which at least one of these conditions is
                 true are returned.
@@ -93,10 +98,10 @@ class DocumentScan:
             self._connection.close()
 
     def batches(self, relation: DocumentRelation) -> Iterator[ScannedRows]:
-        """Yield the documents of a shard in order, up to BATCH_DOCUMENTS at a time.
+        """Yield the documents of a relation in order, up to BATCH_DOCUMENTS at a time.
 
         Args:
-            relation: The tables of the shard.
+            relation: The tables of one or several shards.
 
         Raises:
             ConfigError: A condition names a column that is missing, or compares it with a value of
@@ -111,31 +116,41 @@ class DocumentScan:
         names = sorted(columns)
 
         # A condition that all returned documents meet need not be evaluated for each of them.
-        is_met_by_all = len(self._only) == 1 and list(self._conditions) == list(self._only)
-        evaluated = [] if is_met_by_all else self._conditions
+        only = [condition.for_columns(schema) for condition in self._only]
+        is_met_by_all = len(only) == 1 and list(self._conditions) == list(self._only)
+        evaluated: dict[Condition, SqlCondition] = {}
+        if not is_met_by_all:
+            evaluated = {one: one.for_columns(schema) for one in self._conditions}
 
-        expressions = [ROW_NUMBER]
+        # Comparisons that several conditions share are computed once.
+        comparisons: dict[str, None] = {}
+        for condition in evaluated.values():
+            comparisons |= dict.fromkeys(condition.comparisons)
+
+        expressions = [FILE_NUMBER, ROW_NUMBER]
         expressions += [column_reference(schema, name) for name in names]
-        expressions += [f"coalesce({condition.sql(schema)}, false)" for condition in evaluated]
-        where = " OR ".join(condition.sql(schema) for condition in self._only)
+        expressions += list(comparisons)
+        where = " OR ".join(condition.sql for condition in only)
 
         used_columns = columns | self._columns_of_conditions
+        first_rows = relation.first_rows  # (n_shards,)
         connection = self._open(relation.folders)
         for batch in relation.batches(connection, used_columns, expressions, where):
             if batch.num_rows == 0:
                 continue
             # The arrays have the order of the expressions.
-            rows, *arrays = batch.columns
+            file_numbers, rows_in_files, *arrays = batch.columns
+            rows = first_rows[file_numbers.to_numpy()] + rows_in_files.to_numpy()
             values = dict(zip(names, arrays[: len(names)], strict=True))
             _check_tokens(values, relation)
 
+            outcomes = dict(zip(comparisons, arrays[len(names) :], strict=True))
             masks = {}
-            for condition, outcomes in zip(evaluated, arrays[len(names) :], strict=True):
-                masks[condition] = outcomes.to_numpy(zero_copy_only=False)
+            for parsed, condition in evaluated.items():
+                masks[parsed] = _as_mask(condition.outcome(outcomes))
             if is_met_by_all:
-                [condition] = self._only
-                masks[condition] = np.ones(len(rows), np.bool_)
-            yield ScannedRows(rows.to_numpy(), values, masks)
+                masks = dict.fromkeys(self._only, np.ones(len(rows), np.bool_))
+            yield ScannedRows(rows, values, masks)
 
     def _open(self, folders: frozenset[Path]) -> Any:
         """Return a connection that can read some folders.
@@ -164,7 +179,17 @@ def _check_tokens(values: Mapping[str, Any], relation: DocumentRelation) -> None
     if tokens is not None and tokens.null_count:
         raise FormatError(
             "a document has no number of tokens",
-            where=relation.paths,
+            where=", ".join(str(path) for path in relation.sources[0].paths),
             found=f"{tokens.null_count:,} nulls in the column {TOKENS_COLUMN}",
             remedy="delete the folder of the damaged file, and run `nanoset build`",
         )
+
+
+def _as_mask(outcome: Any) -> NDArray[np.bool_]:
+    """Return an Arrow array of booleans as a numpy array, in which null is False."""
+    outcome = outcome.fill_null(False)
+    # Arrow stores a bit for each value, lowest bit first. Its own conversion is ten times slower.
+    _, values = outcome.buffers()
+    stop = outcome.offset + len(outcome)
+    bits = np.unpackbits(np.frombuffer(values, np.uint8), count=stop, bitorder="little")
+    return bits[outcome.offset :].view(np.bool_)

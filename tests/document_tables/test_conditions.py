@@ -214,14 +214,14 @@ def test_values_of_another_type_than_the_column_are_refused_before_anything_is_r
     schema = pa.schema({"lang": pa.string(), "size": pa.int64(), "flag": pa.bool_()})
 
     with pytest.raises(ConfigError, match=r"the condition cannot be computed: .* holds"):
-        parse_condition(text, "views.v.where").sql(schema)
+        parse_condition(text, "views.v.where").for_columns(schema)
 
 
 def test_an_unknown_column_is_refused_with_those_that_exist():
     schema = pa.schema({"lang": pa.string()})
 
     with pytest.raises(ConfigError, match="no such column") as caught:
-        parse_condition("Lang = 'en'", "views.v.where").sql(schema)
+        parse_condition("Lang = 'en'", "views.v.where").for_columns(schema)
 
     assert "lang" in str(caught.value)
 

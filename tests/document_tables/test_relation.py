@@ -10,12 +10,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from nanoset_core.document_tables.conditions import parse_condition
 from nanoset_core.document_tables.connection import open_locked
 from nanoset_core.document_tables.relation import (
     DocumentRelation,
     TableSource,
     column_reference,
+    concatenated,
 )
+from nanoset_core.document_tables.scan import DocumentScan
 from nanoset_core.errors import FormatError
 
 
@@ -24,7 +27,7 @@ def stored(path: Path, columns: dict) -> TableSource:
     path.parent.mkdir(parents=True, exist_ok=True)
     table = pa.table(columns)
     pq.write_table(table, path, row_group_size=2)
-    return TableSource(path, table.schema)
+    return TableSource((path,), table.schema)
 
 
 def values_of(relation: DocumentRelation, column: str, scratch: Path) -> list:
@@ -72,6 +75,26 @@ def test_a_column_has_the_type_of_the_corpus_also_where_a_shard_has_another(
     assert found == expected
 
 
+def test_shards_of_equal_columns_are_read_together(tmp_path):
+    relations = []
+    for shard in range(3):
+        ids = [f"{shard}-{number}" for number in range(5)]
+        path = tmp_path / f"{shard}.parquet"
+        pq.write_table(pa.table({"id": ids}), path, row_group_size=2)
+        source = TableSource(
+            (path,), pa.schema({"id": pa.string()}), None, (pq.read_metadata(path),)
+        )
+        relations.append(DocumentRelation(source.stored, (source,)))
+    relation = concatenated(relations)
+
+    with DocumentScan(["id"], only=[parse_condition("id like '%-3'", "where")]) as scan:
+        [scanned] = scan.batches(relation)
+
+    assert relations[0].has_layout_of(relations[1])
+    assert scanned.rows.tolist() == [3, 8, 13]
+    assert scanned.columns["id"].to_pylist() == ["0-3", "1-3", "2-3"]
+
+
 def test_names_that_differ_in_case_are_different_columns(tmp_path):
     documents = stored(tmp_path / "documents.parquet", {"id": ["x"], "Lang": ["A"], "lang": ["a"]})
     schema = pa.schema({"id": pa.string(), "Lang": pa.string(), "lang": pa.string()})
@@ -96,21 +119,25 @@ def test_folders_of_a_root_may_be_links_to_other_disks(tmp_path):
     (tmp_path / "root" / "shards").symlink_to(tmp_path / "disk")
     path = tmp_path / "root" / "shards" / "web" / "1" / "documents.parquet"
     schema = pa.schema({"id": pa.string()})
-    relation = DocumentRelation(schema, (TableSource(path, schema),))
+    relation = DocumentRelation(schema, (TableSource((path,), schema),))
 
     assert values_of(relation, "id", tmp_path) == ["x"]
 
 
-def test_a_damaged_table_is_named(tmp_path):
-    documents = stored(tmp_path / "documents.parquet", {"id": ["x"] * 1000})
-    data = documents.path.read_bytes()
-    documents.path.write_bytes(data[:4] + bytes(len(data) // 2) + data[4 + len(data) // 2 :])
-    relation = DocumentRelation(pa.schema({"id": pa.string()}), (documents,))
+def test_only_the_damaged_table_is_named(tmp_path):
+    sources = []
+    for name in ("good", "damaged"):
+        source = stored(tmp_path / f"{name}.parquet", {"id": ["x"] * 1000})
+        sources.append(DocumentRelation(source.stored, (source,)))
+    path = tmp_path / "damaged.parquet"
+    data = path.read_bytes()
+    path.write_bytes(data[:4] + bytes(len(data) // 2) + data[4 + len(data) // 2 :])
 
     with pytest.raises(FormatError, match="a table of documents cannot be read") as caught:
-        values_of(relation, "id", tmp_path)
+        values_of(concatenated(sources), "id", tmp_path)
 
-    assert "documents.parquet" in str(caught.value)
+    assert "damaged.parquet" in str(caught.value)
+    assert "good.parquet" not in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,7 @@ def all_rows(project: Project, tokenized: Manifest, names: Sequence[str]) -> lis
             documents = DocumentRows(shard.path(DOCUMENTS), n_documents).source
             columns = aligned.sources(number, n_documents)
             for source in columns:
-                assert source.metadata.num_row_groups == documents.metadata.num_row_groups
+                assert source.metadata[0].num_row_groups == documents.metadata[0].num_row_groups
             schema = pa.schema([pa.field("id", pa.string()), *aligned.schema])
             relation = DocumentRelation(schema, (documents, *columns))
             for scanned in scan.batches(relation):

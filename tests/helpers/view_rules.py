@@ -56,7 +56,7 @@ class TableShard:
 def relation_of(table: pa.Table) -> DocumentRelation:
     """Return a table in memory as DuckDB reads it."""
     types = {field.name: value_type(field.type) for field in table.schema}
-    source = TableSource(Path("in-memory.parquet"), table.schema, table)
+    source = TableSource((Path("in-memory.parquet"),), table.schema, table)
     return DocumentRelation(pa.schema(types), (source,))
 
 

@@ -56,11 +56,12 @@ class AlignedColumns:
                 folder, corpus, digests[shard], "a table of columns was deleted", _REMEDY
             )
             source = _source_at(manifest.path(TABLE))
-            if source.metadata.num_rows != n_documents:
+            [metadata] = source.metadata
+            if metadata.num_rows != n_documents:
                 raise FormatError(
                     "a table of columns does not have a row for each document of its shard",
-                    where=source.path,
-                    found=f"{source.metadata.num_rows:,} rows",
+                    where=manifest.folder / TABLE,
+                    found=f"{metadata.num_rows:,} rows",
                     expected=f"{n_documents:,} rows",
                     remedy="run `nanoset verify`, delete what it reports, and run `nanoset build`",
                 )
@@ -79,7 +80,7 @@ def _source_at(path: Path) -> TableSource:
 
     try:
         with pq.ParquetFile(path) as file:
-            return TableSource(path, file.schema_arrow, metadata=file.metadata)
+            return TableSource((path,), file.schema_arrow, metadata=(file.metadata,))
     except (pa.ArrowException, OSError) as error:
         raise FormatError(
             "a table of columns cannot be read",

@@ -106,7 +106,11 @@ class DocumentRows:
     @property
     def source(self) -> TableSource:
         """The table as a part of the relation of the shard's documents."""
-        return TableSource(self.path, self._file.schema_arrow, metadata=self._file.metadata)
+        return TableSource(
+            paths=(self.path,),
+            stored=self._file.schema_arrow,
+            metadata=(self._file.metadata,),
+        )
 
     def lengths(self) -> Iterator[tuple[int, NDArray[np.int32]]]:
         """Yield (first row; tokens of each document, int32, shape (n_rows,)) of each row group."""

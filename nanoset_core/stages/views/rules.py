@@ -30,7 +30,7 @@ from nanoset_core.stages.views.ids import Ids
 
 
 class ShardDocuments(Protocol):
-    """Consecutive documents of a corpus whose tables are opened together: those of a shard."""
+    """Consecutive documents of a corpus that one query reads: those of one or several shards."""
 
     @property
     def first(self) -> int:
@@ -63,8 +63,8 @@ class DocumentValues:
         """Describe documents of a shard.
 
         Args:
-            first_document: Number in the corpus of the shard's first document.
-            scanned: What a scan of the shard returned.
+            first_document: Number in the corpus of the relation's first document.
+            scanned: What a scan of the relation returned.
         """
         self.numbers: NDArray[np.int64] = first_document + scanned.rows
         """Numbers in the corpus, ascending, shape (n_documents,)."""

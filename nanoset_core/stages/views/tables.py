@@ -6,11 +6,11 @@ aligned with it: row n of each of them is document n of the shard.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from nanoset_core.document_tables.relation import DocumentRelation
+from nanoset_core.document_tables.relation import DocumentRelation, concatenated
 from nanoset_core.document_tables.scan import DocumentScan
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.project.project import Project
@@ -24,15 +24,17 @@ from nanoset_core.stages.views.rules import DocumentValues
 DOCUMENT_COLUMNS = frozenset({"file", "line", "byte_offset", "id", "tokens"})
 """Columns that every table of documents has."""
 _SHARDS_PER_FETCH = 64
-"""Shards whose tables are fetched from a bucket at once."""
+"""Shards whose tables are opened, and fetched from a bucket, at once."""
+_DOCUMENTS_PER_QUERY = 1 << 23
+"""Documents that one query reads, if a shard does not have more: 8 million."""
 
 
 @dataclass(frozen=True, slots=True)
 class ShardTables:
-    """The tables of one shard; implements `rules.ShardDocuments`."""
+    """The tables of consecutive shards; implements `rules.ShardDocuments`."""
 
     first: int
-    """Number of the shard's first document in the corpus."""
+    """Number of their first document in the corpus."""
     n_documents: int
     """Number of documents."""
     n_tokens: int
@@ -87,7 +89,9 @@ def document_values(
 def document_shards(
     project: Project, corpus: str, dataset: Manifest, columns: Collection[str] = ()
 ) -> Iterator[ShardTables]:
-    """Yield the tables of each shard of a dataset's documents, in order.
+    """Yield the tables of the shards of a dataset's documents, in order.
+
+    Shards whose tables have the same columns are yielded together, so that one query reads them.
 
     Args:
         project: The project.
@@ -126,12 +130,50 @@ def document_shards(
             relation=DocumentRelation(schema, tuple(sources)),
         )
 
-    # Files from a bucket are fetched in parallel, unless the space for copies is limited.
-    can_fetch_ahead = access.has_copies and access.capacity is None
-    shards_per_fetch = _SHARDS_PER_FETCH if can_fetch_ahead else 1
+    # Files from a bucket are fetched in parallel, unless the space for copies is limited: then the
+    # files of a shard may be deleted as soon as those of the next one are fetched.
+    is_limited = access.has_copies and access.capacity is not None
+    shards_per_fetch = 1 if is_limited else _SHARDS_PER_FETCH
     all_numbers = range(len(shards))
     first_document = 0
     for start in range(0, len(all_numbers), shards_per_fetch):
-        for tables in access.each(open_tables, all_numbers[start : start + shards_per_fetch]):
-            yield replace(tables, first=first_document)
-            first_document += tables.n_documents
+        tables = access.each(open_tables, all_numbers[start : start + shards_per_fetch])
+        for joined in joined_shards(tables):
+            yield replace(joined, first=first_document)
+            first_document += joined.n_documents
+
+
+def joined_shards(tables: Iterable[ShardTables]) -> Iterator[ShardTables]:
+    """Join the tables of consecutive shards that one query can read.
+
+    DuckDB needs some milliseconds to prepare a query, in which it reads 100,000 documents.
+
+    Args:
+        tables: The tables of each shard, in order.
+
+    Yields:
+        The tables of up to _DOCUMENTS_PER_QUERY documents, or of one shard with more. All `first`
+        are 0.
+    """
+    pending: list[ShardTables] = []
+    n_pending = 0
+    for shard in tables:
+        is_too_large = n_pending + shard.n_documents > _DOCUMENTS_PER_QUERY
+        if pending and (is_too_large or not shard.relation.has_layout_of(pending[0].relation)):
+            yield _joined(pending)
+            pending = []
+            n_pending = 0
+        pending.append(shard)
+        n_pending += shard.n_documents
+    if pending:
+        yield _joined(pending)
+
+
+def _joined(tables: Sequence[ShardTables]) -> ShardTables:
+    """Return the tables of consecutive shards, which have the same columns, as those of one."""
+    return ShardTables(
+        first=0,
+        n_documents=sum(shard.n_documents for shard in tables),
+        n_tokens=sum(shard.n_tokens for shard in tables),
+        relation=concatenated([shard.relation for shard in tables]),
+    )
