@@ -50,6 +50,8 @@ _SECRET_PARAMETER = re.compile(rf"(?i)([?&;#](?:{_SECRET_NAMES})=)[^\s&;#'\"<>`,
 """A parameter of a URL that gives access, such as `&X-Amz-Signature=…` or `?sig=…`."""
 _BEARER = re.compile(r"(?i)\b(authorization['\"]?[:=] *['\"]?(?:\w+ +)?|bearer +)[\w.~+/=-]{8,}")
 """The token in a header such as `Authorization: Bearer …`."""
+_BEARER_HINTS = ("earer", "uthorization", "BEARER", "AUTHORIZATION")
+"""Parts of the names before such a token, without the first letter, which may be a capital."""
 
 
 def without_secrets(text: object) -> str:
@@ -58,17 +60,13 @@ def without_secrets(text: object) -> str:
     Digests, other parameters and the rest of each address are kept.
     """
     result = str(text)
-    # Most texts contain none of these, and a search for a substring is faster than a regex.
+    # Most texts contain no secret. A search for a substring, without which there is none, is faster
+    # than a regular expression.
     if "@" in result:
         result = _PASSWORD.sub(rf"//{HIDDEN}@", result)
         result = _USER.sub(f"//{HIDDEN}@", result)
     result = without_secret_parameters(result)
-    if (
-        "earer" in result
-        or "uthorization" in result
-        or "BEARER" in result
-        or "AUTHORIZATION" in result
-    ):
+    if any(hint in result for hint in _BEARER_HINTS):
         result = _BEARER.sub(rf"\g<1>{HIDDEN}", result)
     return result
 
@@ -124,7 +122,10 @@ def visible_json(text: str) -> str:
 
 
 def markdown_text(text: object) -> str:
-    """Return a text escaped for Markdown, so that it contains no link, table, HTML or emphasis."""
+    """Return a text escaped for Markdown, so that it is shown as it is.
+
+    It contains no link, table, HTML or emphasis, and it is `visible`.
+    """
     return _MARKUP.sub(r"\\\1", visible(text))
 
 
@@ -150,14 +151,20 @@ class _SafeRecords(logging.Filter):
     """Makes the messages of a logger safe before any handler sees them."""
 
     def filter(self, record: logging.LogRecord) -> bool:
+        """Replace the message by its safe form, and let the record pass."""
         record.msg = visible(record.getMessage())
         record.args = None
         return True
 
 
 def safe_logger(name: str) -> logging.Logger:
-    """Return a logger whose messages contain neither secrets nor control characters."""
+    """Return a logger whose messages contain neither secrets nor control characters.
+
+    Args:
+        name: Name of the logger, as of `logging.getLogger`.
+    """
     logger = logging.getLogger(name)
+    # A logger is shared by its name, and needs the filter only once.
     if not any(isinstance(existing, _SafeRecords) for existing in logger.filters):
         logger.addFilter(_SafeRecords())
     return logger
@@ -171,7 +178,7 @@ def _python_escape(match: re.Match[str]) -> str:
 def _json_escape(match: re.Match[str]) -> str:
     """Return an unsafe character as JSON's escape, `\\u` and four hex digits per UTF-16 unit."""
     octets = match.group().encode("utf-16-be", "surrogatepass")
-    units = [octets[at : at + 2] for at in range(0, len(octets), 2)]
+    units = [octets[start : start + 2] for start in range(0, len(octets), 2)]  # of two bytes
     return "".join(f"\\u{unit.hex()}" for unit in units)
 
 

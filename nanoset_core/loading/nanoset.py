@@ -96,10 +96,12 @@ class Nanoset(SplitSamples):
             indices: The index arrays.
             cache_dir: Folder of the index files, or None if they are only in memory.
         """
-        # Samples need not be searched for padding if no sample can contain the padding token.
-        has_full_samples = config.add_extra_token and config.drops_last_partial(member.split)
-        has_ids = dataset.dtype.kind == "u"
-        self.may_pad = not has_ids or config.pad_token is not None or not has_full_samples
+        # Samples need not be searched for padding if none can contain the padding token. One may
+        # contain it if it is short, if the token is an id that documents also have, or if the token
+        # is -1 and the type of the stored tokens has negative numbers.
+        may_be_short = not config.add_extra_token or not config.drops_last_partial(member.split)
+        has_signs = dataset.dtype.kind != "u"
+        self.may_pad = may_be_short or config.pad_token is not None or has_signs
         super().__init__(
             config,
             member,
@@ -117,7 +119,8 @@ class Nanoset(SplitSamples):
         self._token_count = dataset.token_count
         self._extra = config.overlap  # tokens that a sample shares with the next one
         self._width = config.sample_tokens
-        self._item_shift = dataset.dtype.itemsize.bit_length() - 1  # token << shift = byte
+        # token << shift is the byte of a token, since the bytes of a token are a power of two.
+        self._item_shift = dataset.dtype.itemsize.bit_length() - 1
 
         # Views of the arrays that return single entries as Python integers, which is faster when a
         # single sample is read.
@@ -134,7 +137,8 @@ class Nanoset(SplitSamples):
         # views, which have no signs, -1 appears as the largest number of their type.
         self._empty_end: int | None = None
         if self._extra and config.rules.empty_end:
-            self._empty_end = (1 << 8 * self.sample_index.itemsize) - 1
+            bits = 8 * self.sample_index.itemsize
+            self._empty_end = (1 << bits) - 1
 
     def __getitem__(self, index: int | None) -> Sample:
         """Return a sample as the trainer's dictionary.
@@ -146,7 +150,7 @@ class Nanoset(SplitSamples):
         return self.sample_of(stored_index, index)
 
     def sample_of(self, index: int, asked: int | None) -> Sample:
-        """Return a sample as the trainer's dictionary, if the trainer may have requested a blend.
+        """Return a sample of this dataset as the trainer's dictionary, also as part of a blend.
 
         Args:
             index: Index of the sample in this dataset.
@@ -219,6 +223,9 @@ class Nanoset(SplitSamples):
 
     def _span(self, sample: int) -> _SampleSpan:
         """Return the range of tokens of a sample.
+
+        A row of the sample index is the start of a sample, and the next row its end. The end is the
+        first token of the next sample, which also is the extra token of this one.
 
         Args:
             sample: Number of the sample in the sample index.
@@ -322,6 +329,13 @@ class Nanoset(SplitSamples):
 
     def _pieces(self, samples: NDArray[np.int64]) -> _SequencePieces:
         """Return the pieces of sequences that some samples consist of.
+
+        In the example of the module, the samples 0 and 1 have these pieces:
+
+            entries      0   1     1   2        of the document index
+            sequences    2   0     0   1
+            tokens       HI  ABC   C   DEFG
+            counts       2         2
 
         Args:
             samples: Numbers of the samples in the sample index, shape (n,), at least one.

@@ -175,8 +175,14 @@ def _masks_that_are_set(
 
 
 def _end_token(outputs: OutputRoot, plan: SplitPlan) -> int | None:
-    """Return the token that ends every document of a split, or None if there is no such token."""
-    end_tokens = {_end_token_of(outputs, Path(member.prefix).parent) for member in plan.members}
+    """Return the token that ends every document of a split, or None if there is no such token.
+
+    There is none if the datasets of the split have different end tokens.
+    """
+    end_tokens: set[int | None] = set()
+    for member in plan.members:
+        version_folder = Path(member.prefix).parent
+        end_tokens.add(_end_token_of(outputs, version_folder))
     return end_tokens.pop() if len(end_tokens) == 1 else None
 
 
@@ -201,6 +207,7 @@ def _end_token_of(outputs: OutputRoot, folder: Path) -> int | None:
         manifest = outputs.manifest_at(outputs.folder / stage / source / digest)
     if manifest is None:
         return None
+    # The tokens that tokenization appends to each document.
     tokens_after = manifest.recipe["options"]["framing"]["after"]
     return tokens_after[-1] if tokens_after else None
 
@@ -247,7 +254,8 @@ def _built_splits(outputs: OutputRoot) -> list[str]:
     """Return the splits that were built, each with its nanoset, such as `pretrain/train`."""
     splits: set[str] = set()
     for entry in outputs.access.store.list(STAGE):
-        names = entry.name.split("/")  # stage, nanoset, split, output, …
-        if names[3:4] == [MAPPINGS]:
-            splits.add("/".join(names[1:3]))
+        # Outputs are stored in <stage>/<nanoset>/<split>/<output>/…
+        names = entry.name.split("/")
+        if len(names) > 3 and names[3] == MAPPINGS:
+            splits.add(f"{names[1]}/{names[2]}")
     return sorted(splits)

@@ -19,6 +19,7 @@ from nanoset_core.sampling.planned import BlendPlan, MemberPlan, SplitPlan
 from nanoset_core.storage.paths import is_inside
 
 PLAN_FILE = "plan.json"
+"""Name of the file in the output of a split."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +47,7 @@ class StoredSplit(Record):
         """
 
         def relative(prefix: str) -> str:
+            """Return the prefix of a dataset relative to the root."""
             return Path(prefix).relative_to(root).as_posix()
 
         stored_config = _with_prefixes_of_config(config, relative)
@@ -60,6 +62,7 @@ class StoredSplit(Record):
         """
 
         def check_prefix(prefix: str) -> str:
+            """Return the same prefix, after a check that it stays below the root."""
             if not is_inside(prefix):
                 raise ValueError(f"the prefix {prefix!r} is not below the output root")
             return prefix
@@ -77,6 +80,7 @@ class StoredSplit(Record):
         """
 
         def absolute(prefix: str) -> str:
+            """Return the prefix of a dataset below the root."""
             return str(root / prefix)
 
         plan = _with_prefixes_of_plan(self.plan, absolute)
@@ -125,6 +129,10 @@ def _check_files(
 ) -> None:
     """Check that a part of a plan names a file for each index array, in the folder of its files.
 
+    Args:
+        part: The plan of a dataset or of a blend.
+        kind: Class of its index arrays, which has a field for each.
+
     Raises:
         ValueError: A file is not named, or is outside of the folder.
     """
@@ -137,7 +145,7 @@ def _check_files(
 def _with_prefixes_of_plan(
     plan: SplitPlan | None, convert: Callable[[str], str]
 ) -> SplitPlan | None:
-    """Return a plan with the prefix of each dataset converted."""
+    """Return a plan with the prefix of each dataset replaced by `convert(prefix)`."""
     if plan is None:
         return None
     members: list[MemberPlan] = []
@@ -147,7 +155,7 @@ def _with_prefixes_of_plan(
 
 
 def _with_prefixes_of_config(config: NanosetConfig, convert: Callable[[str], str]) -> NanosetConfig:
-    """Return a configuration with the prefix of each dataset converted."""
+    """Return a configuration with the prefix of each dataset replaced by `convert(prefix)`."""
     blends = config.blend_per_split
     if blends is not None:
         blends = [_with_prefixes_of_blend(blend, convert) for blend in blends]
@@ -163,12 +171,18 @@ def _with_prefixes_of_config(config: NanosetConfig, convert: Callable[[str], str
 def _with_prefixes_as_keys(
     values: Mapping[str, Any], convert: Callable[[str], str]
 ) -> dict[str, Any]:
-    """Return a mapping whose keys are prefixes with each of them converted."""
+    """Return a mapping with each key, a prefix, replaced by `convert(prefix)`."""
     return {convert(prefix): value for prefix, value in values.items()}
 
 
 def _with_prefixes_of_blend(blend: Any, convert: Callable[[str], str]) -> Any:
-    """Return a blend in any of its forms with the prefix of each dataset converted."""
+    """Return a blend with the prefix of each dataset replaced by `convert(prefix)`.
+
+    Args:
+        blend: Data of a split in any form that `NanosetConfig` takes: a prefix, prefix → weight, or
+            a list of prefixes; None or empty for a split without data.
+        convert: Returns the new prefix.
+    """
     if not blend:
         return blend
     if isinstance(blend, str):

@@ -102,12 +102,16 @@ class _RoundRobinSampler:
     ) -> NDArray[np.int64]:
         """Deal samples to the ranks in turn, and return those of this rank.
 
-        For example, two ranks get 5 8 and 7 0 of the samples 5 7 8, if the epoch begins with 0.
+        For example, the samples 5 7 8 are dealt to two ranks, and the epoch begins with sample 0.
+        Rank 0 gets 5 8, and rank 1 gets 7 0: sample 0 again, since there is none left for it.
 
         Args:
             samples: Numbers of the samples to deal, shape (n,).
             order: Numbers of all samples of the epoch. Its first ones fill an incomplete round.
             drop_last: Whether to drop the last round instead, if not every rank gets a sample.
+
+        Returns:
+            Shape (n_per_rank,).
         """
         n_per_rank = self._samples_per_rank(len(samples), drop_last=drop_last)
         n_dealt = n_per_rank * self.data_parallel_size
@@ -436,7 +440,8 @@ def _randperm_of_numpy(count: int, seed: int) -> NDArray[np.int64]:
 
     generator = np.random.RandomState(seed & 0xFFFFFFFF)  # torch takes 32 bits of the seed, too
     draws = generator.randint(0, 2**32, size=count - 1, dtype=np.uint32)
-    targets = np.arange(count - 1) + draws % np.arange(count, 1, -1)  # (count - 1,)
+    n_candidates = np.arange(count, 1, -1)  # (count - 1,) entries from each one to the last
+    targets = np.arange(count - 1) + draws % n_candidates
     for entry, target in enumerate(targets.tolist()):
         order[entry], order[target] = order[target], order[entry]
     return np.array(order, dtype=np.int64)

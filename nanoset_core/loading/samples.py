@@ -110,7 +110,7 @@ class SampleForm:
         return index is None or (self.form == "nemo" and index < 0)
 
     def _parts(self, text: Tokens, cu_seqlens: NDArray[np.int32] | None) -> Sample:
-        """Return the arrays of one sample, or those of many samples stacked.
+        """Return the arrays of a dictionary: of one sample, or of many samples stacked.
 
         Args:
             text: Tokens, shape (sample_tokens,) or (n, sample_tokens).
@@ -123,8 +123,12 @@ class SampleForm:
         if self.form in _BARE:
             return self._bare_parts(text)
 
-        tokens, labels = self._shift(text)
-        ends = tokens == self.eod if self.looks_for_eod else None  # (…, sequence_length)
+        tokens, labels = self._tokens_and_labels(text)
+        ends = None
+        if self.looks_for_eod:
+            ends = tokens == self.eod  # (…, sequence_length)
+
+        # The loss leaves out padding and, by an option, the tokens that end documents.
         loss_mask = _copy_for_each(self._ones, tokens.shape)
         if self.masks_eod and ends is not None:
             loss_mask[ends] = 0.0
@@ -149,7 +153,7 @@ class SampleForm:
         each, is faster than replacing it in three arrays of eight bytes.
         """
         if not self.extra:
-            return True  # the last token has no label, so `_shift` pads it
+            return True  # the last token has no label, so its label is padding
         return bool(np.count_nonzero(text == self.pad))
 
     def _bare_parts(self, text: Tokens) -> Sample:
@@ -160,7 +164,7 @@ class SampleForm:
             parts["positions"] = self._positions(tokens.shape, tokens == self.eod)
         return parts
 
-    def _shift(self, text: Tokens) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def _tokens_and_labels(self, text: Tokens) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return (tokens, labels), separate arrays of shape (…, sequence_length).
 
         The label of a token is the next token. Without an extra token the last one has none.

@@ -55,7 +55,10 @@ class _Worker(NamedTuple):
         return f"worker {self.number} of {self.workers}"
 
 
+_ONLY_WORKER = _Worker(0, 1)
+"""The worker of a rank that reads everything in one process."""
 _START = _Position(0, 0)
+"""The position of a worker that has read nothing."""
 
 
 class ShardReader:
@@ -131,7 +134,9 @@ class ShardReader:
         Raises:
             StaleError: The loaded state was saved by another worker.
         """
-        worker = _torch_worker() or _Worker(0, 1)
+        worker = _torch_worker()
+        if worker is None:
+            worker = _ONLY_WORKER
         # A position is only valid for the worker that has read up to it, since each worker reads
         # other shards.
         is_started = self._position != _START
@@ -139,7 +144,7 @@ class ShardReader:
             raise _foreign_state(str(self._state_worker), str(worker))
         self._state_worker = worker
 
-        # Continue in the shard and at the sample of the position.
+        # Continue in the shard and at the sample of the position. A shard may be read only in part.
         shards = self._shards[worker.number :: worker.workers]
         first_shard, sample = self._position
         for number in range(first_shard, len(shards)):
@@ -167,7 +172,12 @@ class ShardReader:
         `shard` is the number of shards that were read completely, and `sample` the number of
         samples that were read of the next one.
         """
-        worker = _torch_worker() or self._state_worker or _Worker(0, 1)
+        # Outside of a DataLoader's workers, the position is that of the worker that has read to it.
+        worker = _torch_worker()
+        if worker is None:
+            worker = self._state_worker
+        if worker is None:
+            worker = _ONLY_WORKER
         return {
             "shard": self._position.shard,
             "sample": self._position.sample,
@@ -245,7 +255,8 @@ def _shards_of_rank(
     if division.uneven == "raise" or not least:
         raise _uneven_error(f"{len(rows):,} tars for {world_size:,} ranks", least, most, manifest)
 
-    # Take shards until there are enough samples, if necessary from the start again.
+    # Take shards until there are enough samples, if necessary from the start again. Only a part may
+    # be needed of the last one.
     n_samples = least if division.uneven == "drop" else most
     n_missing = n_samples
     chosen: list[_RankShard] = []
@@ -290,6 +301,10 @@ def _manifest_digest(rows: list[ManifestRow], uneven: Uneven) -> str:
 
     A state can only be loaded if this digest has not changed. So the hashed text must not change
     between versions of this package.
+
+    Args:
+        rows: The shards of the manifest.
+        uneven: What happens if ranks would have different numbers of samples.
     """
     plain_rows = [tuple(row) for row in rows]
     text = repr(plain_rows)
