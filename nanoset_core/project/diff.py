@@ -126,16 +126,19 @@ class DatasetDiff:
 
 
 def diff_datasets(project: Project, first: str, second: str | None = None) -> DatasetDiff:
-    """Compare two versions of a corpus's dataset.
+    """Compare two versions of a corpus's dataset, and say what each output becomes with the newer.
 
     Args:
         project: The project.
-        first: See `find_versions`.
-        second: See `find_versions`.
+        first: Without `second`, the name of a corpus, whose last two versions are compared. With
+            `second`, the first digits of the old version's digest.
+        second: The first digits of the new version's digest, or None.
 
     Raises:
-        MissingError: What a version was made from was deleted; or see `find_versions`.
-        ConfigError, FormatError: See `find_versions`.
+        MissingError: There is no previous version, or what a version was made from was deleted.
+        ConfigError: There is no such version, there are several, or the two are of different
+            corpora.
+        FormatError: The manifest of a version cannot be read.
     """
     versions = find_versions(project, first, second)
     old = _open_version(project.outputs, versions.old)
@@ -150,11 +153,18 @@ def diff_datasets(project: Project, first: str, second: str | None = None) -> Da
 
 
 def _open_version(outputs: OutputRoot, dataset: Manifest) -> DatasetVersion:
-    """Look up the files and shards that a dataset was made from.
+    """Return a version of a dataset with the files and shards that it was made from.
+
+    The files are listed in an inventory, which the dataset names as its parent. They were cut into
+    ranges of some hundred megabytes, and each range became a shard.
+
+    Args:
+        outputs: The outputs of the project.
+        dataset: Manifest of the version.
 
     Raises:
-        MissingError: They were deleted.
-        FormatError: The shards are not those of the files.
+        MissingError: The inventory or the set of shards was deleted.
+        FormatError: There are not as many shards as the files have ranges.
     """
     tokenized = shards_of(outputs, dataset)
     inventory = outputs.version(
@@ -165,15 +175,14 @@ def _open_version(outputs: OutputRoot, dataset: Manifest) -> DatasetVersion:
         "compare versions of which `nanoset gc` has not removed the inputs",
     )
     files = pieces_by_file(inventory)
+
+    # Cut the files again as they were cut when the shards were made: shard k comes from range k.
     pieces: list[Piece] = []
     for file_pieces in files.values():
         pieces += file_pieces
-
-    # Shard k was made from range k of the files.
+    range_bytes = tokenized.recipe["options"]["range_bytes"]
+    ranges = cut_ranges(Inventory(dataset.name, tuple(pieces)), range_bytes)
     digests = tokenized.facts["shards"]
-    ranges = cut_ranges(
-        Inventory(dataset.name, tuple(pieces)), tokenized.recipe["options"]["range_bytes"]
-    )
     if len(ranges) != len(digests):
         raise FormatError(
             "the shards of this version are not those of its inventory",
@@ -188,9 +197,12 @@ def _open_version(outputs: OutputRoot, dataset: Manifest) -> DatasetVersion:
 def _compare_files(old: DatasetVersion, new: DatasetVersion) -> list[FileDiff]:
     """Return the files that were added, removed or changed, and those whose counts differ.
 
-    With the same settings, equal bytes give equal documents. So only the tables of shards with
-    files that differ are read, unless settings changed.
+    Args:
+        old: The old version of the dataset.
+        new: The new version of the same dataset.
     """
+    # With the same settings, equal bytes give equal documents. So only files that differ
+    # are looked at, and only the tables of their shards are read.
     has_same_settings = old.dataset.recipe["options"] == new.dataset.recipe["options"]
     paths = []
     for path in dict.fromkeys([*old.files, *new.files]):
@@ -210,7 +222,17 @@ def _compare_files(old: DatasetVersion, new: DatasetVersion) -> list[FileDiff]:
 
 
 def _change_of_file(path: str, old: DatasetVersion, new: DatasetVersion) -> Change:
-    """Return what happened to a file between two versions; `other settings` if nothing did."""
+    """Return what happened to a file between two versions of a dataset.
+
+    Args:
+        path: Path of the file. At least one of the versions was made from it.
+        old: The old version.
+        new: The new version.
+
+    Returns:
+        The change. `other settings` if the file has the same bytes in both versions: then only
+        other settings can give other documents.
+    """
     if path not in old.files:
         return "added"
     if path not in new.files:
@@ -232,6 +254,8 @@ def _count_documents(
     Returns:
         File → its counts, also for other files in the same shards.
     """
+    # Each shard has a table of its documents. Read those of the shards that contain one of the
+    # files.
     access = version.dataset.access
     shards_folder = access.folder / SHARDS / version.dataset.name
     path_set = set(paths)
@@ -241,6 +265,7 @@ def _count_documents(
         """Return file → its counts in one shard."""
         return counts_by_file(access.fetch(shards_folder / digest / DOCUMENTS))
 
+    # A large file may be in several shards: add up its counts.
     totals: dict[str, DocumentCounts] = {}
     for counts in access.each_copy(count_in_shard, digests):
         for path, in_shard in counts.items():

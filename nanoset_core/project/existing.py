@@ -51,7 +51,13 @@ def stage_folders() -> list[str]:
 
 
 def shared_folders() -> dict[str, str]:
-    """Return folder of a stage → name of the folder in which versions of a subject share files."""
+    """Return the name of the folder in which versions share files, for the stages that have one.
+
+    Versions of a nanoset's splits, for example, share the index files in the folder `cache`.
+
+    Returns:
+        Folder of the stage below the output root → name of the shared folder.
+    """
     folders: dict[str, str] = {}
     for stage in stages():
         if isinstance(stage, SharesFiles):
@@ -60,7 +66,10 @@ def shared_folders() -> dict[str, str]:
 
 
 def all_outputs(listing: FileAccess) -> list[StoredOutput]:
-    """Return every output below the root, those of corpora first.
+    """Return every output below the output root, those of corpora first.
+
+    Args:
+        listing: Access to the output root.
 
     Raises:
         StorageError: A current version was deleted, or the pointer to it cannot be read.
@@ -118,7 +127,11 @@ def _outputs_below(
 
 
 def _pointed_version(listing: FileAccess, folder: Path) -> str | None:
-    """Return the digest of the current version of an output.
+    """Return the digest of the current version of an output, which a file next to it names.
+
+    Args:
+        listing: Access to the output root.
+        folder: Folder of the output's versions.
 
     Raises:
         StorageError: The pointer to it cannot be read.
@@ -130,7 +143,12 @@ def _pointed_version(listing: FileAccess, folder: Path) -> str | None:
 
 
 def unreadable(place: Path, why: str) -> StorageError:
-    """Return the error for a version that has to stay, but cannot be read."""
+    """Return the error for a version that `nanoset gc` has to keep, but that cannot be read.
+
+    Args:
+        place: Folder of the version, or the pointer to it.
+        why: What is wrong, as a clause.
+    """
     return StorageError(
         "a version that is current, is kept, or that another one needs, cannot be read, "
         "so nothing is removed",

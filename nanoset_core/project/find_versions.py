@@ -67,7 +67,18 @@ def find_versions(project: Project, first: str, second: str | None) -> VersionPa
 
 
 def _previous_and_current(outputs: OutputRoot, stage_folder: str, name: str) -> VersionPair:
-    """Return the last two versions of a corpus's dataset, or of a view."""
+    """Return the current version of a corpus's dataset or of a view, and the newest of the others.
+
+    Args:
+        outputs: The outputs of the project.
+        stage_folder: Folder of the stage: that of datasets or of views.
+        name: Name of the corpus or view.
+
+    Raises:
+        ConfigError: There is no such corpus or view, or it has not been built.
+        MissingError: There is no other version.
+        FormatError: A manifest cannot be read.
+    """
     folder = outputs.folder / stage_folder / name
     current = outputs.current_version(stage_folder, name)
     if current.manifest is None:
@@ -81,6 +92,7 @@ def _previous_and_current(outputs: OutputRoot, stage_folder: str, name: str) -> 
             expected=one_of(names, "a built corpus; there is none yet"),
             remedy=remedy_for_name(name, [*names, *views], remedy),
         )
+    # Versions come with the newest first.
     for version in outputs.versions(stage_folder, name, strict=True):
         if version.digest != current.manifest.digest:
             return VersionPair(version, current.manifest)
@@ -93,7 +105,17 @@ def _previous_and_current(outputs: OutputRoot, stage_folder: str, name: str) -> 
 
 
 def _version_by_digest(outputs: OutputRoot, digest: str) -> Manifest:
-    """Return the version of a dataset or view whose digest begins with these digits."""
+    """Return the version of a dataset or view whose digest begins with these digits.
+
+    Args:
+        outputs: The outputs of the project.
+        digest: At least four hexadecimal digits.
+
+    Raises:
+        ConfigError: No version has such a digest, or several have.
+        MissingError: A purge erased the version.
+    """
+    # Find the folders of all versions.
     stored: list[Path] = []
     for stage in _COMPARABLE:
         stage_folder = outputs.folder / stage.layout.folder
@@ -102,6 +124,7 @@ def _version_by_digest(outputs: OutputRoot, digest: str) -> Manifest:
                 stage_folder / name / version for version in outputs.digests_in(stage_folder / name)
             ]
 
+    # Find those with these digits; if there are none, find out whether a purge erased it.
     matching: list[Path] = []
     erasure: Erasure | None = None
     if _DIGEST_PREFIX.fullmatch(digest):

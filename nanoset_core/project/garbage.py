@@ -28,12 +28,14 @@ class Policy:
     """
 
     def keeps(self, written_ns: int, current_since_ns: int) -> bool:
-        """Return whether something is kept because of its age.
+        """Return whether a version or file is kept because of its age.
 
         Args:
             written_ns: When it was written, in nanoseconds since 1970.
-            current_since_ns: When the current version became current; 0 if there is none.
+            current_since_ns: When the current version of the output became current; 0 if there is
+                none.
         """
+        # What is newer than the current version may belong to a build that is still running.
         if written_ns > current_since_ns and not self.unfinished:
             return True
         if self.older_than_days is None:

@@ -54,17 +54,20 @@ def plan_gc(project: Project, **policy: Any) -> GarbageCollection:
 
     Args:
         project: The project.
-        policy: Fields of a `Policy`.
+        policy: Fields of a `Policy`: which old versions are kept, such as `keep=2` of each output.
 
     Raises:
         StorageError: A folder of outputs, or a version that has to stay, cannot be read.
     """
+    # Names of corpora, nanosets and so on that running builds work on.
     leases = leased_names(project.outputs.access)
     with project.outputs.access.named():
+        # Shards whose tokens the dataset of their corpus contains as well.
         duplicates = []
         for shard in find_duplicate_tokens(project):
             duplicates.append(replace(shard, why_not=_reason_if_busy(leases, shard.corpus)))
-        # `collect` first moves the tokens of these shards to the current dataset.
+        # `collect` first makes these shards refer to the tokens in the current dataset. They then
+        # no longer need an older dataset to which they may refer now.
         moving = {shard.folder.name for shard in duplicates if shard.why_not is None}
         collection = _plan(project, Policy(**policy), leases, moving)
     return _with_dropped_tokens(collection, duplicates)
@@ -80,19 +83,23 @@ def collect(project: Project, **policy: Any) -> GarbageCollection:
 
     Args:
         project: The project.
-        policy: Fields of a `Policy`.
+        policy: Fields of a `Policy`: which old versions are kept, such as `keep=2` of each output.
 
     Raises:
         StorageError: A folder of outputs, or a version that has to stay, cannot be read.
     """
     outputs = project.outputs
     access = outputs.access
-    if not outputs.folder.is_dir() and next(access.store.list(), None) is None:
+    is_empty = not outputs.folder.is_dir() and next(access.store.list(), None) is None
+    if is_empty:
         return GarbageCollection()
 
+    # Delete tokens of shards that the dataset of their corpus contains as well. This is first,
+    # since an old dataset may be needed only for the tokens of a shard.
     dropped = list(drop_duplicate_tokens(project))
 
-    # Retract while no build can begin. Afterwards, no reader sees what is to be removed.
+    # Hide what is to be removed from readers. No build can begin meanwhile, so none can start to
+    # use a version that is about to be hidden.
     with collecting(access) as leases, access.named():
         planned = _plan(project, Policy(**policy), leases)
         folders_by_garbage, refused = _retract_all(access, planned.garbage)
@@ -122,15 +129,15 @@ def collect(project: Project, **policy: Any) -> GarbageCollection:
 def _retract_all(
     access: FileAccess, garbage: Iterable[Garbage]
 ) -> tuple[dict[Garbage, tuple[Path, ...]], list[LeftAlone]]:
-    """Hide garbage from readers.
+    """Hide garbage from readers, so that its files can be removed afterwards.
 
     Args:
-        access: Access to the root.
-        garbage: What to hide.
+        access: Access to the output root.
+        garbage: Versions and index files that nothing needs.
 
     Returns:
-        What was hidden → folders with its files, which are to be removed; and what the file system
-        refused to hide.
+        Two values: what was hidden → folders with its files; and what the file system refused to
+        hide, with the reason.
     """
     folders_by_garbage: dict[Garbage, tuple[Path, ...]] = {}
     refused: list[LeftAlone] = []
@@ -144,6 +151,7 @@ def _retract_all(
             why = f"it cannot be removed: {error.strerror}"
             refused.append(LeftAlone(item.path, why, refused=True))
             continue
+        # None: the version became current in the meantime, so it is kept.
         if folders is not None:
             folders_by_garbage[item] = folders
     return folders_by_garbage, refused
@@ -152,19 +160,21 @@ def _retract_all(
 def _plan(
     project: Project, policy: Policy, leases: Mapping[str, str], moving: Collection[str] = ()
 ) -> GarbageCollection:
-    """Return what nothing needs and no running build works on.
+    """Return what nothing needs and no running build works on, without removing it.
 
     Args:
         project: The project.
-        policy: What is kept although nothing needs it.
-        leases: Name that a running build has a lease on → the process that holds it.
+        policy: Which versions are kept although nothing needs them.
+        leases: Corpus, nanoset or other name that a running build works on → the process of the
+            build.
         moving: Digests of shards whose tokens are about to move to the current dataset.
     """
+    # One listing of all files answers all questions below.
     listing = project.outputs.access.listing()
     outputs = all_outputs(listing)
     needed = find_needed(listing, outputs, policy, moving)
 
-    # Keep what a running build works on.
+    # Sort what is not needed: garbage, what nanoset did not write, and what a build works on.
     garbage: list[Garbage] = []
     left_alone: list[LeftAlone] = []
     busy: list[LeftAlone] = []
@@ -206,11 +216,14 @@ def _reason_if_busy(leases: Mapping[str, str], subject: str) -> str | None:
 def _with_dropped_tokens(
     collection: GarbageCollection, dropped: Iterable[DuplicateTokens]
 ) -> GarbageCollection:
-    """Add shards that drop their tokens to a collection.
+    """Return a report of a collection with the shards whose own tokens are deleted.
+
+    The dataset of a corpus contains the tokens of its shards once more, so `gc` deletes those of
+    the shards.
 
     Args:
-        collection: The collection.
-        dropped: The shards. Those with a reason why they keep their tokens are left alone.
+        collection: What else the collection removes.
+        dropped: The shards. Those with a reason to keep their tokens are reported as left alone.
     """
     garbage: list[Garbage] = []
     left_alone = list(collection.left_alone)
@@ -228,6 +241,13 @@ def _with_dropped_tokens(
 
 def _retract(access: FileAccess, item: Garbage) -> tuple[Path, ...] | None:
     """Hide one version from readers, or remove one index file.
+
+    On a disk, the version is renamed to a name that no reader looks at. In a bucket, its manifest
+    is removed: without one, a folder is not a version.
+
+    Args:
+        access: Access to the output root.
+        item: The version or the index file.
 
     Returns:
         Folders with its files, which are to be removed; None if the version became current in the
@@ -260,12 +280,13 @@ def _sweep_store(
     """Remove unfinished objects and uploads of killed builds from a bucket.
 
     Args:
-        outputs: The root. If it is on a disk, nothing is done.
-        unfinished: Unfinished files below it.
-        leases: Names that running builds have leases on.
+        outputs: The output root. If it is on a disk, nothing is done.
+        unfinished: Unfinished files below it. Those that exist on this machine are left alone: they
+            are not objects of the bucket.
+        leases: Names of corpora, nanosets and so on that running builds work on.
 
     Returns:
-        What was removed, and what could not be removed.
+        Two values: what was removed, and what could not be removed.
     """
     access = outputs.access
     if not access.has_copies:
@@ -296,11 +317,18 @@ def _unrequested(project: Project, outputs: Sequence[StoredOutput]) -> Iterator[
     """Yield outputs that nanoset.yaml and the raw folder no longer request.
 
     They are only reported, because they may be the only copies of the data.
+
+    Args:
+        project: The project.
+        outputs: All outputs below the output root.
     """
+    # What exists.
     stored: set[tuple[str, str]] = set()  # folder of a stage, subject
     for output in outputs:
         if output.current is not None:
             stored.add((output.stage_folder, output.subject))
+
+    # What is requested: by nanoset.yaml, and of each corpus that has a folder of raw text.
     subjects = {subject for _, subject in stored}
     corpora = {subject for subject in subjects if project.config.corpus_folder(subject).is_dir()}
     requested = set()
@@ -316,9 +344,13 @@ def _unrequested(project: Project, outputs: Sequence[StoredOutput]) -> Iterator[
 
 
 def _requester_by_folder() -> dict[str, str]:
-    """Return folder of a stage → what requests its outputs.
+    """Return what requests the outputs of each stage: nanoset.yaml or the raw folder.
 
-    Of the stages of corpora, only the last one is included, so that a corpus is reported once.
+    Of the stages that every corpus passes, only the last one is included, so that a corpus is
+    reported once.
+
+    Returns:
+        Folder of the stage → what requests its outputs.
     """
     requesters: dict[str, str] = {}
     for stage in stages():
@@ -351,15 +383,17 @@ def old_versions(project: Project) -> OldVersions:
     access = project.outputs.access
     if access.has_copies:
         return OldVersions(0, 0)
+
+    # Find the needed versions. Pretend that the tokens of all shards are about to move, so that
+    # the manifests of shards, of which there are many, are not read.
     outputs = all_outputs(access)
     policy = Policy()
-    # Pretend that the tokens of all shards are about to move, so that the manifests of shards, of
-    # which there are many, are not read.
     all_digests: set[str] = set()
     for output in outputs:
         all_digests |= output.versions
     needed = find_needed(access, outputs, policy, moving=all_digests)
 
+    # Add up all other versions, and the index files that no needed version uses.
     count = 0
     size = 0
     for output in outputs:

@@ -66,9 +66,10 @@ class Step:
 
 
 class Graph:
-    """Every output of a project, and what it should be made from.
+    """Every output of a project: what it should be made from, and whether it is up to date.
 
-    The current version of each output is read once and remembered, until `look_again` forgets it.
+    Outputs are the nodes of the graph. The current version of each output is read once and
+    remembered, until `look_again` forgets it.
     """
 
     def __init__(
@@ -76,11 +77,14 @@ class Graph:
     ) -> None:
         """Describe the outputs of a project.
 
+        A recipe contains everything that decides the bytes of an output, and the digests of its
+        inputs.
+
         Args:
             project: The project.
-            known: Recipes that are not derived from inputs, above all those of the corpora's
-                inventories; `set_recipe` adds more. Outputs that are made from an inventory without
-                a recipe have no recipe either.
+            known: Output → its recipe, for outputs whose recipes are not derived from inputs: above
+                all the inventories, which list the files of each corpus. `set_recipe` adds more. An
+                output that is made from an inventory without a recipe has no recipe either.
             corpora: The corpora of the raw folder; by default those with a known inventory.
         """
         if corpora is None:
@@ -142,15 +146,17 @@ class Graph:
         return node.inputs(self.project.config)
 
     def recipe(self, node: Node) -> Recipe | None:
-        """Return the recipe that an output has with today's settings and inputs.
+        """Return the recipe by which an output would be made now.
 
         Returns:
-            None if it is made from an inventory whose recipe is not known.
+            The recipe; None if the output is made, directly or indirectly, from an inventory whose
+            recipe is not known.
         """
         if node in self._recipes:
             return self._recipes[node]
 
-        # An input that the output is only made after is not part of the recipe.
+        # Inputs whose names begin with AFTER have to be made before the output, but decide none of
+        # its bytes, so they are not part of the recipe.
         parents: dict[str, str] = {}
         for name, parent in self.inputs(node).items():
             parent_recipe = self.recipe(parent)
@@ -191,9 +197,13 @@ class Graph:
         return self._current[node]
 
     def _look_up_all_corpora(self, stage: Stage, project: Project) -> None:
-        """Look up the current versions of a stage's outputs for all corpora at once.
+        """Look up and remember the current versions of a stage's outputs for all corpora at once.
 
         In a bucket, each costs a request, and these are made in parallel.
+
+        Args:
+            stage: A stage that makes an output of each corpus.
+            project: The project, with a listing of the stage's folder.
         """
         nodes = [Node(stage, key) for key in stage.keys(project.config, self.corpora)]
         unknown = [node for node in nodes if node not in self._current]
@@ -217,7 +227,8 @@ class Graph:
     def changes(self, node: Node) -> Sequence[Reason]:
         """Return how the recipe of an output differs from that of its current version.
 
-        In contrast to `stale_reasons`, damage to files is not looked for.
+        In contrast to `stale_reasons`, damage to files is not looked for. If there is no current
+        version, or the recipe is not known, the reasons are those of `stale_reasons`.
         """
         recipe = self.recipe(node)
         manifest = self.current(node).manifest
@@ -288,7 +299,7 @@ def graph_over(
 
 
 def requested_nodes(config: ProjectConfig, corpora: Collection[str] = ()) -> list[Node]:
-    """Return every output that a configuration requests, and those of every corpus in `corpora`."""
+    """Return every output that nanoset.yaml requests, and those of every corpus in `corpora`."""
     nodes = []
     for stage in stages():
         nodes += [Node(stage, key) for key in stage.keys(config, corpora)]
@@ -296,7 +307,10 @@ def requested_nodes(config: ProjectConfig, corpora: Collection[str] = ()) -> lis
 
 
 def digest_of_node(node: Node, recipe: Recipe) -> str:
-    """Return the digest of the output that a recipe makes; Dagster records it as data version."""
+    """Return the digest of the output that a recipe makes; Dagster records it as data version.
+
+    A group of tars, which is one part of a webdataset, has the digest of the webdataset's plan.
+    """
     if isinstance(node.stage, InParts):
         return node.stage.part_digest(recipe)
     return recipe.digest
@@ -310,17 +324,19 @@ def reasons_to_build(
     Args:
         project: The project.
         node: The output.
-        recipe: The recipe that it should be made by.
-        current: Its current version.
+        recipe: The recipe by which it should be made now.
+        current: Its current version, if it has one.
 
     Returns:
-        Nothing if the current version was made by this recipe and is intact.
+        The reasons; empty if the current version was made by this recipe and is intact.
     """
+    # Parts of another output, such as groups of tars, have no manifests: their stage looks at them.
     stage = node.stage
     if isinstance(stage, InParts):
         problem = stage.part_problem(project, node.key, recipe)
         return [] if problem is None else [problem]
 
+    # Compare recipes. If they are equal, the stage may know of files elsewhere that are missing.
     reasons = _with_clear_texts(current.stale_reasons(recipe))
     if not reasons and current.manifest is not None and isinstance(stage, OutsideFiles):
         fault = stage.fault(project, node.key, current.manifest)
@@ -335,9 +351,9 @@ def reasons_to_build(
 def stale_reasons(project: Project, stage: Stage, key: Key) -> list[str]:
     """Return why an output's current version was not made from its settings and current inputs.
 
-    Only outputs of the same subject are compared with their settings, such as those of the same
-    nanoset. Outputs of other subjects are taken as they are, even if they are stale. Damage to
-    files is not looked for.
+    Only outputs of the same subject, such as one nanoset, are compared with their settings. Outputs
+    of other subjects, such as the corpora that it reads, are taken as they are, even if they are
+    stale. Damage to files is not looked for.
 
     Args:
         project: The project.
@@ -366,7 +382,11 @@ def stale_reasons(project: Project, stage: Stage, key: Key) -> list[str]:
 
 
 def _root_causes(graph: Graph, node: Node) -> Iterator[str]:
-    """Yield why an output is stale; if an input of the same subject changed, why that is stale."""
+    """Yield why an output is stale; if an input of the same subject changed, why that is stale.
+
+    For example, the blend of a nanoset is stale because its index mappings changed, and these
+    because of a setting. Then only the setting is reported.
+    """
     inputs = graph.inputs(node)
     for reason in graph.changes(node):
         causes: list[str] = []
@@ -377,7 +397,10 @@ def _root_causes(graph: Graph, node: Node) -> Iterator[str]:
 
 
 def _with_clear_texts(reasons: Iterable[Reason]) -> list[Reason]:
-    """Replace the texts of reasons that name an input which users may not know."""
+    """Return reasons with texts that mention no input which users may not know.
+
+    Users do not see inventories, so "inventory changed" becomes "files changed since it was built".
+    """
     clear_reasons: list[Reason] = []
     for reason in reasons:
         text = _TEXT_OF_CHANGED_INPUT.get(reason.input or "", reason.text)
@@ -391,7 +414,15 @@ def _have_same_subject(node: Node, other: Node) -> bool:
 
 
 def _in_order(config: ProjectConfig, nodes: Iterable[Node]) -> list[Node]:
-    """Order nodes by kind, subject and part, each after its inputs of the same subject."""
+    """Return outputs in the order in which `nanoset status` shows them.
+
+    They are ordered by kind (corpora, nanosets …), subject (web, pretrain …) and part (train …),
+    and each follows its inputs of the same subject.
+
+    Args:
+        config: The settings of the project.
+        nodes: The outputs, in the order of the stages.
+    """
     # Within a kind, subjects and parts keep the order in which the stages first name them.
     parts_by_subject: dict[tuple[str, str], dict[str | None, list[Node]]] = {}
     for node in nodes:
@@ -410,9 +441,13 @@ def _in_order(config: ProjectConfig, nodes: Iterable[Node]) -> list[Node]:
 
 
 def _add_after_inputs(config: ProjectConfig, node: Node, ordered: dict[Node, None]) -> None:
-    """Append a node to `ordered` after its inputs of the same subject.
+    """Add an output to others, after its inputs of the same corpus, nanoset or webdataset.
 
-    `ordered` is a dict used as an ordered set.
+    Args:
+        config: The settings of the project.
+        node: The output.
+        ordered: The outputs so far, as keys: a dict keeps their order. The output and its inputs
+            are added, unless they are in it.
     """
     if node in ordered:
         return

@@ -31,13 +31,13 @@ _NOTE = "nanoset.json"
 def judge_all(
     listing: FileAccess, outputs: Sequence[StoredOutput], needed: Needed, policy: Policy
 ) -> Iterator[Garbage | LeftAlone]:
-    """Yield every version and every shared file that nothing needs, judged.
+    """Yield what nothing needs: garbage, or left alone if nanoset may not have written it.
 
     Args:
-        listing: Access to the root.
+        listing: Access to the output root.
         outputs: All outputs below it.
-        needed: What has to stay.
-        policy: What is kept although nothing needs it.
+        needed: The versions and files that have to stay.
+        policy: Which shared files are kept because of their age.
     """
     for output in outputs:
         for digest in output.versions:
@@ -47,18 +47,21 @@ def judge_all(
 
 
 def judge_version(listing: FileAccess, output: StoredOutput, digest: str) -> Garbage | LeftAlone:
-    """Judge a version that nothing needs: it is garbage only if nanoset wrote every file in it.
+    """Decide whether a version that nothing needs is garbage: if nanoset wrote every file in it.
 
     Args:
-        listing: Access to the root.
+        listing: Access to the output root.
         output: The output that the version belongs to.
         digest: Digest of the version.
+
+    Returns:
+        The version as garbage, or as left alone with the reason.
     """
     folder = output.folder / digest
     name = f"{output.stage_folder}/{output.name}"
 
-    # Nanoset wrote the files that the manifest lists. An unfinished version has no manifest: its
-    # stage recognises its files.
+    # Find out which files nanoset wrote: those that the manifest lists. An unfinished version has
+    # no manifest, but its stage recognises the files.
     try:
         manifest = read_manifest(folder, listing)
     except (FormatError, OSError) as error:
@@ -76,7 +79,7 @@ def judge_version(listing: FileAccess, output: StoredOutput, digest: str) -> Gar
     if _is_linked(listing, folder):
         return LeftAlone(folder, "a symbolic link leads to it")
 
-    # Any other file makes the whole version stay.
+    # Any other file makes the whole version stay: it may be somebody's only copy.
     size = 0
     for file, entry in files_below(listing, folder):
         if entry.is_link:
@@ -90,7 +93,16 @@ def judge_version(listing: FileAccess, output: StoredOutput, digest: str) -> Gar
 
 
 def _unfinished_files(listing: FileAccess, output: StoredOutput, folder: Path) -> set[str] | None:
-    """Return the files of an unfinished version that nanoset wrote; None if that is not clear."""
+    """Return the files of an unfinished version, if nanoset certainly wrote them.
+
+    Args:
+        listing: Access to the output root.
+        output: The output that the version belongs to.
+        folder: Folder of the version, which has no manifest.
+
+    Returns:
+        Paths below the folder; None if the files may be somebody else's.
+    """
     stage = stage_of(output.stage_folder, output.name)
     if stage is None:
         return None
@@ -104,13 +116,16 @@ def judge_all_shared_files(
 ) -> Iterator[Garbage | LeftAlone]:
     """Yield the files that versions share, such as index files, if no needed version lists them.
 
+    The splits of a nanoset, for example, share a cache folder with the index files of all their
+    versions.
+
     Args:
-        listing: Access to the root.
+        listing: Access to the output root.
         outputs: All outputs below it.
-        needed: What has to stay.
-        policy: What is kept although nothing needs it.
+        needed: The versions and files that have to stay.
+        policy: Which files are kept because of their age.
     """
-    # Folder of a stage, subject → folders of its outputs.
+    # (folder of a stage, subject such as a nanoset) → folders of its outputs.
     output_folders: dict[tuple[str, str], list[Path]] = {}
     for output in outputs:
         output_folders.setdefault((output.stage_folder, output.subject), []).append(output.folder)
@@ -128,9 +143,8 @@ def judge_all_shared_files(
             needed_files = needed.shared_files.get((stage_folder, subject), set())
             old_files = []
             for name, entry in files.items():
-                if name not in needed_files and not policy.keeps(
-                    entry.written_ns, current_since_ns
-                ):
+                is_kept = policy.keeps(entry.written_ns, current_since_ns)
+                if name not in needed_files and not is_kept:
                     old_files.append(name)
             yield from _judge_shared_files(listing, place, subject, files, old_files)
 
@@ -151,18 +165,21 @@ def _judge_shared_files(
     files: Mapping[str, Entry],
     old_files: Collection[str],
 ) -> Iterator[Garbage | LeftAlone]:
-    """Judge the files of a shared folder that nothing needs.
+    """Yield the files of a shared folder that nothing needs: nanoset's as garbage, others once.
 
-    Files that are listed by a note of nanoset are garbage. All others are reported together.
+    When nanoset writes index files, it also writes a note that lists them. So files that a note
+    lists are garbage. All others are reported together, and not removed.
 
     Args:
-        listing: Access to the root.
+        listing: Access to the output root.
         place: Path of the shared folder below the root.
         subject: The nanoset that the folder belongs to.
         files: All files in it, by name.
         old_files: Names of the files that nothing needs.
     """
     folder = listing.folder / place
+
+    # Divide what nothing needs by who wrote it.
     our_files: set[str] = set()
     for name in files:
         if name.endswith(_NOTE):
@@ -188,27 +205,38 @@ def _judge_shared_files(
 
 
 def _noted_files(listing: FileAccess, folder: Path, note: str) -> set[str]:
-    """Return the note and the files that it lists; nothing if nanoset did not write the note."""
+    """Return a note and the index files that it lists; nothing if nanoset did not write the note.
+
+    Args:
+        listing: Access to the output root.
+        folder: The folder of the index files.
+        note: Name of the note in this folder.
+
+    Returns:
+        Names of files in the folder.
+    """
     try:
         value = json.loads(listing.read_current(folder / note))
-        return {note, *value["files"]} if isinstance(value["made_from"], dict) else set()
+        is_ours = isinstance(value["made_from"], dict)
+        return {note, *value["files"]} if is_ours else set()
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return set()
 
 
 def _is_linked(listing: FileAccess, folder: Path) -> bool:
-    """Return whether a folder, or one between it and the root, is a symbolic link."""
+    """Return whether a folder, or one between it and the output root, is a symbolic link."""
     folders = (folder, *folder.parents)
-    return any(listing.is_link(path) for path in folders[: folders.index(listing.folder)])
+    folders_below_root = folders[: folders.index(listing.folder)]
+    return any(listing.is_link(path) for path in folders_below_root)
 
 
 def files_below(listing: FileAccess, folder: Path, prefix: str = "") -> Iterator[tuple[str, Entry]]:
     """Yield every file and link below a folder; links are not followed.
 
     Args:
-        listing: Access to the root.
+        listing: Access to the output root.
         folder: The folder.
-        prefix: Precedes the names that are yielded.
+        prefix: Path that precedes the names that are yielded.
 
     Yields:
         Path relative to the folder, and the entry.

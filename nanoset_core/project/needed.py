@@ -1,11 +1,12 @@
 """Find the versions that `nanoset gc` has to keep.
 
-They are the current versions, those that the policy keeps, and everything that these were made from
-or refer to, directly or not.
+A version is one build of an output, in a folder whose name is a digest. `gc` keeps the current
+versions, those that the user's policy keeps, and everything that these were made from or refer to,
+directly or indirectly.
 
-Shards are special. There are many of them, so their manifests are only read if it matters: the set
-of shards of a corpus lists its shards, and a shard refers to a dataset only if its tokens were
-moved there.
+Shards are special. A corpus may have thousands, so what a shard was made from is not looked up: its
+corpus's set of shards, which is also kept, was made from the same text. But a shard may have given
+its tokens to a dataset. Then it needs that dataset.
 """
 
 from __future__ import annotations
@@ -27,13 +28,14 @@ from nanoset_core.storage.access import FileAccess
 
 @dataclass(slots=True)
 class Needed:
-    """The versions and files that have to stay."""
+    """The versions and files that `nanoset gc` must not remove."""
 
     digests: set[str] = field(default_factory=set)
     """Digests of versions, including those that a build may be making right now."""
     shared_files: dict[tuple[str, str], set[str]] = field(default_factory=dict)
-    """Folder of a stage, subject → names of the files, such as index files, that needed versions
-    share.
+    """(folder of a stage, corpus or nanoset) → names of the files that needed versions share.
+
+    Versions of a nanoset, for example, share the index files in its cache folder.
     """
 
 
@@ -43,12 +45,12 @@ def find_needed(
     policy: Policy,
     moving: Collection[str] = (),
 ) -> Needed:
-    """Return every version that a current or kept version needs.
+    """Return the versions that must stay: current ones, kept ones, and all that they need.
 
     Args:
-        listing: Access to the root.
-        outputs: All outputs below it.
-        policy: Which versions are kept although they are not current.
+        listing: Access to the output root.
+        outputs: All outputs below the root, with the digests of their versions.
+        policy: Which versions the user keeps although they are not current.
         moving: Digests of shards whose tokens are about to move to the current dataset. They do not
             need the older dataset in which their tokens are now.
 
@@ -56,32 +58,37 @@ def find_needed(
         StorageError: One of these versions cannot be read, so that it is not known what it needs.
     """
     root = OutputRoot(listing)
+    lister_by_folder = _lister_by_folder()
     output_by_digest: dict[str, StoredOutput] = {}
     for output in outputs:
         for version in output.versions:
             output_by_digest[version] = output
-    lister_by_folder = _lister_by_folder()
 
-    # Begin with the current versions and those that the policy keeps, and follow what they need.
-    waiting: list[str | None] = []
+    # Start from the current versions and those that the policy keeps.
+    waiting: list[str] = []
     for output in outputs:
-        waiting.append(output.current)
+        if output.current is not None:
+            waiting.append(output.current)
         waiting += _kept_versions(listing, output, policy, lister_by_folder)
 
+    # Follow what each version needs, until nothing new is found.
     needed = Needed()
     unfinished: set[str] = set()
     while waiting:
         digest = waiting.pop()
-        if digest is None or digest in needed.digests or digest not in output_by_digest:
+        # A version that was made from a deleted one still names it: there is nothing to keep.
+        if digest in needed.digests or digest not in output_by_digest:
             continue
         needed.digests.add(digest)
         output = output_by_digest[digest]
-        if output.stage_folder in lister_by_folder:
-            if digest not in moving:
-                waiting += holders_of_tokens(root, output.folder / digest)
-            continue
+        folder = output.folder / digest
 
-        needs = _read_needs(root, output.folder / digest)
+        is_shard = output.stage_folder in lister_by_folder
+        if is_shard:
+            if digest not in moving:
+                waiting += holders_of_tokens(root, folder)
+            continue
+        needs = _read_needs(root, folder)
         waiting += needs.versions
         unfinished.update(needs.unfinished)
         if needs.shared_files:
@@ -106,7 +113,11 @@ class _VersionNeeds(NamedTuple):
 
 
 def _read_needs(root: OutputRoot, folder: Path) -> _VersionNeeds:
-    """Read from its manifest what a version needs.
+    """Return what a version needs, by its manifest: other versions, and files that it shares.
+
+    Args:
+        root: The output root.
+        folder: Folder of the version.
 
     Raises:
         StorageError: The manifest cannot be read, or makes no sense.
@@ -115,12 +126,14 @@ def _read_needs(root: OutputRoot, folder: Path) -> _VersionNeeds:
         manifest = root.manifest_at(folder)
         if manifest is None:
             raise MissingError("it has no manifest", where=folder)
+        shared_files: set[str] = set()
         stage = stage_of(manifest.stage, manifest.name)
-        shared_files: Collection[str] = ()
         if isinstance(stage, SharesFiles):
-            shared_files = set(stage.shared_files(manifest))
+            shared_files.update(stage.shared_files(manifest))
         return _VersionNeeds(
-            _needs_of(root, manifest), list(_unfinished_versions(manifest)), shared_files
+            versions=_needs_of(root, manifest),
+            unfinished=list(_unfinished_versions(manifest)),
+            shared_files=shared_files,
         )
     except NanosetError as error:
         raise unreadable(folder, f"{error.where}: {error.what}") from error
@@ -129,7 +142,14 @@ def _read_needs(root: OutputRoot, folder: Path) -> _VersionNeeds:
 
 
 def _needs_of(root: OutputRoot, manifest: Manifest) -> list[str]:
-    """Return the digests of the versions that a version was made from or refers to."""
+    """Return the digests of the versions that a version was made from or refers to.
+
+    A set of shards, for example, was made from an inventory of the text, and refers to its shards.
+
+    Args:
+        root: The output root.
+        manifest: Manifest of the version.
+    """
     needs = [str(digest) for digest in manifest.recipe["parents"].values()]
     stage = stage_of(manifest.stage, manifest.name)
     if stage is not None:
@@ -138,9 +158,14 @@ def _needs_of(root: OutputRoot, manifest: Manifest) -> list[str]:
 
 
 def _lister_by_folder() -> dict[str, str]:
-    """Return folder of an internal stage → folder of the stage whose manifests list its versions.
+    """Return the internal stages, such as shards, with the stages that list their versions.
 
-    Shards are such a stage: a corpus has many, and the set of shards lists the current ones.
+    An internal stage has many versions that are used at the same time, so it has no pointer to a
+    current one. Instead, the manifest of another output lists them: that of a corpus's set of
+    shards lists the shards.
+
+    Returns:
+        Folder of the internal stage → folder of the stage whose manifests list its versions.
     """
     lister_by_folder: dict[str, str] = {}
     for stage in stages():
@@ -150,7 +175,13 @@ def _lister_by_folder() -> dict[str, str]:
 
 
 def _unfinished_versions(manifest: Manifest) -> Iterator[str]:
-    """Yield the digests of unfinished versions that a build may be making from a version now."""
+    """Yield the digests of unfinished versions that a build may be making from a version now.
+
+    A webdataset, for example, is written tar by tar from its plan, perhaps over several builds.
+
+    Args:
+        manifest: Manifest of the version, such as the plan.
+    """
     for stage in stages():
         if isinstance(stage, Resumable):
             digest = stage.unfinished_version(manifest)
@@ -166,20 +197,25 @@ def _kept_versions(
     Args:
         listing: Access to the root.
         output: The output whose versions these are.
-        policy: The policy.
-        lister_by_folder: See `_lister_by_folder`.
+        policy: How many old versions are kept, and of which age.
+        lister_by_folder: Folder of an internal stage, such as shards → folder of the stage whose
+            manifests list its versions.
     """
-    # An internal stage has no pointer to a current version: the stage that lists its versions has
-    # one, which says since when they are current.
+    # Find out since when the current version is current: since its pointer, a small file, was
+    # written. The versions of an internal stage are current since that of their lister is.
     lister = lister_by_folder.get(output.stage_folder)
-    pointer = listing.folder.joinpath(lister or output.stage_folder, output.name, CURRENT)
+    pointer_stage = output.stage_folder if lister is None else lister
+    pointer = listing.folder.joinpath(pointer_stage, output.name, CURRENT)
     current_since_ns = listing.written_ns(pointer)
+
+    # Only versions with a manifest are complete.
     written_ns_by_digest: dict[str, int] = {}
     for digest in output.versions:
         written_ns = listing.written_ns(output.folder / digest / MANIFEST)
         if written_ns and digest != output.current:
             written_ns_by_digest[digest] = written_ns
 
+    # A version may be yielded twice, for its age and for its number.
     for digest, written_ns in written_ns_by_digest.items():
         if policy.keeps(written_ns, current_since_ns):
             yield digest
@@ -192,11 +228,17 @@ def _kept_versions(
 
 
 def holders_of_tokens(outputs: OutputRoot, shard: Path) -> list[str]:
-    """Return the digests of the datasets to which a shard's tokens were moved, if they were.
+    """Return the digests of the datasets that contain the tokens of a shard in its place.
+
+    A dataset contains the tokens of all its shards. To save space, `nanoset gc` deletes the tokens
+    of a shard, and notes in its manifest which part of a dataset they are.
 
     Args:
-        outputs: The root.
+        outputs: The output root.
         shard: Folder of the shard.
+
+    Returns:
+        The digests; nothing if the shard has its own tokens, or is damaged.
     """
     try:
         manifest = outputs.manifest_at(shard)
@@ -205,4 +247,6 @@ def holders_of_tokens(outputs: OutputRoot, shard: Path) -> list[str]:
         return []
     if manifest is None:
         return []
+
+    # `within` is a path such as datasets/web/<digest>/web.bin.
     return [Path(fact.within).parent.name for fact in manifest.files.values() if fact.within]

@@ -61,7 +61,14 @@ def find_outcomes(project: Project, old: Manifest, new: Manifest) -> Iterator[Ou
 
 
 def _inputs_of_row(graph: Graph, nodes: Sequence[Node]) -> set[Node]:
-    """Return what the outputs of a row are made from, directly or through derived datasets."""
+    """Return what the outputs of a row are made from, directly or through derived datasets.
+
+    Derived datasets are views and packs, which are made from the dataset of a corpus.
+
+    Args:
+        graph: The graph of the project's outputs.
+        nodes: The outputs that `nanoset status` shows in one row.
+    """
     inputs: set[Node] = set()
     waiting = list(nodes)
     while waiting:
@@ -86,6 +93,7 @@ def _outcome_of_row(
         old: The old version.
         new: The new version.
     """
+    # The last output of the row shows whether the row was built at all.
     project = graph.project
     manifest = current_version(project, nodes[-1].stage, nodes[-1].key).manifest
     if manifest is None:
@@ -93,6 +101,7 @@ def _outcome_of_row(
     if old.digest == new.digest:
         return Outcome(label, "survives", "both versions are the same")
 
+    # If the row is made from the new version already, count the index files of both versions.
     origins = _origins(graph, nodes, manifest)
     if new.digest in origins:
         outcome = Outcome(label, "rebuilt", "it is made from the new version")
@@ -100,10 +109,10 @@ def _outcome_of_row(
         files_after = _index_files(project, nodes, new.digest)
         if files_before is None or files_after is None:
             return outcome
-        return replace(
-            outcome, index_files=len(files_after), kept_files=len(files_after & files_before)
-        )
+        kept_files = files_after & files_before
+        return replace(outcome, index_files=len(files_after), kept_files=len(kept_files))
 
+    # Otherwise it has to be rebuilt: plan which index files that takes.
     version = "the old" if old.digest in origins else "another"
     outcome = Outcome(label, "to be rebuilt", f"it is made from {version} version")
     current = current_version(project, DATASET, Key(old.name)).manifest
@@ -134,12 +143,15 @@ def _with_planned_files(project: Project, node: Node, outcome: Outcome) -> Outco
 
 
 def _origins(graph: Graph, nodes: Sequence[Node], manifest: Manifest) -> set[str]:
-    """Return the digests of what a row's last output was made from, directly or not.
+    """Return the digests of the versions that the last output of a row was made from.
+
+    Versions that it was made from indirectly are included if the path leads through outputs of the
+    row, or through derived datasets (views and packs).
 
     Args:
-        graph: The graph.
-        nodes: The outputs of the row. What the other ones were made from is included.
-        manifest: Manifest of a version of the last one.
+        graph: The graph of the project's outputs.
+        nodes: The outputs of the row.
+        manifest: Manifest of a version of the last output.
     """
     origins: set[str] = set()
     inputs = graph.inputs(nodes[-1])
@@ -154,9 +166,11 @@ def _origins(graph: Graph, nodes: Sequence[Node], manifest: Manifest) -> set[str
 def _origins_of_version(graph: Graph, node: Node, digest: str) -> set[str]:
     """Return the digests of what a version was made from, directly or through derived datasets.
 
+    Derived datasets are views and packs.
+
     Args:
-        graph: The graph.
-        node: The output.
+        graph: The graph of the project's outputs.
+        node: The output that the version belongs to.
         digest: Digest of the version. If it was deleted, or cannot be read, there are none.
     """
     outputs = graph.project.outputs
@@ -178,7 +192,10 @@ def _origins_of_version(graph: Graph, node: Node, digest: str) -> set[str]:
 
 
 def _index_files(project: Project, nodes: Sequence[Node], dataset_digest: str) -> set[str] | None:
-    """Return the index files of a row's latest versions that were made from a version of a dataset.
+    """Return the trainer's index files that belong to one version of a dataset.
+
+    They are listed by the newest version of each output of a row that was made from that version of
+    the dataset, or from such a version of the output before it in the row.
 
     Args:
         project: The project.
@@ -188,7 +205,7 @@ def _index_files(project: Project, nodes: Sequence[Node], dataset_digest: str) -
     Returns:
         Names of the files; None if no such version lists index files.
     """
-    digests = {dataset_digest}
+    digests = {dataset_digest}  # of versions that the next output may be made from
     files: set[str] | None = None
     for node in nodes:
         for version in project.outputs.versions(node.stage.layout.folder, node.name):

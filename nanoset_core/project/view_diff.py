@@ -101,17 +101,20 @@ class _ViewDocuments:
 
 
 def diff_views(project: Project, old: Manifest, new: Manifest, show: int) -> ViewDiff:
-    """Compare two versions of a view, which takes some 100 bytes of memory for each document.
+    """Compare two versions of a view: which documents the new one gained and lost, and why.
+
+    This takes some 100 bytes of memory for each document.
 
     Args:
         project: The project.
         old: The old version of the view.
         new: The new version of it.
-        show: How many documents to name.
+        show: Largest number of gained documents, and of lost ones, to return with file and line.
 
     Raises:
         MissingError: The dataset that a version was chosen from, or one of its shards, was deleted.
     """
+    # Numbers identify documents as long as both versions are chosen from the same dataset.
     has_same_corpus = old.recipe["parents"]["dataset"] == new.recipe["parents"]["dataset"]
     before = _documents_of(project, old, by_number=has_same_corpus)
     after = _documents_of(project, new, by_number=has_same_corpus)
@@ -154,11 +157,12 @@ def _changes(
     Args:
         project: The project.
         documents: The documents of the version.
-        index: Index of each document, shape (n_documents,).
-        more_times: How many times more the version has the document with each index, shape
-            (n_different,).
-        more_tokens: How many tokens more it has of this document, shape (n_different,).
-        show: How many documents to name.
+        index: Which of the different documents of both versions each of these is, shape
+            (n_documents,).
+        more_times: How many more times this version has each of the different documents than the
+            other version; negative if it has it fewer times. Shape (n_different,).
+        more_tokens: How many more tokens it has of each, shape (n_different,).
+        show: Largest number of documents to return with file and line.
     """
     positions = np.flatnonzero(more_times[index] > 0)[:show]
     numbers = documents.documents[positions].tolist()
@@ -184,8 +188,9 @@ def _documents_of(project: Project, view: Manifest, *, by_number: bool) -> _View
     Args:
         project: The project.
         view: The version.
-        by_number: Whether a document is identified by its number in the corpus, instead of by its
-            id or place.
+        by_number: Whether a document is identified by its number in the corpus. Otherwise by a hash
+            of its id, or of its file and line if it has none: its number differs if the versions
+            were chosen from different versions of the corpus.
     """
     dataset = dataset_of(project.outputs, view)
     corpus = dataset.corpus
@@ -194,10 +199,12 @@ def _documents_of(project: Project, view: Manifest, *, by_number: bool) -> _View
     numbers = [np.empty(0, np.int64), *dataset.documents_in(0, len(dataset.sequences))]
     documents, times = np.unique(np.concatenate(numbers), return_counts=True)
 
+    # The tokens of each document, from those of all documents of the corpus.
     bounds = corpus.sequences.document_indices[:]
     starts = token_starts(corpus.sequences, bounds)  # (n_corpus_documents + 1,)
-    lengths = np.diff(starts)[documents]
+    lengths = np.diff(starts)[documents]  # (n_documents,)
 
+    # What identifies each document.
     keys: NDArray[Any] = documents
     if not by_number:
         key_parts = [np.empty(0, np.uint64)]
