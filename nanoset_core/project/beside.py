@@ -25,13 +25,18 @@ _SETTINGS = re.compile(
 def text_beside(folder: Path) -> list[str]:
     """Return the text files in a project's folder that are outside of `raw`.
 
-    They are recognised by their names, in up to two levels of folders. In `data`, which is for
-    outputs, subfolders are not searched, because tables in them may be outputs.
+    `nanoset init` mentions them, since a user who put text there may expect that it is read. They
+    are recognised by their names, in up to two levels of folders. In `data`, which is for outputs,
+    subfolders are not searched, because tables in them may be outputs.
+
+    Args:
+        folder: The project's folder.
 
     Returns:
         Paths relative to the project's folder, sorted.
     """
     files = []
+    # Folders that were not searched yet, with the number of levels below the project's folder.
     waiting = [(folder, 0)]
     n_entries = 0
     while waiting and n_entries < _MOST_ENTRIES:
@@ -47,7 +52,8 @@ def text_beside(folder: Path) -> list[str]:
             if entry.name.startswith(".") or is_raw:
                 continue
             path = Path(entry.path)
-            if not entry.is_dir(follow_symlinks=False):
+            is_folder = entry.is_dir(follow_symlinks=False)
+            if not is_folder:
                 if _is_meant_as_text(entry.name):
                     files.append(path.relative_to(folder).as_posix())
             elif depth < _DEPTH and current != folder / _OUTPUTS:

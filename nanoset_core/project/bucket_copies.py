@@ -42,6 +42,9 @@ def find_copies(project: Project, *, remove: bool = False) -> dict[Path, int]:
             expected="s3://bucket/prefix, of which this machine keeps copies",
             remedy="leave out --copies",
         )
+
+    # While copies are removed, no build on this machine may begin to read one. To list them, it is
+    # enough to know which outputs builds work on.
     local = FileAccess(access.folder)
     with collecting(local) if remove else nullcontext(leased_names(local)) as leases:
         copies = _copies(access, leases)
@@ -52,11 +55,12 @@ def find_copies(project: Project, *, remove: bool = False) -> dict[Path, int]:
 
 
 def _copies(access: FileAccess, leases: Collection[str]) -> dict[Path, int]:
-    """Find the local files that have the name and size of an object in the bucket.
+    """Return the local files that have the name and size of an object in the bucket.
 
     Args:
-        access: Access to the root.
-        leases: Names of outputs that builds have leases on. Their copies are left out.
+        access: Access to the bucket, and to the folder with local copies of its objects.
+        leases: Names of corpora, nanosets and so on that builds on this machine work on. Copies of
+            their files are left out.
 
     Returns:
         Path → size in bytes.
@@ -65,8 +69,14 @@ def _copies(access: FileAccess, leases: Collection[str]) -> dict[Path, int]:
     if not access.folder.is_dir():
         return copies
     for stored in access.store.list():
+        # The name of an object is such as datasets/web/<digest>/web.bin: a folder of a stage, the
+        # corpus, nanoset or webdataset, and so on.
         folder, *names = stored.name.split("/")
-        if not names or folder == FOLDER or names[0] in leases or names[-1] in _ALWAYS_KEPT:
+        if not names or folder == FOLDER:
+            continue
+        subject = names[0]
+        file_name = names[-1]
+        if subject in leases or file_name in _ALWAYS_KEPT:
             continue
         path = access.folder / stored.name
         if is_inside(stored.name) and path.is_file() and path.stat().st_size == stored.size:

@@ -37,11 +37,14 @@ class FoundCorpus:
     """The key of the text, or None if it has no lines."""
 
     def settings(self, text_key: str, id_key: str) -> dict[str, Any]:
-        """Return the section of this corpus in `corpora` of nanoset.yaml.
+        """Return the settings of this corpus that nanoset.yaml needs: what differs from the others.
 
         Args:
-            text_key: The key of the text in most corpora. The section has only what differs.
+            text_key: The key of the text in most corpora, which is set for all of them.
             id_key: The key of the id in most corpora.
+
+        Returns:
+            Keys of the corpus's section and their values; empty if it needs none.
         """
         values: dict[str, Any] = {}
         if self.name != self.folder:
@@ -50,6 +53,8 @@ class FoundCorpus:
             values["text_key"] = ExplainedValue(self.text_key, f"Its first lines have {self.keys}.")
         if self.keys.id is not None and self.keys.id != id_key:
             values["id_key"] = self.keys.id
+
+        # If files of the folder are for another split, say which ones, and why.
         n_files = format_count(len(self.contents.texts), "file")
         amount = f"{n_files}, {format_bytes(self.contents.size)}"
         if self.choice.files is not None:
@@ -66,7 +71,11 @@ class FoundCorpus:
 def divided(text: RawText) -> list[FoundCorpus]:
     """Return the corpora of the raw folder, with files for validation and test as separate corpora.
 
-    Such files are recognised by their names. If there are no other files, they are for training.
+    Such files are recognised by their names, such as `valid.jsonl`. If there are no other files in
+    the whole raw folder, they are for training.
+
+    Args:
+        text: The folders of the raw folder, with their files.
     """
     corpora: list[FoundCorpus] = []
     for name, contents in text.corpora.items():
@@ -84,12 +93,13 @@ def _divide_folder(name: str, contents: Contents, folder_names: Sequence[str]) -
         contents: Its files.
         folder_names: Names of all folders, which no other corpus may have.
     """
+    # SPLITS[1:] are valid and test.
     for split in SPLITS[1:]:
         # The name of the folder itself ends in that of the split, such as `web_valid`.
         if held_out(name) == (split, f"{name}*"):
             return [FoundCorpus(name, name, contents, split)]
 
-    # Find the patterns of names for each split, such as `valid*`. Train has all other files.
+    # Find the patterns of file names for each split, such as `valid*`. Train has all other files.
     held_out_patterns = _held_out_patterns(contents)
     patterns: dict[SplitName, list[str]] = {}
     for split in SPLITS[1:]:
@@ -102,7 +112,8 @@ def _divide_folder(name: str, contents: Contents, folder_names: Sequence[str]) -
         if split_patterns:
             choices[split] = FileChoice(tuple(split_patterns))
 
-    # The first split with text gets the folder's name, and all files that no other split has.
+    # A corpus for each split with text. The first one gets the name of the folder, and all files
+    # that no other split has.
     splits = [split for split, choice in choices.items() if contents.chosen(choice).texts]
     corpora = []
     for split in splits:
@@ -119,7 +130,11 @@ def _divide_folder(name: str, contents: Contents, folder_names: Sequence[str]) -
 def _held_out_patterns(contents: Contents) -> list[tuple[str, str]]:
     """Return the split and the name pattern of files for validation or test.
 
-    Each pattern is returned once, in the order of the files.
+    Args:
+        contents: The files of a folder.
+
+    Returns:
+        Pairs such as ("valid", "valid*"), each once, in the order of the files.
     """
     patterns = [held_out(file.path) for file in contents.ordered]
     return list(dict.fromkeys(pattern for pattern in patterns if pattern is not None))
@@ -128,7 +143,12 @@ def _held_out_patterns(contents: Contents) -> list[tuple[str, str]]:
 def _patterns_of_others(
     patterns: Mapping[SplitName, Sequence[str]], split: SplitName
 ) -> tuple[str, ...]:
-    """Return the patterns of all splits but one."""
+    """Return the name patterns of all splits but one.
+
+    Args:
+        patterns: Split → patterns of the names of its files.
+        split: The split whose patterns are left out.
+    """
     others: list[str] = []
     for other, other_patterns in patterns.items():
         if other != split:
@@ -169,7 +189,17 @@ def _with_keys(
     text_key: str | None,
     ask: Callable[[str, Sequence[str]], str | None],
 ) -> FoundCorpus:
-    """Return a corpus with the keys of its first lines; see `with_keys`."""
+    """Return a corpus with the keys of its first lines, and the key of its text.
+
+    Args:
+        raw: The raw folder.
+        corpus: The corpus.
+        text_key: Key of the text; None to look for it.
+        ask: Asks the user a question with some answers; returns None if there is no answer.
+
+    Raises:
+        ConfigError: No key is certainly that of the text, and there is no answer.
+    """
     keys = keys_of(raw / corpus.folder, corpus.contents)
     chosen = text_key or keys.text
     if chosen is None and keys.texts:

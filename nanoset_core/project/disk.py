@@ -37,8 +37,9 @@ def disk_need(project: Project, nodes: Collection[Node]) -> dict[str, int]:
         nodes: The outputs that will be made.
 
     Returns:
-        What an estimate calls the outputs of a stage, such as shards → bytes.
+        Kind of output, such as "shards" → bytes.
     """
+    # Several outputs are made from the same corpus: look at the text of each corpus once.
     text_of = functools.cache(functools.partial(_estimate_text, project))
     need = {stage.estimated_as: 0 for stage in stages() if isinstance(stage, Estimated)}
     for node in nodes:
@@ -48,9 +49,14 @@ def disk_need(project: Project, nodes: Collection[Node]) -> dict[str, int]:
 
 
 def _estimate_text(project: Project, corpus: str) -> TextEstimate:
-    """Estimate how much text a corpus has, with the shards that tell how many tokens that gives.
+    """Return the stored size of a corpus's text, and the shards that were made from it before.
 
-    Text that cannot be read counts as empty: the step that has to read it will report why.
+    The shards show how many tokens a byte of this text has. Text that cannot be read counts as
+    empty: the step that has to read it will report why.
+
+    Args:
+        project: The project.
+        corpus: Name of the corpus.
     """
     tokenized: Manifest | None = None
     try:
@@ -77,11 +83,14 @@ def check_disk(project: Project, nodes: Collection[Node], say: Callable[[str], N
     """
     if not nodes or project.config.root_place is not None:
         return
+
+    # Estimate the need, and leave small builds alone.
     need = {what: size for what, size in disk_need(project, nodes).items() if size}
     total = sum(need.values())
     if total < LEAST_BYTES:
         return
 
+    # Compare it with the free space.
     folder = project.outputs.folder
     free = shutil.disk_usage(_existing(folder)).free
     sizes = ", ".join(f"{what} {format_bytes(size)}" for what, size in need.items())
@@ -122,9 +131,16 @@ def _existing(folder: Path) -> Path:
 
 
 def text_bytes(project: Project, nodes: Collection[Node]) -> dict[str, int]:
-    """Return corpus → stored size of its text in bytes, for the corpora among some outputs.
+    """Return the stored size of the text that some outputs are made from, for each corpus.
 
     A corpus that cannot be read counts as empty: the step that has to read it will report why.
+
+    Args:
+        project: The project.
+        nodes: The outputs. Only those of corpora, such as shards, read text.
+
+    Returns:
+        Corpus → bytes.
     """
     size_by_corpus = dict.fromkeys((node.key.subject for node in nodes if node.is_of_corpus), 0)
     for corpus in size_by_corpus:
@@ -146,7 +162,17 @@ def plan_line(step_count: int, size_by_corpus: Mapping[str, int]) -> str:
 
 
 def stale_outputs(project: Project, corpus: str) -> set[Node]:
-    """Return the outputs of a corpus that are missing, or not made from its current inventory."""
+    """Return the outputs of a corpus that are missing, or not made from its current inventory.
+
+    The inventory lists the files of the corpus. They are not looked at again.
+
+    Args:
+        project: The project.
+        corpus: Name of the corpus.
+
+    Raises:
+        MissingError: The corpus has no inventory.
+    """
     inventory = require(project, INVENTORY, Key(corpus))
     recipe = from_plain(Recipe, inventory.recipe)
     graph = graph_over(project, {corpus: recipe}, [corpus])

@@ -72,26 +72,30 @@ class _ShardFile:
 
     @staticmethod
     def of(shard: Manifest) -> _ShardFile:
-        """Look up the file of a shard."""
+        """Return the file with the tokens of a shard, given the shard's manifest."""
+        size = shard.access.size(shard.folder / BIN)
         return _ShardFile(
-            shard.folder, shard.files[BIN], shard.access.size(shard.folder / BIN) or 0
+            folder=shard.folder,
+            recorded=shard.files[BIN],
+            size=0 if size is None else size,
         )
 
 
 def find_duplicate_tokens(project: Project) -> Iterator[DuplicateTokens]:
-    """Yield every shard whose tokens can be dropped, corpus by corpus.
+    """Yield every shard whose tokens the dataset of its corpus contains as well, by corpus.
 
-    There are none unless `storage.shards` is `drop`.
+    Only if nanoset.yaml sets `storage.shards: drop`, such tokens are removed, and looked for.
+
+    Args:
+        project: The project.
     """
     if project.config.storage.shards != "drop":
         return
+    # Each corpus with a dataset has a folder. Folders with a dot in front are for internal use.
     outputs = project.outputs
-    corpora = [
-        name
-        for name in outputs.access.names(outputs.folder / DATASET.layout.folder)
-        if not name.startswith(".")
-    ]
-    for corpus in sorted(corpora):
+    names = outputs.access.names(outputs.folder / DATASET.layout.folder)
+    corpora = sorted(name for name in names if not name.startswith("."))
+    for corpus in corpora:
         # Skip a damaged corpus: a build will repair it.
         with contextlib.suppress(FormatError, MissingError):
             yield from _duplicates_of(project, corpus)
@@ -106,6 +110,7 @@ def _duplicates_of(project: Project, corpus: str) -> list[DuplicateTokens]:
         project: The project.
         corpus: Name of the corpus.
     """
+    # The dataset contains the tokens of the shards if both were made from the same text.
     outputs = project.outputs
     dataset = outputs.current(DATASET.layout.folder, corpus)
     tokenized = outputs.current(TOKENIZED.layout.folder, corpus)
@@ -149,6 +154,9 @@ def drop_duplicate_tokens(project: Project) -> Iterator[DuplicateTokens]:
     Each range is read once, while builds may begin. Shards of a corpus that a build works on keep
     their tokens.
 
+    Args:
+        project: The project.
+
     Yields:
         The shards, including those that keep their tokens, which have a reason for it.
     """
@@ -157,7 +165,7 @@ def drop_duplicate_tokens(project: Project) -> Iterator[DuplicateTokens]:
 
 
 def _batches(duplicates: Iterable[DuplicateTokens]) -> Iterator[list[DuplicateTokens]]:
-    """Yield shards in batches of up to `_BATCH_BYTES` of tokens, or slightly more."""
+    """Yield shards in batches, each of which is full once it has `_BATCH_BYTES` of tokens."""
     batch: list[DuplicateTokens] = []
     batch_bytes = 0
     for duplicate in duplicates:
@@ -172,10 +180,20 @@ def _batches(duplicates: Iterable[DuplicateTokens]) -> Iterator[list[DuplicateTo
 
 
 def _drop_batch(project: Project, batch: Iterable[DuplicateTokens]) -> Iterator[DuplicateTokens]:
-    """Let the shards of a batch drop their tokens, and yield them; see `drop_duplicate_tokens`."""
+    """Remove the tokens of shards whose range of the dataset has the same sha256.
+
+    Args:
+        project: The project.
+        batch: The shards.
+
+    Yields:
+        The shards, including those that keep their tokens, which have a reason for it. A shard that
+        was replaced in the meantime is left out.
+    """
     access = project.outputs.access
 
-    # Compare while builds may begin: this reads the tokens, and takes long.
+    # Compare while builds may begin: this reads the tokens, and takes long. Note which state of the
+    # dataset's file was read, since a build may replace the file before the shards are updated.
     compared: list[tuple[DuplicateTokens, Stored]] = []
     for duplicate in batch:
         fact = duplicate.in_dataset
@@ -203,8 +221,10 @@ def _drop(
 ) -> DuplicateTokens | None:
     """Remove a shard's tokens, unless the shard or the dataset was replaced in the meantime.
 
+    The shard's manifest then names the range of the dataset that contains them.
+
     Args:
-        outputs: The root.
+        outputs: The output root.
         duplicate: The shard.
         stored: The file of the dataset, as it was when its range was read.
 

@@ -107,18 +107,21 @@ def plan(
     Args:
         survey: The project's outputs, and the corpora that cannot be read.
         selected: The outputs that are to be built.
-        label_of: Returns the label of an output's step.
+        label_of: Returns what the build calls the step that makes an output.
         force: Whether to rebuild the selected outputs even if they are up to date.
     """
     graph = survey.graph
     project = graph.project
 
     def is_stale(node: Node) -> bool:
+        """Return whether an output has to be made."""
         return bool(graph.stale_reasons(node))
 
     def inputs_of(node: Node) -> list[Node]:
+        """Return the outputs that an output is made directly from."""
         return node.direct_inputs(project.config)
 
+    # What a build would make: selected outputs that are stale, and the stale inputs of these.
     selected_due = {node for node in selected if force or is_stale(node)}
     due = add_stale_inputs(selected_due, inputs_of=inputs_of, is_stale=is_stale)
 
@@ -127,7 +130,8 @@ def plan(
     possible = due - blocked
     disk_bytes: dict[str, int] = {}
     if possible:
-        disk_bytes = {kind: size for kind, size in disk_need(project, possible).items() if size}
+        estimated_bytes = disk_need(project, possible)
+        disk_bytes = {kind: size for kind, size in estimated_bytes.items() if size}
     return DryRun(
         rows=tuple(_planned_rows(survey, due, blocked, label_of)),
         text_bytes=text_bytes(project, possible),

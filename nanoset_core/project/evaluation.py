@@ -18,11 +18,16 @@ def evaluation_warnings(spec: ResolvedNanoset) -> Iterator[str]:
 
     The trainer skips such evaluations without a message. There is no warning about the test split,
     which is often left empty on purpose.
+
+    Args:
+        spec: The settings of a nanoset. `eval_iters` is the number of batches of an evaluation.
     """
     schedule = spec.schedule
     # Trainers that read in windows have no splits.
     if schedule is None or not schedule.eval_iters or get_preset(spec.preset).windows:
         return
+
+    # Find out whether the settings give data to valid: by a list of its own, or by a share.
     if spec.blend_per_split:
         has_samples = spec.blend_of("valid") is not None
         reason = "has no blend in `blend_per_split`"

@@ -97,7 +97,8 @@ def write_config(
     if ask is None or exists:
         ask = _no_answer
 
-    # An existing configuration is reported before errors in the choices for a new one.
+    # Choose the settings. An error is not raised yet: if there is a configuration already, that is
+    # what the user has to know first.
     values: dict[str, Any] = {}
     content = b""
     choice_error: ConfigError | None = None
@@ -116,11 +117,14 @@ def write_config(
             "they are now",
             remedy="edit it, or remove it first",
         )
+
+    # Nothing is written if the text has a fault, such as a file that belongs to no corpus.
     for fault in text.faults.values():
         raise fault
     if choice_error is not None:
         raise choice_error
 
+    # Write the schema, by which editors check nanoset.yaml, and then nanoset.yaml.
     schema = schema_text().encode()
     schema_file = folder / SCHEMA_FILE
     with writing_to(folder):
@@ -132,10 +136,12 @@ def write_config(
 
 
 def _no_answer(_question: str, _answers: Sequence[str]) -> str | None:
+    """Answer no question: used in place of asking if there is no user to ask."""
     return None
 
 
 def _has_content(file: Path, content: bytes) -> bool:
+    """Return whether a file exists and contains exactly these bytes."""
     return file.is_file() and file.read_bytes() == content
 
 
@@ -156,7 +162,16 @@ def _reasons(values: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
 def _choose_values(
     raw: Path, text: RawText, tokenizer: FirstTokenizer, text_key: str | None, ask: Ask
 ) -> dict[str, Any]:
-    """Return the sections of a first nanoset.yaml, in the order in which they are written."""
+    """Return the sections of a first nanoset.yaml, in the order in which they are written.
+
+    Args:
+        raw: The raw folder.
+        text: The corpora in it.
+        tokenizer: The tokenizer, which also estimates how many tokens the text has.
+        text_key: Key of the text in all corpora; None for what their first lines suggest.
+        ask: Asks the user if something cannot be decided.
+    """
+    # Find the corpora, estimate their sizes, and select those that are for training.
     corpora = with_keys(raw, divided(text), text_key, ask)
     amounts = {corpus.name: estimate_amount(raw, corpus, tokenizer) for corpus in corpora}
     training = {corpus.name: amounts[corpus.name] for corpus in corpora if corpus.split == "train"}
@@ -165,6 +180,8 @@ def _choose_values(
     relevant = list(training.values())
     relevant += [amount for amount in amounts.values() if amount.certain_tokens > MIN_LENGTH]
     longest = longest_length(relevant)
+
+    # If files are named after splits, each split reads its own. Otherwise all text is divided.
     if len(training) < len(corpora):
         length = longest
         data = _data_per_split(corpora, amounts, length)
@@ -172,6 +189,7 @@ def _choose_values(
         length, split = choose_length_and_split(list(training.values()), longest)
         data = _shared_data(training, split)
 
+    # Write the sections.
     sequence_length: int | ExplainedValue = length
     if length != USUAL_LENGTH:
         sequence_length = ExplainedValue(
@@ -205,11 +223,11 @@ class _NanosetData(NamedTuple):
 
 
 def _shared_data(training: Mapping[str, TextAmount], split: str) -> _NanosetData:
-    """Return the data of a nanoset whose splits share a blend.
+    """Return what a nanoset reads if all splits take their part of the same corpora.
 
     Args:
-        training: How much text each corpus has.
-        split: Shares of train, valid and test.
+        training: Name of each corpus → how much text it has.
+        split: Shares of train, valid and test, such as "98,1,1".
     """
     blend: Any = {_NO_CORPUS: 1.0}
     if training:
@@ -227,9 +245,10 @@ def _shared_data(training: Mapping[str, TextAmount], split: str) -> _NanosetData
 def _data_per_split(
     corpora: Sequence[FoundCorpus], amounts: Mapping[str, TextAmount], length: int
 ) -> _NanosetData:
-    """Return the data of a nanoset with a blend for each split, by the names of files.
+    """Return what a nanoset reads if each split has its own corpora, by the names of files.
 
-    A corpus for validation or tests that might not have a sample is left out.
+    A file `valid.jsonl` or a folder `test`, for example, is a corpus for that split. A corpus for
+    validation or tests that might not have a sample is left out.
 
     Args:
         corpora: The corpora, each for one split.
@@ -273,7 +292,14 @@ def _data_per_split(
 
 
 def _blend(amounts: Mapping[str, TextAmount]) -> str | dict[str, float]:
-    """Return the name of the only corpus, or all corpora with their shares of the tokens."""
+    """Return the value of the key `blend`: which corpora are read, and in which shares.
+
+    Args:
+        amounts: Name of each corpus → how much text it has.
+
+    Returns:
+        The name of the only corpus, or the name of each → its share of the tokens, from 0 to 1.
+    """
     if len(amounts) == 1:
         return next(iter(amounts))
     if not all(amount.tokens for amount in amounts.values()):
@@ -286,10 +312,15 @@ def _blend(amounts: Mapping[str, TextAmount]) -> str | dict[str, float]:
 
 
 def _document_sections(corpora: Sequence[FoundCorpus]) -> dict[str, Any]:
-    """Return the section `documents`, and `corpora` for those that need other settings.
+    """Return the sections that say which keys of a line have a document's text and id.
 
-    `documents` has the keys that most corpora have for text and ids.
+    The section `documents` has the keys of most corpora. The section `corpora` has the settings of
+    those that differ from it; it is left out if none does.
+
+    Args:
+        corpora: The corpora, with the keys that their first lines have.
     """
+    # The key of the text.
     documents = _defaults(DocumentsSpec, "text_key", "on_reject", "max_rejected_fraction")
     text_key: str = documents["text_key"]
     with_text = [corpus for corpus in corpora if corpus.text_key is not None]
@@ -300,6 +331,7 @@ def _document_sections(corpora: Sequence[FoundCorpus]) -> dict[str, Any]:
             text_key, f"The first lines of {example.name} have {example.keys}."
         )
 
+    # The key of the id, which is written only if it is not the default.
     id_keys = [corpus.keys.id for corpus in corpora if corpus.keys.id is not None]
     id_key = _most_common(id_keys) if id_keys else "id"
     if id_key != "id":
@@ -309,6 +341,7 @@ def _document_sections(corpora: Sequence[FoundCorpus]) -> dict[str, Any]:
             **documents,
         }
 
+    # Corpora with other keys.
     sections: dict[str, Any] = {"documents": documents}
     settings_by_corpus: dict[str, Any] = {}
     for corpus in corpora:

@@ -50,6 +50,7 @@ _MIN_PARTS = 5
 _MIN_STEPS = 250
 """Steps that a first run has at least, if there is text for them."""
 _MAX_BATCH = 512
+"""Samples of a training step that are chosen at most."""
 _EPOCH_SHARE = 0.95
 """Share of an epoch that a first run takes: the epoch is an estimate, and few texts should be read
 twice.
@@ -88,6 +89,7 @@ def estimate_amount(raw: Path, corpus: FoundCorpus, tokenizer: FirstTokenizer) -
     """
     from nanoset_core.tokenizers.engines.engine import EncodingError
 
+    # Read the first MiB. `scale` is how many times as much text the corpus has, by its stored size.
     sample = measure(raw / corpus.folder, corpus.contents, corpus.text_key or "text")
     documents = sample.documents * sample.scale
     if sample.text_bytes == 0:
@@ -100,6 +102,8 @@ def estimate_amount(raw: Path, corpus: FoundCorpus, tokenizer: FirstTokenizer) -
     # Every document has an end-of-document token in addition to those of its text.
     text_bytes = sample.text_bytes * sample.scale
     tokens = text_bytes / (token_bytes or _USUAL_TOKEN_BYTES) + documents
+
+    # What was read is certain, except that its tokens may be longer than those of the first texts.
     largest_token_bytes = 2 * token_bytes if token_bytes else _MAX_TOKEN_BYTES
     certain_tokens = sample.text_bytes / largest_token_bytes + sample.documents
     return TextAmount(documents, tokens, certain_tokens)
@@ -109,6 +113,12 @@ def longest_length(amounts: Sequence[TextAmount]) -> int:
     """Return the usual length of samples, or a shorter one that leaves every corpus a sample.
 
     The shorter one is the largest power of two below the tokens that each corpus has for certain.
+
+    Args:
+        amounts: How much text each corpus has.
+
+    Returns:
+        Number of tokens in a sample.
     """
     certain_tokens = [int(amount.certain_tokens) for amount in amounts if amount.tokens]
     if not certain_tokens or min(certain_tokens) > USUAL_LENGTH:
@@ -128,6 +138,8 @@ def choose_length_and_split(amounts: Sequence[TextAmount], longest: int) -> Leng
         amounts: How much text each corpus has.
         longest: The longest length that is possible, a power of two.
     """
+    # Halve the length until the smallest split has enough samples. If that never happens, nothing
+    # is gained by shorter samples.
     length = longest
     shorter = longest
     while shorter >= MIN_LENGTH:
@@ -142,7 +154,15 @@ def choose_length_and_split(amounts: Sequence[TextAmount], longest: int) -> Leng
 
 
 def _n_parts(amounts: Sequence[TextAmount], length: int) -> float:
-    """Return into how many parts each corpus can be cut so that every part has enough samples."""
+    """Return into how many parts each corpus can be cut so that every part has enough samples.
+
+    Args:
+        amounts: How much text each corpus has.
+        length: Tokens of a sample.
+
+    Returns:
+        The number for the smallest corpus, which need not be an integer; infinite without corpora.
+    """
     n_parts = math.inf
     for amount in amounts:
         n_samples = amount.tokens / length
@@ -180,12 +200,13 @@ def choose_schedule(
     Returns:
         The section; as a comment if there is no sample for training.
     """
+    # Without a sample for training, suggest usual numbers in a comment.
     samples = {split: int(count / length) for split, count in tokens.items()}
     train = samples["train"]
     if train < 1:
         return CommentedOut({"iterations": 100_000, "global_batch_size": 512})
 
-    # The largest power of two that leaves at least _MIN_STEPS steps.
+    # Samples of a step: the largest power of two that leaves at least _MIN_STEPS steps.
     batch = 1
     if train > _MIN_STEPS:
         batch = min(1 << max(int(math.log2(train / _MIN_STEPS)), 0), _MAX_BATCH)

@@ -65,6 +65,7 @@ def choose_tokenizer(folder: Path, named: Path | None, ask: Ask) -> FirstTokeniz
     from nanoset_core.tokenizers.files import tokenizer_path
     from nanoset_core.tokenizers.tokenizer import special_tokens, tokenizer_facts
 
+    # Without a usable tokenizer, nanoset.yaml gets the path of one that the user has to provide.
     try:
         file = tokenizer_path(folder if named is None else named)
         facts = tokenizer_facts(file)
@@ -75,6 +76,7 @@ def choose_tokenizer(folder: Path, named: Path | None, ask: Ask) -> FirstTokeniz
             raise
         return NO_TOKENIZER
 
+    # Write its path, and how documents end.
     if end is None and special:
         end = _asked_end(file, special, ask)
     tokenizer: dict[str, Any] = {"path": file.name}
@@ -86,7 +88,16 @@ def choose_tokenizer(folder: Path, named: Path | None, ask: Ask) -> FirstTokeniz
 
 
 def _asked_end(file: TokenizerPath, special: Sequence[str], ask: Ask) -> EndToken | None:
-    """Return the end-of-document token that the user chooses, or None without an answer."""
+    """Ask the user which token ends documents.
+
+    Args:
+        file: The tokenizer.
+        special: The texts of its special tokens, which are offered as answers.
+        ask: Asks the question.
+
+    Returns:
+        The token, or None without an answer.
+    """
     from nanoset_core.tokenizers.end_token import EndToken
     from nanoset_core.tokenizers.tokenizer import token_id
 
@@ -97,7 +108,12 @@ def _asked_end(file: TokenizerPath, special: Sequence[str], ask: Ask) -> EndToke
 
 
 def _end_keys(file: TokenizerPath, end: EndToken | None) -> dict[str, Any]:
-    """Return the key `tokenizer.eod`, with the reason for its value."""
+    """Return the key `eod` of the section `tokenizer`, with the reason for its value.
+
+    Args:
+        file: The tokenizer.
+        end: The token that ends documents; None if none is known, so that the key is left out.
+    """
     from nanoset_core.tokenizers.end_token import end_reason
 
     if end is None:
@@ -106,7 +122,11 @@ def _end_keys(file: TokenizerPath, end: EndToken | None) -> dict[str, Any]:
 
 
 def _append_eod_keys(end: EndToken | None) -> dict[str, Any]:
-    """Return the key `tokenization.append_eod` if there is no token to append."""
+    """Return the key `append_eod` of `tokenization`, which is written only if it has to be false.
+
+    Args:
+        end: The token that ends documents. Without one, none can be appended to documents.
+    """
     if end is not None:
         return {}
     reason = (

@@ -65,8 +65,12 @@ def sorting_of(views: Mapping[str, ViewSpec], name: str) -> ViewOrderSpec | None
 def nanoset_order_warnings(views: Mapping[str, ViewSpec], spec: ResolvedNanoset) -> Iterator[str]:
     """Yield a warning for each sorted view whose order spoils the splits, or is lost in training.
 
-    Trainers that read `.bin` and `.idx` pairs shuffle the samples of each split after `split` has
-    cut the dataset.
+    Trainers that read `.bin` and `.idx` pairs cut the dataset into splits first, in the order of
+    its documents, and then shuffle the samples of each split.
+
+    Args:
+        views: Name → settings of each view.
+        spec: The settings of the nanoset.
     """
     for view in spec.corpora:
         order = sorting_of(views, view)
@@ -89,7 +93,10 @@ def nanoset_order_warnings(views: Mapping[str, ViewSpec], spec: ResolvedNanoset)
 
 
 def keeps_order(spec: ResolvedNanoset) -> bool:
-    """Return whether a nanoset's trainer reads documents in the order of their dataset."""
+    """Return whether a nanoset's trainer reads documents in the order of their dataset.
+
+    That is so for trainers that read windows, stretches of consecutive tokens, without a shuffle.
+    """
     preset = get_preset(spec.preset)
     return preset.windows and not preset.shuffles_blend
 
@@ -111,7 +118,15 @@ def reordering_warnings(
 
 
 def view_order_warnings(views: Mapping[str, ViewSpec], name: str) -> Iterator[str]:
-    """Yield a warning if a view has an order and a budget, which ignores the order."""
+    """Yield a warning for each budget of a sorted view, since budgets ignore the order.
+
+    A budget is the largest number of documents or tokens that a view, or a view that it is chosen
+    from, takes.
+
+    Args:
+        views: Name → settings of each view.
+        name: Name of the view.
+    """
     order = sorting_of(views, name)
     if order is None or isinstance(views[name].order, str):
         return
@@ -129,7 +144,16 @@ def view_order_warnings(views: Mapping[str, ViewSpec], name: str) -> Iterator[st
 
 
 def _held_out_splits(spec: ResolvedNanoset, corpus: str) -> list[SplitName]:
-    """Return the splits for which `split` takes documents from the end of a corpus."""
+    """Return the splits that get the documents at the end of a dataset: valid, test or both.
+
+    Args:
+        spec: The settings of a nanoset. Its key `split`, such as "98,1,1", cuts each dataset into
+            consecutive parts for train, valid and test.
+        corpus: Name of the dataset.
+
+    Returns:
+        The splits; empty if the nanoset divides its data in another way.
+    """
     if spec.shares is None or corpus not in corpora_of(spec.blend):
         return []
     train, *others = parse_split(spec.shares)

@@ -53,20 +53,22 @@ _RESUME = "run the same purge again: it resumes where it was cut short"
 
 
 def purge(project: Project, plan: PurgePlan, build: Callable[[], None], day: str) -> Path:
-    """Erase the documents of a plan, and return the path of the receipt.
+    """Erase documents from all outputs, and return the path of the receipt that lists them.
 
-    If it is interrupted, calling it again resumes the purge.
+    If a purge is interrupted, calling this function again resumes it.
 
     Args:
         project: The project.
-        plan: What `plan_purge` just returned.
+        plan: The documents, and the versions of outputs that contain them; as `plan_purge` just
+            returned it.
         build: Builds the project.
         day: Date for the receipt.
 
     Raises:
         StaleError: After the build, the current version of an output that nanoset.yaml requests was
             still made from the old shards.
-        StorageError: A build works on what is to be erased; or see `plan_purge`.
+        ConfigError: A corpus with such documents is not in the raw folder any more.
+        StorageError: A build works on what is to be erased, or an output is damaged.
     """
     outputs = project.outputs
     check_no_build(outputs.access, _CANNOT_ERASE, "then purge again: nothing was changed")
@@ -82,11 +84,14 @@ def purge(project: Project, plan: PurgePlan, build: Callable[[], None], day: str
     shards_before_search = _stored_shards(outputs)
     remaining = plan_purge(project, plan.ids, plan.corpora)
     _check_nothing_requested(project, remaining)
+
+    # Shards may refer to tokens in an old dataset, which is about to be erased: let them refer to
+    # the current dataset instead.
     list(drop_duplicate_tokens(project))
     _check_tokens_are_elsewhere(project, remaining)
 
+    # Erase the old versions. Unfinished files of killed builds may contain the documents, too.
     _erase(project, remaining, shards_before_search)
-    # Unfinished files of killed builds may contain the documents, too.
     collect(project, keep=_ALL_VERSIONS, unfinished=True)
     receipt.complete(values, remaining)
     return receipt.path

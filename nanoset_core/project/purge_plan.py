@@ -116,6 +116,7 @@ def plan_purge(project: Project, ids: Sequence[str], corpora: Collection[str] = 
         FormatError: A manifest, or a table of documents, cannot be read.
         StorageError: An output is damaged, so that it is not known what it was made from.
     """
+    # Search all shards, and say where the documents of current shards are in the raw text.
     names = _searched_corpora(project, corpora)
     documents = _find_documents(project, ids, names)
     current: dict[str, list[DocumentInShard]] = {}
@@ -279,7 +280,7 @@ def _check_in_raw_folder(
 
 
 def _tainted_versions(project: Project, shards: Collection[ShardKey]) -> Iterator[TaintedVersion]:
-    """Yield all versions that were made from shards, directly or not, and the shards themselves.
+    """Yield the versions to erase: some shards, and all versions that were made from them.
 
     Versions are yielded before those that they were made from. If a purge is interrupted, the next
     one finds the remaining versions by the shards, which are erased last.

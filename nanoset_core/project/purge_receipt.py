@@ -28,10 +28,10 @@ class PurgeReceipt:
     """The receipt of one purge."""
 
     def __init__(self, outputs: OutputRoot, ids: Iterable[str], corpora: Iterable[str]) -> None:
-        """Name the receipt of a purge.
+        """Decide the name of the receipt: purges of the same ids and corpora share it.
 
         Args:
-            outputs: The root.
+            outputs: The output root.
             ids: Ids of the documents. The receipt contains only their digests.
             corpora: The corpora that are searched; empty for all.
         """
@@ -51,7 +51,7 @@ class PurgeReceipt:
     def begin(self, plan: PurgePlan, day: str) -> dict[str, Any]:
         """Write the unfinished receipt, which lists what is about to be erased, and return it.
 
-        It includes what earlier purges of the same ids recorded.
+        It also has what earlier purges of the same ids recorded, complete or interrupted ones.
 
         Args:
             plan: What is about to be erased.
@@ -66,6 +66,9 @@ class PurgeReceipt:
         }
         # Continue the receipt of an earlier purge, or that of an interrupted one.
         receipt |= self._read(self.path) or {"documents": [], "erased": {}}
+
+        # Record which versions exist now, so that `complete` can tell which were made since. After
+        # an interruption, what the interrupted purge recorded takes precedence.
         existing: list[str] = []
         for output in all_outputs(outputs.access.listing()):
             existing += output.versions
@@ -86,11 +89,12 @@ class PurgeReceipt:
                 }
         receipt["documents"] = list(documents.values())
         receipt["erased"] |= {version.path: version.files for version in plan.versions}
+
         outputs.access.write(self._unfinished_path, _to_bytes(receipt))
         return receipt
 
     def complete(self, receipt: Mapping[str, Any], plan: PurgePlan) -> None:
-        """Write the final receipt, after everything was erased.
+        """Write the final receipt, and remove the unfinished one, after everything was erased.
 
         Args:
             receipt: As `begin` returned it.
@@ -123,7 +127,7 @@ class PurgeReceipt:
 
 
 def _to_bytes(receipt: Mapping[str, Any]) -> bytes:
-    """Return the JSON of a receipt."""
+    """Return a receipt as it is stored: as indented JSON with sorted keys."""
     return json.dumps(receipt, indent=1, sort_keys=True).encode() + b"\n"
 
 

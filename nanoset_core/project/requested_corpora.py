@@ -45,7 +45,10 @@ def check_requested_corpora(config: ProjectConfig, known: Collection[str]) -> No
 
 
 def _mentions(config: ProjectConfig) -> Iterator[_Mention]:
-    """Yield every place that names a corpus: its settings, and outputs that are made from it."""
+    """Yield every place in nanoset.yaml that names a corpus.
+
+    These are the settings of corpora, and the outputs that are made from corpora.
+    """
     for corpus in config.corpora:
         yield _Mention("corpora", corpus)
     for node in requested_nodes(config):
@@ -68,7 +71,13 @@ def _shared_name(config: ProjectConfig, name: str) -> ConfigError:
 def _unknown_corpus(
     config: ProjectConfig, mention: _Mention, known: Collection[str]
 ) -> ConfigError:
-    """Return the error for a corpus that the raw folder does not have, or that has no text."""
+    """Return the error for a corpus that the raw folder does not have, or that has no text.
+
+    Args:
+        config: The settings.
+        mention: The corpus, and the place in nanoset.yaml that names it.
+        known: The corpora that the raw folder has.
+    """
     folder = config.corpus_folder(mention.corpus)
     where = f"{config.file}: {mention.key}.{mention.corpus}"
     existing = f"{', '.join(known) or 'no corpora'} in {config.raw_folder}"

@@ -188,6 +188,7 @@ def chosen_executor(
     Raises:
         ConfigError: A variable is invalid, or both an address and a file are given.
     """
+    # An empty variable counts as absent.
     address = environment.get(ADDRESS_VARIABLE) or None
     scheduler_file = environment.get(FILE_VARIABLE) or None
     wait = environment.get(WAIT_VARIABLE) or None
@@ -229,6 +230,7 @@ def executor_errors(file: Path, spec: ExecutorSpec) -> Iterator[ConfigError]:
             remedy=f"set executor.kind to {kinds_with_key}, or remove the key",
         )
 
+    # Values that are not valid, in the order of the documentation.
     rules: list[Rule] = []
     if spec.kind == "dask":
         rules += _scheduler_rules(spec, _named_by(spec))
@@ -238,11 +240,19 @@ def executor_errors(file: Path, spec: ExecutorSpec) -> Iterator[ConfigError]:
     if spec.kind == "slurm":
         rules += _job_script_rules(spec)
     yield from broken(where, _TEXTS, *rules)
+
+    # Environment variables that are not valid.
     yield from raised(chosen_executor, file, spec)
 
 
 def _slurm_rules(spec: ExecutorSpec) -> Iterator[Rule]:
-    """Yield the rules for the number, the time limit and the memory of Slurm jobs."""
+    """Yield the rules for the number, the time limit and the memory of Slurm jobs.
+
+    A rule is (whether it is broken, its name in `_TEXTS`, the key, the value of the key).
+
+    Args:
+        spec: The settings of the executor.
+    """
     yield spec.jobs is None, "jobs", ".jobs", None
     seconds = _seconds(spec.time or "1h") or 0
     is_no_limit = not _SHORTEST_JOB <= seconds <= _LONGEST_WAIT
@@ -252,7 +262,13 @@ def _slurm_rules(spec: ExecutorSpec) -> Iterator[Rule]:
 
 
 def _job_script_rules(spec: ExecutorSpec) -> Iterator[Rule]:
-    """Yield a rule for each text that becomes part of a job's script, which a shell runs."""
+    """Yield a rule for each text that becomes part of a job's script, which a shell runs.
+
+    A rule is (whether it is broken, its name in `_TEXTS`, the key, the value of the key).
+
+    Args:
+        spec: The settings of the executor.
+    """
     for key, value in (("partition", spec.partition), ("account", spec.account)):
         is_broken = value is not None and not _SLURM_NAME.fullmatch(value)
         yield is_broken, "name", f".{key}", repr(value)
@@ -262,14 +278,24 @@ def _job_script_rules(spec: ExecutorSpec) -> Iterator[Rule]:
 
 
 def _named_by(spec: ExecutorSpec) -> str:
-    """Return the key that names the workers, as the end of a path; empty if several do."""
+    """Return the key that names the Dask scheduler, with a dot, as the end of a path for messages.
+
+    It is empty for executors that have no scheduler.
+    """
     if spec.kind != "dask":
         return ""
     return ".address" if spec.scheduler_file is None else ".scheduler_file"
 
 
 def _scheduler_rules(spec: ExecutorSpec, key: str) -> Iterator[Rule]:
-    """Yield the rules for how a Dask scheduler is named: once, by its address or by its file."""
+    """Yield the rules for how a Dask scheduler is named: once, by its address or by its file.
+
+    A rule is (whether it is broken, its name in `_TEXTS`, the key, the value of the key).
+
+    Args:
+        spec: The settings of the executor.
+        key: The key that is to blame, such as ".address", or "" if no single key is.
+    """
     address = spec.address
     file = spec.scheduler_file
     is_named_twice = address is not None and file is not None
@@ -279,14 +305,25 @@ def _scheduler_rules(spec: ExecutorSpec, key: str) -> Iterator[Rule]:
 
 
 def _wait_rule(wait: str | float | None, key: str) -> Rule:
-    """Return the rule for a time to wait."""
+    """Return the rule for a time to wait: it is a duration of at most 366 days.
+
+    Args:
+        wait: The time, such as "30m" or a number of seconds; None if it is not set.
+        key: The key, such as ".wait", or "" for an environment variable.
+
+    Returns:
+        (whether it is broken, its name in `_TEXTS`, the key, the value).
+    """
     seconds = _seconds(wait or 0)
     is_broken = seconds is None or not 0 <= seconds <= _LONGEST_WAIT
     return is_broken, "wait", key, repr(wait)
 
 
 def _seconds(text: str | float) -> float | None:
-    """Return the seconds of a duration such as 30m, or None for other text."""
+    """Return the seconds of a duration, such as 1800 for "30m", or None if it is not a duration.
+
+    A number without a unit is in seconds.
+    """
     match = _DURATION.fullmatch(str(text))
     if match is None:
         return None

@@ -101,17 +101,26 @@ class StatusRow:
 def project_status(project: Project) -> Iterator[StatusRow]:
     """Yield the state of every requested output, row by row, as soon as it is known.
 
-    `nanoset build` would make what is not up to date. In contrast to a build, Dagster's history of
-    failed checks is not considered.
+    A row is the outputs that `nanoset status` shows in one line, such as the inventory, the shards
+    and the dataset of a corpus. `nanoset build` would make what is not up to date. In contrast to a
+    build, Dagster's history of failed checks is not considered.
+
+    Args:
+        project: The project.
 
     Raises:
         ConfigError: nanoset.yaml or the raw folder is not valid.
         MissingError: There is no raw folder, or no tokenizer.
     """
     check_tokenizer(project)
+
+    # The running builds, and the corpora: those with text, and those that nanoset.yaml names.
     work_by_name = under_way(project.outputs.access)
     text = scan_names(project)
     corpora = sorted({*text.corpora, *requested_corpora(project.config)})
+
+    # The graph knows what each output should be made from, once the survey has looked at the files
+    # of its corpora.
     graph = Graph(project, {}, corpora)
     survey = CorpusSurvey(graph)
     planning = ReadingBudget(PLANNED_BYTES)
@@ -130,11 +139,11 @@ def project_status(project: Project) -> Iterator[StatusRow]:
 def graph_status(graph: Graph, aside: Mapping[str, str]) -> Iterator[StatusRow]:
     """Yield the rows of `project_status` for a graph that knows its inventories, as after a build.
 
-    No raw file is read.
+    In contrast to `project_status`, it does not look for changed files in the raw folder.
 
     Args:
-        graph: The graph.
-        aside: Name of each folder that is no corpus → what it is; see `RawText`.
+        graph: The graph of the project's outputs.
+        aside: Name of each folder of the raw folder that is no corpus → what it is, as a clause.
     """
     planning = ReadingBudget(PLANNED_BYTES)
     yield from _rows_of_unread_folders(aside)
@@ -149,7 +158,11 @@ def graph_status(graph: Graph, aside: Mapping[str, str]) -> Iterator[StatusRow]:
 
 
 def _rows_of_unread_folders(aside: Mapping[str, str]) -> Iterator[StatusRow]:
-    """Yield a row for each folder in the raw folder that is no corpus."""
+    """Yield a row for each folder in the raw folder that is no corpus.
+
+    Args:
+        aside: Name of each of these folders → what it is, as a clause.
+    """
     for name, what in aside.items():
         yield StatusRow("folder", name, part=None, state="not read", why=(what,))
 
@@ -161,7 +174,12 @@ def _corpus_of(nodes: Sequence[Node]) -> str | None:
 
 
 def _with_work(row: StatusRow, work: Work) -> StatusRow:
-    """Return a row with the work on it of a running build."""
+    """Return a row that says that a running build works on its outputs.
+
+    Args:
+        row: The row, whose state was found without regard to running builds.
+        work: What the build is doing. Outputs that it may still have to make are "being built".
+    """
     if row.state not in ("missing", "stale"):
         return replace(row, busy=work)
     return replace(row, busy=work, state="being built", why=(str(work),))
@@ -170,14 +188,15 @@ def _with_work(row: StatusRow, work: Work) -> StatusRow:
 def status_row(
     graph: Graph, nodes: Sequence[Node], planning: ReadingBudget, findings: CorpusFindings
 ) -> StatusRow:
-    """Return the state of the outputs of one row.
+    """Return what `nanoset status` shows of some outputs in one row: state, reasons and figures.
 
     Args:
-        graph: The graph.
+        graph: The graph of the project's outputs.
         nodes: The outputs, in the order in which they are made.
-        planning: How many bytes may be read to find out whether stale outputs can be made.
+        planning: How many bytes may still be read to find out whether stale outputs can be made.
         findings: The result of looking at the corpus's files, if it is the row of a corpus.
     """
+    # Why a build would have work to do.
     last_version = graph.current(nodes[-1])
     failure = findings.failure
     why = [failure] if failure is not None else _reasons(graph, nodes)
@@ -197,6 +216,7 @@ def status_row(
         state = "failing"
         why = [failure]
 
+    # What people should know about the settings and the current versions.
     warnings: list[str] = []
     for node in nodes:
         warnings += settings_warnings(node.stage, graph.project.config, node.key)
@@ -221,10 +241,14 @@ def status_row(
 
 
 def _summary_of_row(graph: Graph, nodes: Sequence[Node]) -> Summary:
-    """Combine what the current versions of a row's outputs show.
+    """Return the figures, details and warnings of a row: those of its outputs, combined.
 
-    Figures of later outputs replace those of earlier ones with the same name, but sizes are added
-    up.
+    Figures of later outputs replace those of earlier ones with the same name. Only their sizes, the
+    figure `bytes`, are added up.
+
+    Args:
+        graph: The graph of the project's outputs.
+        nodes: The outputs of the row, in the order in which they are made.
     """
     figures: dict[str, int] = {}
     details: dict[str, str] = {}
@@ -258,7 +282,13 @@ def _summary_of_row(graph: Graph, nodes: Sequence[Node]) -> Summary:
 
 
 def _first_refusal(graph: Graph, nodes: Sequence[Node], planning: ReadingBudget) -> str | None:
-    """Return why making an output of a row would fail, for the first such output, or None."""
+    """Return why making an output of a row would fail, for the first such output, or None.
+
+    Args:
+        graph: The graph of the project's outputs.
+        nodes: The outputs of the row, in the order in which they are made.
+        planning: How many bytes may still be read to find out.
+    """
     for node in nodes:
         recipe = graph.recipe(node)
         if recipe is not None and isinstance(node.stage, Planned):
@@ -272,7 +302,15 @@ def _reasons(graph: Graph, nodes: Sequence[Node]) -> list[str]:
     """Return why a row is not up to date.
 
     What follows from an earlier reason is left out: if the shards of a corpus are stale, so is its
-    dataset. If only parts of the last output are missing, the reason is how many are written.
+    dataset. An output may be written in parts, such as a webdataset in groups of tars. If only
+    parts are missing, the reason is how many are written.
+
+    Args:
+        graph: The graph of the project's outputs.
+        nodes: The outputs of the row, in the order in which they are made.
+
+    Returns:
+        The reasons; empty if the row is up to date.
     """
     parts = [node for node in nodes if isinstance(node.stage, InParts)]
     is_complete = not graph.stale_reasons(nodes[-1])
@@ -280,10 +318,12 @@ def _reasons(graph: Graph, nodes: Sequence[Node]) -> list[str]:
         # If the last output is complete, so are its parts: they need not be looked at.
         nodes = [node for node in nodes if node not in parts]
 
+    # Parts can be written once everything that they are made from is up to date.
     reasons_by_node = {node: graph.stale_reasons(node) for node in nodes}
     stale = {node for node, reasons in reasons_by_node.items() if reasons}
     can_write_parts = all(stale.isdisjoint(graph.inputs(part).values()) for part in parts)
 
+    # Leave out reasons that name an input which is stale itself.
     why: list[str] = []
     for node, reasons in reasons_by_node.items():
         inputs = graph.inputs(node)

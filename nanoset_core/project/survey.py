@@ -117,6 +117,9 @@ class CorpusSurvey:
         """
         project = self._graph.project
         folder = project.config.corpus_folder(corpus)
+
+        # A file's pieces are stretches of it, each with a digest. The memory knows them if the file
+        # has the size, times and inode that it had when it was last read.
         memory = fingerprint_memory(project, folder)
         recorded = pieces_by_file(current)
         present: dict[str, list[Piece] | None] = {}  # file → its pieces; None if they are not known
@@ -140,6 +143,7 @@ class CorpusSurvey:
             for stat in same_size:
                 present[stat.path] = fingerprint(folder, stat)
 
+        # Compare the files with the inventory, and derive the recipe that it would have now.
         changes = _describe_changes(present, recorded, {stat.path for stat in same_size})
         if current is not None and not changes and current.recipe["version"] == INVENTORY.version:
             return _PresentFiles(from_plain(Recipe, current.recipe), changes)

@@ -67,7 +67,8 @@ class Target:
 
         Args:
             deep: Whether to read every byte.
-            run: Does checks that are divided into parts, in this process or on other machines.
+            run: Does the large checks, which are divided into parts: in this process, or later on
+                other machines.
         """
         reports: list[Report] = []
         for node in self.nodes:
@@ -102,7 +103,11 @@ class Target:
 
 
 def _row_label(nodes: Sequence[Node]) -> str:
-    """Return what the report on several outputs is called, such as corpora/web."""
+    """Return what the report on a row of `nanoset status` is called, such as corpora/web.
+
+    Args:
+        nodes: The outputs of the row, in the order of the pipeline.
+    """
     stage = nodes[-1].stage
     folder = "corpora" if isinstance(stage, CorpusStage) else stage.layout.folder
     row = nodes[-1].row
@@ -129,7 +134,8 @@ def targets(project: Project, select: Sequence[str] = ()) -> list[Target]:
 
     Args:
         project: The project.
-        select: Patterns of names; see `Target.matches`. Empty selects everything.
+        select: Patterns of names, such as `web` or `pre*/train`. An empty sequence selects
+            everything.
 
     Returns:
         A target for each row of `nanoset status`, in the order of the rows.
@@ -137,7 +143,7 @@ def targets(project: Project, select: Sequence[str] = ()) -> list[Target]:
     Raises:
         ConfigError: A pattern selects nothing.
     """
-    # Reports are all that a verification shows.
+    # List a target for each row. They show no progress: reports are all that a verification shows.
     quiet_project = replace(project, progress=SILENT)
     stage_numbers = {stage: number for number, stage in enumerate(stages())}
     all_targets: list[Target] = []
@@ -149,6 +155,7 @@ def targets(project: Project, select: Sequence[str] = ()) -> list[Target]:
     if not select:
         return all_targets
 
+    # Keep those that a pattern selects.
     selected_names: set[str] = set()
     for pattern in select:
         names = [target.name for target in all_targets if target.matches(pattern)]
@@ -183,6 +190,7 @@ def verify_output(project: Project, name: str, deep: bool = False) -> Report:
     Raises:
         ConfigError: nanoset.yaml requests no such outputs.
     """
+    # The name may also be a pattern that selects other rows, such as `web` for `web/columns`.
     (target,) = [target for target in targets(project, [name]) if target.name == name]
     return target.verify(deep=deep)
 
@@ -198,7 +206,8 @@ def verify_project(
     Args:
         project: The project. If it has an executor, such as a Dask cluster, a deep verification
             runs there, and verifies outputs in parallel.
-        select: Patterns of names; see `Target.matches`. Empty selects everything.
+        select: Patterns of names, such as `web` or `pre*/train`. An empty sequence selects
+            everything.
         deep: Whether to read every byte.
 
     Raises:
@@ -277,7 +286,7 @@ def verify_by(executor: Executor, chosen: Sequence[Target]) -> Iterator[Report]:
     """
     partial_reports = _verify_without_parts(executor, chosen)
 
-    # One run for the parts of all targets. `parts` says for each task whose part it is.
+    # Start the parts of all checks in one run. `parts` says for each task whose part it is.
     all_deferred: list[_DeferredCheck] = []
     for partial in partial_reports:
         all_deferred += partial.deferred_checks
@@ -304,11 +313,12 @@ def _verify_without_parts(executor: Executor, chosen: Sequence[Target]) -> deque
     """Verify targets, except for checks that are divided into parts.
 
     Args:
-        executor: Runs tasks in other processes.
-        chosen: The targets.
+        executor: Runs tasks in other processes, such as workers of a cluster.
+        chosen: The targets. Those that are bound to this machine, because their files have its
+            paths, are verified here.
 
     Returns:
-        The reports, in the order of the targets.
+        The reports so far, in the order of the targets, with the checks that remain to be done.
     """
     reports_by_target: dict[int, _PartialReport] = {}
     numbers_for_workers: list[int] = []
@@ -326,7 +336,16 @@ def _verify_without_parts(executor: Executor, chosen: Sequence[Target]) -> deque
 
 
 def _verify_target_without_parts(target: Target) -> _PartialReport:
-    """Verify a target in a worker, and return the divided checks that remain to be done."""
+    """Verify a target in a worker, except for its large checks, which are divided into parts.
+
+    The workers of the cluster do the parts later, in parallel.
+
+    Args:
+        target: The outputs of one row of `nanoset status`.
+
+    Returns:
+        The findings so far, and the checks that remain to be done.
+    """
     deferred_checks: list[_DeferredCheck] = []
 
     def defer(report: Report, check: DividedCheck) -> None:
