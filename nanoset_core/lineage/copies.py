@@ -110,7 +110,12 @@ class _NamedTokens:
         """Dtype of a dataset → hashes of tokens in this dtype, as `held_out` stores them."""
 
     def add(self, corpus: _Corpus, document: _NamedDocument) -> None:
-        """Add a named document of a corpus, unless it is too short."""
+        """Add a named document, unless it is so short that others have the same tokens by chance.
+
+        Args:
+            corpus: The corpus that has it.
+            document: Its number, id and number of tokens.
+        """
         if document.tokens < MIN_TOKENS:
             return
         self.lengths.add(document.tokens)
@@ -121,7 +126,7 @@ class _NamedTokens:
     def hashes(self, dtype: np.dtype) -> NDArray[np.uint64] | None:
         """Return the hashes of all named documents, if all have a hash for this dtype.
 
-        A hash depends on the dtype of the tokens, so that datasets of different dtypes cannot be
+        A hash depends on the dtype of the tokens, so datasets of different dtypes cannot be
         compared by hashes.
 
         Args:
@@ -217,12 +222,17 @@ def _current_corpora(
 def _documents_with(project: Project, corpus: _Corpus, ids: Sequence[str]) -> list[_NamedDocument]:
     """Return the documents of a corpus that have one of some ids.
 
-    There are none if the user named documents of other corpora only.
+    Args:
+        project: The project.
+        corpus: The corpus. If the user named documents of other corpora only, nothing is returned.
+        ids: The ids.
     """
     import pyarrow as pa
 
     if not corpus.is_named:
         return []
+
+    # Read the table of documents by row groups: the ids of all documents may not fit into memory.
     id_set = Ids(pa.array(ids, pa.large_string()))
     documents: list[_NamedDocument] = []
     for values in document_values(project, corpus.name, corpus.dataset, ["id", "tokens"]):
@@ -251,6 +261,7 @@ def _copies_in(
     Raises:
         StorageError: There are too many documents of equal length to compare.
     """
+    # Narrow the documents by length and hash.
     sharded = Sharded.of(project, corpus.dataset)
     candidates = np.setdiff1d(_candidates(project, corpus, sharded, named), ignored)
     max_compared = MAX_COMPARED_REMOTELY if project.outputs.access.has_copies else MAX_COMPARED

@@ -80,14 +80,24 @@ class InspectionContext:
         config: ProjectConfig | None = None,
         tokenizer_file: TokenizerPath | None = None,
     ) -> InspectionContext:
-        """Return a context of an output root that is open already."""
+        """Return a context for an output root that is open already.
+
+        Args:
+            root: The output root.
+            config: The project's settings; None to read no raw text.
+            tokenizer_file: The tokenizer's file; None to decode no tokens.
+        """
         outputs = replace(root, access=replace(root.access, is_sampled=True))
         return InspectionContext(
             outputs, config, tokenizer_file, Datasets(outputs, is_sampled=True)
         )
 
     def inventory_of(self, dataset: Manifest) -> Inventory | None:
-        """Return the inventory that a corpus's dataset was made from, or None if it was deleted."""
+        """Return the list of files that a dataset was made from, or None if it was deleted.
+
+        Args:
+            dataset: Manifest of the dataset.
+        """
         digest = dataset.recipe["parents"]["inventory"]
         manifest = self.outputs.manifest_at(
             self.outputs.folder / INVENTORY.layout.folder / dataset.name / digest
@@ -184,7 +194,8 @@ class Lineage:
         Raises:
             SampleIndexError: The corpus has no such document.
         """
-        # Read the counts of shards up to the one that has the document.
+        # `_begins` has the first document of each shard whose count is known. Read the counts of
+        # more shards until the document is before the last of them.
         while self._begins[-1] <= document and len(self._begins) <= len(self.shards):
             self.first_document(len(self._begins))
         if not 0 <= document < self._begins[-1]:
@@ -211,13 +222,23 @@ class Lineage:
         return DocumentRows(path, self._document_count(shard))
 
     def tables(self, shards: Sequence[int]) -> Iterator[tuple[int, DocumentRows]]:
-        """Yield each of some shards with its table of documents."""
+        """Yield shards with their tables of documents.
+
+        Args:
+            shards: Numbers of the shards in `shards`.
+        """
         for group in self._groups(shards):
             tables = self.access.each(self.table, group)
             yield from zip(group, tables, strict=True)
 
     def first_document(self, shard: int) -> int:
-        """Return the number of a shard's first document, from the counts of the shards before."""
+        """Return the number in the corpus of a shard's first document.
+
+        It is the number of documents in all shards before it, whose manifests may have to be read.
+
+        Args:
+            shard: Number of the shard in `shards`; their number for the end of the corpus.
+        """
         if len(self._begins) <= shard:
             # Counts of several shards are read at once.
             for group in self._groups(range(len(self._begins) - 1, len(self.shards))):
@@ -270,7 +291,15 @@ class Lineage:
         ]
 
     def _corpus_origins(self, documents: Sequence[int]) -> list[DocumentOrigin]:
-        """Return where documents of the corpus came from, in the order of the request."""
+        """Return where documents of the corpus came from, in the order of the request.
+
+        Args:
+            documents: Numbers in the corpus.
+
+        Raises:
+            SampleIndexError: The corpus has no such document.
+        """
+        # Group the documents by shard, so that each table is opened once.
         rows_by_shard: dict[int, dict[int, int]] = {}  # shard → document → row
         for document in map(int, documents):
             place = self.place(document)
@@ -301,12 +330,18 @@ class Lineage:
         return [origin_by_document[document] for document in documents]
 
     def find_number(self, number: int) -> Iterator[DocumentOrigin]:
-        """Yield the document with a number in the corpus, once for each copy in the dataset."""
+        """Yield the document with a number in the corpus, once for each copy in the dataset.
+
+        The dataset may be a view, which has none, one or several copies of it.
+        """
         if 0 <= number < self.dataset.facts["documents"]:
             yield from self._copies(self._corpus_origins([number])[0])
 
     def find_id(self, identity: str) -> Iterator[DocumentOrigin]:
-        """Yield the documents with an id, for which the ids of all shards are read."""
+        """Yield the documents with an id, once for each copy in the dataset.
+
+        The ids of all shards are read.
+        """
         yield from self._search(range(len(self.shards)), {"id": identity})
 
     def find_line(
@@ -324,7 +359,7 @@ class Lineage:
         # If a file was cut into pieces without being read, tables number its lines within each
         # piece. Then several lines of the file may have the number that is searched.
         place = self.numbers.in_piece(file, line)
-        line_in_table = line if place is None else place[1]
+        line_in_table = line if place is None else place.line
         for origin in self._search(shards, {"file": file, "line": line_in_table}):
             if origin.line == line:
                 yield origin
@@ -375,7 +410,14 @@ class Lineage:
         )
 
     def _document_count(self, shard: int) -> int:
-        """Return how many documents a shard has, if need be from its manifest."""
+        """Return how many documents a shard has, by its manifest unless the count is known.
+
+        Args:
+            shard: Number of the shard in `shards`.
+
+        Raises:
+            MissingError: The manifest is missing or damaged.
+        """
         if shard + 1 < len(self._begins):
             return self._begins[shard + 1] - self._begins[shard]
         path = self.access.fetch(self.folder(shard) / MANIFEST)

@@ -65,7 +65,14 @@ class Retokenizer(NamedTuple):
     """The special tokens around each document."""
 
     def locate(self, text: str) -> LocatedTokens:
-        """Return the tokens that a document with this text has, special tokens included."""
+        """Return the tokens that a document with this text has, and where each begins in the text.
+
+        Special tokens at the start of the document begin at character 0, those at its end after the
+        last character.
+
+        Args:
+            text: The text of the document.
+        """
         ids, begins = self.reference.locate(text)
         # A text without tokens gets no special tokens either, unless the options say so.
         before: tuple[int, ...] = ()
@@ -91,7 +98,8 @@ def retokenizer(
         options: The options in the recipe of a corpus's dataset.
 
     Returns:
-        None if the dataset was made with another tokenizer.
+        The object; None if the dataset was made with another tokenizer, or the project's is not
+        known.
     """
     if tokenizer_file is None:
         return None
@@ -139,7 +147,11 @@ class Excerpts:
         return self._config is not None
 
     def decoded(self, tokens: NDArray[Any]) -> str | None:
-        """Return the first of some tokens as text, or None if their tokenizer is not known."""
+        """Return the first of some tokens as text, or None if their tokenizer is not known.
+
+        Args:
+            tokens: Token ids, shape (n_tokens,).
+        """
         if self._retokenizer is None:
             return None
         text = self._retokenizer.decode(tokens[:_MAX_DECODED_TOKENS])
@@ -160,10 +172,12 @@ class Excerpts:
             document_tokens: The range (start, stop) of them whose text is returned.
 
         Returns:
-            None if the raw folder is not known.
+            The text, or why there is none; None if the raw folder is not known.
         """
         if self._config is None:
             return None
+
+        # Read the document; the error says what became of it.
         folder = self._config.corpus_folder(origin.corpus)
         text = next(read_texts(folder, [origin], self._options["text_key"]))
         if isinstance(text, MissingError):

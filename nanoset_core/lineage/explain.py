@@ -96,14 +96,16 @@ def explain_sample(
         k: Number of the sample; negative numbers count from the end.
 
     Raises:
-        MissingError: The nanoset or its shards were deleted; see also `load_nanoset`.
-        StaleError: See `load_nanoset`.
+        MissingError: The nanoset has not been built, or its shards were deleted.
+        StaleError: The parts of the nanoset were not built from the same inputs.
         SampleIndexError: There is no such sample, or it was consumed by the run that the nanoset
             continues.
         FormatError: A shard's table cannot be read.
     """
     context = InspectionContext.of(project_or_root)
     loaded = load_nanoset(context.outputs, name, split)
+
+    # A nanoset that continues a run begins with the first sample that the run has not read.
     first_sample = loaded.config.consumed_samples if split == "train" else 0
     if 0 <= operator.index(k) < first_sample:
         raise SampleIndexError(
@@ -126,7 +128,7 @@ def explain_samples(
     split: str,
     samples: Sequence[int],
 ) -> list[SampleOrigin]:
-    """Return the documents in many samples of a split, as `explain_sample` does for one.
+    """Return the documents that the tokens of many samples of a split come from.
 
     The table of each shard is opened once for all samples.
 
@@ -172,7 +174,7 @@ def explain_samples(
 
 
 def n_tokens(pieces: Sequence[PieceOrigin]) -> int:
-    """Return how many tokens some pieces have together."""
+    """Return how many tokens pieces of documents have together in their sample."""
     total = 0
     for piece in pieces:
         start, stop = piece.sample_tokens
@@ -194,6 +196,7 @@ def _samples_by_member(
     """
     members: dict[Nanoset, list[MemberSample]] = {}
     for row, sample in enumerate(samples):
+        # A split that is not a blend reads one dataset.
         if isinstance(loaded, Nanoset):
             nanoset = loaded
             number = sample
@@ -202,7 +205,9 @@ def _samples_by_member(
             member, spans = loaded.sources(sample)
             nanoset = loaded.datasets[member]
             number = int(loaded.dataset_sample_index[sample])
-        members.setdefault(nanoset, []).append(MemberSample(row, number % len(nanoset), spans))
+        # Negative numbers count from the end. Some blends read a dataset again from its start.
+        number %= len(nanoset)
+        members.setdefault(nanoset, []).append(MemberSample(row, number, spans))
     return members
 
 
@@ -232,7 +237,7 @@ def piece_origins(
     spans: NDArray[np.int64],
     offsets: NDArray[np.int64] | int = 0,
 ) -> list[tuple[PieceOrigin, ...]]:
-    """Return the documents that parts of a dataset's sequences come from.
+    """Return the documents that spans, which are parts of a dataset's sequences, come from.
 
     Args:
         context: The project or output root; without settings, no raw text is read.

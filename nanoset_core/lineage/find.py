@@ -79,7 +79,8 @@ def find_document(
         project_or_root: A project, or its output root alone.
         name: Name of a nanoset or webdataset.
         split: `train`, `valid` or `test` of a nanoset; None for a webdataset.
-        document: Fields of `DocumentName`.
+        document: Names the document by the fields of `DocumentName`, such as `identity="a1"`, or
+            `file="web/a.jsonl", line=5`.
 
     Returns:
         The places of each document with this name. For a webdataset, their appearances are
@@ -103,12 +104,18 @@ def find_in(
         context: The project or output root.
         searched: The split or webdataset.
         name: Its name, for errors.
-        document: The document.
+        document: The document, as the user named it.
+
+    Returns:
+        The places of each document with this name.
 
     Raises:
-        MissingError, ConfigError: As `find_document`.
+        MissingError: There is no such document, or the corpus is not searched.
+        ConfigError: The document is not named in exactly one way.
     """
     document = _checked(_with_line(document))
+
+    # Check the corpus, if the user named one.
     datasets = searched.datasets
     names: list[str] = []
     for dataset in datasets:
@@ -177,6 +184,8 @@ def _checked(document: DocumentName) -> DocumentName:
         ConfigError: It is named in several ways, or in none.
     """
     identity, file, line, number, _ = document
+
+    # Count the ways in which it is named. A line belongs to a file.
     n_ways = (identity is not None) + (file is not None) + (number is not None)
     if n_ways != 1 or (file is None) != (line is None):
         raise ConfigError(
@@ -191,7 +200,7 @@ def _checked(document: DocumentName) -> DocumentName:
 def _within_corpora(
     config: ProjectConfig, corpora: Sequence[str], document: DocumentName
 ) -> Iterator[DocumentName]:
-    """Yield the documents that are meant if a path begins with a corpus or with its folder.
+    """Yield what a path means if it begins with the name of a corpus or with its folder.
 
     With a raw folder `/data/raw` and a corpus `web`, the paths `/data/raw/web/a.jsonl` and
     `web/a.jsonl` may both mean the file `a.jsonl` of the corpus.
@@ -200,6 +209,9 @@ def _within_corpora(
         config: The project's settings, which name the raw folder.
         corpora: Names of the corpora and datasets that are searched.
         document: A document that is named by file and line.
+
+    Yields:
+        The document, with the corpus and with the path below the corpus's folder.
     """
     # Remove the raw folder from the start of the path.
     file = str(document.file)
@@ -215,6 +227,7 @@ def _within_corpora(
             is_below_raw = True
             break
 
+    # A file without a folder in front names no corpus.
     first, _, rest = file.partition("/")
     if not rest:
         return
@@ -234,9 +247,14 @@ def _within_corpora(
 def _look_up(
     datasets: Sequence[Dataset], document: DocumentName, context: InspectionContext
 ) -> Iterator[_FoundDocument]:
-    """Yield the documents of some datasets that have a name.
+    """Yield the documents of some datasets that have the name that a user gave.
 
     A document that a view repeats is yielded once for each copy.
+
+    Args:
+        datasets: The datasets to search.
+        document: The name: an id, a file and line, or a number.
+        context: The project or output root.
     """
     for member, dataset in enumerate(datasets):
         if document.corpus not in (None, *dataset.names):
@@ -258,6 +276,8 @@ def _shards_with(
     context: InspectionContext, lineage: Lineage, file: str, line: int
 ) -> list[int] | None:
     """Return the shard that was made from a line, according to the inventory of the corpus.
+
+    The inventory lists the pieces of the corpus's files: stretches that were tokenized separately.
 
     Args:
         context: The project or output root.
@@ -283,12 +303,17 @@ def _shards_with(
     shards: list[int] = []
     for shard, source_range in enumerate(ranges):
         for piece in source_range.pieces:
+            # `place` says at which byte the piece with the line begins, if lines of this file are
+            # numbered within pieces.
             if place is None:
                 begins_before = piece.first_line <= line
             else:
-                begins_before = piece.begin <= place[0]
+                piece_start, _ = place
+                begins_before = piece.begin <= piece_start
             if piece.path == file and begins_before:
                 shards.append(shard)
+
+    # Later pieces begin later, so the last one that begins before the line contains it.
     return shards[-1:]
 
 
@@ -305,11 +330,12 @@ def _remedy(
     Returns:
         The remedy of an error.
     """
+    # A purge erased it.
     erasure = _erasure(context, datasets, documents)
     if erasure is not None:
         return f"nothing: the document was {erasure}"
 
-    # A line that was rejected is not a document.
+    # Its line was rejected when the text was tokenized.
     for dataset in datasets:
         lineage = Lineage(dataset)
         for document in documents:
@@ -322,6 +348,7 @@ def _remedy(
                     f"correct it in {place}"
                 )
 
+    # The corpus has it, but the view that is read does not choose it.
     for dataset in datasets:
         reason = _left_out_by_view(context, dataset.unpacked, documents)
         if reason is not None:
@@ -358,7 +385,13 @@ def _left_out_by_view(
 def _erasure(
     context: InspectionContext, datasets: Sequence[Dataset], documents: Sequence[DocumentName]
 ) -> Erasure | None:
-    """Return the purge that erased one of some documents, or None if none was erased."""
+    """Return the purge that erased one of some documents, or None if none was erased.
+
+    Args:
+        context: The project or output root.
+        datasets: The datasets that were searched.
+        documents: The documents, which are named by id, or by file and line.
+    """
     access = context.outputs.access
     names = {name for dataset in datasets for name in dataset.names}
     for document in documents:
@@ -376,7 +409,13 @@ def _erasure(
 def _rejects(
     context: InspectionContext, lineage: Lineage, document: DocumentName
 ) -> Iterator[Reject]:
-    """Yield the reject of a document that is named by file and line, if its line was rejected."""
+    """Yield the record of a line that was rejected: that it is no document, and why.
+
+    Args:
+        context: The project or output root.
+        lineage: The documents of the dataset. The rejected lines are listed next to them.
+        document: The line; nothing is yielded if the document is not named by file and line.
+    """
     if document.file is None or document.line is None:
         return
     shards = _shards_with(context, lineage, document.file, document.line)

@@ -84,7 +84,11 @@ class Spans(NamedTuple):
         return Spans(*[np.concatenate(column) for column in columns])
 
     def select(self, rows: NDArray[Any]) -> Spans:
-        """Return some of the spans, by a mask or by their indices."""
+        """Return some of the spans.
+
+        Args:
+            rows: A mask, boolean of shape (n_spans,), or indices of spans.
+        """
         return Spans(*[column[rows] for column in self])
 
     def rows(self) -> list[list[int]]:
@@ -178,11 +182,12 @@ class Split(NamedTuple):
             loaded: Its samples, if they are loaded already.
 
         Raises:
-            NanosetError: See `load_nanoset`.
+            NanosetError: There is no such nanoset, it has not been built, or a file is damaged.
         """
         if loaded is None:
             loaded = load_nanoset(context.outputs, name, split)
 
+        # A dataset may be in a blend more than once: take it once.
         member_by_prefix = {member.member.prefix: member for member in _members(loaded)}
         members = tuple(member_by_prefix.values())
         datasets = [context.datasets.at(member.member.prefix, member.dataset) for member in members]
@@ -190,6 +195,8 @@ class Split(NamedTuple):
 
     def places(self, number: int, origin: DocumentOrigin) -> DocumentPlaces:
         """Return which samples contain a document, and why a part of it is in none.
+
+        A document is in the dataset in one piece, or in several if it was cut or packed.
 
         Args:
             number: Number of the document's dataset in `datasets`.
@@ -204,7 +211,8 @@ class Split(NamedTuple):
             in_sample_index = spans_of(member, piece.sequence).clipped(piece.start, piece.stop)
             drawn, seen = self._drawn(member, in_sample_index)
 
-            # Add `to_document` to a position in the sequence for the position in the document.
+            # A span has positions in the sequence: add `to_document` to one for the position in the
+            # document.
             to_document = piece.first - piece.start
             for sample, offset, start, stop in seen.rows():
                 sample_tokens = (offset, offset + stop - start)
@@ -223,6 +231,7 @@ class Split(NamedTuple):
             if counts.seen < tokens or not tokens:
                 reasons.append(self._reason(member, piece, counts))
 
+        # Tokens that are not even in the dataset.
         n_in_dataset = sum(piece.stop - piece.start for piece in pieces)
         if not pieces:
             reasons.append("never seen: it has no tokens, and so no sequence in the dataset")
@@ -236,15 +245,18 @@ class Split(NamedTuple):
         return DocumentPlaces(origin, tuple(appearances), tokens_seen, reason)
 
     def _drawn(self, member: Nanoset, spans: Spans) -> tuple[Spans, Spans]:
-        """Find the samples that spans of rows of the sample index become.
+        """Return the samples that runs of tokens are in, given the rows of the sample index.
+
+        A row of the sample index becomes a sample if the shuffle index lists it, and a sample of
+        the split if the blend takes it. So some rows are in no sample, and some in several.
 
         Args:
             member: The samples of the dataset.
-            spans: Their `samples` are rows of the sample index.
+            spans: The runs of tokens. Their `samples` are rows of the sample index.
 
         Returns:
-            The spans in samples that the dataset contributes, and in samples of the split. Those of
-            a row that is not drawn are left out.
+            Two values: the spans in samples that the dataset contributes, and the spans in samples
+            of the split.
         """
         drawn = renumbered(spans, member.shuffle_index)
 
@@ -257,10 +269,17 @@ class Split(NamedTuple):
     def _reason(self, member: Nanoset, piece: DocumentPiece, counts: _PieceCounts) -> str:
         """Return why some tokens of a piece of a document are in no sample of the split.
 
+        A token may be lost in three steps from the dataset to the split, in this order: the tail
+        of the dataset, which does not fill a sample, is left out; not all samples are drawn; and
+        the blend does not take all that are drawn. The reason is the step that lost the tokens.
+
         Args:
             member: The samples of its dataset.
             piece: The piece.
             counts: How many of its tokens remain after each step.
+
+        Returns:
+            A sentence without a full stop.
         """
         split = member.member.split
         if not counts.tokens:
@@ -269,6 +288,7 @@ class Split(NamedTuple):
         start, stop = member.member.rows
         is_continued = member.member.order is not None
         if not start <= piece.sequence < stop:
+            # The whole document, or only a piece of it.
             subject = "it" if counts.tokens == counts.document_tokens else "that part"
             why = f"{subject} belongs to {self._other_split(member, piece.sequence)}"
         elif counts.in_sample_index < counts.tokens and counts.in_sample_index == counts.seen:
@@ -289,11 +309,11 @@ class Split(NamedTuple):
         return f"{unseen(seen, counts.document_tokens)} in {split}, because {why}"
 
     def _other_split(self, member: Nanoset, sequence: int) -> str:
-        """Say which split has a sequence of a dataset.
+        """Return which other split has a sequence of a dataset, as a noun for a sentence.
 
         Args:
-            member: Samples of the dataset in this split.
-            sequence: Number of the sequence.
+            member: The samples of the dataset in this split.
+            sequence: Number of the sequence in the dataset.
         """
         for split in SPLITS:
             # Skip splits that have not been built, or have no share of the dataset.
@@ -330,10 +350,10 @@ def positions_of(values: NDArray[np.integer[Any]], value: int) -> NDArray[np.int
 
 
 def spans_of(nanoset: Nanoset, sequence: int) -> Spans:
-    """Return the spans of a sequence in rows of the sample index.
+    """Return the runs of a sequence's tokens that are in rows of the sample index.
 
-    The document index lists a sequence once for each epoch, so that it has spans for each of these
-    entries.
+    A row of the sample index is a sample, before samples are shuffled. The document index lists a
+    sequence once for each epoch, so each of these entries gives spans.
 
     Args:
         nanoset: The samples of a dataset.
@@ -347,7 +367,9 @@ def spans_of(nanoset: Nanoset, sequence: int) -> Spans:
 
 
 def _spans_of_entry(nanoset: Nanoset, entry: int) -> Spans:
-    """Return the spans of the sequence at one entry of the document index.
+    """Return which tokens of one entry of the document index are in which sample.
+
+    An entry of the document index is one reading of a sequence, in one epoch.
 
     Row j of the sample index says at which entry of the document index sample j begins, and at
     which offset in the sequence there. Sample j ends where row j + 1 says. For example, with the
@@ -365,6 +387,9 @@ def _spans_of_entry(nanoset: Nanoset, entry: int) -> Spans:
     Args:
         nanoset: The samples of a dataset.
         entry: Position in its document index.
+
+    Returns:
+        The spans. Their `samples` are rows of the sample index.
     """
     sample_index = nanoset.sample_index  # (n_samples + 1, 2): entry, offset
     lengths = nanoset.dataset.sequence_lengths
@@ -402,15 +427,16 @@ def _spans_of_entry(nanoset: Nanoset, entry: int) -> Spans:
 
 
 def blended(loaded: BlendedNanoset, number: int, spans: Spans) -> Spans:
-    """Find the samples of a blend that take the samples of spans of one of its datasets.
+    """Return in which samples of a blend runs of tokens are, given their samples in one dataset.
 
     Args:
         loaded: The blend.
         number: Number of the dataset in the blend.
-        spans: Their `samples` are positions in this dataset.
+        spans: The runs of tokens. Their `samples` are numbers of samples of this dataset.
 
     Returns:
-        Spans whose `samples` are positions in the blend.
+        The spans, whose `samples` are now numbers of samples of the blend. A sample of the dataset
+        that the blend takes twice gives two spans.
     """
     # Some trainers read a dataset from its start again once all its samples are read.
     wraps = len(loaded.datasets[number]) if loaded.config.rules.wraps == "read" else None

@@ -194,11 +194,12 @@ class Run:
             ConfigError: There are mistakes in run.yaml.
         """
         spec = read_run(file)
+        # `_naming` adds the path of run.yaml to errors.
         with _naming(file):
             parts = [_open_part(outputs, spec, handoff) for handoff in spec.handoffs]
 
-        # A phase knows where it ends. Any other handoff ends where the next one begins, and the
-        # last one where its data ends.
+        # A phase, which is a nanoset for some steps of a run, knows where it ends. Any other
+        # handoff ends where the next one begins, and the last one where its data ends.
         closed_parts: list[RunPart] = []
         for part, next_part in pairwise(parts):
             end = next_part.begin if part.end is None else part.end
@@ -207,22 +208,30 @@ class Run:
 
     @staticmethod
     def begun(outputs: OutputRoot, handoff: Manifest, size: int) -> Run:
-        """Return a run of one rank that starts with a handoff.
+        """Return a run that trains on one handoff, on a single rank, and was never resumed.
 
-        It stands for a run whose settings are not known.
+        It stands for a run whose settings are not known. A handoff is the folder of files with
+        which a trainer is started.
 
         Args:
             outputs: The outputs that contain the handoff.
             handoff: Manifest of the handoff.
-            size: How many samples a step reads if the handoff has no schedule, which says so.
+            size: How many samples a step reads. It is ignored if the handoff has a schedule, which
+                has its own number.
 
         Raises:
-            MissingError, ConfigError: As `open`.
+            MissingError: The handoff's train split was deleted.
+            ConfigError: The size is not a possible batch size.
         """
         schedule = handoff.recipe["options"].get("schedule")
         if schedule:
-            size = schedule[1]
-        spec = RunSpec(handoff.folder.as_posix(), 1, 1, size)
+            _, size, *_ = schedule  # number of steps, samples of a step, …
+        spec = RunSpec(
+            handoff=handoff.folder.as_posix(),
+            data_parallel_size=1,
+            micro_batch_size=1,
+            global_batch_size=size,
+        )
         part = _open_part(outputs, spec, spec.handoffs[0])
 
         # Steps are counted from the start of the handoff, whatever the run had read before.
@@ -238,6 +247,7 @@ class Run:
         Raises:
             SampleIndexError: No handoff of the run has them.
         """
+        # Find the handoff that has the samples, and let its dealer say which rank reads which.
         stretch = self.steps.stretch(step)
         end = stretch.sample + stretch.batch
         for part in self.parts:
@@ -249,6 +259,7 @@ class Run:
                     stretch, part, samples[order], ranks[order], micro_batches[order]
                 )
 
+        # No handoff has them: say which samples the handoffs have.
         ranges: list[str] = []
         for part in self.parts:
             last = "…" if part.end is None else f"{part.end - 1:,}"
@@ -288,10 +299,15 @@ class Run:
     def _steps_that_may_read(self, part: RunPart, samples: NDArray[np.int64]) -> Iterable[int]:
         """Return the steps that may read some samples of a handoff, ascending.
 
-        They are a few more than those that do, so that `samples` has to decide.
+        They include all steps that do read them, and a few more: `Run.samples` shows which.
+
+        Args:
+            part: The handoff.
+            samples: Numbers of samples in its train split, int64, shape (n_samples,).
         """
+        # Position of each sample in the order in which the run reads samples, if it was never
+        # resumed; shape (n_samples,).
         with _naming(self.file):
-            # (n_samples,) in the run
             positions = part.dealer.positions(np.unique(samples)) + part.base
 
         # A loader that deals samples to ranks one by one begins with a whole round of ranks when it
@@ -326,19 +342,22 @@ def explain_step(
         most: How many samples to look up; None for all.
 
     Raises:
-        MissingError: As `Run.open`.
-        ConfigError: As `Run.open`; or there is no such rank.
+        MissingError: A file, or a version of an output, is missing.
+        ConfigError: There are mistakes in run.yaml, or there is no such rank.
         SampleIndexError: No handoff of the run has the samples of the step.
     """
-    # Without settings, no raw text is read.
+    # Without the project's settings, no raw text is read.
     context = replace(InspectionContext.of(project_or_root), config=None)
     if not isinstance(run, Run):
         run = Run.open(context.outputs, run)
+
+    # The samples of the step, and which of them the rank reads.
     step_samples = run.samples(step)
     part = step_samples.part
     stretch = step_samples.step
     rows = _rows_of_rank(step_samples, rank, f"{run.file}: step {step:,}")[:most]
 
+    # The documents in these samples.
     samples: list[StepSample] = []
     numbers = step_samples.samples[rows].tolist()
     origins = explain_samples(context, part.loaded, part.name, TRAIN, numbers)
@@ -397,9 +416,24 @@ def explain_steps(
     rank: int | None = None,
     most: int | None = None,
 ) -> list[StepOrigin]:
-    """Return the samples that several steps of a run read, as `explain_step` does for one.
+    """Return the samples that several steps of a run read, and the documents in them.
 
     The run.yaml, and the handoffs that it names, are opened once.
+
+    Args:
+        project_or_root: A project, or its output root alone.
+        run_file: The run.yaml.
+        steps: Numbers of the steps, from 1, as trainers log them.
+        rank: Return only the samples of this data-parallel rank; None for all ranks.
+        most: How many samples of each step to look up; None for all.
+
+    Returns:
+        The steps, in the order of `steps`.
+
+    Raises:
+        MissingError: A file, or a version of an output, is missing.
+        ConfigError: There are mistakes in run.yaml, or a step has no such rank.
+        SampleIndexError: No handoff of the run has the samples of a step.
     """
     run = Run.open(InspectionContext.of(project_or_root).outputs, run_file)
     return [explain_step(project_or_root, run, step, rank, most) for step in steps]
@@ -413,14 +447,19 @@ def find_steps(
     Args:
         project_or_root: A project, or its output root alone.
         run_file: The run.yaml.
-        document: Fields of `DocumentName`.
+        document: Names the document by the fields of `DocumentName`, such as `identity="a1"`, or
+            `file="web/a.jsonl", line=5`.
 
     Raises:
-        MissingError: As `Run.open`; or no handoff contains the document.
-        ConfigError: As `Run.open` and `find_document`.
+        MissingError: A file, or a version of an output, is missing; or no handoff contains the
+            document.
+        ConfigError: There are mistakes in run.yaml, or the document is not named in exactly one
+            way.
     """
     context = InspectionContext.of(project_or_root)
     run = Run.open(context.outputs, run_file)
+
+    # Search the train split of each handoff. It is no error if only some contain the document.
     documents: list[DocumentSteps] = []
     errors: list[MissingError] = []
     for part in run.parts:
@@ -442,13 +481,17 @@ def find_steps(
 
 
 def _fields(value: SampleOrigin | DocumentPlaces) -> dict[str, Any]:
-    """Return the fields of a record as arguments for a record of a derived class."""
+    """Return the fields of a record, by which a record of a derived class can be made from it."""
     return {field.name: getattr(value, field.name) for field in fields(value)}
 
 
 @contextmanager
 def _naming(file: object) -> Iterator[None]:
-    """Add the name of a file to the place that is named by errors of the block."""
+    """Let errors that the block raises name a file, in front of the place in it.
+
+    Args:
+        file: The file, usually a run.yaml.
+    """
     try:
         yield
     except (ConfigError, SampleIndexError) as error:
@@ -468,6 +511,7 @@ def _open_part(outputs: OutputRoot, spec: RunSpec, handoff: str) -> RunPart:
         MissingError: The handoff, or its train split, is missing.
         ConfigError: This is not the folder of a handoff, or the settings contradict its schedule.
     """
+    # The end of the path names a nanoset and a version of its handoff.
     folder = HANDOFF_FOLDER.fullmatch(handoff)
     if folder is None:
         raise ConfigError(
@@ -481,11 +525,14 @@ def _open_part(outputs: OutputRoot, spec: RunSpec, handoff: str) -> RunPart:
     if version == "current":
         version = _current_handoff(outputs, name).digest
 
+    # Open the train split that the handoff was made for.
     versions = handoff_and_splits(outputs, name, version)
     manifest = versions[HANDOFF]
     loaded = open_version(outputs, versions[TRAIN])
     config = loaded.config
     dealer = Dealer.of(config.preset, spec.dataloader_type, len(loaded), config.random_seed)
+
+    # Without phases, the split has all samples of the run, from the run's first sample on.
     options = manifest.recipe["options"]
     phase = options.get("span")
     if phase is None:
@@ -542,7 +589,11 @@ def _check_phase_batch_size(spec: RunSpec, batch_size: int) -> None:
 
 
 def _current_handoff(outputs: OutputRoot, name: str) -> Manifest:
-    """Return the current handoff of a nanoset.
+    """Return the manifest of the current handoff of a nanoset.
+
+    Args:
+        outputs: The outputs that contain it.
+        name: Name of the nanoset.
 
     Raises:
         MissingError: There is none. The error lists the nanosets that have one.

@@ -83,12 +83,14 @@ def add_ids(file: Path, ids: Sequence[str], reason: str, day: str) -> list[str]:
             remedy="let the views exclude a file of text, too, and name it with --list",
         )
 
+    # Leave out ids that the list already has.
     text = file.read_text(encoding="utf-8") if file.exists() else ""
     listed_ids = set(text.replace("\r\n", "\n").split("\n"))
     new_ids = [identity for identity in dict.fromkeys(ids) if identity not in listed_ids]
     if not new_ids:
         return []
 
+    # Append the others. The last line of a list that was edited by hand may have no line end.
     if text and not text.endswith("\n"):
         text += "\n"
     reason_in_one_line = " ".join(reason.split())
@@ -117,6 +119,8 @@ def holdings(project: Project, ids: Sequence[str]) -> Iterator[Holding]:
     config = project.config
     context = InspectionContext.of(project)
     search = _DocumentSearch(project, Ids(pa.array(ids, pa.large_string())))
+
+    # Datasets: corpora, views and packs. This is first, since the search remembers what it finds.
     for name in [*corpus_names(project), *config.derived]:
         # What has not been built is missing.
         with suppress(MissingError):
@@ -125,6 +129,7 @@ def holdings(project: Project, ids: Sequence[str]) -> Iterator[Holding]:
             if len(documents):
                 yield Holding(f"{dataset.kind} {name}", len(documents))
 
+    # Splits of nanosets, and webdatasets.
     for name in config.nanosets:
         for split in SPLITS:
             # A split without a share of the documents is not built.
@@ -195,7 +200,7 @@ def _sample_holdings(
         context: The project.
         output: Kind and name of the output.
         samples: The split or webdataset.
-        search: A search of which all datasets have been searched.
+        search: Finds the documents in datasets. All datasets must have been searched already.
     """
     n_documents = 0
     sample_numbers: list[int] = []
@@ -226,12 +231,15 @@ def _steps(
     Returns:
         None if the output is not the train split of a nanoset with a `schedule`.
     """
+    # The name of an output is such as "nanoset pretrain train".
     kind, name, *split = output.split(" ")
     if context.config is None or kind != "nanoset" or split != ["train"]:
         return None
     spec = context.config.nanosets.get(name)
     if spec is None or spec.schedule is None:
         return None
+
+    # A phase of a run, which has a span, begins at a later step than 0.
     first_step = spec.span[0] if spec.span else 0
     batch_size = spec.schedule.global_batch_size
     first_sample, last_sample = samples

@@ -68,10 +68,14 @@ def read_texts(
             a document; None for no limit.
 
     Yields:
-        The text; or the error that says why there is none. MissingError: the file was deleted;
-        FormatError: it has no document at that place any more; NotReadError: the document is too
-        long, or too far into the file; InputError: the file cannot be read.
+        For each document its text, or the error that says why there is none:
+
+        - MissingError: the file was deleted;
+        - FormatError: it has no document at that place any more;
+        - NotReadError: the document is too long, or too far into the file;
+        - InputError: the file cannot be read.
     """
+    # Open each file once, for consecutive documents of it.
     fields = Fields(text_key, "")
     for file, group in groupby(origins, attrgetter("file")):
         file_origins = list(group)
@@ -152,7 +156,8 @@ class _LineReader:
             folder: The corpus's folder.
             file: The file, relative to it.
             fields: Names the field with the text.
-            most_skipped_bytes: See `read_texts`.
+            most_skipped_bytes: How many bytes of compressed text are read to reach a document; None
+                for no limit.
         """
         self._folder = folder
         self._file = file
@@ -161,7 +166,10 @@ class _LineReader:
         self._open: _OpenLines | None = None  # of a compressed file
 
     def text(self, origin: DocumentOrigin) -> str:
-        """Return the text of a document, by the byte of the decompressed file where it begins.
+        """Return the text of a document, whose line is found by its first byte.
+
+        Args:
+            origin: The document, with the position of this byte in the decompressed file.
 
         Raises:
             NotADocumentError: No line begins there, or it is not a document.
@@ -195,13 +203,19 @@ class _LineReader:
     def _lines_upto(self, offset: int) -> _OpenLines:
         """Return lines of the file, opened at or before a byte of the decompressed file.
 
+        Args:
+            offset: Position of the byte.
+
         Raises:
             TooFarError: The file is compressed, and the byte too far into it.
         """
+        # An uncompressed file can be read from any byte on.
         if is_cuttable(self._file):
             return _OpenLines.of(self._line_at(offset))
         if self._most_skipped_bytes is not None and offset > self._most_skipped_bytes:
             raise TooFarError(f"{offset:,} bytes into compressed text")
+
+        # Continue the open pass over a compressed file if it has not passed the byte.
         if self._open is not None and self._open.block.begin <= offset:
             return self._open
 
@@ -211,13 +225,14 @@ class _LineReader:
         return _OpenLines.of(StoredPiece(self._folder, Piece(self._file, 0, size, 1, "")))
 
     def _line_at(self, offset: int) -> StoredPiece:
-        """Read the line at a byte of an uncompressed file, and the byte before it.
+        """Return the line at a byte of an uncompressed file, together with the byte before it.
 
         The byte before the line shows whether a line begins there: it has to be a line end.
 
         Args:
             offset: First byte of the line.
         """
+        # Read more and more bytes until the line ends.
         begin = max(offset - 1, 0)
         length = WINDOW_BYTES
         while True:
@@ -295,7 +310,8 @@ class _TableReader:
             file: The table, relative to it.
             fields: Names the column with the text.
             rows: Numbers of all rows that will be requested, from 1. Others are not read.
-            most_skipped_bytes: See `read_texts`.
+            most_skipped_bytes: How many bytes of a row group are read to reach a document; None for
+                no limit.
         """
         self._path = folder / file
         self._reader = RowReader(file, fields, MOST_LINE_BYTES)
@@ -305,7 +321,10 @@ class _TableReader:
         self._last_row: _TableRow | None = None  # the row that was read last
 
     def text(self, origin: DocumentOrigin) -> str:
-        """Return the text of a document, by the number of its row.
+        """Return the text of a document, whose row is found by its number.
+
+        Args:
+            origin: The document.
 
         Raises:
             NotADocumentError: There is no such row, or it is not a document.
@@ -322,6 +341,7 @@ class _TableReader:
             self._stream = stream
             row = None
 
+        # Read up to the row.
         while row is None or row.number < number:
             row = stream.next()
             if row is None:
@@ -336,7 +356,7 @@ class _TableReader:
         return row.content.texts[0]
 
     def _read(self, rows: Sequence[int]) -> Iterator[_TableRow]:
-        """Read some rows of the table.
+        """Return an iterator that reads some rows of the table.
 
         Args:
             rows: Numbers of the rows, from 1, ascending.
@@ -362,8 +382,10 @@ def file_state(
 ) -> SourceState:
     """Return whether a piece of a raw file was changed since its inventory was made.
 
-    If the file has the size and times that it had when it was hashed, nothing is read. Otherwise
-    the piece is hashed again. If it is larger than 256 MiB, the state is `unknown` instead.
+    An inventory lists the files of a corpus when it was tokenized, with a hash of each piece: large
+    files were cut into several. If the file has the size and times that it had when it was hashed,
+    nothing is read. Otherwise the piece is hashed again. If it is larger than 256 MiB, the state is
+    `unknown` instead.
 
     Args:
         inventory: The inventory of the corpus; None if it was deleted, which makes the state
@@ -377,11 +399,14 @@ def file_state(
         return "gone"
     if inventory is None:
         return "unknown"
+
+    # A file that became shorter, or is new, needs no hash.
     pieces = [piece for piece in inventory.pieces if piece.path == file]
     stat = stat_file(folder, file)
     if not pieces or stat.size < pieces[-1].end:
         return "changed"
 
+    # Use what is remembered of the file if it still has the size and times that it had.
     remembered = memory.recall(stat)
     if remembered is not None:
         is_same = remembered == pieces or is_same_object(remembered[0], pieces[0])

@@ -122,6 +122,7 @@ class Tars:
             MissingError: There is none with this name; or its plan, or one of its datasets, was
                 deleted.
         """
+        # The complete webdataset, which names its plan.
         outputs = context.outputs
         current = outputs.live(WEBDATASETS, name)
         if current is None:
@@ -166,7 +167,9 @@ class Tars:
         return self.plan.sequence_length - self.plan.settings.row_tokens
 
     def position(self, place: str, sample: int | None = None) -> int:
-        """Return a context's number over all tars, from the way in which a user names the context.
+        """Return a context's number over all tars, given the way in which a user names it.
+
+        A context is a sample of a tar: a fixed number of tokens.
 
         Args:
             place: Without `sample`, the key or member of the context (`00000003_00000017.npy`), or
@@ -177,7 +180,7 @@ class Tars:
             ConfigError: This names no context.
             SampleIndexError: There is no such context.
         """
-        # Find the number of the tar, and the number in it.
+        # Find the number of the tar, and the number in it. `shard` is the number of a tar.
         plan = self.plan
         text = place if sample is None else f"{place} {sample}"
         key = _KEY.fullmatch(place)
@@ -249,15 +252,19 @@ class Tars:
     def places(self, source: int, origin: DocumentOrigin) -> DocumentPlaces:
         """Return which contexts of the tars contain a document, and why a part of it is in none.
 
+        A context is a sample of a tar: a fixed number of tokens.
+
         Args:
             source: Number of the document's dataset in `datasets`.
             origin: The document.
         """
+        # Its tokens in the dataset, which may be in several pieces if they were packed.
         pieces = self._pieces(source, origin.dataset_document)
         n_in_dataset = sum(piece.span.stop - piece.span.start for piece in pieces)
         if not n_in_dataset:
             return DocumentPlaces(origin, (), 0, "never seen: it has no tokens")
 
+        # Its tokens in contexts.
         appearances: list[TarAppearance] = []
         n_planned = 0
         for piece in pieces:
@@ -270,6 +277,7 @@ class Tars:
                     appearances.append(appearance)
         appearances.sort()
 
+        # Count each token once, even if several contexts have it.
         n_seen = covered_tokens([appearance.document_tokens for appearance in appearances])
         why = self._why_unseen(source, origin, n_in_dataset, n_planned, n_seen)
         reason = None
@@ -305,11 +313,18 @@ class Tars:
         """Return where the tokens of a document are among the tokens of a source.
 
         Args:
-            source: Number of the source.
+            source: Number of the source: a dataset that the webdataset is made from.
             document: Number of the document in it.
+
+        Returns:
+            A range of the source's tokens for each piece of the document. It has several if it was
+            packed, and none if it has no tokens.
         """
         pieces = self.datasets[source].pieces_of(document)
         sequences = np.array([piece.sequence for piece in pieces], np.int64)
+
+        # Where each of these sequences begins among the source's tokens: in the order of its .bin,
+        # or in the order of its sequences if the .bin has another one.
         stream = self.streams[source]
         if stream is None:
             sequence_starts = token_starts(self.datasets[source].sequences, sequences).tolist()
@@ -330,6 +345,8 @@ class Tars:
         Args:
             piece: The piece.
         """
+        # Find the contexts. The plan numbers them before the shuffle, and a hash of the number and
+        # the seed decides where each is in the tars.
         plan = self.plan
         piece_span = piece.span
         # (n_contexts,) numbers before the shuffle
@@ -337,8 +354,9 @@ class Tars:
         # (n_contexts,) numbers over all tars
         positions = ranks_of(contexts, plan.table.contexts, plan.settings.seed)
 
-        # Add `to_document` or `to_sample` to a position among the source's tokens for the position
-        # in the document or in the context.
+        # Find the tokens that a context and the piece share. To convert a position among the
+        # source's tokens, add `to_document` for the position in the document, and `to_sample` for
+        # that in the context.
         to_document = piece.first - piece_span.start
         appearances: list[TarAppearance] = []
         for position, context in zip(positions.tolist(), contexts.tolist(), strict=True):
@@ -378,17 +396,20 @@ def explain_context(
         sample: Number of the context within the tar, from 0.
 
     Raises:
-        MissingError: As `Tars.of`.
-        ConfigError, SampleIndexError: As `Tars.position`.
+        MissingError: There is no such webdataset; or its plan, or a dataset of it, was deleted.
+        ConfigError: `place` and `sample` do not name a context.
+        SampleIndexError: There is no such context.
     """
+    # Find the context. A hash of its number before the shuffle decided its position in the tars.
     inspection = InspectionContext.of(project_or_root)
     tars = Tars.of(inspection, name)
     plan = tars.plan
     position = tars.position(str(place), sample)
     context = int(ranks(plan.table.contexts, plan.settings.seed, position, position + 1)[0])
 
+    # Follow its tokens to sequences of the datasets, and these to documents.
     pieces: list[PieceOrigin] = []
-    offset = tars.bos_tokens
+    offset = tars.bos_tokens  # position in the context of the next token
     for span in tars.spans(context):
         dataset = tars.datasets[span.source]
         spans = _sequence_spans(dataset.sequences, tars.streams[span.source], span.start, span.stop)
@@ -414,7 +435,7 @@ def explain_context(
 def _sequence_spans(
     dataset: MMapIndexedDataset, stream: Stream | None, start: int, stop: int
 ) -> NDArray[np.int64]:
-    """Divide a range of a dataset's tokens into parts of its sequences.
+    """Return which tokens of which sequences a range of a dataset's tokens consists of.
 
     Args:
         dataset: The dataset.
