@@ -24,18 +24,18 @@ def print_copies(
     fate: str,
     ignored_ids: Sequence[str] = (),
 ) -> None:
-    """Print the documents that have the same tokens as some named ones, but are not named.
+    """Print the documents that have the same tokens as some that the user named, but other ids.
 
     Args:
         project: The project.
         ids: Ids of the named documents.
-        corpora: The corpora whose documents are named; default: all.
+        corpora: The ids name documents of these corpora only; by default of all.
         fate: What is not done to the copies unless they are named, such as `not erased`.
         ignored_ids: Ids of documents that are no copies to report.
     """
     from nanoset_core.lineage.copies import find_copies
 
-    # A corpus that cannot be read is not searched; the user has to know.
+    # Say how many copies there are, and that the command leaves them alone.
     copies, not_searched = find_copies(project, ids, corpora, ignored_ids=ignored_ids)
     if copies:
         n_copies = format_count(len(copies), "other document")
@@ -45,6 +45,7 @@ def print_copies(
             rest = f"is {fate} unless you name its id, too:"
         echo(f"{n_copies}, {n_tokens}, with the same tokens {rest}", fg="yellow")
 
+    # List them.
     rows: list[Row] = []
     for copy in copies[:MAX_SHOWN]:
         folder = project.config.corpus_folder(copy.corpus)
@@ -59,5 +60,6 @@ def print_copies(
     print_rows(rows)
     if len(copies) > MAX_SHOWN:
         echo(f"… and {len(copies) - MAX_SHOWN:,} more copies")
+    # A corpus that cannot be read may have more copies: the user has to know.
     for corpus, reason in not_searched.items():
         echo(f"the corpus {corpus} was not searched for copies: {reason}", fg="yellow")

@@ -122,6 +122,7 @@ def _open_missing_streams() -> None:
 
 def _make_streams_robust() -> None:
     """Let printing never fail because of a full log disk, or of letters that the locale lacks."""
+    # Drop what cannot be written to standard error. A test runner may have replaced the stream.
     if type(sys.stderr) is TextIOWrapper and sys.stderr.fileno() == 2:
         sys.stderr.flush()
         notices = BufferedWriter(UnfailingFile(2, "w", closefd=False))
@@ -132,7 +133,11 @@ def _make_streams_robust() -> None:
 
 
 def _exit_code(arguments: Sequence[str] | None) -> int:
-    """Run the command; print an error if it fails, and return the exit code."""
+    """Run the command; print an error if it fails, and return the exit code.
+
+    Args:
+        arguments: The arguments of the command line; None for those of this process.
+    """
     try:
         code = _run(arguments)
         # A library may have caught the signal, so that the command ended as if there was none.
@@ -156,12 +161,21 @@ def _exit_code(arguments: Sequence[str] | None) -> int:
 
 
 def _run(arguments: Sequence[str] | None) -> int:
-    """Run the command, and return its exit code."""
+    """Run the command, and return its exit code.
+
+    Args:
+        arguments: The arguments of the command line; None for those of this process.
+
+    Raises:
+        OSError: The output cannot be written, for example because the disk is full.
+    """
     try:
         with printing_former_names():
             code = nanoset.main(args=arguments, prog_name="nanoset", standalone_mode=False)
     except SystemExit as exit_request:
         code = exit_request.code
+
+    # What was printed may still be in a buffer: write it now, while an error can be reported.
     try:
         sys.stdout.flush()
     except OSError as error:

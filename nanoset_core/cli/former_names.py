@@ -12,7 +12,7 @@ from nanoset_core.errors import FormerNameWarning
 
 
 def warn_of_former_name(text: str) -> None:
-    """Print a warning on stderr."""
+    """Print a warning about a name that was replaced by another, to standard error."""
     echo(f"warning: {text}", fg="yellow", err=True)
 
 
@@ -33,6 +33,7 @@ def printing_former_names() -> Iterator[None]:
             file: TextIO | None = None,
             line: str | None = None,
         ) -> None:
+            """Print one warning; this has the parameters of `warnings.showwarning`."""
             if issubclass(category, FormerNameWarning):
                 warn_of_former_name(str(message))
             else:

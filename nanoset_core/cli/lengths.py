@@ -37,12 +37,18 @@ def describe_lengths(lengths: NDArray[Any]) -> str:
 
 
 def _median(lengths: NDArray[Any]) -> float:
-    """Return the median of lengths: the mean of the two in the middle if their number is even."""
+    """Return the median of lengths: the mean of the two in the middle if their number is even.
+
+    Args:
+        lengths: Non-negative integers below 2**32, shape (n_sequences,).
+    """
+    # Count the lengths by their upper bits, which divide them into groups.
     n_groups = (int(lengths.max()) >> _LOWER_BITS) + 1
     group_sizes = np.zeros(n_groups, np.int64)
     for chunk in _chunks(lengths):
         group_sizes += np.bincount(chunk >> _LOWER_BITS, minlength=n_groups)
 
+    # If the number of lengths is odd, both positions are that of the middle one.
     lower_middle = (len(lengths) - 1) // 2
     upper_middle = len(lengths) // 2
     low = _length_of_rank(lengths, lower_middle, group_sizes)
@@ -57,12 +63,14 @@ def _length_of_rank(lengths: NDArray[Any], rank: int, group_sizes: NDArray[np.in
     Args:
         lengths: The lengths, shape (n_sequences,).
         rank: From 0.
-        group_sizes: How many lengths have each value of the upper bits, shape (n_groups,).
+        group_sizes: How many lengths have each value of the upper 16 bits, shape (n_groups,).
     """
+    # Find the group of the length, and its rank in the group.
     group_stops = np.cumsum(group_sizes)  # (n_groups,) rank after the last length of each group
     group = int(np.searchsorted(group_stops, rank, side="right"))
     rank_in_group = rank - int(group_stops[group] - group_sizes[group])
 
+    # Count the lengths of this group by their lower 16 bits, which order them within the group.
     lower_counts = np.zeros(_LOWER_MASK + 1, np.int64)
     for chunk in _chunks(lengths):
         in_group = chunk[chunk >> _LOWER_BITS == group]
@@ -72,6 +80,6 @@ def _length_of_rank(lengths: NDArray[Any], rank: int, group_sizes: NDArray[np.in
 
 
 def _chunks(lengths: NDArray[Any]) -> Iterator[NDArray[Any]]:
-    """Yield consecutive parts of the lengths that fit into memory."""
+    """Yield consecutive parts of an array of lengths, each small enough for the memory."""
     for start in range(0, len(lengths), _CHUNK_LENGTHS):
         yield lengths[start : start + _CHUNK_LENGTHS]

@@ -28,7 +28,9 @@ _NEXT_TO_DATASETS = (
 def map_prefixes(
     options: Mapping[str, Any], splits: Sequence[SplitName], *, plan_only: bool, as_json: bool
 ) -> None:
-    """Print the plans of splits, and build their index files.
+    """Print the plans of splits of .bin/.idx pairs, and build their index files.
+
+    A plan says how many samples a split takes of each dataset.
 
     Args:
         options: The data arguments of Megatron-LM, and other options of `nanoset map`, by name.
@@ -42,6 +44,8 @@ def map_prefixes(
     from nanoset_core.sampling.split_data import LengthReader
     from nanoset_core.stages.handoff.data_args import config_from_arguments
 
+    # Read the arguments. Index files have the names that the trainer looks for, which may depend on
+    # its tokenizer.
     config = config_from_arguments(options, splits)
     if not plan_only and config.rules.hashes_tokenizer and not config.tokenizer_identifiers:
         warn(f"warning: {UNNAMED.format(place='--trainer')}: add --trainer '{EXAMPLE}'")
@@ -61,6 +65,7 @@ def map_prefixes(
         corpus_values = [corpus.to_json() for corpus in corpora]
         shown.append(ShownSplit("data", split, members, corpus_values, []))
 
+    # Print them, with a warning for each limit that changed the blend.
     exceeded = [limit for limit in limited.exceeded if limit.split in splits]
     print_splits(shown, exceeded, as_json=as_json)
     if not plan_only:
@@ -68,7 +73,7 @@ def map_prefixes(
 
 
 def _explain_short_split(config: NanosetConfig) -> None:
-    """Print what a --split with fewer than three numbers means."""
+    """Print what `--split` means if it has fewer than three numbers, such as "98,2"."""
     if config.blend_per_split is not None or len(split_numbers(config.split)) >= len(SPLITS):
         return
     shares = zip(SPLITS, parse_split(config.split), strict=False)
@@ -77,7 +82,15 @@ def _explain_short_split(config: NanosetConfig) -> None:
 
 
 def _epoch_limits(config: NanosetConfig, max_epochs: float | None) -> dict[str, float]:
-    """Return how often each dataset may be read, by prefix; empty without a limit."""
+    """Return how many times each dataset may be read; empty without a limit.
+
+    Args:
+        config: Settings of the splits, which list the datasets.
+        max_epochs: The limit, which is the same for all datasets; None for no limit.
+
+    Returns:
+        Prefix of the dataset → number of epochs.
+    """
     if max_epochs is None:
         return {}
     limits: dict[str, float] = {}
@@ -92,7 +105,7 @@ def _epoch_limits(config: NanosetConfig, max_epochs: float | None) -> dict[str, 
 def _corpus_coverages(
     plan: SplitPlan | None, config: NanosetConfig, rows: Sequence[MemberCoverage]
 ) -> list[CorpusCoverage]:
-    """Return what a split reads of each dataset; without a project, each counts as a corpus.
+    """Return what a split reads of each corpus; without a project, each dataset is a corpus.
 
     Args:
         plan: The plan of the split; None if it has no data.

@@ -42,7 +42,9 @@ def map_project(
     plan_only: bool,
     as_json: bool,
 ) -> None:
-    """Print the plans of nanosets, and build their index files.
+    """Print the plans of a project's nanosets, and build their index files.
+
+    A plan says how many samples a split takes of each dataset.
 
     Args:
         config: The project's nanoset.yaml.
@@ -57,6 +59,7 @@ def map_project(
     from nanoset_core.stages.mappings.run_before import continued_project
     from nanoset_core.stages.shards.options import check_tokenizer
 
+    # Open the project; for a nanoset that continues a run, as if nanoset.yaml said so.
     project = Project.open(config)
     check_tokenizer(project)
     continuation = ""  # lines for nanoset.yaml
@@ -119,6 +122,7 @@ def _show_plans(
         for split in splits:
             plans[name, split] = context.plan(split)
 
+    # Convert the plans to plain values, and print them.
     shown: list[ShownSplit] = []
     exceeded: list[ExceededLimit] = []
     for (name, split), plan in plans.items():
@@ -131,6 +135,8 @@ def _show_plans(
     print_splits(shown, exceeded, as_json=as_json)
     if as_json:
         return
+
+    # Warn of splits that have a share of the data, but too little for a sample.
     for (name, split), plan in plans.items():
         if plan.lacking and not plan.members:
             warn(f"warning: {name} {split}: {plan.lacking}")
@@ -148,11 +154,13 @@ def _planned_packs(
     """
     from nanoset_core.stages.packs.stage import planned_packs
 
+    # The datasets that the nanosets read, or have read in earlier phases of a run.
     members: set[str] = set()
     for name in names:
         spec = project.nanoset(name)
         members.update(spec.corpora)
         members.update(spec.earlier)
+
     packs: dict[str, Manifest] = {}
     for name in project.config.packs:
         if name in members:
@@ -161,7 +169,12 @@ def _planned_packs(
 
 
 def _member_values(plan: PlannedSplit, packs: Mapping[str, Manifest]) -> list[dict[str, Any]]:
-    """Return what a split takes of each dataset as plain values; for packs with their counts."""
+    """Return what a split takes of each dataset as plain values; for packs with their counts.
+
+    Args:
+        plan: The plan of the split.
+        packs: Name of each packed dataset → its manifest.
+    """
     members: list[dict[str, Any]] = []
     for corpus, coverage in zip(plan.corpora, plan.members, strict=False):
         values = {"corpus": corpus, **coverage.to_json()}

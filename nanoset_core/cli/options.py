@@ -82,7 +82,13 @@ def option(names: str, help: str, **arguments: Any) -> Callable[[Decorated], Dec
 
 
 def flag(names: str, help: str, **arguments: Any) -> Callable[[Decorated], Decorated]:
-    """Return an option without a value; arguments as for `option`."""
+    """Return an option without a value: it is True if the user gives it.
+
+    Args:
+        names: The flags, separated by spaces; perhaps with the name of the command's parameter.
+        help: What the option means, for --help.
+        arguments: Further arguments of `click.option`.
+    """
     return option(names, help, is_flag=True, **arguments)
 
 
@@ -90,6 +96,7 @@ def combined(*options: Callable[[Any], Any]) -> Callable[[Decorated], Decorated]
     """Return one decorator that adds several options to a command, in the order given."""
 
     def decorate(command: Decorated) -> Decorated:
+        """Add the options to a command; the last one first, since each is added at the front."""
         for add_option in reversed(options):
             command = add_option(command)
         return command
@@ -145,7 +152,13 @@ CONFIG_OPTION = option(
 def _read_ids(
     context: click.Context, parameter: click.Parameter, value: Path | None
 ) -> Sequence[str]:
-    """Return the ids in the file that --ids-file names."""
+    """Return the ids in the file that --ids-file names; this is the callback of the option.
+
+    Args:
+        context: The command that is being parsed.
+        parameter: The option.
+        value: The file; None if the option was not given.
+    """
     from nanoset_core.stages.views.ids import listed_ids
 
     if value is None:
@@ -167,7 +180,12 @@ JSON_OPTION = flag("--json as_json", "Print JSON.")
 
 
 def options_for(section: type[DataclassInstance], *names: str) -> Callable[[Decorated], Decorated]:
-    """Return options for several fields of a settings dataclass, each as `option_for` makes it."""
+    """Return options that are described by fields of a settings dataclass.
+
+    Args:
+        section: The dataclass, such as `NanosetSpec`.
+        names: The fields, which give type, range, choices, default and help of their options.
+    """
     options = [option_for(section, name) for name in names]
     return combined(*options)
 
@@ -213,7 +231,11 @@ def option_for(
 
 
 def _parameter_type(hint: Any) -> Any:
-    """Return the click type that accepts the values of a setting with this type hint."""
+    """Return the click type that accepts the values of a setting with this type hint.
+
+    Args:
+        hint: A type, a `Literal` of choices, or a type that is annotated with a range.
+    """
     value_type = bare(hint)
     if get_origin(value_type) is Literal:
         return click.Choice(get_args(value_type))
@@ -229,6 +251,10 @@ def _parameter_type(hint: Any) -> Any:
 
 def build_of(context: click.Context, config: Path) -> Callable[[], None]:
     """Return a function that runs `nanoset build` on a project.
+
+    Args:
+        context: The command that calls the function.
+        config: The project's nanoset.yaml.
 
     Raises:
         ClickException: `nanoset build` is not installed, since it needs Dagster.

@@ -47,7 +47,11 @@ def context_lines(context: ContextOrigin) -> Iterator[str]:
 
 
 def _piece_lines(pieces: Sequence[PieceOrigin]) -> Iterator[str]:
-    """Yield an empty line and a paragraph for each document of a sample."""
+    """Yield an empty line and a paragraph for each document of a sample.
+
+    Args:
+        pieces: The documents, with the range of tokens that the sample has of each.
+    """
     for piece in pieces:
         yield ""
         yield f"{_ranges_text(piece)} {document_line(piece.origin)}"
@@ -58,7 +62,7 @@ def _piece_lines(pieces: Sequence[PieceOrigin]) -> Iterator[str]:
 
 
 def _ranges_text(piece: PieceOrigin | Appearance) -> str:
-    """Return which tokens of a sample are which tokens of a document."""
+    """Return a clause that says which tokens of a sample are which tokens of a document."""
     sample_start, sample_stop = piece.sample_tokens
     document_start, document_stop = piece.document_tokens
     return (
@@ -129,7 +133,11 @@ def _appearance_text(appearance: Appearance | TarAppearance, split: str | None) 
 
 
 def step_lines(steps: Sequence[StepOrigin]) -> Iterator[str]:
-    """Yield lines on what training steps read: each sample, with its rank and micro-batch."""
+    """Yield lines on what training steps read: each sample, with its rank and micro-batch.
+
+    Args:
+        steps: The steps, each with all of its samples or some of them.
+    """
     from nanoset_core.lineage.sentences import step_sentence
 
     for number, step in enumerate(steps):

@@ -117,7 +117,12 @@ class Bars(Display):
         return Group(*(Text(line, no_wrap=True, overflow="crop") for line in lines))
 
     def _frame_lines(self, width: int) -> list[str]:
-        """Return the lines that the terminal shows now, each narrower than `width` columns."""
+        """Return the lines that the terminal shows now: two for each piece of work.
+
+        Args:
+            width: Columns of the terminal. Every line is narrower.
+        """
+        # Between two pieces of work, show the step alone, without a bar.
         state = self.progress.state()
         step = state.step
         is_unicode = self._is_unicode
@@ -196,7 +201,13 @@ def bar_line(
 
 
 def _bar(share: float, columns: int, *, is_unicode: bool) -> str:
-    """Return a bar that is as wide as `columns`, filled up to a share."""
+    """Return a bar of some columns, which is filled up to a share.
+
+    Args:
+        share: From 0 to 1; more is shown as 1.
+        columns: Width of the bar.
+        is_unicode: Whether the terminal takes characters that are not ASCII.
+    """
     n_filled = round(columns * min(share, 1))
     if is_unicode:
         return "━" * n_filled + "╌" * (columns - n_filled)

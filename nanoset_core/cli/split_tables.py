@@ -110,7 +110,7 @@ def _print_tables(split: ShownSplit) -> None:
 
 
 def _total_of_members(split: ShownSplit) -> Row | None:
-    """Return the last row of the table of datasets, or None if there is only one dataset."""
+    """Return the last row of the table of datasets, with sums; None if there is only one."""
     if len(split.members) <= 1:
         return None
     return {

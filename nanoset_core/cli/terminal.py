@@ -71,6 +71,7 @@ def print_rows(
     """
     from rich.table import Table
 
+    # Convert all values to text, to know how wide each column has to be.
     if not rows:
         return
     headings = list(rows[0])  # all rows have the columns of the first one
@@ -78,6 +79,7 @@ def print_rows(
     if total:
         lines.append(_cells(total, headings))
 
+    # The last row is the total, if there is one.
     table = Table(title=title, title_justify="left")
     for number, heading in enumerate(headings):
         cells = [line[number] for line in lines]

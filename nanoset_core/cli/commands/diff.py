@@ -65,6 +65,8 @@ def command(first: str, second: str | None, config: Path, show: int, as_json: bo
     from nanoset_core.project.view_diff import diff_views
     from nanoset_core.stages.datasets import dataset_of
 
+    # The names of corpora and views, and the digests of both, are in one namespace: find out which
+    # kind of dataset was meant.
     project = Project.open(config)
     versions = find_versions(project, first, second)
     if dataset_of(project.outputs, versions.new).is_whole_corpus:
@@ -82,7 +84,12 @@ def command(first: str, second: str | None, config: Path, show: int, as_json: bo
 
 
 def _print_dataset_diff(diff: DatasetDiff, show: int) -> None:
-    """Print how two versions of a corpus's dataset differ; list at most `show` source files."""
+    """Print how two versions of a corpus's dataset differ, and what becomes of other outputs.
+
+    Args:
+        diff: The differences.
+        show: Largest number of files of raw text to list.
+    """
     old = _VersionCounts.of_dataset(diff.old)
     new = _VersionCounts.of_dataset(diff.new)
     _print_versions(diff.new.dataset.name, old, new)
@@ -163,7 +170,12 @@ def _print_versions(name: str, old: _VersionCounts, new: _VersionCounts) -> None
 
 
 def _print_files(diff: DatasetDiff, show: int) -> None:
-    """Print a table of the `show` largest files that differ, and the sum over all that differ."""
+    """Print a table of the largest files that differ, and the sum over all that differ.
+
+    Args:
+        diff: The differences of two versions of a corpus's dataset.
+        show: Largest number of files to list.
+    """
     # Choose the files with the most tokens in either version, but list them in document order.
     by_size = sorted(diff.files, key=_largest_first)
     listed_paths = {file.path for file in by_size[:show]}
@@ -210,7 +222,10 @@ def _file_row(
 
 
 def _outcome_row(outcome: Outcome) -> Row:
-    """Return the row that says what becomes of an output."""
+    """Return the row that says what becomes of an output, such as `to be rebuilt`.
+
+    It also says how many of a trainer's index files need not be written again.
+    """
     reused = ""
     if outcome.index_files is not None:
         reused = f"{outcome.kept_files:,} of {outcome.index_files:,}"

@@ -32,7 +32,13 @@ class StepsType(click.ParamType):  # type: ignore[type-arg]
     name = "steps"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return the steps that a user gave as a range."""
+        """Return the steps that a user gave as a range; fail if the text is not one.
+
+        Args:
+            value: Such as "7" or "7..9". Click may also pass a range that was converted before.
+            param: The option, for errors.
+            ctx: The command, for errors.
+        """
         if not isinstance(value, str):
             return value
         match = re.fullmatch(r"([1-9][0-9]{0,11})(?:\.\.([1-9][0-9]{0,11}))?", value)
@@ -124,6 +130,8 @@ def command(
         "number": number,
         "corpus": corpus,
     }
+
+    # Without --run, explain a sample or a document of a nanoset or webdataset.
     if run is None:
         if step is not None or rank is not None or from_log is not None:
             raise click.UsageError(
@@ -134,6 +142,7 @@ def command(
         _explain_dataset(config, nanoset, split, sample, document, show=show, as_json=as_json)
         return
 
+    # With --run, complete the run.yaml, or explain its steps or a document.
     if from_log is not None:
         _complete_run(run, from_log)
         return
@@ -192,6 +201,7 @@ def _explain_dataset(
     from nanoset_core.lineage.webdataset import explain_context
     from nanoset_core.project.project import Project
 
+    # Find out what the arguments mean.
     project = Project.open(config)
     is_webdataset = _names_webdataset(project, name, split)
     if split is None and not is_webdataset:
@@ -209,6 +219,7 @@ def _explain_dataset(
             "--document ID, --file F --line N, or --number N"
         )
 
+    # Look it up: as plain values for JSON, and as lines of text.
     with project.outputs.access.named():
         if not has_sample:
             searched_split = None if is_webdataset else split

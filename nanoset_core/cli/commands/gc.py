@@ -104,7 +104,7 @@ def _print_total(text: str, *, is_removed: bool, is_empty: bool) -> None:
 
 
 def _to_json(collection: GarbageCollection) -> dict[str, Any]:
-    """Return what is removed, and what is left alone, as plain values."""
+    """Return what a collection removes, and what it leaves alone and why, as plain values."""
     garbage: list[dict[str, Any]] = []
     for item in collection.garbage:
         garbage.append(
@@ -162,6 +162,7 @@ def _print_outputs(collection: GarbageCollection) -> None:
     Args:
         collection: What is removed: versions of outputs, and single files.
     """
+    # Sort the outputs by the size of what is removed, descending.
     items_by_output = collection.by_output()
     outputs = sorted(items_by_output, key=lambda name: _size(items_by_output[name]), reverse=True)
     rows: list[Row] = []

@@ -54,7 +54,11 @@ def command(folder: Path, text_key: str | None, tokenizer: Path | None, schema: 
 
 
 def _print_text(start: Start) -> None:
-    """Print the corpora that were found, and the text that is not read."""
+    """Print the corpora that were found, and the text that is not read.
+
+    Args:
+        start: What `nanoset init` wrote, and the text that it was written for.
+    """
     from nanoset_core.text.notices import abbreviated
 
     for name, corpus in start.text.corpora.items():
@@ -92,9 +96,10 @@ def _print_result(start: Start, error: NanosetError | None) -> None:
     """Print what was chosen and written, and how to build the project.
 
     Args:
-        start: What was written.
+        start: The new nanoset.yaml, and the choices in it.
         error: What the user has to correct first, or None.
     """
+    # The file may exist already, exactly as it would be written now.
     command_line = build_command(start.path)
     if not start.made:
         echo(
@@ -103,6 +108,7 @@ def _print_result(start: Start, error: NanosetError | None) -> None:
         )
         return
 
+    # Say what was chosen, and what the user has to do next.
     for line in start.chosen:
         echo(f"chose {line}")
     raw = start.path.parent / "raw"
@@ -131,7 +137,12 @@ def build_command(config: Path) -> str:
 
 
 def _ask(question: str, answers: Sequence[str]) -> str | None:
-    """Ask a question on the terminal; return None if there is no terminal."""
+    """Ask the user a question, and return the answer; None if there is no terminal.
+
+    Args:
+        question: The question.
+        answers: The possible answers. The first one is the default.
+    """
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         return None
     answer: str = click.prompt(question, type=click.Choice(answers), default=answers[0])

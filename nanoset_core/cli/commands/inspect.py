@@ -65,6 +65,7 @@ def describe_dataset(
     from nanoset_core.formats.indexed.dataset import MMapIndexedDataset
     from nanoset_core.tokenizers.files import tokenizer_path
 
+    # The size of the dataset.
     dataset = MMapIndexedDataset(str(prefix))
     lengths = dataset.sequence_lengths  # (n_sequences,) tokens of each
     n_documents = len(dataset.document_indices) - 1
@@ -73,6 +74,7 @@ def describe_dataset(
         n_tokens = int(lengths.sum(dtype=np.int64))
         yield f"{n_tokens:,} tokens; a sequence has {describe_lengths(lengths)}"
 
+    # Its first sequences, as text if their tokenizer is known.
     decoder = None
     if tokenizer_file is not None:
         file = tokenizer_path(tokenizer_file)

@@ -54,6 +54,7 @@ def command(
     from nanoset_core.project.purge_plan import plan_purge
     from nanoset_core.project.purge_receipt import is_unfinished
 
+    # Find what would be erased. Without any documents, there may still be a purge to resume.
     all_ids = [identity for identity in dict.fromkeys([*ids, *ids_file]) if identity]
     if not all_ids:
         raise click.UsageError("Missing argument 'IDS...'.", context)
@@ -88,7 +89,12 @@ def _print_erased(project: Project, ids: Sequence[str]) -> None:
 
 
 def _print_documents(project: Project, plan: PurgePlan) -> None:
-    """Print a table of the documents that would be erased, with their lines in the raw text."""
+    """Print a table of the documents that would be erased, with their lines in the raw text.
+
+    Args:
+        project: The project.
+        plan: What the purge would erase.
+    """
     rows: list[Row] = []
     for corpus, documents in plan.current.items():
         folder = project.config.corpus_folder(corpus)

@@ -148,11 +148,14 @@ def print_tables(
         project: The project whose known warnings are only counted; default: print all in full.
         notices: Notices on the whole project.
     """
+    # A table for each kind of output. Folders that are not read have no row.
     all_rows = list(rows)
     read_rows = [row for row in all_rows if row.state != "not read"]
     kinds = dict.fromkeys([*_COLUMNS, *(row.kind for row in read_rows)])
     for kind in kinds:
         _print_kind(kind, [row for row in read_rows if row.kind == kind], seconds)
+
+    # Below the tables: why outputs are not up to date, warnings, and how many are in each state.
     for row in read_rows:
         for reason in row.why:
             echo(f"{row.state}: {row.label}: {reason}")
@@ -195,7 +198,12 @@ def _print_kind(kind: str, rows: list[StatusRow], seconds: Seconds | None) -> No
 
 
 def _figure_columns(kind: str, rows: Iterable[StatusRow]) -> list[str]:
-    """Return the names of the figures and details that the table of one kind shows."""
+    """Return the names of the figures and details that the table of one kind shows.
+
+    Args:
+        kind: The kind of output. Some kinds have fixed columns of figures.
+        rows: The outputs in the table. Other kinds have a column for each figure of these.
+    """
     figures: dict[str, None] = {}  # a dictionary without values, as a set that keeps its order
     details: dict[str, None] = {}
     for row in rows:
@@ -214,6 +222,7 @@ def _cells(kind: str, row: StatusRow, columns: Iterable[str], seconds: Seconds |
         columns: Names of the figures and details to show.
         seconds: How long a build worked on each output; None to show the age of the output.
     """
+    # The name and the state.
     name = row.name
     if row.part:
         name += f" {row.part}"
@@ -222,11 +231,13 @@ def _cells(kind: str, row: StatusRow, columns: Iterable[str], seconds: Seconds |
         state += ", being built"
     cells: Row = {kind: name, "state": StyledText(state, _STYLES[row.state])}
 
+    # Figures and details.
     headings = WEBDATASET_WORDS if kind == "webdataset" else {}
     for column in columns:
         heading = headings.get(column, column)
         cells[heading] = row.figures.get(column, row.details.get(column, "-"))
 
+    # The size, and the age or how long the build took.
     cells["size"] = "-"
     if "bytes" in row.figures:
         cells["size"] = format_bytes(row.figures["bytes"])

@@ -59,6 +59,7 @@ def command(
     build = None if no_build else build_of(context, config)
     _warn_of_builds(project, builds_afterwards=build is not None)
 
+    # Add the ids, and show what contains the documents now, and copies of them.
     file = listed if listed is not None else _only_list(project.config)
     added_ids = add_ids(file, all_ids, reason, datetime.date.today().isoformat())
     n_known = len(set(all_ids)) - len(added_ids)
@@ -72,7 +73,12 @@ def command(
 
 
 def _warn_of_builds(project: Project, *, builds_afterwards: bool) -> None:
-    """Warn of running builds, since they may have read the lists of ids already."""
+    """Warn of running builds, since they may have read the lists of ids already.
+
+    Args:
+        project: The project.
+        builds_afterwards: Whether this command builds once the running build has ended.
+    """
     from nanoset_core.storage.leases import builds_under_way
 
     remedy = "run `nanoset build` once it has ended"
@@ -112,7 +118,10 @@ def _range_text(numbers: tuple[int, int] | None) -> str:
 
 
 def _only_list(config: ProjectConfig) -> Path:
-    """Return the list that views exclude, if it is the only one.
+    """Return the list of ids that views exclude, if there is only one.
+
+    Args:
+        config: The project's settings.
 
     Raises:
         ConfigError: Views exclude no file by its name, or several files, or one in a bucket.

@@ -139,7 +139,11 @@ def _verify_pairs(
 
 
 def _with_status(reports: Iterable[Report]) -> list[Report]:
-    """Collect reports, and show on a terminal which output was verified last."""
+    """Return reports as a list, and show on a terminal which output was verified last.
+
+    Args:
+        reports: The reports, each of which is made when it is requested.
+    """
     from rich.text import Text
 
     finished: list[Report] = []

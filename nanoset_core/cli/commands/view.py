@@ -46,7 +46,12 @@ def command(name: str, config: Path, as_json: bool) -> None:
 
 
 def _to_json(name: str, facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a view would choose as plain values."""
+    """Return what a view would choose as plain values.
+
+    Args:
+        name: Name of the view.
+        facts: The facts that the view's manifest would record about the choice.
+    """
     from nanoset_core.stages.views.facts import GAPS
 
     steps: list[dict[str, Any]] = []
@@ -61,7 +66,11 @@ def _to_json(name: str, facts: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _print_steps(facts: Mapping[str, Any]) -> None:
-    """Print a table of the rules, and how many documents each removes and leaves."""
+    """Print a table of the rules, and how many documents each removes and leaves.
+
+    Args:
+        facts: The facts that the view's manifest would record about the choice.
+    """
     from nanoset_core.stages.views.facts import step_rows
 
     rows: list[Row] = []
