@@ -128,7 +128,7 @@ class NanosetBuilder:
             if plan is None:
                 continue
             for file_set in index_sets(plan, self.config):
-                if file_set.complete(deep=False) is None:
+                if file_set.digests_if_complete(deep=False) is None:
                     # The file that is written last: it is missing if any of the set is.
                     return list(file_set.files.values())[-1]
         return None
@@ -164,7 +164,7 @@ def _write_if_possible(files: FileSet) -> bool:
     Returns:
         Whether the files exist now.
     """
-    if files.complete(deep=False) is not None:
+    if files.digests_if_complete(deep=False) is not None:
         return True
 
     # If the folder does not exist, it will be created in the nearest folder above it that exists:

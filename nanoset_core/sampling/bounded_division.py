@@ -45,17 +45,23 @@ def divide_within_bounds(
     """
 
     def amounts_at(level: float) -> list[float]:
-        pairs = zip(weights, bounds, strict=True)
-        return [min(max(level * weight, bound.floor), bound.cap) for weight, bound in pairs]
+        """Return the amounts at a level: the module's docstring explains levels."""
+        amounts = []
+        for weight, bound in zip(weights, bounds, strict=True):
+            amounts.append(min(max(level * weight, bound.floor), bound.cap))
+        return amounts
 
     def sum_at(level: float) -> float:
+        """Return the sum of the amounts at a level."""
         return plain_sum(amounts_at(level))
 
-    # Find the last level at which an amount reaches a bound and the sum does not exceed the total.
+    # The levels at which an amount reaches a bound.
     bound_levels = set()
     for weight, bound in zip(weights, bounds, strict=True):
         bound_levels.add(bound.floor / weight)
         bound_levels.add(bound.cap / weight)
+
+    # Find the last of them at which the sum does not exceed the total.
     levels = sorted(bound_levels)
     n_within_total = bisect_right(levels, total, key=sum_at)
     level = levels[max(n_within_total - 1, 0)]

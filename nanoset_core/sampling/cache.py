@@ -77,7 +77,14 @@ def index_sets(plan: SplitPlan, config: NanosetConfig) -> Iterator[FileSet]:
 def member_set(
     member: MemberPlan, config: NanosetConfig, cache_dir: str | os.PathLike[str]
 ) -> FileSet:
-    """Return the set of a dataset's index files in a folder, whether they exist or not."""
+    """Return the set of a dataset's index files in a folder, whether they exist or not.
+
+    Args:
+        member: Plan of the dataset's part of a split.
+        config: Configuration with which it was planned.
+        cache_dir: The folder.
+    """
+    # Everything that decides the bytes of the files.
     made_from: dict[str, Any] = {
         "preset": config.preset,
         "idx_sha256": member.idx_sha256,
@@ -110,7 +117,14 @@ def member_set(
 
 
 def blend_set(plan: SplitPlan, blend: BlendPlan, cache_dir: str | os.PathLike[str]) -> FileSet:
-    """Return the set of a blend's index files in a folder, whether they exist or not."""
+    """Return the set of a blend's index files in a folder, whether they exist or not.
+
+    Args:
+        plan: Plan of the split.
+        blend: Plan of its blend.
+        cache_dir: The folder.
+    """
+    # Everything that decides the bytes of the files. The description has the weights and the size.
     made_from = {
         "preset": plan.preset,
         "description": blend.hash,
@@ -127,7 +141,11 @@ def blend_set(plan: SplitPlan, blend: BlendPlan, cache_dir: str | os.PathLike[st
 
 
 def _build_planned_member(member: MemberPlan, config: NanosetConfig) -> MemberIndices:
-    """Build the index arrays of a dataset.
+    """Build the index arrays of a dataset, after a check that it is the one that was planned with.
+
+    Args:
+        member: Plan of the dataset's part of a split.
+        config: Configuration with which it was planned.
 
     Raises:
         StaleError: The .idx is not the one with which it was planned.
@@ -208,7 +226,7 @@ class FileSet:
     build: Callable[[], MemberIndices | BlendIndices]
     """Function that builds the arrays."""
 
-    def complete(self, *, deep: bool) -> dict[str, str] | None:
+    def digests_if_complete(self, *, deep: bool) -> dict[str, str] | None:
         """Return the digests of the files, if all of them exist and are those of this set.
 
         Args:
@@ -255,7 +273,7 @@ class FileSet:
             json_form=_SIDECAR_FORM,
         )
 
-    def notes_in(self, sidecar: bytes | None) -> Mapping[str, Mapping[str, Any]] | None:
+    def file_notes_in(self, sidecar: bytes | None) -> Mapping[str, Mapping[str, Any]] | None:
         """Return what a sidecar says about the files of this set.
 
         Args:
@@ -283,8 +301,8 @@ class FileSet:
             digests[name] = sha256
         return digests
 
-    def foreign(self, name: str, sidecar: bytes | None) -> str | None:
-        """Return why an existing file does not belong to this set, or None if it does.
+    def describe_mismatch(self, name: str, sidecar: bytes | None) -> str | None:
+        """Describe why an existing file does not belong to this set; return None if it does.
 
         Args:
             name: What to call the file.
@@ -337,7 +355,7 @@ class FileSet:
         if _DESCRIPTION in self.files:
             text = self.description.encode("utf-8")
             pieces_by_name[self.files[_DESCRIPTION]] = [memoryview(text)]
-        # Do not list the folder: it may have the files of a thousand datasets.
+        # `sweeps` would list the folder, which may have the files of a thousand datasets.
         with delivery.drafting(overwrite=True, sweeps=False) as draft:
             for name, pieces in pieces_by_name.items():
                 _write_durably(draft.folder / name, pieces)
@@ -356,7 +374,12 @@ def _write_durably(path: Path, pieces: list[memoryview]) -> None:
 
 
 def _is_other_set(stored: StoredReceipt | None, receipt: Receipt) -> bool:
-    """Return whether a folder has the files of another set, or a complete one."""
+    """Return whether a folder has the files of another set, or a complete set.
+
+    Args:
+        stored: The sidecar in the folder; None if there is none.
+        receipt: The sidecar of the set that is to be written.
+    """
     if stored is None:
         return False
     return stored.files is not None or not stored.is_of(receipt)

@@ -194,7 +194,7 @@ def _identifiers_in(value: Any) -> dict[str, Any]:
             that consists of the identifiers.
 
     Raises:
-        TypeError: They are not a JSON object.
+        TypeError: The identifiers are not a JSON object.
     """
     if isinstance(value.get("datasets"), list):
         value = value["datasets"][0]

@@ -101,7 +101,8 @@ def greedy_segments(
         The number of the segment's first sample in the blend, and the dataset of each of its
         samples, shape (n_samples,).
     """
-    cost = SpeculationCost() if cost is None else cost
+    if cost is None:
+        cost = SpeculationCost()
     dtype = _picks_dtype(len(weights))
     shares = simplex_projection(weights)
     # (n_datasets,) samples taken of each dataset before the segment
@@ -111,16 +112,16 @@ def greedy_segments(
     segment_samples = max(_divide_up(size, n_segments), 1)
     for start in range(0, size, segment_samples):
         n_samples = min(segment_samples, size - start)
+        # If there is only one dataset, all samples are from dataset 0.
         picks: Picks = np.zeros(n_samples, dtype)
-        shape = block_shape(shares, n_samples)
-        n_blocks, _ = shape
-        if len(weights) == 1:
-            pass  # all samples are from dataset 0, and the picks are 0 already
-        elif n_blocks == 1:
-            cost.sequential += n_samples
-            take_one_by_one(weights, counts, start, picks)
-        else:
-            counts = speculate(weights, counts, start, picks, shape, cost)
+        if len(weights) > 1:
+            shape = block_shape(shares, n_samples)
+            n_blocks, _ = shape
+            if n_blocks > 1:
+                counts = speculate(weights, counts, start, picks, shape, cost)
+            else:
+                cost.sequential += n_samples
+                take_one_by_one(weights, counts, start, picks)
         yield start, picks
 
 
@@ -213,18 +214,17 @@ def speculate(
     blocks = _SpeculatedBlocks(weights, counts, start, shape, picks.dtype)
     cost.segments += 1
 
-    # Repair blocks until all are right, but no longer than the loop itself would take: roughly so
-    # many microseconds.
-    budget = len(picks) * (1.5 + 0.001 * n_datasets)
-    spent = 0.0
-    wrong = blocks.wrong()
-    while len(wrong) and spent <= budget:
-        spent += blocks.repair(wrong, cost)
-        wrong = blocks.wrong()
+    # Repair blocks until all are right, but no longer than the loop itself would take.
+    loop_microseconds = len(picks) * (1.5 + 0.001 * n_datasets)  # measured, roughly
+    repair_microseconds = 0.0
+    wrong_blocks = blocks.find_wrong()
+    while len(wrong_blocks) > 0 and repair_microseconds <= loop_microseconds:
+        repair_microseconds += blocks.repair(wrong_blocks, cost)
+        wrong_blocks = blocks.find_wrong()
 
     # Copy the picks of the blocks before the first wrong one.
     n_blocks, block_samples = shape
-    n_right = int(wrong[0]) if len(wrong) else n_blocks
+    n_right = int(wrong_blocks[0]) if len(wrong_blocks) > 0 else n_blocks
     n_done = min(n_right * block_samples, len(picks))
     picks[:n_done] = blocks.picks_in_order(n_right)[:n_done]
     last_block = n_right - 1
@@ -274,7 +274,7 @@ class _SpeculatedBlocks:
         # (n_blocks, n_datasets) samples taken of each dataset after each block
         self.end_counts = lanes.counts()
 
-    def wrong(self) -> IntArray:
+    def find_wrong(self) -> IntArray:
         """Return the blocks that started with other counts than the previous block ended with.
 
         Returns:
@@ -285,7 +285,7 @@ class _SpeculatedBlocks:
         is_wrong = (self.start_counts[1:] != expected_counts).any(axis=1)  # (n_blocks - 1,)
         return np.flatnonzero(is_wrong) + 1
 
-    def repair(self, wrong: IntArray, cost: SpeculationCost) -> float:
+    def repair(self, wrong_blocks: IntArray, cost: SpeculationCost) -> float:
         """Advance blocks again, from the counts with which the blocks before them ended.
 
         Advancing a block gives a *course* of counts: those before each of its samples. If the new
@@ -294,8 +294,8 @@ class _SpeculatedBlocks:
         follows a right one, so each call makes at least one block right.
 
         Args:
-            wrong: Numbers of the blocks that started with wrong counts, ascending, shape
-                (n_wrong,).
+            wrong_blocks: Numbers of the blocks that started with wrong counts, ascending, shape
+                (n_wrong,). Each is advanced as a *lane*, all of them together.
             cost: Updated with the work that is done.
 
         Returns:
@@ -303,13 +303,13 @@ class _SpeculatedBlocks:
             not measured.
         """
         # A block must start with the counts with which the block before it ended.
-        new_counts = self.end_counts[wrong - 1]  # (n_lanes, n_datasets)
+        new_counts = self.end_counts[wrong_blocks - 1]  # (n_lanes, n_datasets)
         # (n_lanes, n_datasets) counts on the new course minus counts on the old one
-        differences = new_counts - self.start_counts[wrong]
-        self.start_counts[wrong] = new_counts
+        differences = new_counts - self.start_counts[wrong_blocks]
+        self.start_counts[wrong_blocks] = new_counts
         cost.passes += 1
 
-        running = wrong  # (n_lanes,) blocks that have not met their old course
+        running = wrong_blocks  # (n_lanes,) blocks that have not met their old course
         lanes = lanes_of(self.weights, new_counts, self.first_samples[running])
         n_datasets = len(self.weights)
         block_samples = len(self.picks)
@@ -593,9 +593,11 @@ class RowLanes(Lanes):
         self._row_starts = np.arange(n_lanes) * n_datasets
 
     def counts(self) -> FloatArray:
+        """Return a copy of the counts, shape (n_lanes, n_datasets)."""
         return self._counts.copy()
 
     def _advance_chunk(self, times: FloatArray, picks: NDArray[np.integer]) -> None:
+        """Pick the datasets of some steps; `Lanes` describes the arguments."""
         # The products do not depend on earlier picks, so they are computed for all steps at once.
         products = times[:, :, None] * self._weights  # (n_steps, n_lanes, n_datasets)
         # (n_steps, n_lanes) argmax cannot write its result to the narrower type of the picks
@@ -656,9 +658,11 @@ class ColumnLanes(Lanes):
         self._ranks = np.arange(n_datasets, 0, -1).astype(np.uint8)[:, None]
 
     def counts(self) -> FloatArray:
+        """Return a copy of the counts, shape (n_lanes, n_datasets)."""
         return np.ascontiguousarray(self._counts.T)
 
     def _advance_chunk(self, times: FloatArray, picks: NDArray[np.integer]) -> None:
+        """Pick the datasets of some steps; `Lanes` describes the arguments."""
         n_datasets, n_lanes = self._counts.shape
 
         # Arrays that every step overwrites.

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -131,6 +132,34 @@ def build_ordered(
         index of this phase, shape (member.samples_given,). Its first `member.begin` entries are
         samples that were read before, and that the trainer skips.
     """
+    run_order = _order_of_run(member, order, config)
+
+    # This phase reads what earlier phases did not take, from the position `begin` on. The entries
+    # before that only fill the space; without any sample taken, they repeat the first one.
+    shuffle_index = run_order.samples[order.taken :]
+    if member.begin > 0:
+        filling = np.resize(run_order.samples[: max(order.taken, 1)], member.begin)
+        shuffle_index = np.concatenate([filling, shuffle_index])
+    return run_order.document_index, shuffle_index[: member.samples_given]
+
+
+class _RunOrder(NamedTuple):
+    """The epochs of a dataset in the order in which all phases of a run read them."""
+
+    document_index: NDArray[np.int32]
+    """Sequence numbers in the order of reading, shape (n_epochs * n_sequences,)."""
+    samples: ShuffleIndex
+    """Sample numbers in the order of drawing, shape (n_samples,)."""
+
+
+def _order_of_run(member: MemberPlan, order: Order, config: NanosetConfig) -> _RunOrder:
+    """Return the epochs of a dataset in the order in which all phases of a run read them.
+
+    Args:
+        member: Plan of the dataset's part of the split, which says how many epochs there are.
+        order: How earlier phases read it.
+        config: Configuration of this phase.
+    """
     tokens = member.tokens
     shuffle = config.shuffle_documents
 
@@ -150,8 +179,8 @@ def build_ordered(
     n_before_last_epoch = n_ordered
     if order.separate_last_epoch:
         n_before_last_epoch = config.samples_in((order.epochs - 1) * tokens)
-    run_order = np.empty(member.samples_built, shuffle_dtype(member.samples_built))
-    run_order[:n_ordered] = build_shuffle_index(n_ordered, n_before_last_epoch, state)
+    samples = np.empty(member.samples_built, shuffle_dtype(member.samples_built))
+    samples[:n_ordered] = build_shuffle_index(n_ordered, n_before_last_epoch, state)
 
     # Shuffle each later epoch alone, with a seed that depends on its number, so that it does not
     # depend on how many epochs follow. Its first sample may start in the epoch before.
@@ -164,23 +193,14 @@ def build_ordered(
 
         stop = config.samples_in((epoch + 1) * tokens)
         n_samples = stop - n_ordered
-        run_order[n_ordered:stop] = build_shuffle_index(n_samples, n_samples, state)
+        samples[n_ordered:stop] = build_shuffle_index(n_samples, n_samples, state)
         # The shuffled numbers start at 0: those of the epoch's samples start at `n_ordered`.
-        run_order[n_ordered:stop] += run_order.dtype.type(n_ordered)
+        samples[n_ordered:stop] += samples.dtype.type(n_ordered)
         n_ordered = stop
 
-    # This phase reads what earlier phases did not take, from the position `begin` on. The entries
-    # before that only fill the space; without any sample taken, they repeat the first one.
-    shuffle_index = run_order[order.taken :]
-    if member.begin > 0:
-        filling = np.resize(run_order[: max(order.taken, 1)], member.begin)
-        shuffle_index = np.concatenate([filling, shuffle_index])
-
     if len(document_indices) == 1:
-        all_documents = document_indices[0]  # np.concatenate would copy it
-    else:
-        all_documents = np.concatenate(document_indices)
-    return all_documents, shuffle_index[: member.samples_given]
+        return _RunOrder(document_indices[0], samples)  # np.concatenate would copy it
+    return _RunOrder(np.concatenate(document_indices), samples)
 
 
 def other_versions(orders: Mapping[str, Order], prefixes: Mapping[str, str]) -> dict[str, str]:

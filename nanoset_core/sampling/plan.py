@@ -77,6 +77,14 @@ def plan_splits(
 ) -> dict[SplitName, SplitPlan | None]:
     """Plan several splits, and check that train, if it has a share, has a sample.
 
+    Args:
+        config: Configuration of the nanoset.
+        splits: Names of the splits.
+        reader: Reads the datasets' `.idx` files.
+
+    Returns:
+        Name of a split → its plan; None for a split without a share of the data.
+
     Raises:
         InputError: Train has a share, but no sample.
         ConfigError, MissingError, FormatError: As for `plan_split`.
@@ -92,6 +100,11 @@ def largest_epoch_size(
     config: NanosetConfig, split: SplitName = "train", reader: LengthReader | None = None
 ) -> int:
     """Return how many samples a weighted blend can have without reading a dataset more than once.
+
+    Args:
+        config: Configuration of the nanoset.
+        split: The split that the blend is for.
+        reader: Reads the datasets' `.idx` files.
 
     Returns:
         The largest such number; 0 if even one sample is too many.
@@ -114,6 +127,7 @@ def largest_epoch_size(
     samples_of_epoch = [config.samples_in(data.part_of(prefix).tokens) for prefix in prefixes]
 
     def fits(size: int) -> bool:
+        """Return whether a blend of this size needs at most one epoch of each dataset."""
         for share, limit in zip(shares, samples_of_epoch, strict=True):
             _, n_built = rules.member_sizes(size, share, config.surplus)
             if n_built > limit:
@@ -165,10 +179,15 @@ class _SplitPlanner:
         return self.rules.empty_split == "skip" and self.requested is not None
 
     def _check_blend(self, prefixes: Sequence[str], weights: Sequence[float] | None) -> None:
-        """Check that the trainer can mix these datasets, for this number of samples.
+        """Check that the trainer can mix the datasets, for the requested number of samples.
+
+        Args:
+            prefixes: Paths of the datasets without .bin and .idx.
+            weights: Weight of each; None for datasets without weights.
 
         Raises:
-            ConfigError: It cannot.
+            ConfigError: The trainer takes no number of samples for this split, or needs one, or
+                cannot mix such datasets.
         """
         self._check_datasets(prefixes, weights)
 
@@ -189,7 +208,16 @@ class _SplitPlanner:
             )
 
     def _check_datasets(self, prefixes: Sequence[str], weights: Sequence[float] | None) -> None:
-        """Check that the trainer can mix datasets that are given in this way."""
+        """Check that the trainer can mix datasets that are given in this way.
+
+        Args:
+            prefixes: Paths of the datasets without .bin and .idx.
+            weights: Weight of each; None for datasets without weights.
+
+        Raises:
+            ConfigError: There are too many datasets, the split has a blend of its own, or the
+                datasets have no weights, and the trainer does not support that.
+        """
         rules = self.rules
         if len(prefixes) > rules.max_datasets:
             raise ConfigError(
@@ -233,6 +261,10 @@ class _SplitPlanner:
         self, prefixes: Sequence[str], weights: Sequence[float] | None
     ) -> tuple[MemberPlan, ...]:
         """Plan the datasets of a blend.
+
+        Args:
+            prefixes: Paths of the datasets without .bin and .idx.
+            weights: Weight of each; None for datasets without weights.
 
         Returns:
             The plans in the order of the blend; none if the split has no sample of any dataset, and
@@ -280,7 +312,15 @@ class _SplitPlanner:
         return member.samples_given == 0
 
     def _starts(self, prefixes: Sequence[str], weights: Sequence[float] | None) -> Sequence[int]:
-        """Return at which of its samples this phase of a run starts to read each dataset."""
+        """Return at which of its samples this phase of a run starts to read each dataset.
+
+        Args:
+            prefixes: Paths of the datasets without .bin and .idx.
+            weights: Weight of each; None for datasets without weights.
+
+        Returns:
+            A number for each dataset: 0 in the first phase, and if there are no weights.
+        """
         if not self.members.is_later_phase or weights is None:
             return [0] * len(prefixes)
         blend_weights = tuple(self.rules.blend_weights(self.rules.normalized(weights)))
@@ -311,6 +351,10 @@ class _SplitPlanner:
         self, members: tuple[MemberPlan, ...], weights: Sequence[float] | None
     ) -> BlendPlan:
         """Plan how the datasets of the split are mixed.
+
+        Args:
+            members: Plans of the datasets.
+            weights: Weight of each as configured; None for datasets without weights.
 
         Raises:
             ConfigError: The blend or a dataset has no samples, and the trainer needs some.
@@ -343,7 +387,15 @@ class _SplitPlanner:
     def _check_samples(
         self, members: Sequence[MemberPlan], weights: Sequence[float] | None
     ) -> None:
-        """Check that every dataset of the blend has a sample, if the trainer needs one."""
+        """Check that every dataset of the blend has a sample, if the trainer needs one.
+
+        Args:
+            members: Plans of the datasets.
+            weights: Weight of each as configured; None for datasets without weights.
+
+        Raises:
+            ConfigError: A dataset has no sample.
+        """
         for member in members:
             if member.samples_given == 0 and not self._may_lack_samples(member, weights):
                 raise ConfigError(
@@ -374,6 +426,7 @@ class _SplitPlanner:
         rules = self.rules
         lengths = tuple(member.samples_given for member in members)
         size = sum(lengths)
+        # Trainers that cut datasets into windows take as many samples as are requested.
         if rules.windows:
             if self.requested is not None:
                 size = self.requested
@@ -385,6 +438,7 @@ class _SplitPlanner:
                 return size, lengths
             return min(self.requested, size), tuple(rules.normalized(lengths))
 
+        # With weights, the preset has a rule for the size, which may exceed the requested number.
         blend_weights = tuple(rules.blend_weights(rules.normalized(weights)))
         if self.requested is None:
             return size, blend_weights

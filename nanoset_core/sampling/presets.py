@@ -222,10 +222,15 @@ class Preset:
     def check_options(
         self, *, add_extra_token: bool, shuffle_documents: bool, surplus: float
     ) -> None:
-        """Check that the trainer has options with these values.
+        """Check that the trainer can be started with some values of its options.
+
+        Args:
+            add_extra_token: Whether a sample has a token more, which is the next sample's first.
+            shuffle_documents: Whether documents are shuffled.
+            surplus: Share of samples that are built of each dataset of a blend in addition.
 
         Raises:
-            ConfigError: It does not.
+            ConfigError: The trainer does not have an option, so that only its fixed value works.
         """
         if self.extra_token_only and not add_extra_token:
             raise self._unknown_option("add_extra_token=False", "add_extra_token=True")
@@ -526,7 +531,7 @@ PRESETS = {preset.name: preset for preset in _PRESETS}
 
 
 def get_preset(name: str) -> Preset:
-    """Return the preset with this name.
+    """Return the rules of the trainer that a preset of this name describes.
 
     Raises:
         ConfigError: No preset has this name.

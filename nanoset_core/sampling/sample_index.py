@@ -118,20 +118,25 @@ def build_sample_index(
         )
 
     # The end of the last, short sample is the last token of all.
-    if n_samples > n_full_samples:
-        last_position = len(document_index) - 1
-        last_sequence = document_index[last_position]
+    has_short_sample = n_samples > n_full_samples
+    if has_short_sample:
+        last_sequence = int(document_index[-1])
         offset = int(sizes[last_sequence]) - add_extra_token
         if offset < 0 and not empty_end:
-            raise ConfigError(
-                "the last, short sample would end in an empty sequence",
-                found=f"sequence {last_sequence}, 0 tokens, as the last one of the shuffled epoch",
-                expected="a sequence with tokens",
-                remedy="set drop_last_partial_validation_sequence=True, use another seed, "
-                "or drop empty sequences",
-            )
-        index[n_samples] = (last_position, offset)
+            raise _empty_end_error(last_sequence)
+        index[n_samples] = (len(document_index) - 1, offset)
     return index
+
+
+def _empty_end_error(sequence: int) -> ConfigError:
+    """Return the error for a short sample that would end in an empty sequence, with this number."""
+    return ConfigError(
+        "the last, short sample would end in an empty sequence",
+        found=f"sequence {sequence}, 0 tokens, as the last one of the shuffled epoch",
+        expected="a sequence with tokens",
+        remedy="set drop_last_partial_validation_sequence=True, use another seed, "
+        "or drop empty sequences",
+    )
 
 
 def _index_dtype(n_positions: int, longest: int) -> np.dtype:

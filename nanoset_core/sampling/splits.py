@@ -100,7 +100,10 @@ def without_share(split: str, name: SplitName, *, exactly_three: bool = False) -
 
 
 def _three_numbers(split: str, exactly_three: bool) -> list[float]:
-    """Return the numbers of a split's text, with 0 in place of those that are not written."""
+    """Return the numbers of a split's text, with 0 in place of those that are not written.
+
+    For example, "9,1" gives 9, 1 and 0. The arguments are those of `parse_split`.
+    """
     numbers = split_numbers(split, exactly_three=exactly_three)
     missing = len(SPLITS) - len(numbers)
     return numbers + [0.0] * missing
@@ -171,7 +174,11 @@ def sample_count(
 
 
 def plain_sum(values: Iterable[float]) -> float:
-    """Add up values one by one, as the built-in `sum` does in Python before 3.12."""
+    """Add up values one by one, as the built-in `sum` does in Python before 3.12.
+
+    Since 3.12, `sum` corrects rounding errors of floats. This function gives the same result in
+    every version of Python.
+    """
     total = 0.0
     for value in values:
         total += value
@@ -247,13 +254,18 @@ def rows_by_cuts(vector: Sequence[float], sequences: int) -> list[Rows]:
     cuts = [0]
     for share in vector:
         cuts.append(cuts[-1] + round(share * float(sequences)))
-    surplus = cuts[-1] - sequences
+    surplus = cuts[-1] - sequences  # negative if the rounded sizes are too small
     cuts[1:] = [cut - surplus for cut in cuts[1:]]
     return list(pairwise(cuts))
 
 
 def _bad_split(split: str, reason: str) -> ConfigError:
-    """Return the error for a text that is not a split; `reason` says what is wrong with it."""
+    """Return the error for a text that is not a split.
+
+    Args:
+        split: The text.
+        reason: What is wrong with it, in a few words.
+    """
     return ConfigError(
         "the split is not three shares",
         where="split",

@@ -382,7 +382,7 @@ def _check_context(tokens: NDArray[np.integer[Any]], where: str, tar_input: TarI
         tar_input: What all contexts must have in common.
 
     Raises:
-        InputError: One of these is wrong.
+        InputError: The context has another length, or a token is negative or too large.
     """
     if len(tokens) != tar_input.sequence_length:
         raise InputError(

@@ -122,7 +122,7 @@ class IndexFileWriter:
             sidecar = self._listed.read_current(files.folder / files.sidecar)
         except FileNotFoundError:
             return None
-        notes = files.notes_in(sidecar)
+        notes = files.file_notes_in(sidecar)
         if notes is None:  # the files were made from something else
             return None
         size_by_name = {name: note["bytes"] for name, note in notes.items()}

@@ -125,7 +125,7 @@ def _check_replaceable(placed: PlacedSet) -> None:
         return
 
     # The sidecar, a file next to the others, says what they were made from.
-    difference = files.foreign(existing_name, store.read(files.sidecar))
+    difference = files.describe_mismatch(existing_name, store.read(files.sidecar))
     if difference is None:
         return
 

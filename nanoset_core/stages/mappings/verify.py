@@ -219,11 +219,12 @@ def _check_sidecar(report: Report, manifest: Manifest, files: FileSet) -> None:
     sidecar = read_regular(manifest.access.fetch(path))
     recorded = manifest.facts[CACHE_FILES]
     expected = {name: recorded[name] for name in files.files.values()}
-    if files.notes_in(sidecar) != expected:
+    if files.file_notes_in(sidecar) != expected:
         report.error(
             "the note of what index files were made from does not say what was planned and written",
             where=path,
-            found=files.foreign("index files", sidecar) or "other files than were written",
+            found=files.describe_mismatch("index files", sidecar)
+            or "other files than were written",
             remedy=BUILD,
         )
 
