@@ -1,9 +1,14 @@
-"""Every command under the same faults: twice, in turn and at once, into its own input or what is
-another's, killed …
+"""Run every command of nanoset under the same faults, and check what each leaves behind.
 
-A command may not end in a traceback, leave a process, change what it was not asked to change, or
-succeed where it cannot have done its work; what it leaves when it fails must be hidden, or what it
-leaves when it succeeds.
+Faults are, for example: the command runs twice, or at the same time as another call; its output is
+its own input, or a file of another program; it has no permissions; the disk is full; it is killed.
+
+Whatever happens, a command must not
+
+- end in a traceback, or leave a process behind;
+- change a file that it was not asked to change;
+- succeed although it cannot have done its work;
+- leave a file that looks finished and differs from the one that it writes when it succeeds.
 """
 
 from __future__ import annotations
@@ -12,6 +17,7 @@ import argparse
 import ctypes
 import hashlib
 import importlib
+import json
 import os
 import random
 import resource
@@ -28,7 +34,12 @@ from helpers.child_processes import members, wait_until
 from nanoset_core.cli import main
 from nanoset_core.stages.shards import preprocess_ranges
 
-HEAD, COLUMNS, TRIALS = ("command", "fault"), (), 5
+HEAD = ("command", "fault")
+"""First columns of the table."""
+COLUMNS = ()
+"""Columns of counts, besides those of every campaign."""
+TRIALS = 5
+"""Trials of each command with each fault that is random."""
 NOISE = (
     "Traceback",
     "internal error",
@@ -37,443 +48,629 @@ NOISE = (
     "SpawnProcess",
     "Aborted",
 )
-SAID_AFTER = {
-    number: f"{by}: what is finished is kept; run the same command again to continue"
-    for number, by in ((signal.SIGINT, "interrupted"), (signal.SIGTERM, "ended by SIGTERM"))
+"""Words that no command may print."""
+MESSAGE_AFTER_SIGNAL = {
+    signal.SIGINT: "interrupted: what is finished is kept; run the same command again to continue",
+    signal.SIGTERM: (
+        "ended by SIGTERM: what is finished is kept; run the same command again to continue"
+    ),
 }
-WORDS = ("error: ", "Error: ", "failed: ", "run the same command again")
-_ON_THEIR_WAY = """isal.isal_zlib multiprocessing.synchronize numpy.random pyarrow.dataset pyarrow.parquet rich.console
-rich.status rich.table tokenizers yaml zstandard nanoset_core.lineage.explain nanoset_core.stages.registry
-nanoset_core.stages.webdataset.standalone.preview
-nanoset_core.stages.webdataset.standalone.shuffle nanoset_core.project.verify nanoset_core.project.status"""
-"""What commands import, besides their own modules: forks need no time for it."""
-_NOT_COMPARED = (".dagster/", "data/.in-use/", "cache/")
-_ANOTHERS = (
+ERROR_WORDS = ("error: ", "Error: ", "failed: ", "run the same command again")
+"""One of these must be printed by a command that fails."""
+REFUSAL_WORDS = (
     "nothing says what it was made from",
     "something else",
     "would say what it was made from",
     "already",
 )
-# the last is of workers' semaphores
-_SMALL = ("a file may not grow further", "takes no more", "[Errno 0]")
-_NEW_NAMESPACE, _PRIVATE = 0x00020000, 1 << 18 | 1 << 14
-Wrong = Iterator[str]
-"""What is wrong with how a command ended."""
+"""One of these must be printed by a command that finds another program's file in its place."""
+SMALL_FILE_WORDS = ("a file may not grow further", "takes no more", "[Errno 0]")
+"""One of these must be printed if files cannot grow. The last one is about a semaphore of worker
+processes, which is a file as well.
+"""
+_PRELOADED = (
+    "isal.isal_zlib",
+    "multiprocessing.synchronize",
+    "numpy.random",
+    "pyarrow.dataset",
+    "pyarrow.parquet",
+    "rich.console",
+    "rich.status",
+    "rich.table",
+    "tokenizers",
+    "yaml",
+    "zstandard",
+    "nanoset_core.lineage.explain",
+    "nanoset_core.stages.registry",
+    "nanoset_core.stages.webdataset.standalone.preview",
+    "nanoset_core.stages.webdataset.standalone.shuffle",
+    "nanoset_core.project.verify",
+    "nanoset_core.project.status",
+)
+"""Modules that commands import while they run. They are imported once, before the trials, so that
+each trial, which is a fork, starts at once.
+"""
+_NOT_COMPARED = (".dagster/", "data/.in-use/", "cache/")
+"""Folders whose content differs from call to call: history, leases and caches."""
+_SMALL_RANGE_BYTES = 1 << 12
+"""Smallest range of text for one worker, so that little text makes work for several."""
+_CLONE_NEWNS = 0x00020000
+"""Flag of unshare(2): mounts are seen by this process only."""
+_MS_REC_PRIVATE = 1 << 18 | 1 << 14
+"""Flags of mount(2), MS_PRIVATE and MS_REC: mounts are not passed on to other processes."""
+_MINIMUM_PATIENCE = 5
+"""Seconds that worker processes may take to end after their command."""
+Problems = Iterator[str]
+"""Messages that say what is wrong after a trial; none if all is well."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """What a command does where nothing goes wrong."""
+    """What a command does if nothing goes wrong."""
 
     before: dict[str, str]
+    """Files before it, as `tree` describes them."""
     after: dict[str, str]
+    """Files after it."""
     seconds: float
+    """How long it takes."""
 
-    def made(self) -> list[str]:
-        """Return the files for readers that it makes, but for those of a project and what editors
-        take.
+    def new_files(self) -> list[str]:
+        """Return the files for readers that it makes, outside projects.
+
+        The schema that editors read next to a nanoset.yaml does not count.
         """
-        new = (name for name in self.after.keys() - self.before.keys() if not _is_hidden(name))
-        return sorted(
-            name
-            for name in new
-            if not name.startswith(("data/", "unbuilt/")) and not name.endswith(".schema.json")
-        )
+        names: list[str] = []
+        for name in self.after.keys() - self.before.keys():
+            is_of_project = name.startswith(("data/", "unbuilt/"))
+            if not is_of_project and not _is_hidden(name) and not name.endswith(".schema.json"):
+                names.append(name)
+        return sorted(names)
 
 
 class World:
-    """A small world, of which each attempt gets a fresh copy in the same place."""
+    """A folder with inputs for all commands, of which each trial gets a fresh copy.
+
+    Args:
+        folder: Where the folder is made.
+        warm: Whether the cache contains what engines know of the tokenizer.
+    """
 
     def __init__(self, folder: Path, *, warm: bool) -> None:
-        self.trial, self.sound = folder / "trial", folder / "world"
+        self.trial = folder / "trial"
+        """Where trials run: always the same place, since outputs may contain their path."""
+        self.original = folder / "world"
+        """The folder that is copied."""
         self.references: dict[str, Reference] = {}
+        """Name of a use of a command → its reference."""
 
         def make() -> None:
             os.environ["XDG_CACHE_HOME"] = str(self.trial / "cache" if warm else folder / "other")
             make_world(self.trial)
 
-        Child(make).wait().require_done()  # it leaves no threads here
-        list(commands())  # imports their modules
-        for name in _ON_THEIR_WAY.split():
+        # Made in a fork, so that no threads remain in this process.
+        Child(make).wait().require_done()
+        list(commands())  # imports the modules of all commands
+        for name in _PRELOADED:
             importlib.import_module(name)
-        self.trial.rename(self.sound)
+        self.trial.rename(self.original)
 
 
 class Attempt:
-    """A use of a command, to be tried under a fault."""
+    """One use of a command, which is run under a fault.
 
-    def __init__(self, world: World, name: str, draw: random.Random) -> None:
-        self._world, self._name, self.draw = world, name, draw
+    Args:
+        world: The inputs.
+        name: Name of the use in `USES`.
+        random_source: Decides everything that is random in the trial.
+    """
+
+    def __init__(self, world: World, name: str, random_source: random.Random) -> None:
+        self._world = world
+        self.random = random_source
         self.use: Use = USES[name]
         self.folder = world.trial
+
+        # The first attempt runs the command without a fault, for comparison.
         if name not in world.references:
-            before, begun = tree(self.fresh()), time.monotonic()
+            before = tree(self.fresh())
+            start = time.monotonic()
             self.run().require_done()
-            world.references[name] = Reference(before, tree(self.folder), time.monotonic() - begun)
+            seconds = time.monotonic() - start
+            world.references[name] = Reference(before, tree(self.folder), seconds)
         self.reference = world.references[name]
 
     def fresh(self) -> Path:
-        """The folder as it was, without the project's outputs where a use has no project."""
+        """Copy the inputs again, and return their folder.
+
+        The outputs of the project are left out if the command has no project.
+        """
         if self.folder.exists():
+            # A trial may have taken permissions away.
             for path in (self.folder, *self.folder.rglob("*")):
                 if path.is_dir() and not path.is_symlink():
                     path.chmod(0o755)
             shutil.rmtree(self.folder)
-        needless = None if "{project}" in self.use.words else shutil.ignore_patterns("data")
-        shutil.copytree(self._world.sound, self.folder, symlinks=True, ignore=needless)
+        ignore = None if "{project}" in self.use.words else shutil.ignore_patterns("data")
+        shutil.copytree(self._world.original, self.folder, symlinks=True, ignore=ignore)
         (self.folder / "cache").mkdir(exist_ok=True)
         return self.folder
 
-    def written(self) -> list[tuple[int, int]]:
-        """Which files its outputs are, and when they were written."""
-        found = [(self.folder / path).lstat() for path in self.reference.made()]
-        return [(stat.st_ino, stat.st_mtime_ns) for stat in found]
+    def write_marks(self) -> list[tuple[int, int]]:
+        """Return inode and time of each file that the command makes: they change if it is written."""
+        marks: list[tuple[int, int]] = []
+        for name in self.reference.new_files():
+            status = (self.folder / name).lstat()
+            marks.append((status.st_ino, status.st_mtime_ns))
+        return marks
 
     def start(
-        self, *more: str, prepare: Callable[[], object] = lambda: None, **places: str
+        self,
+        *options: str,
+        prepare: Callable[[], object] = lambda: None,
+        input: str | None = None,
+        output: str | None = None,
     ) -> Child:
-        """Start it; more: further words; prepare: called in its process first; places: another
-        input or output.
+        """Start the command in a process of its own.
+
+        Args:
+            options: Further words of the command line.
+            prepare: Called in the process first.
+            input: Replaces the input of the command.
+            output: Replaces its output.
         """
-        # before the process is there that a signal may reach
-        words = [*self.use.line(**places), *more]
+        # Composed here: in the new process, a signal could arrive meanwhile.
+        words = [*self.use.line(input=input, output=output), *options]
 
         def work() -> None:
             os.chdir(self.folder)
             cache = str(self.folder / "cache")
             os.environ |= {"XDG_CACHE_HOME": cache, "COLUMNS": "200", "TMPDIR": cache}
-            preprocess_ranges.MIN_RANGE_BYTES = (
-                1 << 12
-            )  # so that there is work for more than one process
+            preprocess_ranges.MIN_RANGE_BYTES = _SMALL_RANGE_BYTES
             prepare()
             main(words)
 
         return Child(work)
 
-    def run(self, *more: str) -> Outcome:
-        """Run it to its end."""
-        return self.start(*more).wait()
+    def run(self, *options: str) -> Outcome:
+        """Run the command with further options, and wait for its end."""
+        return self.start(*options).wait()
 
-    def try_it(
-        self, *more: str, prepare: Callable[[], object] = lambda: None, fresh: bool = True, **told
-    ) -> Wrong:
-        """Run it on a fresh copy, or on what is there, and check; told: see `check`, or another
-        input or output.
+    def run_and_check(
+        self,
+        *options: str,
+        prepare: Callable[[], object] = lambda: None,
+        is_fresh: bool = True,
+        input: str | None = None,
+        output: str | None = None,
+        must_fail: bool = False,
+        messages: Sequence[str] = (),
+        is_elsewhere: bool = False,
+        patience: float = _MINIMUM_PATIENCE,
+    ) -> Problems:
+        """Run the command on a fresh copy of the inputs, and check how it ends.
+
+        Args:
+            options: Further words of the command line.
+            prepare: Called in its process first.
+            is_fresh: Whether to copy the inputs first; otherwise they are as an earlier run left
+                them.
+            input: See `start`.
+            output: See `start`.
+            must_fail: See `check`.
+            messages: See `check`.
+            is_elsewhere: See `check`.
+            patience: See `check`.
         """
-        places = {name: told.pop(name) for name in ("input", "output") if name in told}
-        if fresh:
+        if is_fresh:
             self.fresh()
-        yield from self.check(self.start(*more, prepare=prepare, **places), **told)
+        child = self.start(*options, prepare=prepare, input=input, output=output)
+        yield from self.check(
+            child,
+            must_fail=must_fail,
+            messages=messages,
+            is_elsewhere=is_elsewhere,
+            patience=patience,
+        )
 
     def check(
         self,
         child: Child | None = None,
         *,
         must_fail: bool = False,
-        says: Sequence[str] = (),
-        elsewhere: bool = False,
-        patience: float = 5,
-    ) -> Wrong:
-        """Wait for its end, and look.
+        messages: Sequence[str] = (),
+        is_elsewhere: bool = False,
+        patience: float = _MINIMUM_PATIENCE,
+    ) -> Problems:
+        """Wait for the end of the command, and check what it printed, and all files.
 
         Args:
-            child: its process; None: it has ended well.
-            must_fail: it cannot have done its work.
-            says: words that it has to say.
-            elsewhere: its output went to another place than usual.
-            patience: seconds that other processes may take to end after it.
+            child: Its process; None if it has ended well.
+            must_fail: Whether it cannot have done its work.
+            messages: What it has to print.
+            is_elsewhere: Whether its output has another place than usual.
+            patience: Seconds that other processes may take to end after it.
         """
-        ended = child.wait() if child else Outcome("done")
-        if child and not wait_until(lambda: not members(child.pid), patience):
+        outcome = Outcome("done") if child is None else child.wait()
+        if child is not None and not wait_until(lambda: not members(child.pid), patience):
             yield f"it left {len(members(child.pid))} processes"
             os.killpg(child.pid, signal.SIGKILL)
-        said = ended.said[-1500:]
-        yield from (f"it says {noise!r}: {said}" for noise in NOISE if noise in ended.said)
-        yield from (
-            f"it does not say {words!r}: {said}" for words in says if words not in ended.said
-        )
-        if ended.end == "hung":
-            yield "it hangs"
-        if must_fail and ended.code == 0:
-            yield f"exit code 0: {said}"
-        if ended.code not in (0, -signal.SIGKILL) and not any(word in ended.said for word in WORDS):
-            yield f"exit code {ended.code}, and no word why: {said}"
-        before, wanted, after = self.reference.before, self.reference.after, tree(self.folder)
+        yield from _message_problems(outcome, must_fail=must_fail, messages=messages)
+        yield from self._file_problems(outcome, is_elsewhere=is_elsewhere)
+
+    def _file_problems(self, outcome: Outcome, *, is_elsewhere: bool) -> Problems:
+        """Compare all files with those before the command and after an undisturbed one."""
+        before = self.reference.before
+        expected = self.reference.after
+        after = tree(self.folder)
+
+        # Files that existed before must not change, unless the command is meant to change them.
         for path, content in before.items():
-            if after.get(path) != content and not path.startswith(self.use.rewrites or ("\0",)):
-                yield (
-                    f"{path} was {'changed' if path in after else 'removed'} (exit code "
-                    f"{ended.code})"
-                )
-        if elsewhere and ended.code == 0:
+            may_change = any(path.startswith(prefix) for prefix in self.use.rewrites)
+            if after.get(path) != content and not may_change:
+                change = "changed" if path in after else "removed"
+                yield f"{path} was {change} (exit code {outcome.code})"
+        if is_elsewhere and outcome.code == 0:
             return
-        left = (path for path in after.keys() - before.keys() if not _is_hidden(path))
-        yield from (
-            f"{path} was left (exit code {ended.code})"
-            for path in left
-            if after[path] != wanted.get(path)
-        )
-        missing = wanted.keys() - after.keys() if ended.code == 0 else ()
-        # which chance has named
-        yield from (f"{path} was not made" for path in missing if "/.dagster/" not in path)
+
+        # New files must be those of an undisturbed command, or say that they are not finished.
+        for path in after.keys() - before.keys():
+            is_finished = not _is_hidden(path) and not _is_opening_receipt(self.folder / path)
+            if is_finished and after[path] != expected.get(path):
+                yield f"{path} was left (exit code {outcome.code})"
+
+        # Success means that all files exist. Chance decides the names of Dagster's own.
+        if outcome.code == 0:
+            for path in expected.keys() - after.keys():
+                if "/.dagster/" not in path:
+                    yield f"{path} was not made"
+
+
+def _message_problems(outcome: Outcome, *, must_fail: bool, messages: Sequence[str]) -> Problems:
+    """Yield what is wrong with the exit code of a command, and with what it printed."""
+    text = outcome.said[-1500:]
+    for noise in NOISE:
+        if noise in outcome.said:
+            yield f"it says {noise!r}: {text}"
+    for message in messages:
+        if message not in outcome.said:
+            yield f"it does not say {message!r}: {text}"
+    if outcome.end == "hung":
+        yield "it hangs"
+    if must_fail and outcome.code == 0:
+        yield f"exit code 0: {text}"
+    has_reason = any(words in outcome.said for words in ERROR_WORDS)
+    if outcome.code not in (0, -signal.SIGKILL) and not has_reason:
+        yield f"exit code {outcome.code}, and no word why: {text}"
 
 
 def _is_hidden(path: str) -> bool:
+    """Return whether a path, or a folder in it, begins with a dot."""
     return any(part.startswith(".") for part in path.split("/"))
 
 
-def tree(folder: Path) -> dict[str, str]:
-    """Relative path → sha256 of every file, the target of every link; without history, locks and
-    remembered times.
+def _is_opening_receipt(path: Path) -> bool:
+    """Return whether a file says that index files next to it are being written.
+
+    It becomes the receipt of these files once it lists them. Trainers do not read it.
     """
-    found = {}
+    if not path.name.endswith("-nanoset.json"):
+        return False
+    return "files" not in json.loads(path.read_bytes())
+
+
+def tree(folder: Path) -> dict[str, str]:
+    """Describe all files of a folder, except history, locks and remembered times.
+
+    Returns:
+        Relative path → sha256 of a file, or target of a link.
+    """
+    descriptions: dict[str, str] = {}
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
         if name.startswith(_NOT_COMPARED) or path.name == ".fingerprints.json":
             continue
         if path.is_symlink():
-            found[name] = f"-> {path.readlink()}"
+            descriptions[name] = f"-> {path.readlink()}"
         elif path.is_file():
-            found[name] = hashlib.sha256(path.read_bytes()).hexdigest()
-    return found
+            descriptions[name] = hashlib.sha256(path.read_bytes()).hexdigest()
+    return descriptions
 
 
-def twice(on: Attempt) -> Wrong:
-    yield from on.try_it()
-    before = tree(on.folder), on.written()
-    yield from on.try_it(fresh=False)
-    if (tree(on.folder), on.written()) != before:
+# Faults: each is a function that runs an attempt, and yields what is wrong.
+
+
+def run_twice(attempt: Attempt) -> Problems:
+    """The second of two equal calls changes nothing, and writes nothing again."""
+    yield from attempt.run_and_check()
+    state = (tree(attempt.folder), attempt.write_marks())
+    yield from attempt.run_and_check(is_fresh=False)
+    if (tree(attempt.folder), attempt.write_marks()) != state:
         yield "the second call changed something, or wrote it again"
 
 
-def wrong_input(*inputs: str) -> Fault:
-    def try_one(on: Attempt) -> Wrong:
-        if on.use.input is not None:
-            yield from on.try_it(input=on.draw.choice(inputs), must_fail=True)
+def use_wrong_input(*inputs: str) -> Fault:
+    """Return the fault that the input is one of these, which are no valid inputs."""
 
-    return try_one
+    def run(attempt: Attempt) -> Problems:
+        if attempt.use.input is not None:
+            wrong_input = attempt.random.choice(inputs)
+            yield from attempt.run_and_check(input=wrong_input, must_fail=True)
 
-
-def into_its_input(on: Attempt) -> Wrong:
-    for output in on.use.onto:
-        yield from (
-            f"onto {output}: {problem}" for problem in on.try_it(output=output, elsewhere=True)
-        )
+    return run
 
 
-def another_made_it(on: Attempt) -> Wrong:
-    """A file that it would write is there, and was made by another tool."""
-    if made := on.reference.made():
-        file = on.fresh() / on.draw.choice(made)
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_bytes(b"of another tool")
-        child = on.start()
-        ended = child.wait()
-        if file.read_bytes() != b"of another tool" or not any(
-            words in ended.said for words in _ANOTHERS
-        ):
-            yield f"{file.name} of another tool: exit code {ended.code}: {ended.said[-500:]}"
-        # it may be replaced when that is asked
-        if on.use.other and file.parent == (on.folder / on.use.output).parent:
-            on.run("--overwrite").require_done()
-            return (yield from on.check())
-        file.unlink()
-        yield from on.check(child, must_fail=True)
+def write_into_input(attempt: Attempt) -> Problems:
+    """The output is the command's own input, or is in its folder."""
+    for output in attempt.use.onto:
+        for problem in attempt.run_and_check(output=output, is_elsewhere=True):
+            yield f"onto {output}: {problem}"
 
 
-def other_settings(on: Attempt) -> Wrong:
-    """What the same command made with other settings is replaced with --overwrite alone."""
-    if not on.use.other:
+def find_foreign_file(attempt: Attempt) -> Problems:
+    """A file that the command would write exists, and was made by another program."""
+    names = attempt.reference.new_files()
+    if not names:
         return
-    other, says = on.use.other.split(), ("other input or settings", "--overwrite")
-    on.fresh()
-    on.run().require_done()
-    before = on.written()
-    yield from on.try_it(*other, fresh=False, must_fail=True, says=says)
-    if on.written() != before:
+    file = attempt.fresh() / attempt.random.choice(names)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_bytes(b"of another tool")
+
+    # The command refuses to replace the file.
+    child = attempt.start()
+    outcome = child.wait()
+    is_refused = any(words in outcome.said for words in REFUSAL_WORDS)
+    if not is_refused or file.read_bytes() != b"of another tool":
+        yield f"{file.name} of another tool: exit code {outcome.code}: {outcome.said[-500:]}"
+
+    # Some commands replace it if they are asked to.
+    use = attempt.use
+    if use.other and file.parent == (attempt.folder / use.output).parent:
+        attempt.run("--overwrite").require_done()
+        yield from attempt.check()
+        return
+    file.unlink()
+    yield from attempt.check(child, must_fail=True)
+
+
+def find_other_settings(attempt: Attempt) -> Problems:
+    """The output of the same command with other settings is replaced only with --overwrite."""
+    if not attempt.use.other:
+        return
+    other_options = attempt.use.other.split()
+    messages = ("other input or settings", "--overwrite")
+    attempt.fresh()
+    attempt.run().require_done()
+    marks = attempt.write_marks()
+
+    yield from attempt.run_and_check(
+        *other_options, is_fresh=False, must_fail=True, messages=messages
+    )
+    if attempt.write_marks() != marks:
         yield "it was written again"
-    on.run(*other, "--overwrite").require_done()
-    if tree(on.folder) == on.reference.after:
+
+    attempt.run(*other_options, "--overwrite").require_done()
+    if tree(attempt.folder) == attempt.reference.after:
         yield "nothing was replaced"
-    on.run("--overwrite").require_done()
-    yield from on.check()
+    attempt.run("--overwrite").require_done()
+    yield from attempt.check()
 
 
-def interrupted(on: Attempt, *numbers: signal.Signals) -> Wrong:
-    """At any moment, alone or with its workers; then it is run again."""
-    number = on.draw.choice(numbers or [signal.SIGINT, signal.SIGTERM])
-    on.fresh()
-    child = on.start()
-    if not child.poll(on.draw.uniform(0.002, on.reference.seconds * 1.1)):
-        child.send(number, group=on.draw.random() < 0.7)
-    ended = child.wait()
-    if ended.code not in (-number if number == signal.SIGKILL else 128 + number, 0):
-        yield f"exit code {ended.code} after {number.name}: {ended.said[-1500:]}"
-    if ended.code > 0 and ended.said.count(SAID_AFTER[number]) != 1:
-        yield f"it does not say {SAID_AFTER[number]!r} once: {ended.said[-1500:]}"
-    yield from on.check(child)
-    yield from _goes_on(on)
+def send_signal(*signals: signal.Signals) -> Fault:
+    """Return the fault that one of these signals arrives at a random moment."""
+
+    def run(attempt: Attempt) -> Problems:
+        number = attempt.random.choice(signals)
+        attempt.fresh()
+        child = attempt.start()
+        seconds = attempt.random.uniform(0.002, attempt.reference.seconds * 1.1)
+        if not child.poll(seconds):
+            # A terminal sends Ctrl-C to the workers as well, `kill` only to the command.
+            child.send(number, group=attempt.random.random() < 0.7)
+        outcome = child.wait()
+
+        expected_code = -number if number == signal.SIGKILL else 128 + number
+        if outcome.code not in (expected_code, 0):
+            yield f"exit code {outcome.code} after {number.name}: {outcome.said[-1500:]}"
+        if outcome.code > 0 and outcome.said.count(MESSAGE_AFTER_SIGNAL[number]) != 1:
+            message = MESSAGE_AFTER_SIGNAL[number]
+            yield f"it does not say {message!r} once: {outcome.said[-1500:]}"
+        yield from attempt.check(child)
+        yield from _run_again(attempt)
+
+    return run
 
 
-def _goes_on(on: Attempt) -> Wrong:
-    again = on.start()
-    ended = again.wait()
-    if ended.code and on.reference.after.keys() - tree(on.folder).keys():
-        yield f"it does not go on: {ended.said[-1500:]}"
-    yield from on.check(again)
+def _run_again(attempt: Attempt) -> Problems:
+    """Run the command once more, on what an earlier one left: it completes the work."""
+    child = attempt.start()
+    outcome = child.wait()
+    missing = attempt.reference.after.keys() - tree(attempt.folder).keys()
+    if outcome.code and missing:
+        yield f"it does not continue: {outcome.said[-1500:]}"
+    yield from attempt.check(child)
 
 
-def killed_at_steps(on: Attempt) -> Wrong:
-    """Just before it makes, renames, removes or opens something for writing: anywhere, and near its
-    end.
+def kill_at_steps(attempt: Attempt) -> Problems:
+    """The command is killed just before it creates, renames, removes or opens a file for writing.
+
+    One of three steps is anywhere, and two are among the last ones, where outputs are published.
     """
-    counted = on.fresh() / "cache" / ".steps"
-    on.start(prepare=lambda: watch(on.folder, 0, counted)).wait().require_done()
-    steps = counted.stat().st_size
-    for first in (1, max(1, steps - 12), max(1, steps - 12)):
-        step = on.draw.randint(first, steps)
-        yield from on.try_it(prepare=lambda step=step: watch(on.folder, step))
-        yield from _goes_on(on)
+    # Count the steps of an undisturbed run.
+    notes = attempt.fresh() / "cache" / ".steps"
+    child = attempt.start(prepare=lambda: watch(attempt.folder, 0, notes))
+    child.wait().require_done()
+    n_steps = notes.stat().st_size
+
+    near_end = max(1, n_steps - 12)
+    for first_step in (1, near_end, near_end):
+        step = attempt.random.randint(first_step, n_steps)
+        yield from attempt.run_and_check(prepare=lambda step=step: watch(attempt.folder, step))
+        yield from _run_again(attempt)
 
 
-def no_right_to_write(on: Attempt) -> Wrong:
-    place = on.fresh() / (Path(on.use.output).parent if on.use.output is not None else ".")
+def forbid_writing(attempt: Attempt) -> Problems:
+    """The folder of the output may not be written to."""
+    output = attempt.use.output
+    place = attempt.fresh()
+    if output is not None:
+        place = place / Path(output).parent
     for path in (place, *place.rglob("*")):
         if path.is_dir() and path.name != "cache" and not path.is_symlink():
             path.chmod(0o555)
-    yield from on.try_it(fresh=False, prepare=drop_rights, must_fail=on.use.output is not None)
+    yield from attempt.run_and_check(
+        is_fresh=False, prepare=drop_rights, must_fail=output is not None
+    )
 
 
-def no_right_to_read(on: Attempt) -> Wrong:
-    if on.use.input is None:
+def forbid_reading(attempt: Attempt) -> Problems:
+    """The input may not be read."""
+    if attempt.use.input is None:
         return
-    path = on.fresh() / on.use.input
-    path = path if path.exists() else path.with_suffix(".idx")
+    path = attempt.fresh() / attempt.use.input
+    if not path.exists():
+        path = path.with_suffix(".idx")  # the input is the prefix of a pair
     mode = path.stat().st_mode
     path.chmod(0)
-    child = on.start(prepare=drop_rights)
+    child = attempt.start(prepare=drop_rights)
     child.wait()
     path.chmod(mode)
-    yield from on.check(child, must_fail=True)
+    yield from attempt.check(child, must_fail=True)
 
 
-def no_place(on: Attempt) -> Wrong:
-    if on.use.output is not None:
-        output = on.draw.choice(["pairs/x.bin/out", f"made/{'long' * 80}", "\udcff" * 300])
-        yield from on.try_it(output=output, must_fail=True)
-        says = ("/proc/nowhere", "the folder cannot be made", "name a place")
-        yield from on.try_it(output="/proc/nowhere/out", must_fail=True, says=says)
+def write_nowhere(attempt: Attempt) -> Problems:
+    """The folder of the output cannot exist, or its name is too long."""
+    if attempt.use.output is None:
+        return
+    output = attempt.random.choice(["pairs/x.bin/out", f"made/{'long' * 80}", "\udcff" * 300])
+    yield from attempt.run_and_check(output=output, must_fail=True)
+    messages = ("/proc/nowhere", "the folder cannot be made", "name a place")
+    yield from attempt.run_and_check(output="/proc/nowhere/out", must_fail=True, messages=messages)
 
 
-def small_files(on: Attempt) -> Wrong:
-    for size in (int(10 ** on.draw.uniform(0, 5)), 16):
-        on.fresh()
-        child = on.start(
-            prepare=lambda size=size: resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
+def limit_file_size(attempt: Attempt) -> Problems:
+    """Files may not grow beyond a limit, as under `ulimit -f`."""
+    tiny = 16  # no output is this small
+    for limit in (int(10 ** attempt.random.uniform(0, 5)), tiny):
+        attempt.fresh()
+        limits = (limit, limit)
+        child = attempt.start(
+            prepare=lambda limits=limits: resource.setrlimit(resource.RLIMIT_FSIZE, limits)
         )
-        ended = child.wait()
-        if ended.code and not any(word in ended.said for word in _SMALL):
-            yield f"it does not say why: {ended.said[-500:]}"
-        yield from on.check(child, must_fail=size == 16 and on.use.output is not None)
+        outcome = child.wait()
+        if outcome.code and not any(words in outcome.said for words in SMALL_FILE_WORDS):
+            yield f"it does not say why: {outcome.said[-500:]}"
+        must_fail = limit == tiny and attempt.use.output is not None
+        yield from attempt.check(child, must_fail=must_fail)
 
 
-def few_files(on: Attempt) -> Wrong:
-    count = on.draw.randint(8, 40)
-    yield from on.try_it(prepare=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (count, count)))
+def limit_open_files(attempt: Attempt) -> Problems:
+    """Few files may be open at once, as under `ulimit -n`."""
+    limit = attempt.random.randint(8, 40)
+    yield from attempt.run_and_check(
+        prepare=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
+    )
 
 
-def full_output(on: Attempt) -> Wrong:
-    yield from on.try_it(
+def print_to_full_disk(attempt: Attempt) -> Problems:
+    """What the command prints goes to a file on a full disk."""
+    yield from attempt.run_and_check(
         prepare=lambda: os.dup2(os.open("/dev/full", os.O_WRONLY), 1), must_fail=True
     )
 
 
-def full_disk(on: Attempt) -> Wrong:
-    """A small disk where the output goes, which only this process sees; needs root."""
-    places = (
-        [*on.use.disks]
-        if on.use.output is None
-        else [str(Path(on.use.output).parent), *on.use.disks]
-    )
-    if not places:
-        return
-    if os.geteuid() != 0:
-        raise Skipped("only root may mount a small disk")
-    disk = on.fresh() / on.draw.choice(places)
-    disk.mkdir(exist_ok=True)
-    # A build writes a thousand times what some commands do.
-    pages, files = (
-        int(10 ** on.draw.uniform(0, 3 if on.use.disks else 1.8)),
-        on.draw.choice([64, 4096]),
-    )
+def print_to_closed_pipe(attempt: Attempt) -> Problems:
+    """What the command prints goes to a program that has ended, as after `| head -1`."""
 
-    def mount() -> None:
-        libc = ctypes.CDLL(None, use_errno=True)
-        made = libc.unshare(_NEW_NAMESPACE) or libc.mount(b"none", b"/", None, _PRIVATE, None)
-        size = f"size={pages << 12},nr_inodes={files}".encode()
-        if made or libc.mount(b"none", str(disk).encode(), b"tmpfs", 0, size):
-            os._exit(0)  # a container may not
-
-    yield from on.try_it(fresh=False, prepare=mount, elsewhere=True)
-    # what the disk held is gone with it, which the rest of the folder does not know
-    if on.use.disks:
-        again = on.start()
-        if again.wait().code:
-            yield f"it does not go on: {again.said()[-1500:]}"
-        yield from on.check(again, elsewhere=True)
-
-
-def reader_gone(on: Attempt) -> Wrong:
-    """As `| head -1` does."""
-
-    def leave() -> None:
+    def close_reader() -> None:
         reader, writer = os.pipe()
         os.close(reader)
         os.dup2(writer, 1)
 
-    yield from (
-        problem
-        for problem in on.try_it(prepare=leave)
-        if not problem.startswith("exit code 1, and no word")
-    )
+    for problem in attempt.run_and_check(prepare=close_reader):
+        # The command cannot say why it fails.
+        if not problem.startswith("exit code 1, and no word"):
+            yield problem
 
 
-def two_at_once(on: Attempt) -> Wrong:
-    """The second begins while the first is at work; its exit code is not seen, what it says and
-    leaves is.
+def fill_disk(attempt: Attempt) -> Problems:
+    """The output goes to a small disk, which only the command's process sees.
+
+    Raises:
+        Skipped: This process is not root's, and cannot mount a disk.
     """
-    seconds = on.draw.uniform(0, on.reference.seconds)
-    yield from on.try_it(prepare=lambda: os.fork() or time.sleep(seconds), patience=120)
-    yield from on.try_it(fresh=False)
+    use = attempt.use
+    places = list(use.disks)
+    if use.output is not None:
+        places.insert(0, str(Path(use.output).parent))
+    if not places:
+        return
+    if os.geteuid() != 0:
+        raise Skipped("only root may mount a small disk")
+    disk = attempt.fresh() / attempt.random.choice(places)
+    disk.mkdir(exist_ok=True)
+
+    # A build writes a thousand times as much as some commands do.
+    largest_exponent = 3 if use.disks else 1.8
+    n_pages = int(10 ** attempt.random.uniform(0, largest_exponent))
+    n_inodes = attempt.random.choice([64, 4096])
+
+    def mount() -> None:
+        libc = ctypes.CDLL(None, use_errno=True)
+        error = libc.unshare(_CLONE_NEWNS) or libc.mount(b"none", b"/", None, _MS_REC_PRIVATE, None)
+        size = f"size={n_pages << 12},nr_inodes={n_inodes}".encode()
+        if error or libc.mount(b"none", str(disk).encode(), b"tmpfs", 0, size):
+            os._exit(0)  # in a container, even root may not mount
+
+    yield from attempt.run_and_check(is_fresh=False, prepare=mount, is_elsewhere=True)
+
+    # The small disk has vanished with the process, together with its part of the outputs.
+    if use.disks:
+        child = attempt.start()
+        if child.wait().code:
+            yield f"it does not continue: {child.said()[-1500:]}"
+        yield from attempt.check(child, is_elsewhere=True)
 
 
-Fault = Callable[[Attempt], Wrong]
+def run_two_at_once(attempt: Attempt) -> Problems:
+    """A second call starts while the first is at work.
+
+    The exit code of one of them is not seen, but what it prints and leaves is.
+    """
+    seconds = attempt.random.uniform(0, attempt.reference.seconds)
+    yield from attempt.run_and_check(prepare=lambda: os.fork() or time.sleep(seconds), patience=120)
+    yield from attempt.run_and_check(is_fresh=False)
+
+
+Fault = Callable[[Attempt], Problems]
 FAULTS: dict[str, Fault] = {
-    "twice": twice,
-    "wrong input": wrong_input("nope", "nope/nanoset.yaml"),
-    "empty folder": wrong_input("hollow", "hollow/nanoset.yaml"),
-    "into its input": into_its_input,
-    "another made it": another_made_it,
-    "other settings": other_settings,
-    "no right to write": no_right_to_write,
-    "no right to read": no_right_to_read,
-    "no place for it": no_place,
-    "full output": full_output,
-    "reader gone": reader_gone,
+    "twice": run_twice,
+    "wrong input": use_wrong_input("nope", "nope/nanoset.yaml"),
+    "empty folder": use_wrong_input("hollow", "hollow/nanoset.yaml"),
+    "into its input": write_into_input,
+    "another made it": find_foreign_file,
+    "other settings": find_other_settings,
+    "no right to write": forbid_writing,
+    "no right to read": forbid_reading,
+    "no place for it": write_nowhere,
+    "full output": print_to_full_disk,
+    "reader gone": print_to_closed_pipe,
 }
+"""Name of a fault in the table → the fault; these need one trial each."""
 BY_CHANCE: dict[str, Fault] = {
-    "full disk": full_disk,
-    "small files": small_files,
-    "few files": few_files,
-    "two at once": two_at_once,
-    "interrupted": interrupted,
-    "killed": lambda on: interrupted(on, signal.SIGKILL),
-    "killed at steps": killed_at_steps,
+    "full disk": fill_disk,
+    "small files": limit_file_size,
+    "few files": limit_open_files,
+    "two at once": run_two_at_once,
+    "interrupted": send_signal(signal.SIGINT, signal.SIGTERM),
+    "killed": send_signal(signal.SIGKILL),
+    "killed at steps": kill_at_steps,
 }
-"""Faults that come otherwise in every trial."""
+"""Faults that are different in every trial, and need many."""
 
 
 def options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of this campaign."""
     parser.add_argument(
         "--no-dagster", action="store_true", help="leave out the commands that need Dagster"
     )
@@ -483,17 +680,20 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 
 def kinds(folder: Path, options: argparse.Namespace) -> Iterator[Kind]:
-    """A kind for each command and fault."""
+    """Yield a kind of trial for each use of a command, and each fault."""
     world = World(folder, warm=options.warm)
     for name, use in USES.items():
-        for fault, act in (
-            {} if use.needs_dagster and options.no_dagster else (FAULTS | BY_CHANCE).items()
-        ):
-            times = options.trials if fault in BY_CHANCE else 1
+        if use.needs_dagster and options.no_dagster:
+            continue
+        for fault_name, fault in (FAULTS | BY_CHANCE).items():
+            n_trials = options.trials if fault_name in BY_CHANCE else 1
 
             def trial(
-                draw: random.Random, _number: int, name: str = name, act: Fault = act
+                random_source: random.Random,
+                _number: int,
+                name: str = name,
+                fault: Fault = fault,
             ) -> Trial:
-                return Trial(wrong=list(act(Attempt(world, name, draw))))
+                return Trial(wrong=list(fault(Attempt(world, name, random_source))))
 
-            yield each((name, fault), times, trial)
+            yield each((name, fault_name), n_trials, trial)
