@@ -46,7 +46,7 @@ class DatasetVersion:
         return {**self.tokenized.recipe["options"], **self.dataset.recipe["options"]}
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as plain values."""
+        """Return the version as plain values, for JSON."""
         facts = self.dataset.facts
         values: dict[str, Any] = {
             "digest": self.dataset.digest,
@@ -112,7 +112,7 @@ class DatasetDiff:
         return total
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as plain values."""
+        """Return the differences as plain values, for JSON."""
         return {
             "corpus": self.new.dataset.name,
             "old": self.old.to_json(),

@@ -47,7 +47,7 @@ class PlannedRow:
         return RowName(self.kind, self.name, self.part).label
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as plain values."""
+        """Return the row as plain values, for JSON."""
         return {
             "kind": self.kind,
             "name": self.name,
@@ -79,7 +79,7 @@ class DryRun:
         return sum(len(row.steps) for row in self.rows)
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as plain values."""
+        """Return the plan of the build as plain values, for JSON."""
         return {
             "steps": self.step_count,
             "text_bytes": sum(self.text_bytes.values()),

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from nanoset_core.errors import ConfigError, combined, raised
-from nanoset_core.records.parsing import Rule, broken
+from nanoset_core.records.parsing import SettingCheck, broken
 from nanoset_core.records.settings import Range
 from nanoset_core.untrusted import visible
 
@@ -194,14 +194,14 @@ def chosen_executor(
     wait = environment.get(WAIT_VARIABLE) or None
 
     where = f"{file}: executor{_named_by(spec)}"
-    errors = list(broken(f"{WAIT_VARIABLE} in the environment", _TEXTS, _wait_rule(wait, "")))
+    errors = list(broken(f"{WAIT_VARIABLE} in the environment", _TEXTS, _check_wait(wait, "")))
     if address is not None or scheduler_file is not None:
         # The file is relative to the current folder.
         variable = ADDRESS_VARIABLE if scheduler_file is None else FILE_VARIABLE
         where = f"{variable} in the environment"
         path = None if scheduler_file is None else str(Path(scheduler_file).absolute())
         spec = ExecutorSpec("dask", address, path, spec.wait)
-        errors += broken(where, _TEXTS, *_scheduler_rules(spec, ""))
+        errors += broken(where, _TEXTS, *_check_scheduler(spec, ""))
     if errors:
         raise combined(errors, "the environment")
     return replace(spec, wait=wait or spec.wait), where
@@ -231,50 +231,56 @@ def executor_errors(file: Path, spec: ExecutorSpec) -> Iterator[ConfigError]:
         )
 
     # Values that are not valid, in the order of the documentation.
-    rules: list[Rule] = []
+    checks: list[SettingCheck] = []
     if spec.kind == "dask":
-        rules += _scheduler_rules(spec, _named_by(spec))
+        checks += _check_scheduler(spec, _named_by(spec))
     if spec.kind == "slurm":
-        rules += _slurm_rules(spec)
-    rules.append(_wait_rule(spec.wait, ".wait"))
+        checks += _check_slurm(spec)
+    checks.append(_check_wait(spec.wait, ".wait"))
     if spec.kind == "slurm":
-        rules += _job_script_rules(spec)
-    yield from broken(where, _TEXTS, *rules)
+        checks += _check_job_script(spec)
+    yield from broken(where, _TEXTS, *checks)
 
     # Environment variables that are not valid.
     yield from raised(chosen_executor, file, spec)
 
 
-def _slurm_rules(spec: ExecutorSpec) -> Iterator[Rule]:
-    """Yield the rules for the number, the time limit and the memory of Slurm jobs.
-
-    A rule is (whether it is broken, its name in `_TEXTS`, the key, the value of the key).
+def _check_slurm(spec: ExecutorSpec) -> Iterator[SettingCheck]:
+    """Check the number, the time limit and the memory of Slurm jobs.
 
     Args:
         spec: The settings of the executor.
+
+    Yields:
+        Whether each setting is valid, for `broken`, which turns failed checks into errors.
     """
-    yield spec.jobs is None, "jobs", ".jobs", None
-    seconds = _seconds(spec.time or "1h") or 0
-    is_no_limit = not _SHORTEST_JOB <= seconds <= _LONGEST_WAIT
-    yield is_no_limit, "time", ".time", spec.time
-    is_no_size = not _MEMORY.fullmatch(spec.memory or "2GB")
-    yield is_no_size, "memory", ".memory", spec.memory
+    yield SettingCheck(spec.jobs is None, "jobs", ".jobs", None)
+
+    seconds = _seconds(spec.time or "1h")
+    is_time_limit = seconds is not None and _SHORTEST_JOB <= seconds <= _LONGEST_WAIT
+    yield SettingCheck(not is_time_limit, "time", ".time", spec.time)
+
+    is_size = _MEMORY.fullmatch(spec.memory or "2GB") is not None
+    yield SettingCheck(not is_size, "memory", ".memory", spec.memory)
 
 
-def _job_script_rules(spec: ExecutorSpec) -> Iterator[Rule]:
-    """Yield a rule for each text that becomes part of a job's script, which a shell runs.
-
-    A rule is (whether it is broken, its name in `_TEXTS`, the key, the value of the key).
+def _check_job_script(spec: ExecutorSpec) -> Iterator[SettingCheck]:
+    """Check the texts that become part of a Slurm job's script, which a shell runs.
 
     Args:
         spec: The settings of the executor.
+
+    Yields:
+        Whether each text is safe, for `broken`, which turns failed checks into errors.
     """
     for key, value in (("partition", spec.partition), ("account", spec.account)):
-        is_broken = value is not None and not _SLURM_NAME.fullmatch(value)
-        yield is_broken, "name", f".{key}", repr(value)
+        is_unsafe = value is not None and not _SLURM_NAME.fullmatch(value)
+        yield SettingCheck(is_unsafe, "name", f".{key}", repr(value))
+
+    # A directive with control characters would not be what people see.
     for number, directive in enumerate(spec.directives or ()):
-        is_broken = not _DIRECTIVE.fullmatch(directive) or visible(directive) != directive
-        yield is_broken, "directive", f".directives[{number}]", repr(directive)
+        is_unsafe = not _DIRECTIVE.fullmatch(directive) or visible(directive) != directive
+        yield SettingCheck(is_unsafe, "directive", f".directives[{number}]", repr(directive))
 
 
 def _named_by(spec: ExecutorSpec) -> str:
@@ -287,36 +293,37 @@ def _named_by(spec: ExecutorSpec) -> str:
     return ".address" if spec.scheduler_file is None else ".scheduler_file"
 
 
-def _scheduler_rules(spec: ExecutorSpec, key: str) -> Iterator[Rule]:
-    """Yield the rules for how a Dask scheduler is named: once, by its address or by its file.
-
-    A rule is (whether it is broken, its name in `_TEXTS`, the key, the value of the key).
+def _check_scheduler(spec: ExecutorSpec, key: str) -> Iterator[SettingCheck]:
+    """Check that a Dask scheduler is named once, by a valid address or by a file.
 
     Args:
         spec: The settings of the executor.
         key: The key that is to blame, such as ".address", or "" if no single key is.
+
+    Yields:
+        The results, for `broken`, which turns failed checks into errors.
     """
     address = spec.address
     file = spec.scheduler_file
     is_named_twice = address is not None and file is not None
-    yield is_named_twice, "twice", key, f"the address {address}, and the file {file}"
-    is_no_address = file is None and not _ADDRESS.fullmatch(address or "")
-    yield is_no_address, "address", key, repr(address)
+    names = f"the address {address}, and the file {file}"
+    yield SettingCheck(is_named_twice, "twice", key, names)
+
+    # Without a file, there has to be an address.
+    is_named = file is not None or _ADDRESS.fullmatch(address or "") is not None
+    yield SettingCheck(not is_named, "address", key, repr(address))
 
 
-def _wait_rule(wait: str | float | None, key: str) -> Rule:
-    """Return the rule for a time to wait: it is a duration of at most 366 days.
+def _check_wait(wait: str | float | None, key: str) -> SettingCheck:
+    """Check that a time to wait is a duration of at most 366 days.
 
     Args:
         wait: The time, such as "30m" or a number of seconds; None if it is not set.
         key: The key, such as ".wait", or "" for an environment variable.
-
-    Returns:
-        (whether it is broken, its name in `_TEXTS`, the key, the value).
     """
     seconds = _seconds(wait or 0)
-    is_broken = seconds is None or not 0 <= seconds <= _LONGEST_WAIT
-    return is_broken, "wait", key, repr(wait)
+    is_duration = seconds is not None and 0 <= seconds <= _LONGEST_WAIT
+    return SettingCheck(not is_duration, "wait", key, repr(wait))
 
 
 def _seconds(text: str | float) -> float | None:
@@ -341,11 +348,11 @@ def automation_errors(file: Path, spec: AutomationSpec) -> Iterator[ConfigError]
         try:
             ZoneInfo(spec.timezone)
         except (KeyError, ValueError, OSError):
-            yield from broken(
-                f"{file}: automation", _TEXTS, (True, "timezone", ".timezone", repr(spec.timezone))
-            )
+            check = SettingCheck(True, "timezone", ".timezone", repr(spec.timezone))
+            yield from broken(f"{file}: automation", _TEXTS, check)
 
 
 def no_cron_line(file: Path, found: str) -> ConfigError:
     """Return the error for a `reconcile` that is not a cron line."""
-    return next(broken(f"{file}: automation", _TEXTS, (True, "cron", ".reconcile", repr(found))))
+    check = SettingCheck(True, "cron", ".reconcile", repr(found))
+    return next(broken(f"{file}: automation", _TEXTS, check))

@@ -78,7 +78,7 @@ class StatusRow:
         return RowName(self.kind, self.name, self.part).label
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as plain values."""
+        """Return the row as plain values, for JSON."""
         values: dict[str, Any] = {
             "kind": self.kind,
             "name": self.name,

@@ -38,7 +38,7 @@ class DocumentChanges:
     """The first few of them."""
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as plain values."""
+        """Return the changes as plain values, for JSON."""
         first = []
         for origin in self.first:
             first.append(
@@ -63,7 +63,7 @@ class ViewDiff:
     """Documents that the old version had more often."""
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as plain values."""
+        """Return the differences as plain values, for JSON."""
         return {
             "view": self.new.name,
             "settings": self.settings,

@@ -22,7 +22,7 @@ from nanoset_core.project.running import (
     executor_errors,
 )
 from nanoset_core.records.frozen import FrozenDict
-from nanoset_core.records.parsing import CONFIG_FILE, broken
+from nanoset_core.records.parsing import CONFIG_FILE, SettingCheck, broken
 from nanoset_core.records.settings import NOT_A_KEY, Range
 from nanoset_core.stages.contamination.settings import ContaminationSpec, contamination_errors
 from nanoset_core.stages.exports.settings import ExportSpec, export_errors, reader_errors
@@ -283,8 +283,8 @@ def _place_errors(config: WrittenConfig) -> Iterator[ConfigError]:
     yield from broken(
         f"{config.file}: ",
         _TEXTS,
-        (is_inside, "inside", "root", config.root if is_remote_root else root),
-        (is_file, "file", "root", root),
+        SettingCheck(is_inside, "inside", "root", config.root if is_remote_root else root),
+        SettingCheck(is_file, "file", "root", root),
     )
 
 
@@ -310,9 +310,8 @@ def _name_errors(config: WrittenConfig) -> Iterator[ConfigError]:
     for path in _named_things(config):
         _, _, name = path.partition(".")
         first = first_by_name.setdefault(name.replace("-", "_"), path)
-        yield from broken(
-            f"{config.file}: ", _TEXTS, (first != path, "name", path, f"{first} has the same")
-        )
+        check = SettingCheck(first != path, "name", path, f"{first} has the same")
+        yield from broken(f"{config.file}: ", _TEXTS, check)
 
 
 def _named_things(config: WrittenConfig) -> Iterator[str]:

@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 
 from nanoset_core.errors import ConfigError, raised
 from nanoset_core.outputs.names import check_corpus_name, check_text_key
-from nanoset_core.records.parsing import Rule, broken
+from nanoset_core.records.parsing import SettingCheck, broken
 from nanoset_core.records.settings import Range
 from nanoset_core.stages.shards.framing import SpecialTokens, WriterPreset
 from nanoset_core.stages.shards.repeats import LEAST_SHARE, MAX_DUPLICATE_FRACTION
@@ -180,13 +180,13 @@ def column_errors(file: Path, path: str, columns: tuple[str, ...]) -> Iterator[C
         columns: Their names.
     """
     counts = Counter(columns)
-    rules: list[Rule] = []
+    checks: list[SettingCheck] = []
     for name in counts:
         is_taken = not name or name in TAKEN_COLUMNS
-        rules.append((is_taken, "taken", f".{name}", repr(name)))
+        checks.append(SettingCheck(is_taken, "taken", f".{name}", repr(name)))
     for name, count in counts.items():
-        rules.append((count > 1, "twice", f".{name}", None))
-    yield from broken(f"{file}: {path}", _TEXTS, *rules)
+        checks.append(SettingCheck(count > 1, "twice", f".{name}", None))
+    yield from broken(f"{file}: {path}", _TEXTS, *checks)
 
 
 def tokenization_errors(
