@@ -52,7 +52,15 @@ class _Commands(click.Group):
         return sorted(names)
 
     def get_command(self, context: click.Context, name: str) -> click.Command | None:
-        """Import and return a command of this package or else of a plugin, or None."""
+        """Import and return the command with a name: of this package, or else of a plugin.
+
+        Args:
+            context: The context in which the command will run.
+            name: The name that the user wrote, such as "import-parquet".
+
+        Returns:
+            The command; None if there is none with this name.
+        """
         module_name = name.replace("-", "_")
         if module_name in _command_modules():
             module = importlib.import_module(f"{commands.__name__}.{module_name}")
@@ -66,7 +74,11 @@ class _Commands(click.Group):
     def resolve_command(
         self, context: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Return the command that the arguments name.
+        """Return the command that the arguments name; this is called by click.
+
+        Args:
+            context: The context of the group of commands.
+            args: The arguments, which begin with the name of a command.
 
         Raises:
             UsageError: There is no such command; the error suggests one that is spelt similarly.
@@ -219,6 +231,7 @@ def message(error: BaseException) -> Multiline:
 
 def _known_error(error: BaseException) -> BaseException | None:
     """Return an error that explains itself to users, or None if this one is unexpected."""
+    # Errors of the operating system, such as a full disk, are explained by `refusal`.
     if isinstance(error, NanosetError):
         return error
     storage_error = refusal(error, "what was being read or written")

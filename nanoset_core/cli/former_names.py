@@ -35,6 +35,7 @@ def printing_former_names() -> Iterator[None]:
         ) -> None:
             """Print one warning; this has the parameters of `warnings.showwarning`."""
             if issubclass(category, FormerNameWarning):
+                # The user wrote the former name: where the code warned says nothing.
                 warn_of_former_name(str(message))
             else:
                 show_other(message, category, filename, lineno, file, line)

@@ -123,7 +123,12 @@ def _corpus_coverages(
 
 
 def _build(config: NanosetConfig, *, overwrite: bool) -> None:
-    """Write the index files of all splits, and print which were written and which existed."""
+    """Write the index files of all splits, and print which were written and which existed.
+
+    Args:
+        config: Settings of the splits.
+        overwrite: Whether to replace files that were made from other data or settings.
+    """
     from nanoset_core.stages.mappings.standalone import write_index_files
 
     for files in write_index_files(config, overwrite=overwrite):

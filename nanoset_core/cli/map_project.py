@@ -185,7 +185,12 @@ def _member_values(plan: PlannedSplit, packs: Mapping[str, Manifest]) -> list[di
 
 
 def _warn_of_settings(project: Project, names: Sequence[str]) -> None:
-    """Warn of settings of nanosets that are allowed but rarely intended."""
+    """Warn of settings of nanosets that are allowed but rarely intended.
+
+    Args:
+        project: The project.
+        names: The nanosets.
+    """
     from nanoset_core.stages.handoff.stage import TRAINER_FILES
     from nanoset_core.stages.stage import Key, Node
 
@@ -217,6 +222,7 @@ def _build(project: Project, names: Sequence[str], splits: Sequence[SplitName]) 
         project = replace(project, progress=progress)
         for name in names:
             for split in splits:
+                # First the samples of each dataset, and then the order in which a blend takes them.
                 mapping.write_mappings(project, name, split)
                 if project.nanoset(name).is_blended:
                     mapping.write_blended(project, name, split)

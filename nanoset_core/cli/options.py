@@ -37,7 +37,13 @@ class LocationType(click.Path):
         self._anywhere = anywhere
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return the path or location that a user gave; fail if it is not allowed."""
+        """Return the path or location that a user gave; fail if it is not allowed.
+
+        Args:
+            value: The text that the user gave.
+            param: The option or argument, for errors.
+            ctx: The command, for errors.
+        """
         if value == "":
             self.fail("the path is empty.", param, ctx)
         if not isinstance(value, str) or not is_remote(value):
@@ -288,7 +294,15 @@ class ManyValued(click.Command):
     )
 
     def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
-        """Repeat the flag before each of its values, and parse the result as click does."""
+        """Repeat the flag before each of its values, and parse the result as click does.
+
+        Args:
+            context: The context of the command.
+            args: The arguments that the user gave.
+
+        Returns:
+            The arguments that are left after parsing, as click's method returns them.
+        """
         # An argument that starts with `--` is a flag. One that starts with `-` is a flag only if
         # the command has it: otherwise it may be a negative number.
         options: set[str] = set()

@@ -149,6 +149,8 @@ def step_lines(steps: Sequence[StepOrigin]) -> Iterator[str]:
             headline, *lines = sample_lines(sample)
             yield f"rank {sample.rank}, micro-batch {sample.micro_batch}: {headline}"
             yield from lines
+
+        # Not all samples may have been looked up.
         n_shown = len(step.samples)
         if n_shown < step.batch_size:
             yield ""
@@ -158,7 +160,12 @@ def step_lines(steps: Sequence[StepOrigin]) -> Iterator[str]:
 
 
 def reading_lines(documents: Sequence[DocumentSteps], show: int) -> Iterator[str]:
-    """Yield lines that list the training steps which read each document, at most `show` of each."""
+    """Yield lines that list the training steps which read each document.
+
+    Args:
+        documents: The documents, with the steps that read them.
+        show: Largest number of steps to list for each document.
+    """
     for document in documents:
         yield document_line(document.origin)
         summary = f"{format_count(len(document.steps), 'time')} in a step of {document.handoff}"

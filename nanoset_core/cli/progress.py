@@ -87,6 +87,7 @@ class Bars(Display):
         self._print(text)
 
     def say(self, line: str) -> None:
+        # A line about work that begins is not needed: a bar shows that work.
         if not line.endswith(GOES_ON):
             self._print(line)
         self.live.refresh()
@@ -277,7 +278,12 @@ class Lines(Display):
         self._print(line)
 
     def work(self, work: RunningWork, *, is_new: bool) -> None:
-        """Print what is waited for, at once and every ten minutes, and when the wait has ended."""
+        """Print what is waited for, at once and every ten minutes, and when the wait has ended.
+
+        Args:
+            work: Running work. Work that is no wait is printed by `repeat`.
+            is_new: Whether it has just begun.
+        """
         if not isinstance(work, Wait):
             return
         if work.is_finished:

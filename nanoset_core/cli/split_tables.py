@@ -89,6 +89,7 @@ def warn(text: str) -> None:
 
 def _print_tables(split: ShownSplit) -> None:
     """Print what a split takes of its mixture, of each dataset and of each corpus."""
+    # A table without rows is not printed.
     if not split.members:
         echo(f"{split.title}: no data")
     print_rows(
@@ -98,6 +99,7 @@ def _print_tables(split: ShownSplit) -> None:
     )
     print_rows(member_rows(split.members), title=split.title, total=_total_of_members(split))
 
+    # Several datasets, such as views, may be of the same corpus.
     corpora_total = None
     if len(split.corpora) > 1:
         corpora_total = corpus_total_row(split.corpora)

@@ -20,6 +20,7 @@ class UnfailingFile(FileIO):
     """
 
     def write(self, data: ReadableBuffer, /) -> int:
+        """Write bytes, and return their number even if they could not be written."""
         try:
             return super().write(data)
         except OSError:

@@ -117,6 +117,7 @@ def _add_column(table: Table, heading: str, cells: Iterable[Text | str], *, is_t
     """
     from rich.cells import cell_len
 
+    # As wide as its widest cell, so that numbers are never cut. Text may be wrapped.
     widths = [cell_len(str(cell)) for cell in cells]
     min_width = max([cell_len(heading), *widths])
     if is_text:
@@ -131,7 +132,12 @@ def _add_column(table: Table, heading: str, cells: Iterable[Text | str], *, is_t
 
 
 def _print_in_full(table: Table, console: Console) -> None:
-    """Print a table without cutting it, even if it is wider than the terminal."""
+    """Print a table without cutting it, even if it is wider than the terminal.
+
+    Args:
+        table: The table, each column of which has a smallest width.
+        console: Where to print it.
+    """
     content_width = sum(column.min_width or 0 for column in table.columns)
     n_columns = len(table.columns)
 

@@ -58,6 +58,8 @@ def tokenizer_options(
     add_options = _flag_options(use, own_vocab_size=own_vocab_size)
 
     def decorate(command: Decorated) -> Decorated:
+        """Add the options to a command that has a parameter `tokenizer`."""
+
         @wraps(command)
         def with_tokenizer(**parameters: Any) -> Any:
             """Call the command with one parameter instead of the values of all these options."""
@@ -271,6 +273,8 @@ def _check_kind(
     """
     if kind in expected_kinds:
         return
+
+    # Name the --tokenizer-type that the file fits.
     remedy = f"leave {flag_name} out: --tokenizer alone takes every kind of file"
     for type_name, kinds in TOKENIZER_TYPES.items():
         if kind in kinds:

@@ -157,6 +157,9 @@ class Lineage:
     def __init__(self, dataset: Dataset) -> None:
         """Look up the shards of a dataset.
 
+        Args:
+            dataset: The dataset of a corpus, a view or packs.
+
         Raises:
             MissingError: Its shards, or a dataset that it was made from, were deleted.
         """
@@ -420,6 +423,8 @@ class Lineage:
         """
         if shard + 1 < len(self._begins):
             return self._begins[shard + 1] - self._begins[shard]
+
+        # From a bucket, the manifest is downloaded.
         path = self.access.fetch(self.folder(shard) / MANIFEST)
         try:
             return int(orjson.loads(read_regular(path))["facts"]["documents"])

@@ -105,6 +105,8 @@ def retokenizer(
         return None
     if tokenizer_facts(tokenizer_file).fingerprint != options["tokenizer"]:
         return None
+
+    # The framing is the special tokens that the dataset has around each document.
     engine = _loaded(tokenizer_file, stat_signature(tokenizer_file))
     framing_options = options["framing"]
     framing = Framing(

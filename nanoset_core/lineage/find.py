@@ -160,6 +160,9 @@ def _with_line(document: DocumentName) -> DocumentName:
 
     A document that is named in another way is returned unchanged.
 
+    Args:
+        document: The name that the user gave.
+
     Raises:
         ConfigError: A file is named without a line.
     """
@@ -179,6 +182,9 @@ def _with_line(document: DocumentName) -> DocumentName:
 
 def _checked(document: DocumentName) -> DocumentName:
     """Return the document, after checking that it is named in exactly one way.
+
+    Args:
+        document: The name that the user gave: an id, a file and line, or a number.
 
     Raises:
         ConfigError: It is named in several ways, or in none.
@@ -259,6 +265,7 @@ def _look_up(
     for member, dataset in enumerate(datasets):
         if document.corpus not in (None, *dataset.names):
             continue
+        # Ids are searched in all shards, but a line only in the shard that was made from it.
         lineage = Lineage(dataset)
         origins: Iterator[DocumentOrigin] = iter(())
         if document.identity is not None:
@@ -367,7 +374,7 @@ def _left_out_by_view(
         documents: The documents.
 
     Returns:
-        None if its corpus has none of the documents either.
+        The reason; None if its corpus has none of the documents either.
     """
     if view.is_whole_corpus:
         return None
@@ -392,6 +399,7 @@ def _erasure(
         datasets: The datasets that were searched.
         documents: The documents, which are named by id, or by file and line.
     """
+    # A purge records digests of ids, and the files and lines of documents.
     access = context.outputs.access
     names = {name for dataset in datasets for name in dataset.names}
     for document in documents:
@@ -418,6 +426,8 @@ def _rejects(
     """
     if document.file is None or document.line is None:
         return
+
+    # Each shard lists the rejected lines of its text in a file.
     shards = _shards_with(context, lineage, document.file, document.line)
     if shards is None:
         shards = list(range(len(lineage.shards)))

@@ -395,6 +395,7 @@ def _rows_of_rank(step_samples: StepSamples, rank: int | None, where: str) -> ND
     Raises:
         ConfigError: There is no such rank.
     """
+    # The number of ranks may change during a run: look it up for this step.
     stretch = step_samples.step
     if rank is None:
         return np.arange(stretch.batch)

@@ -223,13 +223,15 @@ def _steps(
 ) -> tuple[int, int] | None:
     """Return the first and last step of training that read a range of samples.
 
+    A step reads as many consecutive samples as the batch size of the nanoset's schedule.
+
     Args:
         context: The project.
         output: Kind and name of the output that has the samples.
         samples: The first and the last sample.
 
     Returns:
-        None if the output is not the train split of a nanoset with a `schedule`.
+        The two steps; None if the output is not the train split of a nanoset with a `schedule`.
     """
     # The name of an output is such as "nanoset pretrain train".
     kind, name, *split = output.split(" ")
@@ -243,4 +245,6 @@ def _steps(
     first_step = spec.span[0] if spec.span else 0
     batch_size = spec.schedule.global_batch_size
     first_sample, last_sample = samples
-    return first_step + first_sample // batch_size, first_step + last_sample // batch_size
+    first = first_step + first_sample // batch_size
+    last = first_step + last_sample // batch_size
+    return first, last

@@ -99,6 +99,7 @@ def _text_or_error(
         origin: The document.
         reader: Reads its file.
     """
+    # Name the place for errors; a row of a table has no byte.
     where = f"{folder / origin.file}:{origin.line}"
     if origin.byte_offset >= 0:
         where += f" (byte {origin.byte_offset:,})"

@@ -236,15 +236,18 @@ class Tars:
         Args:
             context: Number of the context before the shuffle.
         """
+        # The source in which the context begins, its first token there, and how many tokens it has.
+        # `locate` takes and returns arrays for many contexts; these have one.
         sources, starts, lengths = self.plan.table.locate(np.array([context], dtype=np.int64))
         source = int(sources[0])
         start = int(starts[0])
         remaining = int(lengths[0])
+
+        # Take tokens up to the end of the source, and continue with the next one.
         while remaining > 0:
             stop = min(start + remaining, self.plan.table.sources[source].tokens)
             if stop > start:
                 yield SourceSpan(source, start, stop)
-            # The rest is at the start of the next source.
             remaining -= stop - start
             source += 1
             start = 0

@@ -200,10 +200,13 @@ def _with_keys(
     Raises:
         ConfigError: No key is certainly that of the text, and there is no answer.
     """
+    # Find the key: as the user named it, as the lines suggest, or by asking.
     keys = keys_of(raw / corpus.folder, corpus.contents)
     chosen = text_key or keys.text
     if chosen is None and keys.texts:
         chosen = ask(f"Which key of {corpus.name} holds the text?", keys.filled)
+
+    # A corpus without any key, such as one of plain text files, needs none.
     if chosen is None and (keys.texts or keys.others):
         raise ConfigError(
             "it is not clear which key is that of the text",

@@ -153,6 +153,10 @@ def plan_line(step_count: int, size_by_corpus: Mapping[str, int]) -> str:
     """Return the first line that a build prints: how many steps it has, and how much text it reads.
 
     For example `plan: 12 steps, from 3.2 GB of text in 2 corpora`.
+
+    Args:
+        step_count: Number of steps; each makes one output.
+        size_by_corpus: Corpus whose text is read → bytes.
     """
     line = f"plan: {format_count(step_count, 'step')}"
     if size_by_corpus:

@@ -48,6 +48,7 @@ def find_versions(project: Project, first: str, second: str | None) -> VersionPa
         MissingError: There is no previous version, or a purge erased it.
         FormatError: A manifest cannot be read.
     """
+    # A name alone stands for the last two versions. Packs are compared by what they were made from.
     outputs = project.outputs
     if second is None:
         name = project.config.unpacked_name(first)
@@ -57,6 +58,8 @@ def find_versions(project: Project, first: str, second: str | None) -> VersionPa
         )
     else:
         pair = VersionPair(_version_by_digest(outputs, first), _version_by_digest(outputs, second))
+
+    # Digests may be those of different datasets.
     if (pair.old.stage, pair.old.name) != (pair.new.stage, pair.new.name):
         raise ConfigError(
             "these are datasets of two corpora",
@@ -120,9 +123,8 @@ def _version_by_digest(outputs: OutputRoot, digest: str) -> Manifest:
     for stage in _COMPARABLE:
         stage_folder = outputs.folder / stage.layout.folder
         for name in outputs.access.names(stage_folder):
-            stored += [
-                stage_folder / name / version for version in outputs.digests_in(stage_folder / name)
-            ]
+            folder = stage_folder / name
+            stored += [folder / version for version in outputs.digests_in(folder)]
 
     # Find those with these digits; if there are none, find out whether a purge erased it.
     matching: list[Path] = []
@@ -130,7 +132,7 @@ def _version_by_digest(outputs: OutputRoot, digest: str) -> Manifest:
     if _DIGEST_PREFIX.fullmatch(digest):
         matching = [folder for folder in stored if folder.name.startswith(digest)]
         if not matching:
-            erasure = erasure_of_version(outputs.access, "", "", digest)
+            erasure = erasure_of_version(outputs.access, stage="", name="", digest=digest)
     if len(matching) == 1:
         manifest = outputs.manifest_at(matching[0])
         if manifest is not None:
@@ -162,6 +164,8 @@ def _no_version(
             found=repr(digest),
             remedy=f"compare versions that were made since; {erasure.receipt} lists them",
         )
+
+    # List the versions that the digits may mean, or all versions if they mean none.
     versions = sorted(f"{folder.parent.name} {folder.name}" for folder in matching or stored)
     listed = one_of(versions[:_MAX_LISTED], "of a built dataset; there is none yet")
     return ConfigError(

@@ -171,9 +171,14 @@ def _n_parts(amounts: Sequence[TextAmount], length: int) -> float:
 
 
 def explained_split(split: str) -> str | ExplainedValue:
-    """Return a split, with the reason if it is not the default."""
+    """Return a split as it is written, with the reason if it is not the default.
+
+    Args:
+        split: Shares of train, valid and test, such as "98,1,1".
+    """
     if split == DEFAULT_SPLIT:
         return split
+    # Either some splits are left out, or the smallest ones get a larger share than usual.
     shares = zip(SPLITS, parse_split(split), strict=True)
     empty_splits = [name for name, share in shares if not share]
     reason = "There is little text: "

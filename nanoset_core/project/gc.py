@@ -59,8 +59,9 @@ def plan_gc(project: Project, **policy: Any) -> GarbageCollection:
     Raises:
         StorageError: A folder of outputs, or a version that has to stay, cannot be read.
     """
-    # Names of corpora, nanosets and so on that running builds work on.
+    # Names of corpora, nanosets and so on that running builds work on: each build has a lease.
     leases = leased_names(project.outputs.access)
+    # Errors in this block name addresses in a bucket, instead of paths of local copies.
     with project.outputs.access.named():
         # Shards whose tokens the dataset of their corpus contains as well.
         duplicates = []
@@ -227,6 +228,7 @@ def _with_dropped_tokens(
     """
     garbage: list[Garbage] = []
     left_alone = list(collection.left_alone)
+    # A shard without a .bin only changes the dataset that it refers to: nothing is removed.
     for shard in dropped:
         if shard.why_not is not None:
             left_alone.append(LeftAlone(shard.tokens_path, shard.why_not))
@@ -253,6 +255,7 @@ def _retract(access: FileAccess, item: Garbage) -> tuple[Path, ...] | None:
         Folders with its files, which are to be removed; None if the version became current in the
         meantime, so that it is kept.
     """
+    # An index file is read by its name alone: remove it at once.
     if item.kind == "cache file":
         access.remove(item.path)
         return ()
@@ -291,8 +294,12 @@ def _sweep_store(
     access = outputs.access
     if not access.has_copies:
         return [], []
+
+    # Objects that processes left unfinished.
     names = [access.name(path) for path in unfinished if not path.exists()]
     in_parallel(access.store.delete, names)
+
+    # Uploads in several parts that were never completed, which no listing of objects shows.
     left_alone = []
     try:
         names += access.store.abort_uploads(lambda name: _is_idle(name, leases))
@@ -335,6 +342,7 @@ def _unrequested(project: Project, outputs: Sequence[StoredOutput]) -> Iterator[
     for node in requested_nodes(project.config, corpora):
         requested.add((node.stage.layout.folder, node.name.partition("/")[0]))
 
+    # The difference, with who would have to request it.
     requester_by_folder = _requester_by_folder()
     for folder, subject in sorted(stored - requested):
         if folder in requester_by_folder:

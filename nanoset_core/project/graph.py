@@ -148,6 +148,12 @@ class Graph:
     def recipe(self, node: Node) -> Recipe | None:
         """Return the recipe by which an output would be made now.
 
+        A recipe contains the digests of the output's inputs, so the recipes of these are needed
+        first. Inventories, which list the files of corpora, are the only outputs without inputs.
+
+        Args:
+            node: The output.
+
         Returns:
             The recipe; None if the output is made, directly or indirectly, from an inventory whose
             recipe is not known.
@@ -386,6 +392,10 @@ def _root_causes(graph: Graph, node: Node) -> Iterator[str]:
 
     For example, the blend of a nanoset is stale because its index mappings changed, and these
     because of a setting. Then only the setting is reported.
+
+    Args:
+        graph: The graph of the project's outputs.
+        node: The output.
     """
     inputs = graph.inputs(node)
     for reason in graph.changes(node):
@@ -393,7 +403,10 @@ def _root_causes(graph: Graph, node: Node) -> Iterator[str]:
         parent = inputs.get(reason.input or "")
         if parent is not None and _have_same_subject(parent, node):
             causes = list(_root_causes(graph, parent))
-        yield from causes or [reason.text]
+        if causes:
+            yield from causes
+        else:
+            yield reason.text
 
 
 def _with_clear_texts(reasons: Iterable[Reason]) -> list[Reason]:

@@ -126,6 +126,8 @@ def _read_needs(root: OutputRoot, folder: Path) -> _VersionNeeds:
         manifest = root.manifest_at(folder)
         if manifest is None:
             raise MissingError("it has no manifest", where=folder)
+
+        # For example the index files of a split, which are in a folder of the nanoset.
         shared_files: set[str] = set()
         stage = stage_of(manifest.stage, manifest.name)
         if isinstance(stage, SharesFiles):

@@ -45,8 +45,8 @@ def sorting_of(views: Mapping[str, ViewSpec], name: str) -> ViewOrderSpec | None
         name: Name of the dataset.
 
     Returns:
-        None if the dataset is not a view, or if its documents are in the order of the raw text or
-        shuffled by a seed.
+        The order; None if the dataset is not a view, or if its documents are in the order of the
+        raw text or shuffled by a seed.
     """
     if name not in views:
         return None
@@ -127,6 +127,7 @@ def view_order_warnings(views: Mapping[str, ViewSpec], name: str) -> Iterator[st
         views: Name → settings of each view.
         name: Name of the view.
     """
+    # A view may inherit its order from the view that it is chosen from. Then that one is warned of.
     order = sorting_of(views, name)
     if order is None or isinstance(views[name].order, str):
         return

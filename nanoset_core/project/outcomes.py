@@ -86,12 +86,12 @@ def _outcome_of_row(
     """Return what a new version of a dataset means for the outputs of a row.
 
     Args:
-        graph: The graph.
+        graph: The graph of the project's outputs.
         nodes: The outputs, in the order in which they are made. The last one is made from the
             others, such as the blend of a split from its index mappings.
         label: Kind, name and part of the row.
-        old: The old version.
-        new: The new version.
+        old: The old version of the dataset.
+        new: The new version of the dataset.
     """
     # The last output of the row shows whether the row was built at all.
     project = graph.project
@@ -145,8 +145,9 @@ def _with_planned_files(project: Project, node: Node, outcome: Outcome) -> Outco
 def _origins(graph: Graph, nodes: Sequence[Node], manifest: Manifest) -> set[str]:
     """Return the digests of the versions that the last output of a row was made from.
 
-    Versions that it was made from indirectly are included if the path leads through outputs of the
-    row, or through derived datasets (views and packs).
+    A row is the outputs that `nanoset status` shows together, such as the index mappings and the
+    blend of a split. Versions that it was made from indirectly are included if the path leads
+    through outputs of the row, or through derived datasets (views and packs).
 
     Args:
         graph: The graph of the project's outputs.

@@ -173,12 +173,13 @@ def _find_documents(
     import pyarrow as pa
 
     outputs = project.outputs
-    id_set = Ids(pa.array(ids, pa.large_string()))
+    id_set = Ids(pa.array(ids, pa.large_string()))  # finds many ids in a column at once
 
     def search(outputs: OutputRoot, folder: Path) -> list[DocumentInShard]:
         """Return the documents with these ids in the shard that a folder contains."""
         return _documents_with_ids(outputs.manifest_at(folder), id_set)
 
+    # The shards of a corpus are searched in parallel.
     documents: dict[ShardKey, Sequence[DocumentInShard]] = {}
     for corpus in corpora:
         digests = sorted(outputs.digests_in(outputs.folder / SHARDS / corpus))
@@ -226,10 +227,11 @@ def _current_documents(
     Args:
         project: The project.
         corpus: Name of the corpus.
-        documents: Shard → its documents to be erased; lines are counted within pieces of files.
+        documents: Shard → its documents to be erased. Their lines are counted within pieces:
+            stretches of a large file that were tokenized separately.
 
     Returns:
-        The documents, with lines counted within files.
+        The documents, with lines counted within files, as people need them.
     """
     tokenized = project.outputs.current(TOKENIZED.layout.folder, corpus)
     if tokenized is None:
@@ -264,6 +266,7 @@ def _check_in_raw_folder(
     for corpus, documents in current.items():
         if corpus in in_raw_folder:
             continue
+        # Compare the number of its documents with that of the documents to be erased.
         tokenized = outputs.current(TOKENIZED.layout.folder, corpus)
         n_documents = 0
         if tokenized is not None:

@@ -97,7 +97,7 @@ class PurgeReceipt:
         """Write the final receipt, and remove the unfinished one, after everything was erased.
 
         Args:
-            receipt: As `begin` returned it.
+            receipt: The unfinished receipt, which `begin` returned.
             plan: What was erased.
         """
         # Versions that did not exist before replace those that were erased.

@@ -58,7 +58,12 @@ def _mentions(config: ProjectConfig) -> Iterator[_Mention]:
 
 
 def _shared_name(config: ProjectConfig, name: str) -> ConfigError:
-    """Return the error for a derived dataset with the name of a corpus."""
+    """Return the error for a derived dataset, such as a view, with the name of a corpus.
+
+    Args:
+        config: The settings.
+        name: The name that both have.
+    """
     section = config.section_of(name)
     return ConfigError(
         f"a corpus and an entry of `{section}` share a name",
@@ -78,6 +83,7 @@ def _unknown_corpus(
         mention: The corpus, and the place in nanoset.yaml that names it.
         known: The corpora that the raw folder has.
     """
+    # A folder without text is another mistake than a missing folder, which may be a misspelt name.
     folder = config.corpus_folder(mention.corpus)
     where = f"{config.file}: {mention.key}.{mention.corpus}"
     existing = f"{', '.join(known) or 'no corpora'} in {config.raw_folder}"

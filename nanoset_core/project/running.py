@@ -175,7 +175,7 @@ def chosen_executor(
     """Return the settings of the executor, after environment variables have overridden some.
 
     NANOSET_DASK_ADDRESS or NANOSET_DASK_SCHEDULER_FILE replaces kind, address and scheduler_file;
-    NANOSET_DASK_WAIT replaces wait. An empty variable counts as absent.
+    NANOSET_DASK_WAIT replaces wait.
 
     Args:
         file: Path of nanoset.yaml, for messages.
@@ -339,7 +339,12 @@ def _seconds(text: str | float) -> float | None:
 
 
 def automation_errors(file: Path, spec: AutomationSpec) -> Iterator[ConfigError]:
-    """Yield an error for an invalid cron line, and for an unknown time zone."""
+    """Yield an error for an invalid cron line, and for an unknown time zone.
+
+    Args:
+        file: Path of nanoset.yaml, for messages.
+        spec: Its section `automation`.
+    """
     if spec.reconcile is not None and not _CRON.fullmatch(spec.reconcile):
         yield no_cron_line(file, spec.reconcile)
     if spec.timezone != "UTC":

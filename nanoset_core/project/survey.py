@@ -74,8 +74,12 @@ class CorpusSurvey:
         """Look at the files of a corpus, and add what its inventory should be to the graph.
 
         Args:
-            corpus: Name of the corpus. If its files cannot be read, the graph gets the reason.
+            corpus: Name of the corpus.
+
+        Returns:
+            Notices on its files; or why they cannot be read, which is also added to the graph.
         """
+        # Compare the files with the current inventory, if it is not damaged.
         graph = self._graph
         project = graph.project
         node = inventory_node(corpus)
@@ -91,6 +95,7 @@ class CorpusSurvey:
             graph.set_reason(node, failure)
             return CorpusFindings(failure)
 
+        # Tell the graph what the inventory should be, and why the current one is not up to date.
         if present.recipe is not None:
             graph.set_recipe(node, present.recipe)
         is_up_to_date = (
@@ -171,6 +176,7 @@ def _describe_changes(
         For example `1 file added (c.jsonl); 2 files changed (a.jsonl, b.jsonl)`; empty if they do
         not differ.
     """
+    # Sort the files by what happened to them.
     added = [path for path in present if path not in recorded]
     removed = [path for path in recorded if path not in present]
     changed = []
@@ -182,6 +188,8 @@ def _describe_changes(
             perhaps_changed.append(path)
         else:
             changed.append(path)
+
+    # Describe each group, if there is one.
     clauses = [
         _describe_files(added, "added"),
         _describe_files(removed, "removed"),

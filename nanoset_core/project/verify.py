@@ -144,6 +144,7 @@ def targets(project: Project, select: Sequence[str] = ()) -> list[Target]:
         ConfigError: A pattern selects nothing.
     """
     # List a target for each row. They show no progress: reports are all that a verification shows.
+    # Stages are stored as their numbers in the list of stages, since targets are pickled.
     quiet_project = replace(project, progress=SILENT)
     stage_numbers = {stage: number for number, stage in enumerate(stages())}
     all_targets: list[Target] = []
@@ -166,7 +167,12 @@ def targets(project: Project, select: Sequence[str] = ()) -> list[Target]:
 
 
 def _selects_nothing(pattern: str, all_targets: Sequence[Target]) -> ConfigError:
-    """Return the error for a pattern that selects nothing, which lists the existing names."""
+    """Return the error for a pattern that selects nothing, which lists the existing names.
+
+    Args:
+        pattern: The pattern.
+        all_targets: All outputs that could have been selected.
+    """
     names = [target.name for target in all_targets]
     subjects = [name.partition("/")[0] for name in names]
     remedy = "name one of these, or a pattern that some of them match, such as pre*"
@@ -320,6 +326,7 @@ def _verify_without_parts(executor: Executor, chosen: Sequence[Target]) -> deque
     Returns:
         The reports so far, in the order of the targets, with the checks that remain to be done.
     """
+    # Verify here what has paths of this machine.
     reports_by_target: dict[int, _PartialReport] = {}
     numbers_for_workers: list[int] = []
     for number, target in enumerate(chosen):
@@ -329,6 +336,7 @@ def _verify_without_parts(executor: Executor, chosen: Sequence[Target]) -> deque
         else:
             numbers_for_workers.append(number)
 
+    # Workers verify the others. Their results come in any order.
     tasks = [chosen[number] for number in numbers_for_workers]
     for task_number, partial in executor.run(_verify_target_without_parts, tasks):
         reports_by_target[numbers_for_workers[task_number]] = partial

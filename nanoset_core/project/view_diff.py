@@ -152,18 +152,20 @@ def _changes(
     more_tokens: NDArray[np.int64],
     show: int,
 ) -> DocumentChanges:
-    """Return the documents that one version has more times than the other one.
+    """Return the documents that one version of a view has more times than the other version.
+
+    The documents of both versions together are numbered: `n_different` of them are different.
 
     Args:
         project: The project.
-        documents: The documents of the version.
-        index: Which of the different documents of both versions each of these is, shape
-            (n_documents,).
+        documents: The documents of this version.
+        index: Number of each of them among the different ones, shape (n_documents,).
         more_times: How many more times this version has each of the different documents than the
-            other version; negative if it has it fewer times. Shape (n_different,).
+            other one; negative if it has it fewer times. Shape (n_different,).
         more_tokens: How many more tokens it has of each, shape (n_different,).
         show: Largest number of documents to return with file and line.
     """
+    # Look up where the first of them came from.
     positions = np.flatnonzero(more_times[index] > 0)[:show]
     numbers = documents.documents[positions].tolist()
     first: list[DocumentOrigin] = []

@@ -154,6 +154,7 @@ def _print_versions(name: str, old: _VersionCounts, new: _VersionCounts) -> None
         old: The counts of the older version.
         new: The counts of the newer version.
     """
+    # The name is the heading of the first column.
     rows: list[Row] = []
     for label, version in (("before", old), ("after", new)):
         row: Row = {name: f"{label}: {version.digest}"}

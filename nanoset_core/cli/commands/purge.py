@@ -78,7 +78,12 @@ def command(
 
 
 def _print_erased(project: Project, ids: Sequence[str]) -> None:
-    """Print which of some ids an earlier purge erased."""
+    """Print which of some ids an earlier purge erased, so that no output has them any more.
+
+    Args:
+        project: The project.
+        ids: Ids of documents.
+    """
     from nanoset_core.outputs.erasures import erasure_of_id
     from nanoset_core.stages.shards.purged import id_digest
 

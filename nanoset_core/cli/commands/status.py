@@ -81,6 +81,7 @@ def command(config: Path, only_warnings: bool, as_json: bool) -> None:
     from nanoset_core.project.status import project_status
     from nanoset_core.stages.shards.options import tokenizer_notices
 
+    # `Seen` remembers the current versions of outputs, so that each is looked up only once.
     project = replace(Project.open(config), seen=Seen())
     with wide_console().status("looking"):
         rows = list(project_status(project))
@@ -260,6 +261,7 @@ def warning_lines(rows: Iterable[StatusRow], notices: Iterable[str] = ()) -> lis
     """
     from nanoset_core.text.notices import abbreviated
 
+    # Sort the warnings by what they are about.
     about_files: list[str] = []
     about_outputs: list[str] = []
     about_rejects: list[str] = []

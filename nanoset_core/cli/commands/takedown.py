@@ -93,7 +93,12 @@ def _warn_of_builds(project: Project, *, builds_afterwards: bool) -> None:
 
 
 def _print_holdings(project: Project, ids: Sequence[str]) -> None:
-    """Print which outputs hold documents with these ids, and in which samples and steps."""
+    """Print which outputs contain documents with some ids, and in which samples and steps.
+
+    Args:
+        project: The project.
+        ids: Ids of the documents.
+    """
     from nanoset_core.lineage.takedown import holdings
 
     rows: list[Row] = []

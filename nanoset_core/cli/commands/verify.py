@@ -81,6 +81,7 @@ def command(
     tars; some documents are tokenized again from their source lines. Without --deep, only samples
     of large files are read.
     """
+    # Check the outputs of a project, or files without a project.
     if prefix is None:
         if tokenizer is not None or eod is not None:
             raise click.UsageError(
@@ -94,6 +95,7 @@ def command(
             raise click.UsageError("--eod needs a --tokenizer, which has the token's id")
         reports = _verify_pairs(prefix, tokenizer, eod, deep=deep)
 
+    # Each report is made while this list is built.
     finished = _with_status(reports)
     if as_json:
         print_json([report.to_json() for report in finished])

@@ -29,6 +29,7 @@ def command(name: str, config: Path, as_json: bool) -> None:
     from nanoset_core.stages.views.choosing import plan_view
     from nanoset_core.stages.views.facts import gap_warnings
 
+    # Apply the rules, which reads the tables of all documents.
     with shown_progress() as progress:
         project = Project.open(config, progress)
         plan = plan_view(project, name)
