@@ -33,6 +33,7 @@ from campaigns.uses import USES, Use, commands, make_world
 from helpers.child_processes import members, wait_until
 from nanoset_core.cli import main
 from nanoset_core.stages.shards import preprocess_ranges
+from nanoset_core.stages.shards.preprocess_options import RECORD_ENDING
 
 HEAD = ("command", "fault")
 """First columns of the table."""
@@ -350,11 +351,12 @@ def _is_hidden(path: str) -> bool:
 
 
 def _is_opening_receipt(path: Path) -> bool:
-    """Return whether a file says that index files next to it are being written.
+    """Return whether a file says that files next to it are being put in place.
 
-    It becomes the receipt of these files once it lists them. Trainers do not read it.
+    It becomes the receipt of these files once it lists them. Trainers do not read it. Next to index
+    files, its name ends in -nanoset.json, and next to a tokenized pair in .manifest.json.
     """
-    if not path.name.endswith("-nanoset.json"):
+    if not path.name.endswith(("-nanoset.json", RECORD_ENDING)):
         return False
     return "files" not in json.loads(path.read_bytes())
 
