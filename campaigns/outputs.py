@@ -236,7 +236,8 @@ def _at(values: Any, number: int) -> Any:
 def _is_cached(folder: Path) -> Any:
     split = load_nanoset(folder / "data", "pretrain", "train")
     config = replace(split.config, path_to_cache=str(folder / "data/nanosets/pretrain/cache"))
-    return all(files.complete(deep=False) for files in index_sets(split.plan, config))
+    sets = index_sets(split.plan, config)
+    return all(files.digests_if_complete(deep=False) is not None for files in sets)
 
 
 def _of_outputs(files: dict[str, bytes]) -> list[Format]:

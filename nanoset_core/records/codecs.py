@@ -718,10 +718,13 @@ class _DataclassCodec(ValueCodec):
     def _missing_keys(self, value: Mapping[Any, Any]) -> list[Mismatch]:
         """Return a mistake for each required key that a mapping does not have.
 
-        A key is left out if the mapping has an unknown key that is probably a misspelling of it.
+        A key is left out if the mapping has an unknown key that is probably a misspelling of it,
+        because that one was reported already. If unknown keys are ignored, it was not.
         """
         known = self._field_by_key
-        misspelt = {closest_name(str(key), known) for key in value if key not in known}
+        misspelt: set[str | None] = set()
+        if not self._ignores_unknown_keys:
+            misspelt = {closest_name(str(key), known) for key in value if key not in known}
         return [
             self._missing(field, is_null=False)
             for key, field in known.items()

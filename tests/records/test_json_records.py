@@ -150,6 +150,12 @@ def test_a_damaged_file_is_no_record(data):
         load(Note, data, "note.json")
 
 
+def test_a_misspelt_key_is_missing_where_unknown_keys_are_ignored():
+    with pytest.raises(FormatError) as caught:
+        load(LenientNote, b'{"nam": "a"}', "note.json")
+    assert caught.value.found == "a key is missing: name"
+
+
 @pytest.mark.parametrize("constant", [b"NaN", b"Infinity", b"-Infinity"])
 def test_numbers_that_json_lacks_are_refused(constant):
     data = dump(NOTE).replace(b"0.5", constant)
