@@ -70,7 +70,7 @@ def make_engine(
     cache: str | os.PathLike[str] | None = None,
     without: Collection[str] = (),
 ) -> Engine:
-    """Return the engine for a tokenizer.
+    """Return an engine, which turns texts into token ids, for a tokenizer.
 
     A fast engine is compared with the tokenizer's own library, the reference, on test texts. If any
     of its tokens differ, the reference is returned instead.
@@ -97,6 +97,7 @@ def make_engine(
     if kind == "tokenizers":
         return reference
 
+    # Try the fast engines in turn, and return the first one that gives the right tokens.
     folder = cache_folder() if cache is None else Path(cache)
     factory = _EngineFactory(define(tokenizer_json), reference, folder, without)
     reasons = []  # why engines that were tried are not used
@@ -108,21 +109,35 @@ def make_engine(
             logger.warning("%s: %s; another one is used instead", tokenizer_json, error)
         except NotRecognisedError as error:
             if kind != "auto":
-                raise ConfigError(
-                    f"the {kind} engine cannot be checked with this tokenizer",
-                    where=tokenizer_json,
-                    found=error,
-                    expected="a BPE of one of the kinds that docs/performance.md names",
-                    remedy="set engine: auto or engine: tokenizers",
-                ) from error
+                raise _unsupported_engine(kind, tokenizer_json, error) from error
             reasons.append(f"not for the {name} engine: {error}")
         else:
             logger.info("%s: %s engine: %s", tokenizer_json, engine.name, engine.reason)
             return engine
 
+    # None does.
     reference.reason = "; ".join(reasons)
     logger.info("%s: %s engine: %s", tokenizer_json, reference.name, reference.reason)
     return reference
+
+
+def _unsupported_engine(
+    kind: str, tokenizer_json: str | os.PathLike[str], error: NotRecognisedError
+) -> ConfigError:
+    """Return the error for an engine that the user named, but that does not support the tokenizer.
+
+    Args:
+        kind: The name of the engine.
+        tokenizer_json: The tokenizer's file.
+        error: Says what the engine does not support.
+    """
+    return ConfigError(
+        f"the {kind} engine cannot be checked with this tokenizer",
+        where=tokenizer_json,
+        found=error,
+        expected="a BPE of one of the kinds that docs/performance.md names",
+        remedy="set engine: auto or engine: tokenizers",
+    )
 
 
 def _candidates(kind: str) -> list[str]:
@@ -148,7 +163,10 @@ class _EngineFactory:
     """Name and version of engines that are not trusted with this tokenizer."""
 
     def make(self, name: str) -> Engine:
-        """Return an engine that was proven: it gave the tokens of the reference for all canaries.
+        """Return an engine that gave the tokens of the reference for all test texts.
+
+        Args:
+            name: "gigatoken" or "numpy".
 
         Raises:
             NotRecognisedError: The engine does not understand the tokenizer.
@@ -160,10 +178,11 @@ class _EngineFactory:
         return self.make_numpy()
 
     def make_numpy(self) -> NumpyEngine:
-        """Return the numpy engine, after proving it unless an earlier process did.
+        """Return the numpy engine, after comparing it with the reference unless that was done.
 
-        Its rules, which it reads from the tokenizer, are saved after the proof. So if there are
-        saved rules, the engine was proven.
+        The engine works by rules that it reads from the tokenizer. They are saved once the engine
+        has given the right tokens for all test texts. So if there are saved rules, an earlier
+        process has compared it.
 
         Raises:
             NotRecognisedError: The engine does not understand the tokenizer.
@@ -176,6 +195,7 @@ class _EngineFactory:
         if arrays is not None:
             return NumpyEngine(Rules.from_arrays(arrays), self.reference, words=saved_words)
 
+        # Read the rules, and compare the engine with the reference.
         _report_proof("numpy")
         content = orjson.loads(self.definition.json())
         rules = read_rules(content)
@@ -183,14 +203,15 @@ class _EngineFactory:
         del content  # some 20 MB
         _prove_numpy(NumpyEngine(rules, self.reference), canaries)
         saved_rules.save(rules.to_arrays())
-        # A new engine, whose cache is not filled with the words of the canaries.
+        # A new engine, whose cache is not filled with the words of the test texts.
         return NumpyEngine(rules, self.reference, words=saved_words)
 
     def make_gigatoken(self) -> GatedEngine:
-        """Return the gigatoken engine behind its gate, after proving it unless that was done.
+        """Return the gigatoken engine, after comparing it with the reference unless that was done.
 
-        The gate decides which texts the engine encodes. It is saved after the proof, so if there is
-        a saved gate, the engine was proven. If the proof fails, the reason is saved in its place.
+        The engine is used behind a gate, which decides which texts it encodes. All other texts go
+        to another engine. The gate is saved once the engine has given the right tokens for all test
+        texts; if it gave others, the reason is saved in its place.
 
         Raises:
             NotRecognisedError: The engine does not understand the tokenizer.
@@ -249,14 +270,16 @@ def _report_proof(engine: str) -> None:
 
 
 def _prove_numpy(engine: NumpyEngine, canaries: Sequence[str]) -> None:
-    """Check that the numpy engine gives the pre-tokens and tokens of its reference.
+    """Check that the numpy engine gives the same tokens for test texts as the tokenizer's library.
+
+    It must also cut the texts into the same pre-tokens, the pieces that are encoded on their own.
 
     Args:
         engine: The numpy engine.
         canaries: The test texts to compare.
 
     Raises:
-        NotRecognisedError: The reference fails on a test text.
+        NotRecognisedError: The library fails on a test text.
         WrongTokensError: The numpy engine gives other pre-tokens or other tokens.
     """
     try:

@@ -250,8 +250,9 @@ def _normal_form(normalizer: Any) -> Form | None:
 def doubtful_points(form: Form | None) -> Bools:
     """Return which code points versions of Unicode may treat differently.
 
-    These are the unassigned ones. With a normal form, these are also characters later than Unicode
-    3.2 that the form may change; the module explains why.
+    A compiled engine and the reference may have been built with different versions. So texts with
+    such code points are not left to the compiled engine. These are the unassigned code points. With
+    a normal form, these are also characters later than Unicode 3.2 that the form may change.
 
     Args:
         form: The normal form that the tokenizer makes; None if it makes none.
@@ -268,9 +269,11 @@ def doubtful_points(form: Form | None) -> Bools:
         if form is None or is_unassigned:
             continue
 
+        # A later character may be changed by the form, or be moved among other marks.
         if _is_late(point):
             is_mark = combining(character) != 0
             is_doubtful[point] = is_mark or not is_normalized(form, character)
+
         # Two characters may compose to this one, which would change text that contains them.
         mapping = decomposition(character)
         if not mapping.startswith("<"):  # such as <compat>: nothing composes to it

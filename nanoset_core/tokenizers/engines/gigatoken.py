@@ -46,7 +46,10 @@ class GigatokenEngine:
         self._load()
 
     def _load(self) -> None:
-        """Load the tokenizer into the library, also once more to free the memory of its caches.
+        """Load the tokenizer into the library.
+
+        It is called again when the caches of the library have grown too large, since that frees
+        their memory.
 
         Raises:
             ConfigError: The library is not installed.

@@ -101,9 +101,12 @@ class NumpyEngine:
         self._rules = rules
         self._lock = threading.Lock()
 
+        # Recognizes text that is left to the reference.
         added_tokens = [token.encode() for token in rules.added_tokens]
         self._fallback_text = FallbackText(added_tokens, rules.forbidden_bytes, rules.context_spans)
 
+        # The splitter cuts text into words, and the merger turns each word into tokens. There is
+        # one of each for models whose merges join characters, and for models over bytes.
         vocabulary = rules.vocabulary
         ranks = PairRanks(*vocabulary.merges.T)
         # Byte of a character → length of the longest added token that repeats this character.
@@ -121,6 +124,7 @@ class NumpyEngine:
             self._merger = ByteMerger(vocabulary.byte_tokens, ranks)
             self._encode_by_reference = reference.encode_words
 
+        # Words recur, so their tokens are remembered.
         self._pretokens = PretokenCache(
             self._encode_words,
             self._encode_by_reference,
@@ -133,6 +137,9 @@ class NumpyEngine:
 
         Documents are divided into units: texts of at most about UNIT_BYTES, each for this engine or
         for the reference.
+
+        Args:
+            texts: The documents.
 
         Raises:
             InputError: A text is not valid Unicode (a lone surrogate).
@@ -192,7 +199,14 @@ class NumpyEngine:
         return starts
 
     def _batches(self, texts: Sequence[str]) -> Iterator[list[Unit]]:
-        """Yield the units of all documents in order, in lists of about BATCH_BYTES of text."""
+        """Divide documents into pieces, and yield these in lists of about BATCH_BYTES of text.
+
+        Args:
+            texts: The documents.
+
+        Yields:
+            Units, each a piece of one document, in order.
+        """
         batch: list[Unit] = []
         size = 0
         for unit in self._units(texts):
@@ -206,10 +220,13 @@ class NumpyEngine:
             yield batch
 
     def _units(self, texts: Sequence[str]) -> Iterator[Unit]:
-        """Divide documents into units, and yield these in order.
+        """Divide documents into units: pieces that can be encoded on their own.
 
         Args:
             texts: The documents.
+
+        Yields:
+            The units of all documents, in order, each for this engine or for the reference.
         """
         for start, stop in slices(texts, UNIT_BYTES):
             encoded = encode_utf8(texts[start:stop], first_number=start)
@@ -274,7 +291,14 @@ class NumpyEngine:
         return split.prepared(text) if isinstance(split, SpaceSigns) else text
 
     def _encode_units(self, units: list[Unit]) -> FlatLists:
-        """Return the tokens of all units, concatenated, and the number of tokens of each."""
+        """Encode pieces of documents, each by this engine or by the reference.
+
+        Args:
+            units: The pieces.
+
+        Returns:
+            (ids of all units, concatenated; number of tokens of each unit).
+        """
         encoded = self._encode_texts([unit.text for unit in units if not unit.is_fallback])
         fallback_texts = [unit.text.decode() for unit in units if unit.is_fallback]
         if not fallback_texts:
@@ -291,6 +315,7 @@ class NumpyEngine:
         Returns:
             (ids of all texts, concatenated; number of tokens of each text).
         """
+        # Cut the texts into words, and look these up.
         batch = Batch()
         first_words = [np.zeros(0, np.int64)]  # index of the first word of each text
         for start, stop in slices(texts, UNIT_BYTES):
@@ -298,6 +323,7 @@ class NumpyEngine:
             first_words.append(split.first_words + batch.size)
             self._pretokens.look_up(split.data, split.starts, split.lengths, batch)
 
+        # The tokens of the words are those of the texts. Add up their numbers for each text.
         ids, word_lengths = self._pretokens.tokens(batch)
         if not texts:
             return ids, word_lengths

@@ -152,7 +152,10 @@ class PretokenCache:
         return sum(self._n_learnt(width) for width in self._tables)
 
     def look_up(self, data: Bytes, starts: Ints, lengths: Ints, batch: Batch) -> None:
-        """Add the words of a buffer to a batch.
+        """Look up words in the cache, and add what is known of them to a batch.
+
+        A known word has a code, which stands for its tokens. Unknown words are added with their
+        bytes; `tokens` encodes them.
 
         Args:
             data: uint8, shape (n_bytes + PADDING,): the text, and padding.
@@ -168,12 +171,14 @@ class PretokenCache:
         codes = self._tables[1].find(short_keys, skip=longer)
         batch.add_unknown(1, short_keys, None, codes)
 
+        # There is one table for each width: the number of 64-bit words that hold a word of text.
         for width, positions in _positions_by_width(longer, lengths):
             keys = _keys(data, starts.take(positions), lengths.take(positions), width)
             codes_of_width = self._tables[width].find(keys)
             codes[positions] = codes_of_width
             batch.add_unknown(width, keys, positions, codes_of_width)
 
+        # Words that are too long for all tables are never remembered.
         for position in np.flatnonzero(lengths > LONGEST).tolist():
             start = starts[position]
             word = data[start : start + lengths[position]].tobytes()
@@ -186,7 +191,7 @@ class PretokenCache:
         """Return the tokens of all words of a batch, and remember the words that were unknown.
 
         Args:
-            batch: Words that `look_up` has added.
+            batch: Words that `look_up` has added. The code of a word stands for its list of tokens.
 
         Returns:
             (ids of all words, concatenated; number of tokens of each word).
@@ -195,7 +200,8 @@ class PretokenCache:
         if batch.codes:
             codes = np.concatenate(batch.codes)
 
-        # Learn unknown words, if there is room for all of their width.
+        # Learn unknown words, if there is room for all of their width, which is the number of
+        # 64-bit words that hold a word of text.
         full_widths = []
         unknown_by_width = batch.unknown_by_width()
         for width, unknown in unknown_by_width.items():
@@ -214,8 +220,11 @@ class PretokenCache:
             words = [word for _, word in batch.long]
             codes[positions] = self._lists.add(*self._encode_long(words))
 
+        # All words have a code now.
         gathered = self._lists.gather(codes)
         self._lists.truncate(n_remembered)
+
+        # If there was no room for words that recur often, forget rare ones by starting again.
         if any(width in _RECURRING_WIDTHS for width in full_widths):
             self.restart()
         self._save()
@@ -247,6 +256,7 @@ class PretokenCache:
         batch = Batch()
         self.look_up(data, starts, lengths, batch)
         for width, unknown in batch.unknown_by_width().items():
+            # A word that occurs several times is entered once.
             first_indices, _ = unique_keys(unknown.keys)
             distinct_tokens = tokens.take(unknown.positions.take(first_indices))
             one_each = np.ones(len(distinct_tokens), np.int64)
@@ -254,7 +264,16 @@ class PretokenCache:
             self._tables[width].insert(unknown.keys.take(first_indices, axis=1), codes)
 
     def _learn(self, width: int, unknown: UnknownWords, encode: EncodeWords) -> Codes:
-        """Encode and remember unknown words; return their codes: int32, shape (n_words,)."""
+        """Encode and remember unknown words.
+
+        Args:
+            width: Number of 64-bit words that hold each word of text.
+            unknown: The words; some may occur several times.
+            encode: Encodes words of up to LONGEST bytes.
+
+        Returns:
+            Code of each word, which stands for its tokens; int32, shape (n_words,).
+        """
         first_indices, numbers = unique_keys(unknown.keys)
         distinct_keys = unknown.keys.take(first_indices, axis=1)
         distinct_codes = self._lists.add(*encode(_words_of(distinct_keys)))
@@ -288,6 +307,7 @@ class PretokenCache:
             if not self._has_room(width, half):
                 return
 
+        # The lists of tokens, how many words of each width are first words, and the tables.
         arrays = self._lists.to_arrays()
         arrays["seeded"] = np.array(list(self._n_seeded.values()))
         for width, table in self._tables.items():

@@ -59,13 +59,20 @@ def all_canaries(tokenizer: Mapping[str, Any]) -> list[str]:
 
 
 def differing(engine: Engine, reference: Engine, texts: Sequence[str]) -> list[int]:
-    """Return the indices of the texts for which two engines give different tokens."""
+    """Return the indices of the texts for which two engines give different tokens.
+
+    Args:
+        engine: The engine that is checked.
+        reference: The engine whose tokens are right.
+        texts: The texts.
+    """
     encoded = engine.encode(texts)
     expected = reference.encode(texts)
     has_same_lengths = np.array_equal(encoded.lengths, expected.lengths)
     if has_same_lengths and np.array_equal(encoded.ids, expected.ids):
         return []
 
+    # Some differ: compare the texts one by one.
     pairs = zip(encoded.lists(), expected.lists(), strict=True)
     return [index for index, (ids, other) in enumerate(pairs) if not np.array_equal(ids, other)]
 

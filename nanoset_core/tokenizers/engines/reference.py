@@ -69,7 +69,10 @@ class ReferenceEngine:
         os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
     def encode(self, texts: Sequence[str]) -> Encoded:
-        """Encode documents.
+        """Encode documents with the tokenizer's library.
+
+        Args:
+            texts: The documents.
 
         Raises:
             InputError: A text is not valid Unicode (a lone surrogate).
@@ -80,6 +83,7 @@ class ReferenceEngine:
         sizes = [len(data) for data in encode_utf8(texts)]
         self._check_memory(max(sizes, default=0))
 
+        # The library takes some 50 bytes of memory for each character, so encode some at a time.
         ids = [np.empty(0, np.int32)]
         lengths = [np.empty(0, np.int32)]
         for start, stop in slices(texts):
@@ -145,7 +149,16 @@ class ReferenceEngine:
     def _first_failure(
         self, texts: Sequence[str], start: int, stop: int
     ) -> tuple[int, Exception] | None:
-        """Return the first document that fails on its own: its number, and the library's error."""
+        """Find the first of some documents on which the library fails.
+
+        Args:
+            texts: All documents of a batch.
+            start: Number of the first document to try.
+            stop: Number of the document after the last one to try.
+
+        Returns:
+            (number of the document, the library's error); None if no document fails on its own.
+        """
         for number in range(start, stop):
             try:
                 with panics_as_errors():
@@ -187,9 +200,13 @@ class ReferenceEngine:
         return self.encode([word.decode() for word in words])
 
     def encode_pieces(self, words: list[bytes]) -> FlatLists:
-        """Return the tokens of words that have a space for each ▁.
+        """Return the tokens of words of a tokenizer that writes spaces as ▁.
 
-        By the model alone: the tokenizer would put another ▁ before them.
+        The words are encoded by the tokenizer's model alone: the tokenizer as a whole would put
+        another ▁ before each.
+
+        Args:
+            words: The words in UTF-8, with a space for each ▁.
         """
         model = self.tokenizer.model
         lists = []
@@ -254,10 +271,18 @@ class SentencePieceEngine(ReferenceEngine):
         """Return the tokens of a text, and about at which character each starts.
 
         The package does not return positions; those of the `tokenizers` library are nearly right.
+
+        Args:
+            text: The text.
+
+        Returns:
+            (token ids, position of each token's first character), of the same length.
         """
         ids = self.encode([text]).ids.tolist()
         encoding = encode_text(self.tokenizer, text, self.file)
         starts = [start for start, _ in encoding.offsets]
+
+        # The library may give another number of tokens.
         missing = max(len(ids) - len(starts), 0)
         starts += [len(text)] * missing
         return ids, starts[: len(ids)]
@@ -273,8 +298,8 @@ class SentencePieceEngine(ReferenceEngine):
         """Encode a text with special tokens, as Megatron-LM's legacy wrapper does.
 
         The text before, between and after special tokens is encoded separately, so the first token
-        of each part may be ▁. Like the wrapper, this drops that token between two special tokens,
-        but keeps it after the last one.
+        of each part may be ▁, which stands for a space. Like the wrapper, this drops that token
+        between two special tokens, but keeps it after the last one.
 
         Args:
             special_pattern: Matches the special tokens.
@@ -284,7 +309,7 @@ class SentencePieceEngine(ReferenceEngine):
             The ids of the tokens.
         """
         ids: list[int] = []
-        start = 0
+        start = 0  # end of the special token before
         for match in special_pattern.finditer(text):
             between: list[int] = self._processor.encode(text[start : match.start()], out_type=int)
             follows_special = start > 0

@@ -65,7 +65,11 @@ class Rules:
     """uint8, shape (0x110000,): class of every code point. Empty without a split pattern."""
 
     def to_arrays(self) -> Arrays:
-        """Return all rules as arrays, from which `from_arrays` makes them again."""
+        """Return all rules as arrays by name, to save them for later processes.
+
+        `from_arrays` makes the rules from them again.
+        """
+        # Small settings are stored together, as JSON.
         settings = {
             "form": self.form,
             "runs": {character: list(ids.items()) for character, ids in self.runs.items()},
@@ -91,6 +95,8 @@ class Rules:
             arrays: The arrays by name.
         """
         settings = from_array(arrays["settings"])
+
+        # Of a split pattern only its regular expressions are stored, by which it is known.
         split: SplitPattern | SpaceSigns
         if "regex" in settings:
             split = SPLIT_PATTERNS[tuple(settings["regex"])]
@@ -170,7 +176,10 @@ def read_rules(tokenizer: Any) -> Rules:
 
 
 def _read_tokenizer(tokenizer: Any) -> Rules:
-    """Read the rules of a tokenizer; see `read_rules`.
+    """Read the rules by which a tokenizer encodes text; `read_rules` explains errors.
+
+    Args:
+        tokenizer: A parsed `tokenizer.json`.
 
     Raises:
         NotRecognisedError: The tokenizer has a setting that the numpy engine does not know.
@@ -178,7 +187,8 @@ def _read_tokenizer(tokenizer: Any) -> Rules:
     """
     _check_members(tokenizer, "the file", **_FILE_MEMBERS)
 
-    # How text is normalised and cut. There is a pattern, or spaces are written as ▁.
+    # How text is normalised and cut into pre-tokens, which are encoded on their own. Either there
+    # is a split pattern for this, or spaces are written as ▁ and nothing is cut.
     normalizer = tokenizer.get("normalizer")
     pre_tokenizer = tokenizer.get("pre_tokenizer")
     split: SplitPattern | SpaceSigns
@@ -198,6 +208,7 @@ def _read_tokenizer(tokenizer: Any) -> Rules:
     else:
         vocabulary = read_character_vocabulary(model["vocab"], model["merges"])
 
+    # The added tokens, and the class of every character, by which a split pattern cuts.
     added_tokens = _read_added_tokens(tokenizer.get("added_tokens"), split, form)
     classes = np.zeros(0, np.uint8)
     if isinstance(split, SplitPattern):
@@ -272,7 +283,7 @@ def _read_normalizer(value: Any) -> Form | None:
 
 
 def _read_pre_tokenizer(value: Any) -> SplitPattern:
-    """Return the known pattern by which a pre-tokenizer cuts text.
+    """Return the known pattern by which a pre-tokenizer cuts text into pieces.
 
     A pre-tokenizer is a sequence of splits by regular expressions. Its last member is ByteLevel,
     which may split by another regular expression, that of GPT-2. All expressions together are the
@@ -289,9 +300,9 @@ def _read_pre_tokenizer(value: Any) -> SplitPattern:
         _check_members(value, "the pre-tokenizer", type=_ANYTHING, pretokenizers=_ANYTHING)
         members = value["pretokenizers"] or [{}]
 
+    # Collect the regular expressions of all members.
     splits = [_read_split(member) for member in members[:-1]]
     regexes = [split.regex for split in splits]
-
     byte_level = members[-1]
     _check_members(
         byte_level,
@@ -309,7 +320,7 @@ def _read_pre_tokenizer(value: Any) -> SplitPattern:
         shown = regexes[0] if len(regexes) == 1 else regexes
         raise NotRecognisedError(f"split pattern {_excerpt(shown)}")
 
-    # Some patterns match not all characters; what is between the matches must stay.
+    # Some patterns do not match all characters; what is between the matches must stay.
     may_match_nothing = pattern.rest != OTHER
     if may_match_nothing and not all(split.keeps_all for split in splits):
         raise NotRecognisedError(
@@ -510,11 +521,11 @@ def _depends_on_surroundings(token: Any, *, has_signs: bool) -> bool:
 
 
 def _check_content(token: Any, form: Form | None, *, may_be_space: bool, has_signs: bool) -> None:
-    """Check that the engine can find an added token as the library does.
+    """Check that the engine can find an added token in texts as the tokenizers library does.
 
     Args:
-        token: The entry of `added_tokens`.
-        form: The form that text is normalised to.
+        token: The entry of `added_tokens` in a `tokenizer.json`.
+        form: The Unicode normal form that text is converted to; None if it is not converted.
         may_be_space: Whether a token of white space alone is allowed.
         has_signs: Whether the tokenizer writes spaces as ▁.
 
@@ -522,11 +533,15 @@ def _check_content(token: Any, form: Form | None, *, may_be_space: bool, has_sig
         NotRecognisedError: The engine could not find the token.
     """
     content = token["content"]
-    is_space = content.isspace() and not may_be_space
-    if not content or is_space or not is_normalized(form or "NFC", content):
+
+    # A token that is empty occurs everywhere, and one that normalisation changes occurs nowhere.
+    is_forbidden_space = content.isspace() and not may_be_space
+    if not content or is_forbidden_space or not is_normalized(form or "NFC", content):
         raise NotRecognisedError(
             f"added token {content!r}: empty, white space, or changed by the normal form"
         )
+
+    # If the token is `normalized`, the library looks for it after spaces were written as ▁.
     has_space = " " in content or SPACE_SIGN in content
     if has_signs and has_space and token.get("normalized") is not False:
         raise NotRecognisedError(f"added token {content!r}: it is looked for among ▁")

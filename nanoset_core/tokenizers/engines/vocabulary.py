@@ -134,7 +134,15 @@ def _split_merges(merges: list[Any]) -> _Merges:
 
 
 def _check_ids(vocabulary: dict[str, int], n_merges: int) -> None:
-    """Raise NotRecognisedError if the engine cannot represent the ids or the ranks."""
+    """Check that the numpy engine can represent the ids and merges of a vocabulary.
+
+    Args:
+        vocabulary: Token → id.
+        n_merges: Number of merges. The rank of a merge is its number.
+
+    Raises:
+        NotRecognisedError: An id or a rank is too large, or two tokens have one id.
+    """
     ids = set(vocabulary.values())
     # A pair of ids and a rank share 64 bits, see `merges`.
     is_out_of_bounds = not ids or min(ids) < 0 or max(ids) >= MOST_IDS
@@ -149,7 +157,16 @@ def _check_ids(vocabulary: dict[str, int], n_merges: int) -> None:
 def _check_merging_tokens(
     vocabulary: dict[str, int], merges: _Merges, byte_names: list[str]
 ) -> None:
-    """Raise NotRecognisedError if tokens of bytes, spaces or nothing take part in merges."""
+    """Check that merges join only text: no tokens of single bytes, no spaces, and not nothing.
+
+    Args:
+        vocabulary: Token → id.
+        merges: The two tokens of each merge.
+        byte_names: Tokens of the 256 bytes, such as <0x0A>.
+
+    Raises:
+        NotRecognisedError: A merge joins something else, or a byte has no token.
+    """
     parts = {*merges.left, *merges.right}
     results = {left + right for left, right in zip(merges.left, merges.right, strict=True)}
     for name in byte_names:
@@ -173,7 +190,7 @@ def _build(
     characters: list[tuple[int, int]],
     boundary_pairs: list[tuple[int, int]],
 ) -> Vocabulary:
-    """Convert a vocabulary to arrays.
+    """Convert a vocabulary of tokens and merges to arrays, with which numpy works.
 
     Args:
         vocabulary: Token → id.
