@@ -24,9 +24,9 @@ _UUID_HYPHENS = (8, 12, 16, 20)
 def row_bytes(array: Any) -> float:
     """Estimate how many bytes of memory a row of an Arrow array needs as a plain value.
 
-    Usually this is the average size of a value. Some encodings store a value once for many rows, as
-    a dictionary does. There, all rows of a slice might have the longest value, so the estimate is
-    the size of the longest value.
+    Readers choose by it how many rows they convert at once. Usually it is the average size of a
+    value. Some encodings store a value once for many rows, as a dictionary does. There, all rows of
+    a slice might have the longest value, so the estimate is the size of the longest value.
 
     Args:
         array: An Arrow array of any type.

@@ -66,6 +66,7 @@ class Contents:
         """
         if not choice.patterns:
             return self
+
         # Patterns may also name files that would not be read anyway.
         paths = [*self.others, *(file.path for file in self.texts)]
         paths.sort(key=natural_key)

@@ -103,7 +103,8 @@ class DocumentBatch:
         Args:
             places: Byte offsets of the documents' lines, or in a table the numbers of their rows.
         """
-        kept: list[int] = []  # indices of the documents that stay
+        # Find the documents that stay.
+        kept: list[int] = []  # their indices
         for index, (line, offset) in enumerate(zip(self.lines, self.offsets, strict=True)):
             is_row_of_table = offset == NO_OFFSET
             place = line if is_row_of_table else offset
@@ -113,6 +114,7 @@ class DocumentBatch:
         if n_removed == 0:
             return
 
+        # Every list has an entry for each document.
         self.texts = [self.texts[index] for index in kept]
         self.lines = [self.lines[index] for index in kept]
         self.offsets = [self.offsets[index] for index in kept]

@@ -85,13 +85,14 @@ def read_documents(
     erased_by_piece = dict(source.without)  # number of the piece → places of erased documents
     batch = DocumentBatch()
     for piece_number, piece in enumerate(source.pieces):
+        # A piece is a file, or a part of a large one.
         stored = StoredPiece(folder, piece, source.marks.get(piece.path))
+        read = reader_of(piece.path)
         erased = frozenset(erased_by_piece.get(piece_number, ()))
         position = piece.begin  # the stored bytes before it are counted in a batch
         n_lines = 0
 
         # Collect documents until the batch is large enough; it may contain those of many pieces.
-        read = reader_of(piece.path)
         try:
             for documents in read(stored, fields, max_line_bytes, verify):
                 n_lines += documents.read_lines
@@ -108,7 +109,7 @@ def read_documents(
         except MemoryError as error:
             raise too_large(stored.path) from error
 
-        # The piece was read to its end: check it, and add its totals.
+        # The piece was read to its end, or to a fault: check its bytes, and add its totals.
         if stored.padding:
             batch.padding[piece.path] += stored.padding
         if verify:
@@ -158,9 +159,9 @@ def _documents_of_lines(block: LineBlock, path: str, fields: Fields) -> Document
     """Return the documents of a block of lines, and its other lines as rejects.
 
     Args:
-        block: The lines, or the beginning of one that is too long.
+        block: Consecutive lines, or the beginning of one line that is too long.
         path: Path of the file, relative to the corpus's folder.
-        fields: The keys of the texts, ids and kept values.
+        fields: The keys of the texts, ids and kept values in each line's JSON object.
     """
     batch = DocumentBatch(read_bytes=block.end - block.begin)
     if block.long_bytes:

@@ -100,7 +100,14 @@ class FingerprintMemory:
         self._unsaved_bytes = 0  # size of those that were hashed since the last `save`
 
     def recall(self, stat: FileStat) -> list[Piece] | None:
-        """Return the pieces of a file, or None if its present version is not known."""
+        """Return the pieces of a file with their digests, if its present version is known.
+
+        Args:
+            stat: The file, as it was just listed.
+
+        Returns:
+            The pieces; None if the file has to be hashed.
+        """
         pieces = self._pieces_in(self._entries, stat)
         if pieces is not None:
             return pieces

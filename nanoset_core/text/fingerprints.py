@@ -243,11 +243,14 @@ def _ranges_to_hash(folder: RawFolder, stats: Sequence[FileStat]) -> Iterator[_B
 
 
 def _joined(ranges: Iterable[_HashedRange]) -> list[Piece]:
-    """Put the pieces of a file in order, and number their lines from the start of the file.
+    """Combine the results of workers that hashed ranges of one file.
 
     Args:
-        ranges: All ranges of the file, in any order. Their lines are numbered from the start of the
-            range.
+        ranges: All ranges of the file, in any order. The lines of their pieces are numbered from
+            the start of the range.
+
+    Returns:
+        The pieces of the file, in order, with lines numbered from the start of the file.
     """
     pieces = []
     lines_before = 0  # lines that end in earlier ranges
@@ -363,6 +366,8 @@ class _PieceHasher:
         """
         if not self._is_plain:
             return None
+
+        # The piece must have at least `piece_bytes` bytes.
         size = self._position - self._piece_start
         earliest_cut = start + self._piece_bytes - size
         if earliest_cut > len(block):

@@ -88,6 +88,7 @@ def import_parquet(
             remedy="name each once",
         )
 
+    # Write the rows of all tables, in order.
     paths = _table_files([sources] if isinstance(sources, str | os.PathLike) else sources)
     n_rows = 0
     n_bytes = 0
@@ -130,6 +131,7 @@ def import_once(
     """
 
     def make(path: Path) -> dict[str, int]:
+        """Write the target to a path; called only if it was not made from the same tables."""
         return asdict(import_parquet(sources, path, columns=columns))
 
     facts, is_made = make_once(

@@ -151,7 +151,8 @@ def take_inventory(
     if memory is None:
         memory = FingerprintMemory(None)
 
-    # Hash the files whose present version the memory does not know.
+    # Hash the files whose present version the memory does not know. `known` gets their pieces, too:
+    # the parts that files are cut into, each with a digest.
     files = contents.ordered
     known = _known_files(files, memory, quiet)
     unknown = [file for file in files if file.path not in known.pieces]
@@ -182,8 +183,9 @@ def _known_files(
 ) -> _KnownFiles:
     """Return the pieces of the files that do not have to be read.
 
-    These are files that the memory knows, and unsettled ones: as long as a file is being written,
-    the inventory contains the pieces that it had before.
+    A piece is a part of a file, with its digest. Files that the memory knows need not be read. Nor
+    do unsettled ones: as long as a file is being written, the inventory contains the pieces that it
+    had before.
 
     Args:
         files: The files, as they were listed.

@@ -124,11 +124,19 @@ def _timestamp_values(array: Any) -> list[Any]:
 
 
 def _struct_values(array: Any) -> list[Any]:
-    """Return structs as dictionaries."""
+    """Return the structs of an Arrow array as dictionaries, and None for each null.
+
+    Args:
+        array: An Arrow array of structs.
+
+    Raises:
+        NotJsonError: Two fields have one name, or JSON cannot hold a field.
+    """
     names = [field.name for field in array.type]
     if len(set(names)) != len(names):
         raise NotJsonError(f"two fields of one name, in a column of {array.type}")
 
+    # Convert each field as a column, and then combine the columns row by row.
     columns = [json_values(array.field(index)) for index in range(len(names))]
     values: list[Any] = []
     for is_valid, *row in zip(array.is_valid().to_pylist(), *columns, strict=True):

@@ -136,7 +136,7 @@ class LineKeys:
 
 
 def keys_of(folder: RawFolder, contents: Contents) -> LineKeys:
-    """Return the keys of the first lines or rows in a corpus's first files.
+    """Look at the first lines or rows of a corpus, and return their keys.
 
     Files that cannot be read are skipped: building the corpus reports them.
 
@@ -144,6 +144,7 @@ def keys_of(folder: RawFolder, contents: Contents) -> LineKeys:
         folder: The folder of the corpus.
         contents: The files in the folder.
     """
+    # The JSON objects of the first lines, or the rows of tables, of the first files.
     rows: list[dict[str, Any]] = []
     for file in contents.ordered[:_MAX_FILES]:
         with suppress(NanosetError, FaultError):
@@ -155,8 +156,8 @@ def keys_of(folder: RawFolder, contents: Contents) -> LineKeys:
             values_by_key.setdefault(key, []).append(value)
 
     # Divide the keys by whether nearly all rows have a string there.
-    texts = {}
-    others = {}
+    texts = {}  # key → average length
+    others = {}  # key → name of the type
     for key, values in values_by_key.items():
         lengths = [len(value.strip()) for value in values if isinstance(value, str | bytes)]
         if len(lengths) > _MIN_SHARE_WITH_TEXT * len(rows):
@@ -180,7 +181,7 @@ def _key_named(name: str, keys: Iterable[str]) -> str | None:
 
 
 def _rows(folder: RawFolder, file: FileStat) -> Iterator[dict[str, Any]]:
-    """Yield the lines or rows at the beginning of a file that are objects.
+    """Yield the JSON objects at the beginning of a file of lines, or the first rows of a table.
 
     Args:
         folder: The folder of the corpus.
@@ -200,6 +201,7 @@ def _rows(folder: RawFolder, file: FileStat) -> Iterator[dict[str, Any]]:
             yield from _rows_of_table(batch)
         return
 
+    # Lines that are not JSON, or other values than objects, are skipped.
     for block in read_lines(StoredPiece(folder, whole_file(file)), _MAX_LINE_BYTES):
         for line in block.lines:
             with suppress(orjson.JSONDecodeError):

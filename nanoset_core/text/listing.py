@@ -199,7 +199,17 @@ class _Entry(NamedTuple):
 
 
 def _entries_below(folder: RawFolder, within: RawFolder | None) -> Iterator[_Entry]:
-    """Yield the files below a folder and, if it is a local one, the folders; see `walk`."""
+    """Yield the files below a folder and, if it is a local one, the folders.
+
+    Args:
+        folder: The folder, on this machine or in a bucket.
+        within: The folder that links may not lead out of, except into `folder` itself; None permits
+            all links.
+
+    Raises:
+        MissingError: A link leads nowhere.
+        InputError: A folder or link cannot be read or may not be followed; see `walk`.
+    """
     if isinstance(folder, RemoteFolder):
         for file in folder.files():
             yield _Entry(FileStat(*file), is_folder=False)

@@ -101,7 +101,7 @@ class _Sampler:
         n_rows = 0
         read_bytes = 0
         stored_bytes: float = file.size
-        with suppress(NanosetError):
+        with suppress(NanosetError):  # building the corpus reports files that cannot be read
             batches = read_documents(
                 self.folder,
                 SourceRange((whole_file(file),)),
@@ -114,6 +114,7 @@ class _Sampler:
                 n_rows += batch.read_lines
                 read_bytes += batch.read_bytes
                 if self.is_complete:
+                    # The rest of the file is not read.
                     estimate = _estimated_stored_bytes(
                         self.folder, file, n_rows, read_bytes, self.text
                     )
@@ -134,11 +135,11 @@ class _Sampler:
 def _estimated_stored_bytes(
     folder: RawFolder, file: FileStat, n_rows: int, read_bytes: int, text: str
 ) -> float:
-    """Estimate how many of a file's stored bytes were read.
+    """Estimate how many of a file's stored bytes were read, if only its beginning was.
 
     Args:
         folder: The folder of the corpus.
-        file: The file, of which only the beginning was read.
+        file: The file.
         n_rows: Lines or rows that were read.
         read_bytes: Bytes of these lines or rows, after decompression.
         text: Some text of the corpus.
@@ -152,6 +153,8 @@ def _estimated_stored_bytes(
 
         all_rows = int(pq.read_metadata(str(folder / file.path)).num_rows)
         return file.size * n_rows / max(all_rows, 1)
+
+    # Arrow files and plain lines are stored as they are read.
     is_compressed = not (is_table(file.path) or is_cuttable(file.path))
     if not is_compressed:
         return read_bytes

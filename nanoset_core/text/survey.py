@@ -163,7 +163,10 @@ def no_text(folder: RawFolder, contents: Contents, what: str = "the corpus is em
 
 
 def _entries(raw: RawFolder) -> tuple[list[RawFolder], dict[str, NanosetError]]:
-    """Return the entries of the raw folder.
+    """List the folders and files directly in the raw folder.
+
+    Args:
+        raw: The raw folder, on this machine or in a bucket.
 
     Returns:
         (the entries by name, without hidden ones, name → error of entries with invalid names).
@@ -193,19 +196,24 @@ def _entries(raw: RawFolder) -> tuple[list[RawFolder], dict[str, NanosetError]]:
 
     visible_entries = [entry for entry in entries if not entry.name.startswith(".")]
     if not visible_entries and not faults and not raw.is_dir():
-        what = "the folder of raw text does not exist"
-        if raw.is_file():
-            what = "a file is where the folder of raw text should be"
-        raise MissingError(
-            what,
-            where=raw,
-            remedy=(
-                "name a folder, mount or restore it, or create it "
-                "with one folder of text for each corpus"
-            ),
-        )
+        raise _no_raw_folder(raw)
     visible_entries.sort(key=lambda entry: entry.name)
     return visible_entries, faults
+
+
+def _no_raw_folder(raw: RawFolder) -> MissingError:
+    """Return the error for a raw folder that does not exist."""
+    what = "the folder of raw text does not exist"
+    if raw.is_file():
+        what = "a file is where the folder of raw text should be"
+    return MissingError(
+        what,
+        where=raw,
+        remedy=(
+            "name a folder, mount or restore it, or create it "
+            "with one folder of text for each corpus"
+        ),
+    )
 
 
 def _check_not_text(raw: RawFolder, file: RawFolder) -> None:

@@ -110,6 +110,8 @@ class RowReader:
         problems = _problems_of_rows(columns)
         kept_rows = [row for row in range(rows.num_rows) if row not in problems]
         document_rows = np.array(kept_rows, np.int64)  # (n_documents,)
+
+        # The documents and, as rejects, the other rows.
         texts_of_rows = cast(list[str], columns[0].texts)  # None only where there is a problem
         texts = [texts_of_rows[row] for row in kept_rows]
 
@@ -130,6 +132,8 @@ class RowReader:
                 excerpt=problem.excerpt,
             )
             batch.rejects.append(reject)
+
+        # What is kept with the documents.
         self._add_ids(batch, rows, document_rows)
         self._add_kept_values(batch, rows, document_rows)
         return batch
@@ -156,7 +160,13 @@ class RowReader:
         return batch
 
     def _add_ids(self, batch: DocumentBatch, rows: Any, document_rows: NDArray[np.int64]) -> None:
-        """Add the ids of the documents of a record batch."""
+        """Add the ids of the documents of a record batch.
+
+        Args:
+            batch: The documents, to which the ids are added.
+            rows: A pyarrow.RecordBatch.
+            document_rows: Rows that are documents, shape (n_documents,).
+        """
         if self._id_names:
             ids = ids_of(column_at(rows, self._id_names).take(document_rows))
         else:
@@ -221,10 +231,13 @@ def _locate_optional(schema: Any, key: str) -> tuple[str, ...]:
 
 
 def _problems_of_rows(columns: list[ColumnTexts]) -> dict[int, RowProblem]:
-    """Return why rows are not documents, by row; if several texts are missing, for the first one.
+    """Return why some rows of a table are not documents.
 
     Args:
         columns: The columns in which a document must have texts.
+
+    Returns:
+        Index of the row → the reason; for a row that lacks several texts, that of the first column.
     """
     problems: dict[int, RowProblem] = {}
     for column in columns:

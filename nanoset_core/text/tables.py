@@ -76,12 +76,14 @@ def read_table(
     """
     is_parquet = format_of(path.name) == "parquet"
     with open_raw(path) as file:
+        # Notice a changed file before anything is read.
         size = status_of(file).st_size
         if expected_bytes is not None and size != expected_bytes:
             raise source_changed(path, f"{size:,} bytes", f"{expected_bytes:,} bytes")
 
         next_row = 1  # the first row that was not converted, for the message of a fault
         try:
+            # Open the record batches, whose size the file determines.
             mapped_file = None
             if is_parquet:
                 batches = parquet_batches(file, choose, rows, most_skipped_bytes)
@@ -89,8 +91,9 @@ def read_table(
                 mapped_file = map_file(file, size)
                 batches = arrow_batches(mapped_file or BoundedFile(file, size), choose)
 
+            # Divide each into slices of about 1 MiB, and convert these.
             for first_row, batch in batches:
-                if isinstance(batch, TooFarError):
+                if isinstance(batch, TooFarError):  # in place of a row that was not read
                     yield convert(batch, first_row)
                     continue
                 for next_row, table_slice in _slices(first_row, batch, rows):

@@ -104,7 +104,7 @@ def kind_of(array: Any) -> str:
 
 
 def as_type(array: Any, target: Any) -> Any:
-    """Convert an Arrow array to another type.
+    """Convert an Arrow array to another type, so that several arrays can become one column.
 
     Among strings, a float without a fraction is written without a decimal point. Otherwise the text
     would depend on whether the same column has a float elsewhere, which turns all its integers into
@@ -122,6 +122,7 @@ def as_type(array: Any, target: Any) -> Any:
     if array.null_count == len(array):
         return pa.nulls(len(array), target)
     if array.type == pa.float64() and target == pa.string():
+        # Write 2.0 as "2", and 2.5 as "2.5". Above 2**53, floats have no exact integers.
         has_no_fraction = pc.equal(pc.floor(array), array)
         is_exact = pc.less_equal(pc.abs(array), float(_MAX_EXACT))
         is_integer = pc.and_(has_no_fraction, is_exact)
@@ -131,7 +132,7 @@ def as_type(array: Any, target: Any) -> Any:
 
 
 def from_json(values: Sequence[Any]) -> Any:
-    """Return values of JSON as an Arrow array of one of the few types; see the module.
+    """Return values of JSON as an Arrow array of booleans, integers, floats or strings.
 
     Objects, lists, and values of several types become JSON text; NaN and the infinities become
     null.
@@ -145,6 +146,7 @@ def from_json(values: Sequence[Any]) -> Any:
     if not types:
         return pa.nulls(len(values))
 
+    # If all values are of one type, or integers and floats, they stay what they are.
     kind = _common_type(types)
     if kind is not None:
         try:
@@ -178,9 +180,10 @@ def _common_type(types: set[type]) -> Any:
 
 
 def narrowed(array: Any) -> Any:
-    """Convert an Arrow array of any type to one of the few types; see the module.
+    """Convert an Arrow array of any type to one of the few in which values are kept.
 
-    Times and decimals become text, nested values JSON text.
+    These are booleans, int64, float64 and strings. Times and decimals become text, and lists and
+    structs become JSON text.
 
     Args:
         array: The values of a column.
@@ -224,6 +227,9 @@ def _bytes_as_strings(array: Any) -> Any:
 
 def limited(array: Any) -> tuple[Any, int]:
     """Replace the texts that are longer than MOST_BYTES by null.
+
+    Args:
+        array: An Arrow array of any type; only strings can be too long.
 
     Returns:
         (array without them, how many there are).

@@ -55,6 +55,11 @@ class Audit:
     def encode(self, texts: Sequence[str]) -> Encoded:
         """Encode the next batch of documents, and compare some of them with the reference.
 
+        The reference is the engine whose tokens are right: the tokenizer's own library.
+
+        Args:
+            texts: The documents.
+
         Returns:
             The tokens that the engine gave.
 
@@ -101,6 +106,12 @@ class Audit:
 
     def _choose(self, texts: Sequence[str]) -> list[int]:
         """Choose the documents of a batch that are compared with the reference.
+
+        A document is chosen at random, or because it is one of the first of its shard. Very long
+        documents are never compared, since the reference would need too much memory or time.
+
+        Args:
+            texts: The documents.
 
         Returns:
             Their numbers in the batch.

@@ -156,10 +156,13 @@ def _candidate_ends(tokenizer: TokenizerPath) -> list[EndToken]:
 
     A token is *new* if only a file next to the tokenizer.json names it. New tokens come last: a
     model that was trained with the tokenizer.json has no embeddings for them.
+
+    Args:
+        tokenizer: The tokenizer's file.
     """
     new_names = define(tokenizer).new_names
 
-    # Tokens that files name.
+    # Tokens that files name, such as tokenizer_config.json.
     known_ends = []
     new_ends = []
     for end in [*_trainer_ends(tokenizer), *_generation_ends(tokenizer)]:
@@ -180,7 +183,12 @@ def _candidate_ends(tokenizer: TokenizerPath) -> list[EndToken]:
 
 
 def end_reason(tokenizer: TokenizerPath, end: EndToken) -> str:
-    """Return why `chosen_end` chose a token, in sentences."""
+    """Return why `chosen_end` chose a token to end documents, in sentences for the user.
+
+    Args:
+        tokenizer: The tokenizer's file.
+        end: The token that was chosen.
+    """
     reason = f"Id {end.ident}, by {end.source}."
     if end.is_of_chats:
         return f"{reason} It ends turns of a chat: check that this is intended."
@@ -221,6 +229,12 @@ def _trainer_ends(tokenizer: TokenizerPath) -> list[EndToken]:
 
     These are the token that the trainer's class for this kind of tokenizer file uses, and the
     eos_token of tokenizer_config.json, which transformers reads.
+
+    Args:
+        tokenizer: The tokenizer's file.
+
+    Returns:
+        The tokens without their ids; none if no file names one.
     """
     ends = []
     if tokenizer.is_file():
@@ -237,7 +251,15 @@ def _trainer_ends(tokenizer: TokenizerPath) -> list[EndToken]:
 
 
 def _generation_ends(tokenizer: TokenizerPath) -> list[EndToken]:
-    """Return the tokens at which the model's generation_config.json stops generating."""
+    """Return the tokens at which the model stops generating, by its generation_config.json.
+
+    Args:
+        tokenizer: The tokenizer's file. The generation_config.json is in the same folder, if the
+            model has one.
+
+    Returns:
+        The special tokens among them, with their ids.
+    """
     value = _read_key(tokenizer.parent / _GENERATION_CONFIG, "eos_token_id")
     eos_ids = value if isinstance(value, list) else [value]
     name_by_id = {special_id: name for name, special_id in special_ids(tokenizer).items()}

@@ -187,7 +187,7 @@ def _ordinary_id(file: TokenizerPath, _signature: object, token: str) -> int | N
 
 @lru_cache(maxsize=16)
 def _library_facts(file: TokenizerPath, _signature: object) -> dict[str, Any]:
-    """Return the facts that only the tokenizers library can tell about a tokenizer.
+    """Return the facts about a tokenizer that only the tokenizers library knows.
 
     They are cached on disk, because the library takes seconds to load a large vocabulary.
 
@@ -196,7 +196,7 @@ def _library_facts(file: TokenizerPath, _signature: object) -> dict[str, Any]:
         _signature: Sizes and times of the tokenizer's files: a changed file is read again.
 
     Returns:
-        The result of `_ask_library`.
+        The facts by name; `_ask_library` says which these are.
     """
     cached = CacheEntry("tokenizer", define(file).fingerprint, cache_folder())
     arrays = cached.load()
@@ -208,14 +208,17 @@ def _library_facts(file: TokenizerPath, _signature: object) -> dict[str, Any]:
 
 
 def _ask_library(tokenizer: Tokenizer, file: TokenizerPath) -> dict[str, Any]:
-    """Collect facts about a tokenizer from the tokenizers library.
+    """Collect the facts about a tokenizer that only the tokenizers library knows.
 
     Args:
         tokenizer: The tokenizer, loaded by the library.
         file: The tokenizer's file, for errors.
 
     Returns:
-        The facts by name, in types that JSON has.
+        The facts by name, in types that JSON has. They are: `size`, the number of tokens; `max_id`,
+        the greatest id; `special_tokens`, name and id of each; `template`, the names of the special
+        tokens that the tokenizer's own `encode` adds to a text; and `frame`, the ids that it adds
+        before and after every text, or None if these depend on the text.
 
     Raises:
         EncodingError: The library fails on the simplest text.

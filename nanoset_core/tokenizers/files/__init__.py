@@ -130,7 +130,13 @@ def define(tokenizer: str | os.PathLike[str]) -> Definition:
 
 @lru_cache(maxsize=4)
 def _define(source: TokenizerFile, _signature: object) -> Definition:
-    """Read a tokenizer's files; the signature changes if the files do."""
+    """Read a tokenizer's files, and keep the result as long as they are unchanged.
+
+    Args:
+        source: The tokenizer's file.
+        _signature: Sizes, times and inodes of the files. If one is written, it changes, so that the
+            cache of this function has no entry for it.
+    """
     kind = kind_of(source)
     if kind == "tokenizer.json":
         return _define_tokenizer_json(source)
@@ -143,10 +149,14 @@ def _define_tokenizer_json(source: TokenizerFile) -> Definition:
     Its fingerprint is the sha256 of the file if it is used unchanged. Sometimes it is used with
     changes, such as tokens that only a file next to it names. The fingerprint then depends on these
     changes, too.
+
+    Args:
+        source: The file.
     """
     digest = sha256_file(source.path)
     examination = _examined(source, digest, None)
 
+    # What is changed when the tokenizer is used.
     changes: dict[str, Any] = {**examination.model_changes}
     if examination.added_tokens:
         changes["added_tokens"] = examination.added_tokens
@@ -253,7 +263,7 @@ def _examined(
     converted: ConvertedTokenizer | None,
     min_unmerged_share: float = MIN_UNMERGED_SHARE,
 ) -> Examination:
-    """Examine a tokenizer, together with the files next to it.
+    """Examine a tokenizer for faults, together with the files next to it.
 
     Examining a large tokenizer takes a second, so the result is cached.
 
@@ -264,6 +274,7 @@ def _examined(
         min_unmerged_share: Missing merges are reported if a larger share of the vocabulary is made
             by no merge.
     """
+    # The result of an earlier call, for the same files.
     companions = files_beside(source.path)
     companion_digests = [f"{path.name} {sha256_file(path)}" for path in companions]
     cached = CacheEntry("examination", " ".join([identity, *companion_digests]), cache_folder())

@@ -57,6 +57,7 @@ def resolve(named: NamedTokens, tokenizer: Mapping[str, Any], content: bytes) ->
         tokenizer: The parsed tokenizer.json.
         content: The bytes of the tokenizer.json.
     """
+    # Notices that do not depend on the tokens.
     notices = []
     for name in named.unreadable:
         notices.append(f"has a {name} next to it that is no JSON object, and is not read")
@@ -65,13 +66,15 @@ def resolve(named: NamedTokens, tokenizer: Mapping[str, Any], content: bytes) ->
             "gives one id to a special token in a text, and transformers splits it, "
             f"since {CONFIG} next to it sets split_special_tokens"
         )
+
+    # All named tokens are in the vocabulary: add none.
     differences = _compare(named, tokenizer)
     if not differences.missing:
         notices += _notices_of_known_tokens(named, differences)
         return Addition(notices=notices)
 
-    # The id of a token depends on all tokens that are added before it. So if one token is doubtful,
-    # none is added.
+    # Some are missing. The id of a token depends on all tokens that are added before it. So if one
+    # token is doubtful, none is added.
     doubts = _doubts(named, differences)
     added_tokens: Sequence[Mapping[str, Any]] = ()
     if not doubts:
@@ -79,6 +82,7 @@ def resolve(named: NamedTokens, tokenizer: Mapping[str, Any], content: bytes) ->
     if added_tokens:
         return Addition(added_tokens, differences.missing, notices)
 
+    # They cannot be added: tell the user.
     reason = ""
     if doubts:
         reason = f" ({'; '.join(doubts[:_N_SHOWN])})"

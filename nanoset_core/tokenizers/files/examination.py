@@ -63,6 +63,9 @@ def examine(
         min_unmerged_share: Share of the vocabulary that no merge makes, above which merges are
             reported missing.
 
+    Returns:
+        Notices for the user, and changes of the model with which its tokens are not random.
+
     Raises:
         FormatError: The vocabulary is empty, or two added tokens have the same normal form, so that
             the ids of some texts would be random.
@@ -70,21 +73,22 @@ def examine(
     model = tokenizer.get("model") if isinstance(tokenizer, dict) else None
     if not isinstance(model, dict) or not _is_vocabulary(model.get("vocab")):
         return Examination()
+
+    # Faults with which no token can be trusted.
     added_tokens = parsed_added_tokens(tokenizer)
     _check_not_empty(model, where)
     empty_tokens = _check_normal_forms(tokenizer, added_tokens, where)
 
+    # Settings that make tokens random, which are switched off.
     changes: dict[str, Any] = {}
     notices = []
     if model.get("dropout"):
         # With dropout, the library merges at random, when it encodes as well as when it trains.
         changes["dropout"] = None
-        notices.append(
-            f"has BPE dropout ({model['dropout']}), which gives other tokens in each run; it is "
-            'switched off here. Set "dropout": null in the file, so that training and inference '
-            "do the same"
-        )
+        notices.append(_dropout_notice(model))
     notices += _sampling_notices(model)
+
+    # Faults with which tokens are certain, but hardly intended.
     if empty_tokens:
         notices.append(
             "has added tokens that its normalizer turns into nothing, such as "
@@ -92,7 +96,6 @@ def examine(
             'characters. Set "normalized": false for them'
         )
     notices += _repeated_id_notices(model)
-
     dropped_notices = []
     if model.get("type") in ("BPE", None):
         notices += _missing_merge_notices(model, added_tokens, min_unmerged_share)
@@ -101,6 +104,19 @@ def examine(
         model_changes=changes,
         drops_characters=bool(dropped_notices),
         notices=[*notices, *dropped_notices],
+    )
+
+
+def _dropout_notice(model: Mapping[str, Any]) -> str:
+    """Return the notice on a BPE that is set to leave out merges at random.
+
+    Args:
+        model: The model of a parsed tokenizer.json.
+    """
+    return (
+        f"has BPE dropout ({model['dropout']}), which gives other tokens in each run; it is "
+        'switched off here. Set "dropout": null in the file, so that training and inference '
+        "do the same"
     )
 
 
@@ -159,10 +175,12 @@ def _check_normal_forms(
     if not names or not tokenizer.get("normalizer"):
         return []
 
+    # Group the tokens by their normal form.
     names_by_form: dict[str, list[str]] = {}
     for name, form in zip(names, _normalize(tokenizer, names), strict=True):
         names_by_form.setdefault(form, []).append(name)
     empty_tokens = names_by_form.pop("", [])
+
     for form, same_names in names_by_form.items():
         if len(same_names) > 1:
             raise FormatError(
@@ -247,6 +265,8 @@ def _missing_merge_notices(
     model: Mapping[str, Any], added_tokens: Iterable[Mapping[str, Any]], min_share: float
 ) -> list[str]:
     """Return a notice if many tokens of a BPE are made by no merge, so that merges seem to lack.
+
+    A BPE starts with single characters, and each merge joins two tokens to another one.
 
     Args:
         model: The model of a parsed tokenizer.json.
@@ -359,6 +379,7 @@ def _dropped_character_notices(tokenizer: Mapping[str, Any], model: Mapping[str,
     Returns:
         A list with the notice, or an empty list.
     """
+    # With an unknown token, or tokens for all bytes, no text is dropped.
     vocabulary = model["vocab"]
     if not isinstance(vocabulary, dict) or model.get("unk_token") is not None:
         return []
@@ -370,9 +391,11 @@ def _dropped_character_notices(tokenizer: Mapping[str, Any], model: Mapping[str,
         "Such characters are left out of the data; "
         "train the tokenizer with all bytes, or give it an unk_token"
     )
+
+    # A byte-level tokenizer writes the bytes of a text as characters, and needs a token for each.
     normalizer_types = component_types(tokenizer.get("normalizer"))
     pre_tokenizer_types = component_types(tokenizer.get("pre_tokenizer"))
-    if "ByteLevel" in normalizer_types | pre_tokenizer_types:  # tokens are made of bytes
+    if "ByteLevel" in normalizer_types | pre_tokenizer_types:
         missing = missing_bytes(vocabulary)
         if not missing:
             return []
@@ -381,6 +404,7 @@ def _dropped_character_notices(tokenizer: Mapping[str, Any], model: Mapping[str,
             f"has no token for {count}, the first 0x{missing[0]:02X}, and no unk_token. {remedy}"
         ]
 
+    # Any other one has tokens for some characters only.
     n_characters = sum(len(token) == 1 for token in vocabulary)
     return [
         f"has tokens for {format_count(n_characters, 'character')}, "

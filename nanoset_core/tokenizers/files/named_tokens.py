@@ -115,12 +115,14 @@ def read_named_tokens(files: Sequence[Path], added_ids: Collection[int]) -> Name
     """Read the special tokens that the files next to a tokenizer name.
 
     Args:
-        files: Those of the files `FILES` that exist.
+        files: Those of the files `FILES` that exist, such as tokenizer_config.json.
         added_ids: Ids of the added tokens in the tokenizer.json itself.
     """
     # File name → content, which is None if the file cannot be read.
     objects = {path.name: _read_object(path) for path in files}
     contents = {name: value for name, value in objects.items() if value is not None}
+
+    # All added tokens, with their ids.
     config = contents.get(CONFIG, {})
     special_map: Mapping[str, Any] = {}
     if _DECODER in config:
@@ -137,11 +139,13 @@ def read_named_tokens(files: Sequence[Path], added_ids: Collection[int]) -> Name
     further_tokens = _further_tokens(config, special_map)
     special = [*purpose_tokens.tokens, *further_tokens.tokens]
 
-    # If one key names a token without doubt, the doubts about other keys do not matter.
+    # Versions of transformers differ in which other tokens they add. If one key names a token
+    # without doubt, the doubts about other keys do not matter.
     certain_names = {"", *texts_of([*listed, *special])}
     all_doubts = {**_other_doubts(config), **further_tokens.doubts, **purpose_tokens.doubts}
     doubts = {name: reason for name, reason in all_doubts.items() if name not in certain_names}
 
+    # Tokens that the class of the tokenizer has by itself.
     class_name = str(config.get("tokenizer_class") or "PreTrainedTokenizer").removesuffix("Fast")
     is_known_class = class_name in _CLASS_TOKENS
     unknown_class = "" if is_known_class else class_name
@@ -198,6 +202,8 @@ def _added_tokens(
         if isinstance(token_id, int) and token_id not in added_ids:
             id_by_name[name] = token_id
 
+    # The file has no flags. Transformers looks for a special token in the text itself, and for any
+    # other one in the normalized text.
     tokens: list[Token] = []
     for name in sorted(id_by_name, key=id_by_name.__getitem__):
         is_special = name in special_names

@@ -75,7 +75,10 @@ _END_TOKEN = "</s>"
 
 
 def read_megatron(source: TokenizerFile) -> ConvertedTokenizer:
-    """Read Megatron-LM's tiktoken JSON.
+    """Read Megatron-LM's tiktoken JSON, and convert it to a tokenizer.json.
+
+    Args:
+        source: The file, with the settings that the file itself does not contain.
 
     Raises:
         FormatError: The file is damaged, or has fewer ranks than the vocabulary needs.
@@ -158,7 +161,7 @@ class _Tekken:
 
 
 def read_tekken(source: TokenizerFile) -> ConvertedTokenizer:
-    """Read Mistral's tekken.json.
+    """Read Mistral's tekken.json, and convert it to a tokenizer.json.
 
     If the name of a special token occurs in a text, it is encoded like other text, in contrast to
     Megatron-LM's format.
@@ -168,6 +171,7 @@ def read_tekken(source: TokenizerFile) -> ConvertedTokenizer:
 
     Raises:
         FormatError: The file is damaged.
+        ConfigError: The split pattern in the file is not a regular expression that can be used.
     """
     value = read_json(source)
     try:
@@ -181,6 +185,7 @@ def read_tekken(source: TokenizerFile) -> ConvertedTokenizer:
             remedy=RANKS_REMEDY,
         ) from error
 
+    # The file may have more ranks than the vocabulary uses: only the first ones are tokens.
     entries = _EntryList(tekken.entries, tekken.n_special, tekken.vocab_size, _TEKKEN_FORMAT)
     ids = entries.read(source)
     check_regex(tekken.pattern, source)
@@ -196,7 +201,10 @@ def read_tekken(source: TokenizerFile) -> ConvertedTokenizer:
 
 
 def _parse_tekken(value: Any) -> _Tekken:
-    """Return the fields of a parsed tekken.json that matter here.
+    """Return the fields of a parsed tekken.json that decide the tokens.
+
+    Args:
+        value: The parsed file.
 
     Raises:
         KeyError: A field is missing.
@@ -210,6 +218,7 @@ def _parse_tekken(value: Any) -> _Tekken:
     n_special = config["default_num_special_tokens"]
     names = _tekken_names(value, config)
 
+    # Check the types, and that the special tokens fit into the ids that are reserved for them.
     if not isinstance(entries, list) or not isinstance(pattern, str):
         raise TypeError("vocab is no list, or config.pattern is no text")
     if not isinstance(vocab_size, int) or not isinstance(n_special, int):
@@ -306,7 +315,16 @@ class _EntryList:
 
 
 def _parse_entry(entry: Any, rank: int) -> bytes:
-    """Return the bytes of the token with a rank; raise an error if the entry is malformed."""
+    """Return the bytes of a token, by its entry in the file.
+
+    Args:
+        entry: The entry, an object with the token in base64 and its rank.
+        rank: Position of the entry in the file, which its rank must be. The first 256 entries must
+            be the bytes 0 to 255.
+
+    Raises:
+        TypeError, KeyError, ValueError: The entry is malformed.
+    """
     token = a2b_base64(entry["token_bytes"], strict_mode=True)
     is_valid_byte = rank >= 256 or token == bytes([rank])
     if entry["rank"] != rank or not token or not is_valid_byte:

@@ -114,7 +114,7 @@ def read_sentencepiece_model(source: TokenizerFile) -> ConvertedTokenizer:
             "with which Megatron-LM adds tokens to the model's",
         )
     model = _parse(read_regular(source.path), source)
-    ids = _piece_ids(model, source)
+    ids = _piece_ids(model, source)  # a piece is an entry of the vocabulary
 
     # The model's own special tokens, and those that the legacy wrapper adds.
     special_texts = model.texts_of(_PieceType.UNKNOWN, _PieceType.CONTROL)
@@ -122,6 +122,7 @@ def read_sentencepiece_model(source: TokenizerFile) -> ConvertedTokenizer:
     legacy_tokens = _legacy_tokens(source, model, ids)
     vocab_size = max([len(ids), *[token_id + 1 for token_id in legacy_tokens.values()]])
 
+    # The end-of-sentence piece ends documents, unless it is an ordinary piece.
     eod = None
     if model.eos_piece in model.texts_of(_PieceType.CONTROL):
         eod = model.eos_piece
@@ -204,7 +205,7 @@ def _tokenizer_json(
 
     Args:
         model: The model.
-        ids: Text of each piece → id.
+        ids: Text of each piece, which is an entry of the vocabulary → id.
         special_texts: Texts of the pieces that are special tokens.
         legacy_tokens: Name → id of the special tokens that Megatron-LM's legacy wrapper adds.
     """
@@ -219,6 +220,8 @@ def _tokenizer_json(
             new_tokens[entry] = token_id
     vocabulary = {**ids, **new_tokens}
 
+    # Tokens that are found in a text before it is split: special ones, and those that the user
+    # defined when the model was trained.
     added_tokens = []
     for text in special_texts:
         added_tokens.append(added_token(text, ids[text], special=True))
@@ -277,7 +280,7 @@ def _model_component(model: _Model, vocabulary: Mapping[str, int]) -> dict[str, 
     only used to decode: it has the same ids, but may encode a text as other tokens.
 
     Args:
-        model: The model.
+        model: The SentencePiece model.
         vocabulary: Token → id: the pieces first, then tokens that are not pieces.
     """
     unknown_texts = model.texts_of(_PieceType.UNKNOWN)
@@ -292,6 +295,7 @@ def _model_component(model: _Model, vocabulary: Mapping[str, int]) -> dict[str, 
             byte_fallback=model.byte_fallback,
         )
 
+    # A unigram model lists each token with its score, in the order of the ids.
     entries = [[piece.text, piece.score] for piece in model.pieces]
     further_tokens = list(vocabulary)[len(entries) :]
     for text in further_tokens:
@@ -311,6 +315,9 @@ def _merges(model: _Model) -> list[tuple[str, str]] | None:
     Sentencepiece always merges the pair that makes the piece with the best score. A tokenizer.json
     merges the pair that is listed first. So the merges are sorted by the score of the third piece.
 
+    Args:
+        model: The SentencePiece model.
+
     Returns:
         The pairs in order; None if merges cannot express the model.
     """
@@ -319,6 +326,7 @@ def _merges(model: _Model) -> list[tuple[str, str]] | None:
     if model.model_type != _ModelType.BPE or not is_plain:
         return None
 
+    # The pieces that merges make.
     merged_pieces = []
     for piece in model.pieces:
         if piece.type == _PieceType.NORMAL and len(piece.text) > 1:
@@ -359,6 +367,7 @@ def _parse(content: bytes, source: TokenizerFile) -> _Model:
     Raises:
         FormatError: The message is damaged, or is something else.
     """
+    # The message has a field for each piece of the vocabulary, and one for each kind of settings.
     pieces: list[_ModelPiece] = []
     settings: dict[int, dict[int, Any]] = {_TRAINER_FIELD: {}, _NORMALIZER_FIELD: {}}
     try:
@@ -376,6 +385,7 @@ def _parse(content: bytes, source: TokenizerFile) -> _Model:
             expected=_EXPECTED,
             remedy=_REMEDY,
         ) from error
+
     if model.model_type not in list(_ModelType):
         raise FormatError(
             "the model is of an unknown type",
@@ -457,6 +467,8 @@ def _fields(message: bytes) -> Iterator[tuple[int, Any]]:
         key, position = _read_varint(message, position)
         number = key >> 3
         wire_type = key & 7
+
+        # The value is a number of variable length, or bytes whose number precedes them or is fixed.
         value: Any
         if wire_type == _VARINT:
             value, position = _read_varint(message, position)

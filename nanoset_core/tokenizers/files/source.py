@@ -210,9 +210,15 @@ class FileSignature(NamedTuple):
 
 
 def stat_signature(tokenizer: TokenizerPath) -> tuple[FileSignature, ...] | None:
-    """Return sizes, times and inodes of a tokenizer's files, or None if it does not exist.
+    """Return values that change if a file of a tokenizer is written or replaced.
 
-    In-memory caches use it as part of their keys, so that changed files are read again.
+    Caches in memory use them as part of their keys, so that changed files are read again.
+
+    Args:
+        tokenizer: The tokenizer's file.
+
+    Returns:
+        Size, time and inode of each file; None if the tokenizer does not exist.
     """
     if not tokenizer.is_file():
         return None
@@ -230,6 +236,8 @@ def missing_tokenizer(path: Path, *, name: str | None = None, where: object = No
     """
     name = name or str(path)
     remedy = "correct the path; tokenizer.json is what save_pretrained and tokenizer.save write"
+
+    # Say what is in its place, and what the user probably meant.
     if path.is_dir():
         file_names = _possible_tokenizers(path)
         found = f"{path} is a folder"
@@ -240,12 +248,14 @@ def missing_tokenizer(path: Path, *, name: str | None = None, where: object = No
         found = f"{path} is no file"
     else:
         found = f"{path} does not exist"
+        # Perhaps the name is that of a model of the Hugging Face Hub, from which nothing is loaded.
         if _HUB_NAME.fullmatch(name) and not name.endswith(".json"):
             remedy = (
                 "correct the path; or, to use a model of the Hugging Face Hub, download its "
                 f"tokenizer: `hf download {name} tokenizer.json --local-dir {name}`, "
                 f"and name {name}/tokenizer.json"
             )
+
     if where is None:
         where = path
     return MissingError(
@@ -310,6 +320,7 @@ def tokenizer_here(location: RemoteFolder, mirror: Path | None = None) -> Path:
             "tokenizer.json is what save_pretrained and tokenizer.save write",
         )
 
+    # Copy them, each once.
     access = FileAccess(copies_folder(folder.place, mirror), folder.place)
     for name in dict.fromkeys(names):
         # This also removes copies of files that were deleted from the bucket.

@@ -65,7 +65,12 @@ class _RankedToken(NamedTuple):
 
 
 def _read_ranks(source: TokenizerFile) -> dict[bytes, int]:
-    """Read the tokens of the file and their ranks.
+    """Read the tokens of a file in tiktoken's format, and their ranks.
+
+    A line is a token in base64 and its rank, such as `IQ== 0`.
+
+    Args:
+        source: The file.
 
     Returns:
         Bytes of each token → rank.
@@ -106,7 +111,14 @@ def _read_ranks(source: TokenizerFile) -> dict[bytes, int]:
 
 
 def _parse_line(line: bytes) -> _RankedToken:
-    """Parse a line such as `IQ== 0`; raise ValueError if it is malformed."""
+    """Parse a line such as `IQ== 0`: a token in base64, and its rank.
+
+    Args:
+        line: The line, without its line end.
+
+    Raises:
+        ValueError: The line is malformed.
+    """
     fields = line.split()
     if len(fields) != 2:
         raise ValueError("not two fields")

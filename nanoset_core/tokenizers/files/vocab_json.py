@@ -44,6 +44,7 @@ def read_vocab_json(source: TokenizerFile) -> ConvertedTokenizer:
     vocabulary = _read_vocabulary(source)
     merges = _read_merges(source, vocabulary)
 
+    # The files do not say which tokens are special. GPT-2's only one ends documents.
     special_tokens = {}
     eod = None
     if _END_OF_TEXT in vocabulary:
@@ -67,7 +68,10 @@ def read_vocab_json(source: TokenizerFile) -> ConvertedTokenizer:
 
 
 def _read_vocabulary(source: TokenizerFile) -> dict[str, int]:
-    """Read the tokens of a vocab.json and their ids.
+    """Read a vocab.json, which maps the tokens of a byte-level BPE to their ids.
+
+    Args:
+        source: The file.
 
     Raises:
         FormatError: The file is damaged, or is no vocab.json of a byte-level BPE.
@@ -132,6 +136,7 @@ def _read_merges(source: TokenizerFile, vocabulary: dict[str, int]) -> list[list
             "`merges:` next to `path:` in nanoset.yaml, or --merge-file",
         )
 
+    # Each line is two tokens with a space between, except a first line with the version.
     merges = []
     lines = read_regular(file).decode(errors="replace").removesuffix("\n").split("\n")
     for number, line in enumerate(lines, start=1):
