@@ -50,13 +50,15 @@ class ActiveRuns:
     @cached_property
     def corpora(self) -> set[str]:
         """The corpora that an active run builds."""
-        job = self.names.definition(INVENTORY.kind)
+        corpus_job = self.names.definition(INVENTORY.kind)
         assets = {self.names.asset(shape_of(stage).asset) for stage in stages_of_corpora()}
         corpora: set[str] = set()
         for run in self.runs:
-            # A run of the job makes all of its assets, and does not list them.
+            # A run of the whole job does not list the assets that it makes.
+            is_of_whole_job = run.job_name == corpus_job
             selected_assets = run.asset_selection or set()
-            makes_assets_of_corpora = run.job_name == job or bool(assets & selected_assets)
+            makes_assets_of_corpora = is_of_whole_job or bool(assets & selected_assets)
+            # The partitions of these assets are corpora.
             if makes_assets_of_corpora and PARTITION_TAG in run.tags:
                 corpora.add(run.tags[PARTITION_TAG])
         return corpora
@@ -108,7 +110,12 @@ class ActiveRuns:
     def targets(self, asset: dg.AssetKey, partition: str) -> bool:
         """Return whether an active run or open backfill will make a partition of an asset.
 
-        A backfill whose partitions are unknown is assumed to make it.
+        A backfill is a request of Dagster for many partitions, which leads to many runs. If its
+        partitions are unknown, it is assumed to make all of them.
+
+        Args:
+            asset: The asset.
+            partition: The partition.
         """
         if any(backfill.targets(asset, partition) for backfill in self.backfills):
             return True

@@ -100,11 +100,19 @@ class AssetRun:
             yield result(self.project, self.manifest, self.seconds, page)
 
     def _with_missing_input(self, error: NanosetError) -> NanosetError:
-        """Return an error, which also names the asset to materialise if an input is missing."""
+        """Let the error for a missing input also name the asset that makes this input.
+
+        Args:
+            error: The error with which the output could not be made.
+
+        Returns:
+            The error with another remedy; the same error if it is not about a missing input.
+        """
         if not isinstance(error, MissingError):
             return error
         outputs = self.project.outputs
         for node in self.node.inputs(self.project.config).values():
+            # The error names the folder of the missing output.
             folder = outputs.folder / node.stage.layout.folder / node.name
             if error.where == outputs.access.url(folder):
                 label = self.input_label(node)

@@ -308,6 +308,7 @@ def _runs_to_execute(
     )
 
     def has_to_be_made(step: Step) -> bool:
+        """Return whether a step belongs to one of the runs."""
         return step.node in nodes_to_make
 
     # The build executes its runs in sequence, so a run can use what an earlier one makes.
@@ -337,7 +338,15 @@ def _report_before_runs(
 
 
 def _failures_of(report: BuildReport, steps: Iterable[Step]) -> dict[Node, Exception]:
-    """Return each output that could not be made, with the error, as a report lists them."""
+    """Return the outputs that could not be made.
+
+    Args:
+        report: What the build did.
+        steps: The steps of the build.
+
+    Returns:
+        Output → the error.
+    """
     errors: dict[Node, Exception] = {}
     for step in steps:
         error = report.failed.get(label_of(step.node))
@@ -347,7 +356,11 @@ def _failures_of(report: BuildReport, steps: Iterable[Step]) -> dict[Node, Excep
 
 
 def _blocked_labels(graph: Graph) -> list[str]:
-    """Return labels of outputs that cannot be made, because a corpus cannot be read."""
+    """Return the labels of outputs that cannot be made, because a corpus cannot be read.
+
+    Args:
+        graph: The outputs of the project, with the corpora that cannot be read.
+    """
     labels: list[str] = []
     for node in graph.blocked():
         # The corpus itself is reported as failed, so its own outputs are not listed.
@@ -382,7 +395,13 @@ def _replaced_settings(graph: Graph, steps: Iterable[Step]) -> dict[str, list[st
 
 
 def _run_tags(names: Names, *, rebuild: bool) -> dict[str, str]:
-    """Return the tags of the runs of a build."""
+    """Return the tags that Dagster stores with each run of a build.
+
+    Args:
+        names: The names of the project in Dagster.
+        rebuild: Whether outputs are made even if they are up to date.
+    """
+    # The tag of the process that executes the run: if it is killed, the next build finds out.
     tags = owner_tag(names)
     tags[USER_TAG] = "nanoset build"
     # A run ends with this process. Without this tag, Dagster's daemon could retry it elsewhere.

@@ -213,7 +213,14 @@ class BuildRuns:
             self.say(f"{self.counter.prefix(due[-1])}{label}: {outcome}")
 
     def _execute_steps(self, steps: Sequence[Step]) -> str:
-        """Execute one run, record its result in the report, and return it in a few words."""
+        """Execute one run of Dagster, and record its result in the report.
+
+        Args:
+            steps: The steps of the run, each of which makes one output.
+
+        Returns:
+            The result in a few words, for the terminal.
+        """
         nodes = [step.node for step in steps]
         failures = self.project_defs.failures  # receives the errors of this run's steps
         failures.clear()
@@ -225,7 +232,7 @@ class BuildRuns:
         outcome = f"made in {seconds:.1f} s"
         if error is not None:
             # Dagster's exception only says that the run failed. Use the error that the step
-            # recorded, if it got so far.
+            # recorded, if the run has reached a step.
             failed_node = nodes[0]
             reason = error
             if failures:
@@ -237,6 +244,8 @@ class BuildRuns:
             # Steps run in this order: those before the failed one are made, those after it are not.
             n_made = nodes.index(failed_node)
             self.report.skip(nodes[n_made:])
+
+        # The time of the run is shared evenly by its steps.
         for node in nodes[:n_made]:
             self.report.made[label_of(node)] = seconds / len(nodes)
         return outcome

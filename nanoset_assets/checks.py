@@ -106,6 +106,7 @@ def _make_check(
             partitions_def=partitions_of(stage, project_defs, keys),
         )
         def check(context: dg.AssetCheckExecutionContext) -> dg.AssetCheckResult:
+            """Check the output that is the partition of this run."""
             output = key_of(context, stage, subject)
             return evaluate(context, project_defs, stage, output)
 
@@ -146,7 +147,12 @@ def _verify(
 
 
 def _verification_error(report: Report) -> VerificationError:
-    """Return an exception for the first error of a check, which also says how many follow."""
+    """Return the exception that `nanoset build` reports for an output that failed its check.
+
+    Args:
+        report: Report on the output, with one error at least. The first one is described, and the
+            others are counted.
+    """
     first = report.errors[0]
     what = f"what was made is not right: {first.what}"
     n_more = len(report.errors) - 1

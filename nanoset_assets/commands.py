@@ -203,7 +203,11 @@ def _disk_line(plan: DryRun) -> str:
 
 
 def _rows(report: BuildReport) -> list[StatusRow]:
-    """Return a row of `nanoset status` for each output that a build examined."""
+    """Return the rows of `nanoset status` on outputs that a build examined.
+
+    Args:
+        report: What the build did. With `--corpus`, it examined only outputs of some corpora.
+    """
     from nanoset_core.project.status import graph_status
 
     rows = list(graph_status(report.graph, report.aside))
@@ -326,7 +330,11 @@ def _print_nothing_to_do(project: Project, report: BuildReport, rows: Sequence[S
 
 
 def _replaced_texts(report: BuildReport) -> list[str]:
-    """Return notices on outputs that replaced others, which may still be in use."""
+    """Return notices on outputs that replaced versions which may still be in use.
+
+    Args:
+        report: What the build did.
+    """
     steps_made = [step for step in report.steps if report.was_made(step.node)]
     texts: list[str] = []
     for changes, outputs in _outputs_by_changes(report, steps_made).items():

@@ -119,10 +119,13 @@ class NanosetComponent(dg.Component, dg.Resolvable, dg.Model):
             ConfigError: Neither or both of `config` and `project` are given, or the configuration
                 is invalid.
         """
+        # The settings are in the defs.yaml itself, or it is not clear where they are.
         if self.config is None or self.project is not None:
             return definitions_of(self.hosted(context.path), self.automation)
 
+        # The settings are in a nanoset.yaml. If it has a mistake, its last valid version is used.
         def make(config: ProjectConfig) -> dg.Definitions:
+            """Make the definitions of a configuration."""
             return definitions_of(self._defs_of(config, None), self.automation)
 
         return definitions_from_file(_folder_of(context.path) / self.config, make)
@@ -209,6 +212,7 @@ def _attribute_model(component: type[NanosetComponent]) -> type[BaseModel]:
     keys = Annotated[dict[str, Any], WithJsonSchema(json_schema(WrittenConfig, templates=True))]
 
     def check(attributes: Any) -> Any:
+        """Return the attributes of a component, after a check that they are valid."""
         return checked(NanosetComponent.__name__, attributes)
 
     model = create_model(

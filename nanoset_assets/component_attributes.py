@@ -115,14 +115,19 @@ class _Mistake:
 
 
 def _mistakes(attributes: Mapping[str, Any]) -> list[_Mistake]:
-    """Return the mistakes in the attributes of a component."""
+    """Return the mistakes in the attributes of a component, with the keys that lead to them.
+
+    Values that contain templates such as `{{ env.RAW }}` are not checked: their text is not known.
+
+    Args:
+        attributes: The attributes as written in a defs.yaml.
+    """
     mistakes: list[_Mistake] = []
     projects = named_projects(attributes)
     if len(projects) != 1:
         # If there are two, point to the second one.
         mistakes.append(_Mistake(no_project(projects), tuple(projects[1:])))
 
-    # Prefixes and projects that contain templates are checked once the templates are filled in.
     key_prefix = attributes.get("key_prefix")
     group_prefix = attributes.get("group_prefix")
     if _TEMPLATE not in f"{key_prefix} {group_prefix}":
@@ -131,6 +136,7 @@ def _mistakes(attributes: Mapping[str, Any]) -> list[_Mistake]:
             attribute = "group_prefix" if is_about_group else "key_prefix"
             mistakes.append(_Mistake(error, (attribute,)))
 
+    # The attribute `project` contains the keys of a nanoset.yaml.
     inline = attributes.get(INLINE)
     if isinstance(inline, Mapping) and _TEMPLATE not in str(inline):
         _, errors = check_config(inline, Path(INLINE))

@@ -68,17 +68,21 @@ def partition_changes(
     registered = set(active_runs.instance.get_dynamic_partitions(names.corpora_name))
     changes = PartitionChanges(registered)
 
-    # Change the set of all corpora. One that cannot be read now is not missing.
+    # Find the partitions whose corpus is missing from the raw folder, in this tick and in the last
+    # one. A corpus that cannot be read now is not missing.
     present = text.corpora.keys() | text.faults.keys()
     known_before = before.seen | before.gone
-    gone = (registered - present) & known_before
-    removable = (gone & before.gone) - requested_corpora(config)
+    missing = (registered - present) & known_before
+    missing_twice = missing & before.gone
+
+    # Change the set of all corpora.
+    removable = missing_twice - requested_corpora(config)
     removed = _without_targeted(names, active_runs, names.corpora_name, removable, changes.notes)
-    changes.gone = sorted(gone - removed)
+    changes.gone = sorted(missing - removed)
     added = text.corpora.keys() - registered
     changes.requests += _add_and_delete(names.corpora, added, removed)
 
-    # Change the sets that only some corpora are in.
+    # Change the sets that only some corpora are in, such as those with a `.pbin`.
     remaining = (registered | text.corpora.keys()) - removed
     for set_name, members in corpora_by_partition_set(config, names, remaining).items():
         if set_name != names.corpora_name:

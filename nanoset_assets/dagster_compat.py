@@ -145,7 +145,15 @@ def open_backfills(instance: dg.DagsterInstance) -> list[OpenBackfill]:
 
 
 def _target_partitions(backfill: PartitionBackfill) -> frozenset[str] | None:
-    """Return the partitions that a backfill targets in any asset, or None if unknown."""
+    """Return the partitions that a backfill is to make, in any of its assets.
+
+    Args:
+        backfill: Dagster's record of the backfill.
+
+    Returns:
+        Names of partitions; None if the record alone does not tell them.
+    """
+    # A backfill of a job lists its partitions, one of assets those of each asset.
     if backfill.partition_names is not None:
         return frozenset(backfill.partition_names)
     if backfill.asset_backfill_data is None:
@@ -247,9 +255,16 @@ def repository_of(context: dg.AssetExecutionContext) -> dg.RepositoryDefinition 
 def unsound_checks(
     instance: dg.DagsterInstance, checks: Iterable[dg.AssetCheckKey]
 ) -> set[tuple[dg.AssetKey, str | None]]:
-    """Return each (asset, partition) whose latest check failed or did not end.
+    """Return the assets, each with a partition, whose latest check failed or did not end.
 
-    Checks that only warned are not counted, and partitions that were never checked are left out.
+    Checks that only warned do not count as failed.
+
+    Args:
+        instance: The instance, which records the results of checks.
+        checks: The checks to look up.
+
+    Returns:
+        (asset, partition) of each; the partition is None for an asset without partitions.
     """
     storage = instance.event_log_storage
     unsound: set[tuple[dg.AssetKey, str | None]] = set()

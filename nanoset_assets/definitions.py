@@ -85,6 +85,7 @@ def build_definitions(
     """
 
     def make(loaded: ProjectConfig) -> dg.Definitions:
+        """Make the definitions of a configuration."""
         return definitions_of(ProjectDefs.of(loaded, key_prefix, group_prefix), automation)
 
     if isinstance(config, ProjectConfig):
@@ -140,7 +141,10 @@ def definitions_of(project_defs: ProjectDefs, automation: Automation = "own") ->
 
 
 def _assets_by_job(project_defs: ProjectDefs) -> Mapping[str, list[dg.AssetsDefinition]]:
-    """Make the assets of all stages.
+    """Make the assets of all stages: one for each nanoset, webdataset, …, or one for all corpora.
+
+    Args:
+        project_defs: The names and settings of the project in Dagster.
 
     Returns:
         Name of each job → the assets that it materialises.

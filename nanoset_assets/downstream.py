@@ -99,6 +99,12 @@ class _RecordedHandoff:
 def _recorded_handoff(event: dg.EventLogEntry | dg.AssetMaterialization | None) -> _RecordedHandoff:
     """Return the version of a handoff that was materialised.
 
+    A handoff is the output of a nanoset with which a trainer is started.
+
+    Args:
+        event: Dagster's record of the materialisation. Its metadata names nanoset and root, and its
+            data version is the digest of the handoff.
+
     Raises:
         MissingError: There is no event, it is not the materialisation of a handoff, or an earlier
             version of this package made it, which did not record the root.

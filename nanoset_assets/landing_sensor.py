@@ -48,8 +48,9 @@ def landing_sensor(project_defs: ProjectDefs, job: Any) -> dg.SensorDefinition:
         **project_defs.sensor_options(SENSOR, LANDED_SECONDS),
     )
     def landed(context: dg.SensorEvaluationContext) -> dg.SensorResult:
+        """Request a build of each corpus whose text has landed since the last tick."""
         instance = context.instance
-        # The cursor: corpus → id of the latest event that led to a request.
+        # The cursor: corpus → id of the latest materialisation that led to a request.
         handled: dict[str, int] = json.loads(context.cursor or "{}")
         due = _landed_since(instance, project_defs, assets, handled)
         nothing = f"nothing has landed since the last look ({len(assets):,} assets)"
@@ -110,7 +111,14 @@ def _landing_assets(project_defs: ProjectDefs) -> list[dg.AssetKey]:
 
 
 def _waiting_reasons(active_runs: ActiveRuns) -> dict[str, str]:
-    """Return corpus → why it cannot be built before an active run has ended."""
+    """Return the corpora that cannot be built before an active run has ended.
+
+    Args:
+        active_runs: The runs that have not ended.
+
+    Returns:
+        Corpus → why it has to wait.
+    """
     reasons: dict[str, str] = {}
     for corpus, asset in active_runs.landing.items():
         reasons[corpus] = f"waits until {asset} has ended"

@@ -97,6 +97,7 @@ def overview_asset(project_defs: ProjectDefs, automation: Automation) -> dg.Asse
         description=_DESCRIPTION,
     )
     def overview(context: dg.AssetExecutionContext) -> Iterator[dg.MaterializeResult[Any]]:
+        """Compare all outputs, and yield the page with the result of its check."""
         project = project_defs.load_in_step(context)
         try:
             content = overview_content(
@@ -125,6 +126,7 @@ def overview_sensor(project_defs: ProjectDefs, automation: Automation) -> dg.Sen
         description=f"Keeps {key.to_user_string()} up to date, and builds nothing.", **options
     )
     def overview(context: dg.SensorEvaluationContext) -> dg.SensorResult:
+        """Report the page and its check to Dagster, if they have changed since the last report."""
         before = _Cursor.parse(context.cursor)
         now = time.time()
         try:

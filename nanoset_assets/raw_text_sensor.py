@@ -76,6 +76,7 @@ def raw_text_sensor(project_defs: ProjectDefs, job: Any) -> dg.SensorDefinition:
         **project_defs.sensor_options(SENSOR),
     )
     def raw_text(context: dg.SensorEvaluationContext) -> dg.SensorResult:
+        """Request runs and changes of partitions for what has changed in the raw folder."""
         instance = context.instance
         close_abandoned_runs(instance, project_defs.names)
         project = project_defs.load()
@@ -235,7 +236,10 @@ class _Tick:
         return requests
 
     def _changed_corpora(self) -> list[_ChangedCorpus]:
-        """Return the corpora whose files differ from their inventory and that can be built now."""
+        """Return the corpora whose files differ from their inventory and that can be built now.
+
+        The inventory of a corpus is the output that lists its files, as the last build found them.
+        """
         # Corpora whose inventory lists their present files are up to date.
         corpora = self.text.corpora
         recipes = current_inventories(self.project, corpora)
@@ -246,13 +250,17 @@ class _Tick:
                 self.after.taken[name] = recipe.digest
         self._record_inventories(up_to_date)
 
+        # Of the others, choose those for which nothing is under way.
         now_ns = time.time_ns()
         changed: list[_ChangedCorpus] = []
         for name, contents in corpora.items():
             if name in up_to_date:
                 continue
-            current_digest = recipes[name].digest if name in recipes else None
-            corpus = _ChangedCorpus(contents, self._is_quiet(contents, now_ns), current_digest)
+            corpus = _ChangedCorpus(
+                contents=contents,
+                is_quiet=self._is_quiet(contents, now_ns),
+                current=recipes[name].digest if name in recipes else None,
+            )
             if name in self.active_runs.corpora:
                 self.notes.append(f"{name}: a run is under way")
             elif name in self.active_runs.landing:
@@ -340,7 +348,16 @@ class _Tick:
         return False
 
     def _run_request(self, corpus: _ChangedCorpus) -> dg.RunRequest | None:
-        """Return the run that builds a corpus, or None if a run for the same files is enough."""
+        """Return the request for a run that builds a corpus, unless an earlier run was enough.
+
+        Args:
+            corpus: The corpus.
+
+        Returns:
+            The request; None if an earlier run for the same files succeeded, or failed and would
+            fail again.
+        """
+        # Earlier runs for the same files have the same tag.
         state = corpus.state
         tags = {self.project_defs.names.tag(RAW_TAG): state}
         runs = self.instance.get_run_records(dg.RunsFilter(tags=tags))  # the latest first
@@ -354,6 +371,7 @@ class _Tick:
         if self._has_made_current(runs[0], corpus):
             self.after.taken[corpus.name] = corpus.current or ""
             return None
+
         # The run key depends only on earlier runs: if Dagster repeats a tick, it recognises the
         # request and does not start a second run.
         return dg.RunRequest(f"{state}:{len(runs)}", partition_key=corpus.name, tags=tags)

@@ -36,6 +36,9 @@ class NanosetScaffolder(dg.Scaffolder[ScaffoldParams]):
     def scaffold(self, request: dg.ScaffoldRequest[ScaffoldParams]) -> None:
         """Write a defs.yaml, and a nanoset.yaml to start from if no existing one is named.
 
+        Args:
+            request: The folder of the new component, and the options of the command.
+
         Raises:
             ConfigError: The key prefix is not valid.
         """

@@ -47,10 +47,16 @@ MAX_NIGHTLY_REQUESTS = 1000
 
 
 def reconcile_schedule(project_defs: ProjectDefs) -> list[dg.ScheduleDefinition]:
-    """Make the schedule, if `automation.reconcile` configures one.
+    """Make the schedule, if `automation.reconcile` of nanoset.yaml says when it runs.
+
+    Args:
+        project_defs: The names and settings of the project in Dagster.
+
+    Returns:
+        A list with the schedule, or an empty one.
 
     Raises:
-        ConfigError: It is not a valid cron line.
+        ConfigError: The setting is not a valid cron line.
     """
     automation = project_defs.config.automation
     cron_line = automation.reconcile
@@ -71,6 +77,7 @@ def reconcile_schedule(project_defs: ProjectDefs) -> list[dg.ScheduleDefinition]
         "build what depends on these.",
     )
     def reconcile(context: dg.ScheduleEvaluationContext) -> list[dg.RunRequest] | dg.SkipReason:
+        """Request runs for all outputs that are missing or stale, or say why there is none."""
         instance = context.instance
         project = project_defs.load()
         loaded_assets = LoadedAssets.of(project_defs.config)
@@ -112,10 +119,14 @@ def reconcile_schedule(project_defs: ProjectDefs) -> list[dg.ScheduleDefinition]
 
 
 def _check_cron_line(file: Path, cron_line: str) -> None:
-    """Check that Dagster accepts a cron line.
+    """Check that Dagster accepts a cron line, such as `0 3 * * *`.
+
+    Args:
+        file: The nanoset.yaml, for the message.
+        cron_line: The cron line.
 
     Raises:
-        ConfigError: Dagster rejects it.
+        ConfigError: Dagster rejects the cron line.
     """
     try:
         dg.ScheduleDefinition(job_name=EVERY_ASSET, cron_schedule=cron_line)

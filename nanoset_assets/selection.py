@@ -18,8 +18,12 @@ from nanoset_core.stages.stage import Node, is_of_corpora
 def check_named_corpora(corpora: Iterable[str], existing: Sequence[str]) -> None:
     """Check that the corpora that `--corpus` names exist.
 
+    Args:
+        corpora: The names.
+        existing: The corpora of the raw folder.
+
     Raises:
-        ConfigError: One is not in the raw folder.
+        ConfigError: A name is not that of a corpus in the raw folder.
     """
     for name in corpora:
         if name not in existing:

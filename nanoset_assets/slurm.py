@@ -194,10 +194,13 @@ class SlurmRunLauncher(RunLauncher, ConfigurableClass):
         self._instance.report_engine_event(message, run, cls=type(self))
 
     def terminate(self, run_id: str) -> bool:
-        """Cancel a run's job.
+        """Cancel the Slurm job of a run.
 
         The first request lets the run end its processes and report that it was canceled. A second
         request, while the run is still being canceled, kills the job.
+
+        Args:
+            run_id: The id of the run. A tag of the run has the id of its job.
 
         Returns:
             Whether the job has been canceled, or had ended already. False if the run has ended,
@@ -237,10 +240,14 @@ class SlurmRunLauncher(RunLauncher, ConfigurableClass):
         return True
 
     def check_run_worker_health(self, run: dg.DagsterRun) -> CheckRunHealthResult:
-        """Return whether a run's job is alive, for Dagster's daemon.
+        """Return whether the Slurm job of a run is alive.
 
-        If Slurm does not answer, the job counts as running: a controller that is restarted must not
+        Dagster's daemon calls this method, and reports a run as failed if its job is not alive. If
+        Slurm does not answer, the job counts as running: a controller that is restarted must not
         fail all runs.
+
+        Args:
+            run: The run. One of its tags has the id of its job.
         """
         job = run.tags.get(JOB_TAG)
         if job is None:
@@ -287,7 +294,15 @@ def _split_options(options: str) -> list[str]:
 
 
 def _job_state(job: str) -> _JobState:
-    """Ask Slurm for the state of a job."""
+    """Ask Slurm for the state of a job.
+
+    Args:
+        job: The id of the job.
+
+    Returns:
+        The state; or a message if the state is unknown, which is `_FORGOTTEN` if the job ended so
+        long ago that Slurm has discarded its state.
+    """
     answer = _slurm("squeue", "--noheader", "--states=all", f"--jobs={job}", "--format=%T")
     name = answer.stdout.strip()
     message = answer.stderr.strip()

@@ -139,6 +139,8 @@ def stage_asset(
     def asset(
         context: dg.AssetExecutionContext, config: RunOptions
     ) -> Iterator[dg.MaterializeResult[Any]]:
+        # A run makes one output. (This function has no docstring, since Dagster would show it as
+        # the description of an asset that has none.)
         project = project_defs.open_in_run(context, rebuild=config.rebuild)
         key = key_of(context, stage, subject)
         if _can_be_skipped(stage, project.config, key):
@@ -146,7 +148,15 @@ def stage_asset(
             note = f"{project.config.file} does not request {label}: there is nothing to make"
             context.log.info(visible(note))
             return
-        run = AssetRun(context, project_defs, project, stage, key, shape.page, input_label)
+        run = AssetRun(
+            context=context,
+            project_defs=project_defs,
+            project=project,
+            stage=stage,
+            key=key,
+            page=shape.page,
+            input_label=input_label,
+        )
         if project_defs.execute is None:
             yield from run.results()
         else:

@@ -52,6 +52,7 @@ def stale_sensor(project_defs: ProjectDefs, jobs: Iterable[Any]) -> dg.SensorDef
         **project_defs.sensor_options(SENSOR),
     )
     def missing_or_stale(context: dg.SensorEvaluationContext) -> dg.SensorResult:
+        """Request runs for the missing and stale outputs that can be built now."""
         instance = context.instance
         project = project_defs.load()
         loaded_assets = LoadedAssets.of(project_defs.config)
@@ -81,7 +82,12 @@ def stale_sensor(project_defs: ProjectDefs, jobs: Iterable[Any]) -> dg.SensorDef
 
 
 def _notes_on(due: DueRuns) -> list[str]:
-    """Return what the log of a tick says about outputs that are not requested in this tick."""
+    """Return what the log of a tick says about outputs that are not requested in this tick.
+
+    Args:
+        due: The missing and stale outputs: those that can be built now, of which only the first
+            MAX_REQUESTS runs are requested, and those that have to wait.
+    """
     waiting = [f"{label}: {reason}" for label, reason in due.waiting_reasons.items()]
     notes = waiting[:_MAX_REASONS]
     n_more_waiting = len(waiting) - _MAX_REASONS
@@ -116,6 +122,7 @@ def with_condition(
     inventory = names.asset(shape_of(INVENTORY).asset)
 
     def attach(spec: dg.AssetSpec) -> dg.AssetSpec:
+        """Return the spec of an asset with the condition, unless it is that of inventories."""
         if spec.key == inventory:
             return spec
         return spec.replace_attributes(automation_condition=has_to_be_built)

@@ -44,12 +44,19 @@ class StepOptions(dg.Config):
 
 
 def step_job(project_defs: ProjectDefs) -> dg.JobDefinition:
-    """Make the job; by default it explains the first step of the first nanoset."""
+    """Make the job `explain_step`, which decodes the samples of a training step.
+
+    The step is an option of the run; by default it is the first step of the first nanoset.
+
+    Args:
+        project_defs: The names and settings of the project in Dagster.
+    """
     op_name = project_defs.names.definition(STEP_OP)
     first_nanoset = next(iter(project_defs.config.nanosets))
 
     @dg.op(name=op_name, tags=dict(project_defs.op_tags), out=dg.Out(dg.Nothing))
     def op(context: dg.OpExecutionContext, config: StepOptions) -> None:
+        # Dagster would show a docstring of this function as a description in its UI.
         project = project_defs.load_in_step(context)
         try:
             context.log_event(step_observation(project_defs, project, config))
@@ -108,7 +115,12 @@ def step_observation(
 
 
 def _run_of(project: Project, options: StepOptions) -> Run:
-    """Return the training run that the options name, or one that starts from a handoff.
+    """Return the training run that the options name.
+
+    Args:
+        project: The project.
+        options: They name the file `run.yaml` of a run; or a nanoset, for a run that was started
+            with its current handoff.
 
     Raises:
         NanosetError: The file of the run cannot be read, there is no nanoset of this name, or its

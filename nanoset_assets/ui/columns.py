@@ -22,7 +22,11 @@ def columns_page(run: AssetRun) -> dict[str, Any]:
 
 
 def columns_metadata(manifest: Manifest) -> dict[str, Any]:
-    """Return the metadata of a version of `document_columns` or `document_attributes`."""
+    """Return what the UI shows of `document_columns` or `document_attributes`.
+
+    Args:
+        manifest: Manifest of a version, with the facts about each column.
+    """
     facts = manifest.facts
     rows: list[dict[str, Any]] = []
     for column in facts["columns"]:

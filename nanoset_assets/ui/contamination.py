@@ -20,7 +20,11 @@ def contamination_page(run: AssetRun) -> dict[str, Any]:
 
 
 def contamination_metadata(manifest: Manifest) -> dict[str, Any]:
-    """Return the metadata of a table of matches: counts, and the first of them."""
+    """Return what the UI shows of the matches of evaluation texts: counts, and the first matches.
+
+    Args:
+        manifest: Manifest of the result of one section of `contamination` for one corpus.
+    """
     facts = manifest.facts
     matches = summary_of(manifest)
     metadata: dict[str, Any] = {"summary": markdown(*_sentences(manifest, matches))}

@@ -24,7 +24,14 @@ def dataset_page(run: AssetRun) -> dict[str, Any]:
 
 
 def dataset_metadata(project: Project, manifest: Manifest) -> dict[str, Any]:
-    """Return the metadata of a corpus's dataset: its first documents, and what reads it."""
+    """Return what the UI shows of the dataset of a corpus.
+
+    This includes its first documents, text that was lost, and which outputs read it.
+
+    Args:
+        project: The project.
+        manifest: Manifest of the dataset.
+    """
     facts = manifest.facts
     size = format_bytes(size_bytes(manifest))
     summary = f"{counts_text(facts)}, {size}; {_problems_text(facts)}."
@@ -72,7 +79,12 @@ def readers_text(project: Project, dataset: str) -> str:
 
 
 def _trainer_inputs(config: ProjectConfig, dataset: str) -> list[str]:
-    """Return which outputs for trainers read a dataset."""
+    """Return which outputs for trainers read a dataset: nanosets, webdatasets and a `.pbin`.
+
+    Args:
+        config: The settings of nanoset.yaml.
+        dataset: Name of the dataset.
+    """
     readers: list[str] = []
     for name, nanoset in config.nanosets.items():
         if dataset in nanoset.corpora:
@@ -86,7 +98,12 @@ def _trainer_inputs(config: ProjectConfig, dataset: str) -> list[str]:
 
 
 def _derived_outputs(config: ProjectConfig, dataset: str) -> list[str]:
-    """Return which exports and derived datasets are made from a dataset."""
+    """Return which exports, views and packs are made from a dataset.
+
+    Args:
+        config: The settings of nanoset.yaml.
+        dataset: Name of the dataset.
+    """
     sections: dict[str, Mapping[str, Any]] = {
         "export": config.exports,
         "packs": config.packs,

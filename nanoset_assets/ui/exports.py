@@ -19,7 +19,11 @@ def export_page(run: AssetRun) -> dict[str, Any]:
 
 
 def export_metadata(manifest: Manifest) -> dict[str, Any]:
-    """Return the metadata of an export: its files, and how they are opened."""
+    """Return what the UI shows of an export: its files, and the code that opens them.
+
+    Args:
+        manifest: Manifest of the export, which is a dataset in the format of another reader.
+    """
     facts = manifest.facts
     export_format = FORMATS[facts["format"]]
     example = export_format.example(manifest.url(), manifest.name, facts)
@@ -36,7 +40,12 @@ def export_metadata(manifest: Manifest) -> dict[str, Any]:
 
 
 def _summary(manifest: Manifest, reader: str) -> str:
-    """Return the documents, tokens and samples of an export, in sentences."""
+    """Return the documents, tokens and samples of an export, in sentences.
+
+    Args:
+        manifest: Manifest of the export.
+        reader: Name of the program that reads its format.
+    """
     facts = manifest.facts
     dataset = code(facts["of"])
     method = facts["made_by"]  # how the file of tokens was made, such as "hard link" or "copy"

@@ -20,7 +20,12 @@ def held_out_page(run: AssetRun) -> dict[str, Any]:
 
 
 def held_out_metadata(project: Project, manifest: Manifest) -> dict[str, Any]:
-    """Return the metadata of held-out documents that train reads: counts, and the first of them."""
+    """Return what the UI shows of documents of valid and test that train reads, too.
+
+    Args:
+        project: The project.
+        manifest: Manifest of the comparison of a nanoset's splits.
+    """
     facts = manifest.facts
     held_out = format_count(facts["held_out"], "document")
     shared = f"{facts['shared']:,}"

@@ -84,8 +84,14 @@ def _epoch_metadata(facts: Mapping[str, Any]) -> dict[str, float]:
 
 
 def _cache_metadata(project: Project, manifest: Manifest) -> dict[str, Any]:
-    """Return the folder of the trainer's index files, and their names."""
-    # <root>/<stage>/<nanoset>/<split>/<digest> → <root>/<stage>/cache
+    """Return the folder of the trainer's index files, and their names.
+
+    Args:
+        project: The project.
+        manifest: Manifest of the index mappings or the blend.
+    """
+    # Folder of the version: <root>/nanosets/<nanoset>/<split>/<output>/<digest>. The cache is
+    # <root>/nanosets/<nanoset>/cache.
     cache_folder = manifest.folder.parent.parent.parent / "cache"
     files = manifest.facts["cache_files"]
     rows = ({"file": file} for file in files)
@@ -124,7 +130,11 @@ def _summary(split: str, manifest: Manifest, length: int) -> str:
 
 
 def _epochs_text(facts: Mapping[str, Any]) -> str:
-    """Return the range of epochs over the corpora of a split, in words."""
+    """Return how often a split reads its corpora, in words: `1.00 to 2.50 epochs, by corpus`.
+
+    Args:
+        facts: The facts of the index mappings or the blend.
+    """
     members = facts["members"]
     # Outputs of earlier versions recorded epochs by dataset only, not by corpus.
     epochs = [corpus["epochs"] for corpus in facts.get(CORPORA, members)]
@@ -141,7 +151,9 @@ def _epochs_text(facts: Mapping[str, Any]) -> str:
 def _corpus_metadata(facts: Mapping[str, Any]) -> dict[str, Any]:
     """Return a table of what a split reads of each corpus, and the totals.
 
-    Outputs of earlier versions did not record this: their page has no such table.
+    Args:
+        facts: The facts of the index mappings or the blend. Outputs of earlier versions do not have
+            the fact CORPORA: their page has no such table.
     """
     corpora = facts.get(CORPORA)
     if not corpora:

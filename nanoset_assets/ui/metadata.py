@@ -29,7 +29,9 @@ INLINE_CHARACTERS = 1000
 def result(
     project: Project, manifest: Manifest, seconds: float, metadata: Mapping[str, Any]
 ) -> dg.MaterializeResult[Any]:
-    """Return a materialisation whose data version is the output's digest.
+    """Return the materialisation of an output: what Dagster records and shows of a run.
+
+    Its data version is the digest of the output.
 
     Args:
         project: The project.
@@ -216,15 +218,19 @@ def per_second(count: int, seconds: float) -> float:
 
 
 def snapshot_before(project: Project, folder: Path) -> Callable[[str], bool]:
-    """List a folder before a run; return a function that says whether the run made an entry.
+    """Remember which entries a folder has before a run, to find out afterwards which are new.
 
     Args:
         project: The project. If it is opened to rebuild outputs, every entry counts as new.
         folder: The folder, which may not exist yet.
+
+    Returns:
+        A function that says whether the run made an entry, given its name.
     """
     names_before = project.outputs.access.names(folder)
 
     def is_new(name: str) -> bool:
+        """Return whether the run made the entry with a name."""
         return project.rebuild or name not in names_before
 
     return is_new

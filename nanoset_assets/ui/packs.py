@@ -21,7 +21,15 @@ def packs_page(run: AssetRun) -> dict[str, Any]:
 
 
 def packs_metadata(project: Project, manifest: Manifest) -> dict[str, Any]:
-    """Return the metadata of packs: what they cut, their first documents, and what reads them."""
+    """Return what the UI shows of packs: what they cut, their first documents, and their readers.
+
+    Packs are sequences of one length, into which whole documents are fitted. Only documents that
+    are longer are cut.
+
+    Args:
+        project: The project.
+        manifest: Manifest of the packs.
+    """
     facts = manifest.facts
     n_packs = facts["packs"]
     n_tokens = facts["tokens"]

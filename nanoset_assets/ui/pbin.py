@@ -20,12 +20,17 @@ from nanoset_core.records.text import format_bytes, format_count
 
 
 def pbin_page(run: AssetRun) -> dict[str, Any]:
-    """Make a `.pbin`, and return its metadata."""
+    """Make a `.pbin`, and return what the UI shows of it.
+
+    Args:
+        run: The run that makes it.
+    """
+    # Remember which versions exist, to find out whether the run makes a new one.
     project = run.project
     layout = run.stage.layout
-    is_new = snapshot_before(
-        project, project.outputs.folder / layout.folder / layout.name_of(run.key)
-    )
+    folder = project.outputs.folder / layout.folder / layout.name_of(run.key)
+    is_new = snapshot_before(project, folder)
+
     manifest = run.make()
     metadata = pbin_metadata(manifest)
     # If the version existed before, there is no speed: a plot over time would show a jump.
@@ -35,7 +40,11 @@ def pbin_page(run: AssetRun) -> dict[str, Any]:
 
 
 def pbin_metadata(manifest: Manifest) -> dict[str, Any]:
-    """Return the metadata of a `.pbin`."""
+    """Return what the UI shows of a `.pbin`, the file that Modalities trains on.
+
+    Args:
+        manifest: Manifest of the file.
+    """
     facts = manifest.facts
     size = format_bytes(size_bytes(manifest))
     token_bytes = facts["token_bytes"]

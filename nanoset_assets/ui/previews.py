@@ -106,10 +106,10 @@ def sample_row(sample: SampleOrigin) -> dict[str, object]:
 
 
 def _preview(texts: Callable[[], Iterator[str]]) -> dg.MarkdownMetadataValue:
-    """Return the first texts as Markdown, or the error that was raised while they were made.
+    """Return the first of some texts as Markdown, or the error that prevents it.
 
     Args:
-        texts: Yields the texts; called here, so that its errors are caught.
+        texts: Returns an iterator of the texts. It is called here, so that its errors are caught.
     """
     try:
         return markdown(*islice(texts(), SHOWN))

@@ -35,12 +35,18 @@ from nanoset_core.tokenizers.encoders import describe_encoders, encoders_of
 
 
 def shards_page(run: AssetRun) -> dict[str, Any]:
-    """Tokenize a corpus, and return the metadata of its shards."""
+    """Tokenize a corpus into shards, and return what the UI shows of them.
+
+    Args:
+        run: The run that tokenizes the corpus.
+    """
     project = run.project
     log = run.context.log
     # Refuse a run that would fill the disk. `nanoset build` has checked that for all its outputs.
     if run.project_defs.building is None:
         check_disk(project, stale_outputs(project, run.key.subject), log.info)
+
+    # Remember which shards exist, to count those that the run makes.
     is_new = snapshot_before(project, project.outputs.folder / SHARDS / run.key.subject)
     manifest = run.make()
 
@@ -126,7 +132,12 @@ def shards_metadata(
 
 
 def _reject_metadata(manifest: Manifest, shards: Sequence[Manifest]) -> dict[str, Any]:
-    """Return how many lines were rejected for each reason, and the first rejected lines."""
+    """Return how many lines were rejected for each reason, and the first rejected lines.
+
+    Args:
+        manifest: The tokenized corpus.
+        shards: Its shards, in document order, which store the rejected lines.
+    """
     n_lines_by_reason = manifest.facts["reasons"]
     if not n_lines_by_reason:
         return {}
@@ -162,7 +173,11 @@ def _file_metadata(
 
 
 def _number_metadata(manifest: Manifest) -> dict[str, Any]:
-    """Return numbers that Dagster plots over time."""
+    """Return the counts and shares of a tokenized corpus, which Dagster plots over time.
+
+    Args:
+        manifest: The tokenized corpus.
+    """
     facts = manifest.facts
     n_documents = facts["documents"]
     n_tokens = facts["tokens"]
@@ -179,7 +194,11 @@ def _number_metadata(manifest: Manifest) -> dict[str, Any]:
 
 
 def _lines_text(facts: Mapping[str, Any]) -> str:
-    """Return how many lines did not become documents, in words."""
+    """Return how many lines of a corpus did not become documents, in words.
+
+    Args:
+        facts: The facts of the tokenized corpus.
+    """
     n_rejected = facts["rejected"]
     n_skipped = facts["skipped"]
     n_purged = facts.get("purged", 0)  # this fact is omitted if it is zero

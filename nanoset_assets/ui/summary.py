@@ -19,7 +19,11 @@ def summary_page(run: AssetRun) -> dict[str, Any]:
 
 
 def summary_metadata(summary: Summary) -> dict[str, Any]:
-    """Return a summary as metadata: warnings, figures, a table of details and a preview."""
+    """Return what the UI shows of an output whose stage has no page of its own.
+
+    Args:
+        summary: The summary of the output: warnings, figures, details and a preview.
+    """
     metadata: dict[str, Any] = {}
     if summary.warnings:
         metadata["warnings"] = markdown(*map(bold_code, summary.warnings))

@@ -76,7 +76,12 @@ def plan_metadata(plan: ShufflePlan, quality: Mapping[str, Any]) -> dict[str, An
 
 
 def _plan_summary(plan: ShufflePlan, *, is_even: bool) -> str:
-    """Return the size of a plan in a sentence, with a warning if the plan mixes sources badly."""
+    """Return the size of a plan in a sentence, with a warning if the plan mixes sources badly.
+
+    Args:
+        plan: The plan: which contexts (samples of fixed length) are in which tar.
+        is_even: Whether sources are spread over the order as evenly as chance makes them.
+    """
     contexts = format_count(plan.contexts, "context")
     tars = format_count(plan.shards, "tar")
     tokens = format_count(plan.tokens, "token")
@@ -90,16 +95,21 @@ def _plan_summary(plan: ShufflePlan, *, is_even: bool) -> str:
 
 
 def tars_page(run: AssetRun) -> dg.MaterializeResult[Any]:
-    """Write one group of tars, and return its materialisation.
+    """Write one group of tars of a webdataset, and return its materialisation.
 
-    Tars have no manifest: the plan determines their bytes, so the digest of the plan is their data
-    version.
+    A group of tars has no manifest: the plan determines the bytes of the tars, so the digest of the
+    plan is their data version.
+
+    Args:
+        run: The run that writes the group.
     """
+    # Remember which tars exist. Those that an interrupted run has completed are not written again.
     project = run.project
     name = run.key.subject
     plan, _ = current_plan(project, name)
-    # Tars that an interrupted run has completed are not written again.
-    is_new = snapshot_before(project, project.outputs.place(webdataset_recipe(name, plan.digest)))
+    folder = project.outputs.place(webdataset_recipe(name, plan.digest))
+    is_new = snapshot_before(project, folder)
+
     group = int(run.key.part or 0)
     tars = write_group(project, name, group)
     run.finish(plan)
@@ -160,7 +170,14 @@ def webdataset_page(run: AssetRun) -> dict[str, Any]:
 
 
 def webdataset_metadata(project: Project, manifest: Manifest) -> dict[str, Any]:
-    """Return the metadata of a complete webdataset: its sources, and how it is read."""
+    """Return what the UI shows of a complete webdataset: its sources, and how it is read.
+
+    A source is a corpus or view whose tokens are cut into contexts, the samples of the tars.
+
+    Args:
+        project: The project.
+        manifest: Manifest of the webdataset.
+    """
     facts = manifest.facts
     n_contexts = facts["sequences"]
     length = facts["sequence_length"]
@@ -202,7 +219,12 @@ def webdataset_metadata(project: Project, manifest: Manifest) -> dict[str, Any]:
 
 
 def _reader_texts(project: Project, manifest: Manifest) -> list[str]:
-    """Return how OpenLM and the library webdataset open the tars, as lines of Markdown."""
+    """Return how OpenLM and the library webdataset open the tars, as lines of Markdown.
+
+    Args:
+        project: The project.
+        manifest: Manifest of the webdataset.
+    """
     # webdataset expands a range in braces, such as shard-{00000000..00000041}.tar.
     first_number = shard_stem(0).removeprefix("shard-")
     last_number = shard_stem(manifest.facts["shards"] - 1).removeprefix("shard-")
