@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.harness import head, interleaved_calls, options, show
+from benchmarks.harness import interleaved_calls, options, print_head, print_rows
 from nanoset_core.formats.indexed.builder import MMapIndexedDatasetBuilder
 from nanoset_core.stages.exports.standalone import ExportOptions, export_pair
 
@@ -48,8 +48,8 @@ def main() -> None:
             is_same = same(
                 np.fromfile(f"{prefix}.bin", np.uint16), length, read if has_peer else None
             )
-            head(f"{kind}, {arguments.megabytes:,} MB in samples of {length:,} tokens")
-            show(interleaved_calls(calls, arguments.rounds, is_same))
+            print_head(f"{kind}, {arguments.megabytes:,} MB in samples of {length:,} tokens")
+            print_rows(interleaved_calls(calls, arguments.rounds, is_same))
 
 
 def linked(folder: Path, megabytes: int, rounds: int) -> None:
@@ -83,8 +83,8 @@ def linked(folder: Path, megabytes: int, rounds: int) -> None:
     }
     if importlib.util.find_spec("datatrove") is not None:
         calls["datatrove's own writer, tokens given"] = datatroves_own
-    head(f"shared tokens, {megabytes:,} MB")
-    show(
+    print_head(f"shared tokens, {megabytes:,} MB")
+    print_rows(
         interleaved_calls(
             calls, rounds, lambda one, other: one.stat().st_size == other.stat().st_size
         )

@@ -14,37 +14,38 @@ Two things grow, one after the other:
 
 from __future__ import annotations
 
-import functools
 import io
 import json
 import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, ClassVar
 
 import numpy as np
 
-from benchmarks.harness import apart, options
+from benchmarks.harness import options, run_in_new_process
 from nanoset_core.cli.entry import nanoset
 from nanoset_core.demo.writing import write_demo
 from nanoset_core.errors import NanosetError
 from nanoset_core.execution.bounded import BoundedRun
 from nanoset_core.formats.indexed.layout import HEADER, MAGIC, VERSION, dtype_code, pointer_chunks
 from nanoset_core.lineage.documents import Lineage
+from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.project.gc import plan_gc
 from nanoset_core.project.project import Project
 from nanoset_core.project.status import project_status
+from nanoset_core.sampling.splits import SPLITS
 from nanoset_core.stages.dataset.stage import make_dataset
 from nanoset_core.stages.datasets import current_dataset, dataset_of
-from nanoset_core.stages.handoff import stage as handoff
+from nanoset_core.stages.handoff.stage import write_handoff
 from nanoset_core.stages.inventory.make import make_inventory
-from nanoset_core.stages.mappings import stage as mapping
+from nanoset_core.stages.mappings.stage import write_mappings
 from nanoset_core.stages.shards.make import engine_choice
 from nanoset_core.stages.shards.tokenize import tokenize_corpus
 from nanoset_core.stages.shards.verify import verify_shards
@@ -55,13 +56,16 @@ from nanoset_core.storage.s3_parts import etag_of_bytes
 from nanoset_core.storage.store import Stored
 
 WORKERS = 32
-DOCUMENTS = 9
-"""Of a file: about a kilobyte of text."""
-SMALL = 1 << 16
-LISTED = 1000
-"""Objects that one request lists."""
-TOKENS = 64
-"""Of a document, on average."""
+DOCUMENTS_PER_FILE = 9
+"""About a kilobyte of text."""
+MEAN_TOKENS = 64
+"""Tokens of a document, on average, in the datasets that `nanoset map` reads."""
+CHUNK_DOCUMENTS = 1 << 22
+"""Documents of such a dataset that are written together."""
+LOOK_SECONDS = 0.02
+"""Time between two looks at the memory of this process."""
+RECENT_SECONDS = 2.1
+"""Files that were written more recently are read again by the next inventory."""
 WORDS = (
     "the",
     "data",
@@ -87,76 +91,94 @@ nanosets: {{pretrain: {{blend: web, sequence_length: 64, split: '98,1,1'}}}}
 webdatasets: {{shuffled: {{corpora: [web], sequence_length: 65, samples_per_shard: {samples}, member: npy, groups: 1}}}}
 """
 requests: Counter[str] = Counter()
+"""Requests of a `DelayedStore` by kind, since the last measurement started."""
 
 
-@dataclass(frozen=True, slots=True)
-class LateStore(LocalStore):
-    """A folder as a bucket would be: each request waits, small objects have digests as marks,
-    joining is its own.
-    """
+@dataclass(frozen=True)
+class DelayedStore(LocalStore):
+    """A folder that answers as slowly as a bucket, and identifies small objects by their bytes."""
+
+    SMALL_BYTES: ClassVar[int] = 1 << 16
+    """Objects up to this size have the mark of a bucket, which is a digest."""
+    LISTED_OBJECTS: ClassVar[int] = 1000
+    """Objects that one request of a bucket lists."""
 
     seconds: float = 0.0
+    """How long each request waits."""
 
-    def below(self, folder: str) -> LateStore:
-        return LateStore(self.folder / folder, self.seconds)
-
-    def read_stored(self, name: str) -> tuple[bytes, Stored] | None:
-        found = LocalStore.read_stored(self, name)
-        return (
-            None if found is None else (found[0], replace(found[1], mark=etag_of_bytes(found[0])))
-        )
+    def below(self, folder: str) -> DelayedStore:
+        return DelayedStore(self.folder / folder, self.seconds)
 
     def list(self, folder: str = "") -> Iterator[Stored]:
-        for number, found in enumerate(LocalStore.list(self, folder)):
-            if number % LISTED == LISTED - 1:
+        self.wait("list")
+        for number, stored in enumerate(super().list(folder)):
+            if number % self.LISTED_OBJECTS == self.LISTED_OBJECTS - 1:
                 self.wait("list")
-            yield found
+            yield self._with_mark(stored)
 
-    def compose(self, name: str, sources: Any, *, sha256: Any = None, joined: Any = None) -> None:
+    def level(self, folder: str = "") -> tuple[Sequence[str], Sequence[str]]:
+        self.wait("level")
+        return super().level(folder)
+
+    def stat(self, name: str) -> Stored | None:
+        self.wait("stat")
+        stored = super().stat(name)
+        return None if stored is None else self._with_mark(stored)
+
+    def read_stored(self, name: str) -> tuple[bytes, Stored] | None:
+        self.wait("read_stored")
+        result = super().read_stored(name)
+        if result is None:
+            return None
+        data, stored = result
+        return data, self._with_mark(stored)
+
+    def read_range(self, name: str, begin: int, end: int, mark: str | None = None) -> bytes:
+        self.wait("read_range")
+        return super().read_range(name, begin, end, mark)
+
+    def put_parts(self, name: str, blocks: Iterable[bytes]) -> None:
+        self.wait("put_parts")
+        super().put_parts(name, blocks)
+
+    def compose(
+        self,
+        name: str,
+        sources: Any,
+        *,
+        sha256: str | None = None,
+        joined: Any = None,
+    ) -> None:
+        """Join objects in one request, as a bucket does without a download."""
+        self.wait("compose")
+
         def blocks() -> Iterator[bytes]:
-            for one in sources:
-                yield LocalStore.read_range(self, one.name, one.begin, one.begin + one.size)
+            """Yield the bytes of each source, which takes no requests."""
+            for source in sources:
+                stop = source.begin + source.size
+                yield LocalStore.read_range(self, source.name, source.begin, stop)
 
         LocalStore.put_parts(self, name, blocks())
 
+    def delete(self, name: str) -> None:
+        self.wait("delete")
+        super().delete(name)
+
     def wait(self, request: str) -> None:
+        """Count a request, and wait for its answer."""
         requests[request] += 1
         time.sleep(self.seconds)
 
-    def _stat(self, name: str, path: Path) -> Stored | None:
-        found = LocalStore._stat(self, name, path)
-        if found is None or found.size > SMALL:
-            return found
-        return replace(found, mark=etag_of_bytes(path.read_bytes()))
+    def _with_mark(self, stored: Stored) -> Stored:
+        """Return the description of an object with the mark that a bucket would give it."""
+        if stored.size > self.SMALL_BYTES:
+            return stored
+        data = (self.folder / stored.name).read_bytes()
+        return replace(stored, mark=etag_of_bytes(data))
 
-    def _opened(self, name: str, mark: str | None) -> Any:
-        return LocalStore._opened(self, name, None)
-
-
-def waiting(name: str) -> Callable[..., Any]:
-    inner = getattr(LateStore, name)
-
-    @functools.wraps(inner)
-    def call(self: LateStore, *given: Any, **named: Any) -> Any:
-        self.wait(name)
-        return inner(self, *given, **named)
-
-    return call
-
-
-for request in (
-    "list",
-    "level",
-    "stat",
-    "read_stored",
-    "read_range",
-    "put_parts",
-    "put_file",
-    "compose",
-    "fetch",
-    "delete",
-):
-    setattr(LateStore, request, waiting(request))
+    def _opened(self, name: str, mark: str | None) -> BinaryIO:
+        # Marks are not compared with those of the folder, which are others.
+        return super()._opened(name, None)
 
 
 class ThreadRun(BoundedRun[Any, Future[Any]]):
@@ -177,188 +199,309 @@ class ThreadRun(BoundedRun[Any, Future[Any]]):
         return handle.result()
 
 
-class Threads:
-    """An executor of threads."""
+class ThreadExecutor:
+    """An executor whose workers are threads of this process."""
 
     def run(self, work: Callable[[Any], Any], tasks: Iterable[Any]) -> Iterator[tuple[int, Any]]:
         with ThreadPoolExecutor(WORKERS) as pool:
             yield from ThreadRun(pool, work).results(tasks)
 
 
-class Spread(Project):
-    """A project whose tasks run in threads."""
+def open_project(config_file: Path, access: FileAccess) -> Project:
+    """Open a project whose tasks run in threads, and whose outputs are in another store.
 
-    __slots__ = ()
-    executor = Threads()
+    Args:
+        config_file: The nanoset.yaml.
+        access: Reaches the outputs.
+    """
+
+    class ThreadedProject(Project):
+        """The project. Its copies, such as those with a cached listing, are of this class, too."""
+
+        __slots__ = ()
+        executor = ThreadExecutor()
+
+        @property
+        def outputs(self) -> OutputRoot:
+            listed_access = access
+            if self.listed_folder is not None:
+                listed_access = access.with_listing(access.folder / self.listed_folder)
+            return OutputRoot(listed_access, self.rebuild, self.seen)
+
+    return ThreadedProject(Project.open(config_file).config)
 
 
-def with_shards(shards: int, seconds: float) -> None:
-    """Build and look at a corpus of so many files, each of which becomes a shard."""
-    with tempfile.TemporaryDirectory() as temporary:
-        folder = Path(temporary)
+class GrowthProject:
+    """A project whose corpus has so many files, each of which becomes a shard.
+
+    Each method opens the project anew, as a command does.
+    """
+
+    def __init__(self, folder: Path, n_shards: int, seconds: float) -> None:
+        """Write the files.
+
+        Args:
+            folder: An empty folder.
+            n_shards: Number of files.
+            seconds: How long each request of the store waits.
+        """
+        self._folder = folder
+        self._seconds = seconds
         write_demo(folder / "demo", megabytes=2)
-        write_files(folder / "raw" / "web", shards)
-        samples = max(128, shards * DOCUMENTS // 500)
-        (folder / "nanoset.yaml").write_text(
-            CONFIG.format(demo=folder / "demo", samples=samples), encoding="utf-8"
-        )
-        time.sleep(2.1)  # what was written just before it was read is read again
+        write_files(folder / "raw" / "web", n_shards)
+        samples_per_tar = max(128, n_shards * DOCUMENTS_PER_FILE // 500)
+        config = CONFIG.format(demo=folder / "demo", samples=samples_per_tar)
+        (folder / "nanoset.yaml").write_text(config, encoding="utf-8")
+        time.sleep(RECENT_SECONDS)
 
-        def project(copies: str = "copies") -> Project:
-            opened = Spread(Project.open(folder / "nanoset.yaml").config)
-            store = LateStore(folder / "store", seconds)
-            object.__setattr__(opened, "_access", FileAccess(folder / copies, store))
-            return opened
+    def open(self, machine: str = "copies") -> Project:
+        """Open the project as a machine with its own copies of files would.
 
-        def status(copies: str = "copies") -> None:
-            if states := {row.state for row in project_status(project(copies))} - {"up to date"}:
-                raise NanosetError("the project is not up to date", found=", ".join(states))
+        Args:
+            machine: Name of the folder of these copies.
+        """
+        store = DelayedStore(self._folder / "store", self._seconds)
+        access = FileAccess(self._folder / machine, store)
+        return open_project(self._folder / "nanoset.yaml", access)
 
-        def last_document() -> None:
-            dataset = current_dataset(elsewhere := project("elsewhere"), "web")
-            Lineage(dataset_of(elsewhere.outputs, dataset)).origins(
-                [dataset.facts["documents"] - 1]
-            )
+    def add_file(self, number: int) -> None:
+        """Add a file to the corpus."""
+        (self._folder / "raw" / "web" / "zz.jsonl").write_bytes(text_of_file(number))
 
+    def make_all_mappings(self) -> None:
+        """Make the index mappings of each split."""
+        for split in SPLITS:
+            write_mappings(self.open(), "pretrain", split)
+
+    def make_tars(self) -> None:
+        """Make the plan, the tars and the lists of the webdataset."""
+        shuffling.make_plan(self.open(), "shuffled")
+        shuffling.write_group(self.open(), "shuffled", 0)
+        shuffling.finish(self.open(), "shuffled")
+
+    def check_status(self, machine: str = "copies") -> None:
+        """Look at the state of all outputs.
+
+        Raises:
+            NanosetError: An output is not up to date.
+        """
+        states = {row.state for row in project_status(self.open(machine))}
+        states.discard("up to date")
+        if states:
+            raise NanosetError("the project is not up to date", found=", ".join(states))
+
+    def explain_last_document(self) -> None:
+        """Find the line of the last document, on another machine."""
+        project = self.open("elsewhere")
+        dataset = current_dataset(project, "web")
+        lineage = Lineage(dataset_of(project.outputs, dataset))
+        lineage.origins([dataset.facts["documents"] - 1])
+
+
+def with_shards(n_shards: int, seconds: float) -> None:
+    """Measure the stages on a corpus with so many shards.
+
+    Args:
+        n_shards: Number of shards.
+        seconds: How long each request of the store waits.
+    """
+    with tempfile.TemporaryDirectory() as temporary:
+        project = GrowthProject(Path(temporary), n_shards, seconds)
+        # Make the engine before the threads: otherwise each of them would make its own.
+        engine_choice(project.open().config.tokenizer_file, "auto")
         stages: dict[str, Callable[[], object]] = {
-            "inventory": lambda: make_inventory(project(), "web"),
-            "shards": lambda: tokenize_corpus(project(), "web"),
-            "merge": lambda: make_dataset(project(), "web"),
-            "index mappings": lambda: [
-                mapping.write_mappings(project(), "pretrain", split)  # type: ignore[arg-type]
-                for split in ("train", "valid", "test")
-            ],
-            "handoff": lambda: handoff.write_handoff(project(), "pretrain"),
-            "tars": lambda: (
-                shuffling.make_plan(project(), "shuffled"),
-                shuffling.write_group(project(), "shuffled", 0),
-                shuffling.finish(project(), "shuffled"),
-            ),
-            "status": status,
-            "nothing new: shards": lambda: tokenize_corpus(project(), "web"),
-            "verify shards": lambda: verify_shards(project(), "web"),
-            "plan gc": lambda: plan_gc(project()),
-            "another machine: the last document": last_document,
-            "a third machine: status": lambda: status("third"),
+            "inventory": lambda: make_inventory(project.open(), "web"),
+            "shards": lambda: tokenize_corpus(project.open(), "web"),
+            "merge": lambda: make_dataset(project.open(), "web"),
+            "index mappings": project.make_all_mappings,
+            "handoff": lambda: write_handoff(project.open(), "pretrain"),
+            "tars": project.make_tars,
+            "status": project.check_status,
+            "nothing new: shards": lambda: tokenize_corpus(project.open(), "web"),
+            "verify shards": lambda: verify_shards(project.open(), "web"),
+            "plan gc": lambda: plan_gc(project.open()),
+            "another machine: the last document": project.explain_last_document,
+            "a third machine: status": lambda: project.check_status("third"),
         }
-        # else each thread would make and prove its own
-        engine_choice(project().config.tokenizer_file, "auto")
         for stage, work in stages.items():
-            measured(stage, shards, work)
-        (folder / "raw" / "web" / "zz.jsonl").write_bytes(text(shards))
+            measure(stage, n_shards, work)
+
+        project.add_file(n_shards)
         for stage in ("inventory", "shards", "merge"):
-            measured(f"one file more: {stage}", shards, stages[stage])
+            measure(f"one file more: {stage}", n_shards, stages[stage])
 
 
 def write_files(folder: Path, count: int) -> None:
-    """Write files of text, a thousand a folder."""
+    """Write files of text, a thousand in each folder."""
     for number in range(count):
         path = folder / f"{number // 1000:04}" / f"{number % 1000:03}.jsonl"
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(text(number))
+        path.write_bytes(text_of_file(number))
 
 
-def text(number: int) -> bytes:
-    """Return a kilobyte of JSON lines, others for another number."""
+def text_of_file(number: int) -> bytes:
+    """Return a kilobyte of JSON lines, which differ by the number of the file."""
     lines = []
-    for document in range(number * DOCUMENTS, (number + 1) * DOCUMENTS):
-        chosen = (WORDS[(document * 7 + at * at) % len(WORDS)] for at in range(6 + document % 9))
-        lines.append(
-            json.dumps({"id": document, "text": " ".join(chosen)}).encode().ljust(119) + b"\n"
-        )
+    first_document = number * DOCUMENTS_PER_FILE
+    for document in range(first_document, first_document + DOCUMENTS_PER_FILE):
+        n_words = 6 + document % 9
+        words = [WORDS[(document * 7 + place * place) % len(WORDS)] for place in range(n_words)]
+        line = json.dumps({"id": document, "text": " ".join(words)}).encode()
+        lines.append(line.ljust(119) + b"\n")  # so that all lines have the same length
     return b"".join(lines)
 
 
-def measured(stage: str, size: int, work: Callable[[], object]) -> None:
-    """Print a row of what some work takes."""
+def measure(stage: str, size: int, work: Callable[[], object]) -> None:
+    """Print a row with the time, memory and requests that some work takes.
+
+    Args:
+        stage: Name of the row.
+        size: Number of shards or documents.
+        work: The work.
+    """
     requests.clear()
-    with memory("RssAnon") as used:
-        wall, cpu, before = time.perf_counter(), time.process_time(), used[0]
+    with peak_memory("RssAnon") as peak:
+        memory_before = peak.megabytes
+        started = time.perf_counter()
+        cpu_started = time.process_time()
         work()
-        wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
-    cells = stage, f"{size:,}", f"{wall:.1f}", f"{cpu:.1f}", f"{max(0, used[0] - before):,.0f}"
-    print(f"| {' | '.join(cells)} | {sum(requests.values()):,} |", flush=True)
+        wall = time.perf_counter() - started
+        cpu = time.process_time() - cpu_started
+    growth = max(0, peak.megabytes - memory_before)
+    cells = [
+        stage,
+        f"{size:,}",
+        f"{wall:.1f}",
+        f"{cpu:.1f}",
+        f"{growth:,.0f}",
+        f"{sum(requests.values()):,}",
+    ]
+    print(f"| {' | '.join(cells)} |", flush=True)
+
+
+@dataclass
+class PeakMemory:
+    """The most memory that this process took during some work."""
+
+    megabytes: float
 
 
 @contextmanager
-def memory(kind: str) -> Iterator[list[float]]:
-    """Yield the most MB of a kind that this process takes meanwhile, by looks every 20 ms."""
-    most, ended = [resident(kind)], threading.Event()
+def peak_memory(kind: str) -> Iterator[PeakMemory]:
+    """Watch the memory of this process during a `with` block.
 
-    def look() -> None:
-        while not ended.wait(0.02):
-            most[0] = max(most[0], resident(kind))
+    Args:
+        kind: Which memory, such as RssAnon, as /proc/self/status calls it.
 
-    thread = threading.Thread(target=look)
+    Yields:
+        The peak, which grows during the block.
+    """
+    peak = PeakMemory(resident_megabytes(kind))
+    has_ended = threading.Event()
+
+    def watch() -> None:
+        """Look at the memory every 20 ms until the block ends."""
+        while not has_ended.wait(LOOK_SECONDS):
+            peak.megabytes = max(peak.megabytes, resident_megabytes(kind))
+
+    thread = threading.Thread(target=watch)
     thread.start()
     try:
-        yield most
+        yield peak
     finally:
-        ended.set()
+        has_ended.set()
         thread.join()
 
 
-def resident(kind: str) -> float:
-    lines = (line.split() for line in Path("/proc/self/status").read_text("utf-8").splitlines())
-    return next(int(words[1]) / 1000 for words in lines if words[0] == f"{kind}:")
+def resident_megabytes(kind: str) -> float:
+    """Return how much memory of a kind this process has now."""
+    for line in Path("/proc/self/status").read_text(encoding="utf-8").splitlines():
+        name, _, value = line.partition(":")
+        if name == kind:
+            kilobytes = int(value.split()[0])
+            return kilobytes / 1000
+    raise NanosetError(f"the system does not report {kind}")
 
 
-def with_documents(documents: int) -> None:
-    """Inspect and map a dataset of so many documents."""
+def with_documents(n_documents: int) -> None:
+    """Measure commands that read a dataset with so many documents."""
     with tempfile.TemporaryDirectory() as temporary:
         prefix = Path(temporary, "web_text_document")
-        write_dataset(prefix, documents)
-        words = ["map", "--data-path", str(prefix), "--seq-length", "2048", "--split", "98,1,1"]
-        commands = {"inspect": ["inspect", str(prefix)], "map": words, "map, nothing new": words}
-        for name, command in commands.items():
-            apart(command_measured, name, documents, command)
+        write_dataset(prefix, n_documents)
+        map_words = ["map", "--data-path", str(prefix), "--seq-length", "2048"]
+        map_words += ["--split", "98,1,1"]
+        words_by_row = {
+            "inspect": ["inspect", str(prefix)],
+            "map": map_words,
+            "map, nothing new": map_words,
+        }
+        for row, words in words_by_row.items():
+            run_in_new_process(measure_command, row, n_documents, words)
 
 
-def command_measured(name: str, documents: int, command: list[str]) -> None:
-    def run() -> None:
+def measure_command(row: str, n_documents: int, words: list[str]) -> None:
+    """Print a row with what a command of nanoset takes, which runs in this process."""
+
+    def work() -> None:
+        """Run the command without its output."""
         with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
-            nanoset(command, standalone_mode=False)
+            nanoset(words, standalone_mode=False)
 
-    measured(name, documents, run)
+    measure(row, n_documents, work)
 
 
-def write_dataset(prefix: Path, documents: int) -> None:
-    """Write a pair of which the .bin takes no disk, in bounded memory."""
-    rng, tokens, step = np.random.default_rng(0), 0, 1 << 22
+def write_dataset(prefix: Path, n_documents: int) -> None:
+    """Write a .bin/.idx pair in bounded memory; its .bin is a hole that takes no disk space.
+
+    Args:
+        prefix: Path of the pair, without the endings.
+        n_documents: Number of documents, of random lengths.
+    """
+    rng = np.random.default_rng(0)
+    n_tokens = 0
     with prefix.with_suffix(".idx").open("w+b") as file:
-        file.write(HEADER.pack(MAGIC, VERSION, dtype_code(np.uint16), documents, documents + 1))
-        for begin in range(0, documents, step):
-            lengths = rng.integers(1, 2 * TOKENS, min(step, documents - begin), dtype=np.int32)
-            tokens += int(lengths.sum())
+        header = HEADER.pack(MAGIC, VERSION, dtype_code(np.uint16), n_documents, n_documents + 1)
+        file.write(header)
+
+        # The lengths of the documents, each of which is one sequence.
+        for start in range(0, n_documents, CHUNK_DOCUMENTS):
+            count = min(CHUNK_DOCUMENTS, n_documents - start)
+            lengths = rng.integers(1, 2 * MEAN_TOKENS, count, dtype=np.int32)
+            n_tokens += int(lengths.sum())
             file.write(lengths.data)
+
+        # Pointers: where the tokens of each sequence start in the .bin.
         file.flush()
-        written = np.memmap(file, "<i4", "r", HEADER.size, (documents,))
-        for _, pointers in pointer_chunks(written, 2):
+        all_lengths = np.memmap(file, "<i4", "r", HEADER.size, (n_documents,))
+        for _, pointers in pointer_chunks(all_lengths, 2):
             file.write(pointers.data)
-        for begin in range(0, documents + 1, step):
-            file.write(np.arange(begin, min(begin + step, documents + 1), dtype=np.int64).data)
+
+        # Document indices: the first sequence of each document, and at the end their number.
+        for start in range(0, n_documents + 1, CHUNK_DOCUMENTS):
+            stop = min(start + CHUNK_DOCUMENTS, n_documents + 1)
+            file.write(np.arange(start, stop, dtype=np.int64).data)
     with prefix.with_suffix(".bin").open("wb") as file:
-        file.truncate(2 * tokens)
+        file.truncate(2 * n_tokens)
 
 
 def main() -> None:
+    """Print a table for growing numbers of shards, and one for growing numbers of documents."""
     arguments = options(
         __doc__, shards=[100, 1000, 10_000], documents=[1_000_000, 10_000_000], milliseconds=10.0
     )
-    for what, sizes, work in (
-        (
-            "shards",
-            arguments.shards,
-            lambda size: apart(with_shards, size, arguments.milliseconds / 1000),
-        ),
-        ("documents", arguments.documents, with_documents),
-    ):
-        print(
-            f"\n| stage | {what} | wall s | CPU s | memory MB | requests |\n| --- |{' ---: |' * 5}",
-            flush=True,
-        )
-        for size in map(int, sizes):
-            work(size)
+    print_growth_head("shards")
+    for n_shards in arguments.shards:
+        run_in_new_process(with_shards, int(n_shards), arguments.milliseconds / 1000)
+    print_growth_head("documents")
+    for n_documents in arguments.documents:
+        with_documents(int(n_documents))
+
+
+def print_growth_head(what: str) -> None:
+    """Print the first lines of a table, given what grows."""
+    headings = ["stage", what, "wall s", "CPU s", "memory MB", "requests"]
+    print(f"\n| {' | '.join(headings)} |")
+    print("| --- |" + " ---: |" * (len(headings) - 1), flush=True)
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.harness import Command, head, interleaved_calls, options, run, show
+from benchmarks.harness import Command, interleaved_calls, options, print_head, print_rows, run
 from nanoset_core.sampling.blending import build_blending_indices
 from nanoset_core.sampling.document_index import build_document_index
 from nanoset_core.sampling.sample_index import build_sample_index
@@ -69,7 +69,7 @@ def sample_index(helpers: ModuleType | None, arguments: argparse.Namespace) -> N
         (0, len(sizes)), 1, np.random.RandomState(1), separate_last_epoch=False
     )
     tokens = int(sizes.sum(dtype=np.int64))
-    head(f"sample index, {len(sizes):,} documents, {tokens:,} tokens")
+    print_head(f"sample index, {len(sizes):,} documents, {tokens:,} tokens")
     for length in (2048, 4096):
         ours = partial(build_sample_index, sizes, documents, length, 1, tokens)
         calls: dict[str, Callable[[], Any]] = {
@@ -81,7 +81,7 @@ def sample_index(helpers: ModuleType | None, arguments: argparse.Namespace) -> N
                 helpers.build_sample_idx_int32, sizes, documents, length, 1, tokens, True, 1
             )
             calls = {PEER: theirs, **calls}
-        show(interleaved_calls(calls, arguments.rounds, equal), label=f"S = {length}, ")
+        print_rows(interleaved_calls(calls, arguments.rounds, equal), label=f"S = {length}, ")
 
 
 def permutations(helpers: ModuleType | None, arguments: argparse.Namespace) -> None:
@@ -108,14 +108,14 @@ def permutations(helpers: ModuleType | None, arguments: argparse.Namespace) -> N
     def our_shuffle() -> np.ndarray:
         return build_shuffle_index(count, count, np.random.RandomState(1))
 
-    head(f"permutations of {count:,}")
+    print_head(f"permutations of {count:,}")
     pairs = {
         "document index": (peers_documents, our_documents),
         "shuffle index": (peers_shuffle, our_shuffle),
     }
     for name, (theirs, ours) in pairs.items():
         calls = {"the peer's numpy": theirs, "ours": ours}
-        show(interleaved_calls(calls, arguments.rounds, equal), label=f"{name}, ")
+        print_rows(interleaved_calls(calls, arguments.rounds, equal), label=f"{name}, ")
 
 
 def shapes() -> Iterator[tuple[str, np.ndarray]]:
@@ -138,13 +138,13 @@ def shapes() -> Iterator[tuple[str, np.ndarray]]:
 def blends(helpers: ModuleType | None, arguments: argparse.Namespace) -> None:
     """Blends of every kind of weights."""
     for size in (arguments.samples, arguments.samples // 100):
-        head(f"blend of {size:,}")
+        print_head(f"blend of {size:,}")
         for name, weights in shapes():
             normal = weights / weights.sum()
             calls = {"ours": partial(build_blending_indices, normal, size)}
             if helpers is not None:
                 calls = {PEER: partial(peers_blend, helpers, normal, size), **calls}
-            show(interleaved_calls(calls, arguments.rounds, equal), label=f"{name}, ")
+            print_rows(interleaved_calls(calls, arguments.rounds, equal), label=f"{name}, ")
 
 
 def peers_blend(

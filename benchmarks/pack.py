@@ -16,7 +16,15 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.harness import Command, apart, compare, head, interleaved_calls, options, show
+from benchmarks.harness import (
+    Command,
+    compare,
+    interleaved_calls,
+    options,
+    print_head,
+    print_rows,
+    run_in_new_process,
+)
 from benchmarks.merge import write_parts
 from nanoset_core.formats.indexed.builder import merge_indexed_datasets
 from nanoset_core.formats.pbin.dataset import PackedDataset
@@ -42,7 +50,7 @@ def main() -> None:
 
 def writing(folder: Path, megabytes: int, rounds: int) -> None:
     """Whole processes, ratios to `cat`."""
-    apart(prepare, folder, megabytes)
+    run_in_new_process(prepare, folder, megabytes)
     out, packs = folder / "out", sorted(map(str, folder.glob("parts/*.pbin")))
 
     script = [sys.executable, "-c"]
@@ -114,8 +122,8 @@ def reading(folder: Path, documents: int, rounds: int) -> None:
         ("read 20,000 documents of 1,000 tokens", read_documents),
         ("read 20,000 samples of 2,049 tokens", read_samples),
     ):
-        head(title)
-        show(interleaved_calls(group, rounds, lambda first, other: first == other))
+        print_head(title)
+        print_rows(interleaved_calls(group, rounds, lambda first, other: first == other))
 
 
 if __name__ == "__main__":
