@@ -149,18 +149,18 @@ class Nanoset(SplitSamples):
         stored_index = 0 if index is None else index
         return self.sample_of(stored_index, index)
 
-    def sample_of(self, index: int, asked: int | None) -> Sample:
+    def sample_of(self, index: int, requested: int | None) -> Sample:
         """Return a sample of this dataset as the trainer's dictionary, also as part of a blend.
 
         Args:
             index: Index of the sample in this dataset.
-            asked: What the trainer requested: an index in this dataset or in the blend that it
+            requested: What the trainer requested: an index in this dataset or in the blend that it
                 belongs to, or None for padding.
         """
         boundaries = None
         if self._form.by_document:
             boundaries = self.cu_seqlens([index])[0]
-        return self._form.sample(self._read(index), asked, boundaries)
+        return self._form.sample(self._read(index), requested, boundaries)
 
     def tokens(self, index: int) -> NDArray[np.int64]:
         """Return the tokens of a sample.
@@ -200,6 +200,8 @@ class Nanoset(SplitSamples):
             SampleIndexError: There is no such sample.
             StaleError: The index arrays do not fit the dataset.
         """
+        # Join the bytes of the pieces of sequences that the sample consists of. Wrong index arrays
+        # lead to entries that do not exist, or to bytes that are not whole tokens.
         position = self._position(index)
         try:
             sample = self._shuffle_entries[position]
@@ -214,6 +216,7 @@ class Nanoset(SplitSamples):
                 f"entry {position} of the shuffle index leads nowhere: {error}"
             ) from error
 
+        # The last sample of a split may be short: fill it up.
         if len(tokens) == self._width:
             return tokens
         self._check_short(sample, len(tokens))

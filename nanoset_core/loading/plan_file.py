@@ -57,6 +57,9 @@ class StoredSplit(Record):
     def check(self, value: dict[str, Any]) -> None:
         """Check that all paths stay below the root, and that all index files are named.
 
+        Args:
+            value: The JSON object that the record was read from; it is not needed here.
+
         Raises:
             ValueError: A prefix leads out of the root, or the plan is not valid.
         """

@@ -101,6 +101,10 @@ class ShardReader:
         uneven: Uneven = "raise",
         eod_token: int | None = None,
     ) -> None:
+        """Prepare to read the contexts of one rank, from the first one on.
+
+        Only the manifest is read. The arguments and errors are those of the class.
+        """
         if not 0 <= rank < world_size:
             raise ConfigError(
                 "no such rank",
@@ -117,7 +121,8 @@ class ShardReader:
         self._shards = _shards_of_rank(rows, _ShardDivision(rank, world_size, uneven), manifest)
         self._manifest_digest = _manifest_digest(rows, uneven)
         self._position = _START
-        self._state_worker: _Worker | None = None  # the worker that has read up to the position
+        self._state_worker: _Worker | None = None
+        """The worker that has read up to the position; None if no one has."""
         _register_with_torch(type(self))
 
     @property

@@ -156,6 +156,11 @@ class NanosetConfig:
     """
 
     def __post_init__(self) -> None:
+        """Check all values, and convert them to types that cannot change.
+
+        Raises:
+            ConfigError: A value is impossible, or the trainer does not have an option.
+        """
         self._check_numbers()
         self._set_data()
         rules = get_preset(self.preset)

@@ -170,7 +170,7 @@ class MemberReads:
 
     @staticmethod
     def of(plan: SplitPlan, config: NanosetConfig, member: MemberPlan, taken: int) -> MemberReads:
-        """Return the reads of one dataset of a split.
+        """Return what a run reads of one dataset of a split, up to the end of the split.
 
         Args:
             plan: Plan of the split.
@@ -178,13 +178,14 @@ class MemberReads:
             member: Plan of the dataset.
             taken: Samples that the split takes of the dataset.
         """
-        # One epoch of the blend divides its samples among the datasets by their weights.
+        # Some trainers repeat one epoch of the blend, which has as many samples as its datasets
+        # together, and divides them among the datasets by their weights.
         distinct_samples = None
         if config.rules.shuffles_blend and plan.blend is not None:
-            prefixes = [each.prefix for each in plan.members]
+            prefixes = [other.prefix for other in plan.members]
             weight_by_prefix = dict(zip(prefixes, plan.blend.weights, strict=True))
             share = weight_by_prefix[member.prefix] / math.fsum(weight_by_prefix.values())
-            epoch_size = sum(each.samples_given for each in plan.members)
+            epoch_size = sum(other.samples_given for other in plan.members)
             distinct_samples = math.ceil(epoch_size * share)
 
         # The first phase of a run decides the order of its epochs.
@@ -392,7 +393,16 @@ def shared_limits(corpora: Sequence[CorpusParts], limits: Mapping[str, float]) -
 def _limits_of_part(
     corpus: CorpusParts, part: CorpusPart, limits: Mapping[str, float]
 ) -> list[SharedLimit]:
-    """Return the limits on the documents of one part, one for each of its datasets that has one."""
+    """Return the limits on the documents of one part of a corpus.
+
+    There is one for each dataset that contains the documents and has a limit.
+
+    Args:
+        corpus: The corpus, with the datasets through which it is read.
+        part: Documents that have equal numbers of copies in each of these datasets.
+        limits: Prefix → how often the dataset may be read.
+    """
+    # The datasets that contain the documents, whether they have a limit or not.
     names = []
     copies_by_prefix = {}
     for name, prefix, copies in zip(corpus.members, corpus.prefixes, part.copies, strict=True):

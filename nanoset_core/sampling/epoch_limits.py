@@ -138,6 +138,10 @@ class EpochLimits:
         """Return the limits that a split would exceed.
 
         The samples of a dataset include the margin that the trainer adds.
+
+        Args:
+            config: Configuration of the nanoset.
+            split: The split.
         """
         if config.samples(split) is None:
             return []  # one epoch, whatever the limit
@@ -158,6 +162,8 @@ class EpochLimits:
             limit = self.by_prefix.get(member.prefix)
             if limit is None or member.prefix in shared_prefixes:
                 continue
+            # Samples of earlier phases of the run count, too. If the trainer counts the samples of
+            # the whole run, the requested ones include the first `begin` of them.
             before = member.taken_before - member.begin
             samples = (member.samples_requested or 0) + before
             if samples > most_samples(member.tokens, limit, config):
@@ -209,7 +215,13 @@ class _EpochCounts(NamedTuple):
 
 
 def _count_epochs(plan: SplitPlan, config: NanosetConfig, reader: LengthReader) -> _EpochCounts:
-    """Return how often a run reads the datasets of a split, including earlier phases of the run."""
+    """Return how often a run reads the datasets of a split, including earlier phases of the run.
+
+    Args:
+        plan: Plan of the split.
+        config: Configuration of the nanoset.
+        reader: Reads the datasets' `.idx` files.
+    """
     earlier = {}
     if plan.split == "train":
         earlier = epochs_of_earlier_phases(config, reader)

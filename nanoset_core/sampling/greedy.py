@@ -258,6 +258,7 @@ class _SpeculatedBlocks:
         shape: tuple[int, int],
         dtype: np.dtype,
     ) -> None:
+        """Guess the counts before each block, and advance all blocks from them."""
         n_blocks, block_samples = shape
         self.weights = weights
         # (n_blocks,) number of each block's first sample in the blend

@@ -95,7 +95,7 @@ class MemberPlanner:
             MissingError, FormatError: The dataset's `.idx` file is missing or damaged.
         """
         part = self.data.part_of(prefix)
-        if not self._has_sequences(prefix, part):
+        if not self._is_built(prefix, part):
             return None
 
         needed = self._as_trainer_counts(prefix, part, needed)
@@ -126,7 +126,7 @@ class MemberPlanner:
             begin=start if self.is_later_phase else 0,
         )
 
-    def _has_sequences(self, prefix: str, part: DatasetPart) -> bool:
+    def _is_built(self, prefix: str, part: DatasetPart) -> bool:
         """Return whether the trainer builds the dataset for the split.
 
         Args:

@@ -477,8 +477,8 @@ def _decided_by(allotment: _Allotment) -> str:
     """Return which key of nanoset.yaml decides the amount of a part, for `MixRow.decided_by`.
 
     Returns:
-        Name of the key; "size" if the part has no share and gets its part of the tokens of its
-        siblings; "its parts" if parts within it decide the amount.
+        Name of the key. "size" if the part has no share: its tokens are its weight. "its parts" if
+        the parts within it decide the amount.
     """
     node = allotment.node
     part = node.part

@@ -154,13 +154,18 @@ class _SplitPlanner:
         self.members = MemberPlanner(data)
 
     def plan(self) -> SplitPlan | None:
-        """Return the plan of the split, or None if it has no share of the data."""
+        """Return the plan of the split, or None if it has no share of the data.
+
+        Raises:
+            ConfigError: The trainer cannot build the split, or would read wrong samples.
+        """
         blend = self.config.blend(self.split)
         if blend is None or not self._may_have_sequences():
             return None
         prefixes, weights = blend
         self._check_blend(prefixes, weights)
 
+        # Trainers read a single dataset without the index files of a blend.
         if self._is_plain_dataset(prefixes, weights):
             return self._plan_plain_dataset(prefixes[0])
 
@@ -329,6 +334,9 @@ class _SplitPlanner:
     def _check_file_names(self, members: Sequence[MemberPlan]) -> None:
         """Check that the index files of two datasets have different names in one cache folder.
 
+        Args:
+            members: Plans of the datasets.
+
         Raises:
             ConfigError: Two datasets have the same names, so one would overwrite the other's files.
         """
@@ -336,6 +344,7 @@ class _SplitPlanner:
             return  # the files are stored next to their datasets
         prefix_by_file: dict[str, str] = {}
         for member in members:
+            # All names of a dataset's files have the same start: compare the first ones.
             file = member.cache_files[0]
             other_prefix = prefix_by_file.setdefault(file, member.prefix)
             if other_prefix != member.prefix:

@@ -354,6 +354,7 @@ class Preset:
             requested: Samples that are needed; None for one epoch.
             samples: Samples of an epoch.
         """
+        # Trainers that join epochs, or shuffle the whole blend, repeat no samples here.
         if not self.one_epoch or self.windows or requested is None:
             return 1
         return int(requested / samples) + 1

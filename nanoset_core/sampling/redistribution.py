@@ -52,8 +52,11 @@ def redistribute(config: NanosetConfig, limits: EpochLimits) -> NanosetConfig:
         InputError: The limits leave too few samples, whatever the weights.
         ConfigError: A blend has no weights.
     """
+    # All splits share one blend.
     if config.blend_per_split is None:
         return replace(config, data_path=_limited_weights(config, SPLITS, limits))
+
+    # Each split has a blend: change those with which a limit is exceeded.
     blends: list[Blend | None] = []
     for split, blend in zip(SPLITS, config.blend_per_split, strict=True):
         if limits.exceeded(config, split):

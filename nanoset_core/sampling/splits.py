@@ -201,6 +201,7 @@ def compensated_sum(values: Sequence[float]) -> float:
         else:
             error += (value - new_total) + total
         total = new_total
+    # If a sum overflows, the error is no number.
     if error and math.isfinite(error):
         return total + error
     return total

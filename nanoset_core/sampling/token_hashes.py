@@ -60,6 +60,7 @@ class SequenceHasher:
     """
 
     def __init__(self, lengths: NDArray[np.integer]) -> None:
+        """Prepare to hash sequences of these lengths, from the first token on."""
         filled = lengths[lengths > 0]
         # Where each sequence starts and stops among all tokens; shape (n_filled,).
         self._stops = np.cumsum(filled, dtype=np.int64)

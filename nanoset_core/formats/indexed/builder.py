@@ -322,9 +322,9 @@ class MMapIndexedDatasetBuilder:
         """
         self._check_unfinished()
         sizes = np.asarray(lengths, dtype=np.int64)
-        is_valid = sizes.ndim == 1 and (
-            len(sizes) == 0 or (sizes.min() >= 0 and sizes.max() <= _MAX_LENGTH)
-        )
+        shortest = sizes.min() if sizes.size else 0
+        longest = sizes.max() if sizes.size else 0
+        is_valid = sizes.ndim == 1 and shortest >= 0 and longest <= _MAX_LENGTH
         if not is_valid or int(sizes.sum()) != len(flat):
             raise ConfigError(
                 "sequence lengths don't fit the tokens",
@@ -497,9 +497,12 @@ def _copy_documents(
             (n_documents,).
         builder: Builder of the other dataset.
     """
-    first_sequences = dataset.document_indices[documents]
+    # Find the sequences of the documents.
+    first_sequences = dataset.document_indices[documents]  # (n_documents,)
     sequence_counts = dataset.document_indices[documents + 1] - first_sequences
     sequences = positions_in(first_sequences, sequence_counts)  # (n_sequences,)
+
+    # Find their tokens: pointers are in bytes.
     lengths = dataset.sequence_lengths[sequences].astype(np.int64)
     starts = dataset.sequence_pointers[sequences] // dataset.dtype.itemsize
     tokens = dataset.tokens[positions_in(starts, lengths)]

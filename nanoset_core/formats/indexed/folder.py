@@ -360,6 +360,7 @@ class _FolderMerge:
         """
         name = self.output_prefix.name
         with downloaded(self.files) as local_files:
+            # The files alternate: the .bin and the .idx of each pair.
             bin_paths = local_files[::2]
             idx_paths = local_files[1::2]
             size_bytes = sum(path.stat().st_size for path in bin_paths)

@@ -201,6 +201,7 @@ class ContinuousSamples(_PbinSamples):
     def __init__(
         self, dataset: PackedDataset, block_size: int, reuse_last_target: bool = True
     ) -> None:
+        """Cut the tokens of all documents, concatenated, into samples of `block_size` tokens."""
         tokens = dataset.tokens
         if block_size < 2 or len(tokens) < block_size:
             raise ConfigError(
@@ -280,7 +281,10 @@ class DocumentBlocks(_PbinSamples):
         """Cut the documents into pieces, and set `_starts` and `_stops`.
 
         These are the first token of each piece, and the one after its last token, int64, shape
-        (n_pieces,).
+        (n_pieces,). For example, documents of 5, 2 and 3 tokens, cut every 2 tokens:
+
+            starts    0  2  4  5  7  9
+            stops     2  4  5  7  9  10
 
         Args:
             dataset: The dataset.

@@ -399,6 +399,7 @@ class _IndexScan:
     """
 
     def __init__(self, file: PbinFile) -> None:
+        """Prepare to check the index of a file, of which no entry was added yet."""
         self._file = file
         self._documents = 0
         self._empty_documents = 0

@@ -606,6 +606,7 @@ def _refused_at(view: memoryview, position: int, where: str) -> FormatError:
     """
     if position >= len(view):
         return _no_index(where, len(view), found="the end of the file")
+    # Name the opcode, if the byte is one.
     name = None
     for opcode in pickletools.opcodes:
         if opcode.code.encode("latin-1") == view[position : position + 1]:

@@ -115,7 +115,9 @@ class _Lines:
                 lengths = sizes - 1
                 if not lines[-1].endswith(b"\n"):
                     lengths[-1] += 1
-                stops = file.tell() - sizes.sum() + np.cumsum(sizes)
+                # The file was read up to the end of the last line.
+                block_start = file.tell() - sizes.sum()
+                stops = block_start + np.cumsum(sizes)
                 entries = Entries(stops - sizes, lengths)
 
                 is_document = np.fromiter(map(is_json, lines), bool, len(lines))

@@ -88,6 +88,7 @@ class NpyRecords:
     """
 
     def __init__(self, rows: int, length: int, dtype: np.dtype[Any], name_bytes: int) -> None:
+        """Write what all records have in common: headers without names, and starts of `.npy`."""
         body_bytes = NPY_HEADER_BYTES + length * dtype.itemsize
         tokens_start = BLOCK_BYTES + NPY_HEADER_BYTES
 

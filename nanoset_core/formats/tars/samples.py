@@ -71,6 +71,7 @@ def iterate_samples(archive: Archive, where: object) -> Iterator[TarSample]:
     Raises:
         FormatError: The archive is damaged, or two members of one sample have the same extension.
     """
+    # The current sample, which ends at the first member with another key.
     key = ""
     members: dict[str, TarMember] = {}
     for entry in iterate_entries(archive, where):

@@ -127,15 +127,20 @@ def survey_tars(
             expected=f"one of {', '.join(DATA_KEYS)}",
             remedy="leave it out",
         )
+
+    # Read the headers. The first tar decides where the others must have their tokens.
     tars: list[TarSource] = []
     for path in paths:
         first_key = tars[0].data_key if tars else None
         tars.append(_survey(path, data_key, first_key))
-    data_key = tars[0].data_key
-    first = next(_contexts(tars[0]))
+
+    # What is not given is that of the first context. Only `npy` members have a type.
+    first_context = next(_contexts(tars[0]))
     if dtype is None:
-        dtype = first.dtype.newbyteorder("=").name if data_key == "npy" else "int32"
-    return TarInput(tuple(tars), sequence_length or len(first), dtype)
+        dtype = "int32"
+        if tars[0].data_key == "npy":
+            dtype = first_context.dtype.newbyteorder("=").name  # without the byte order
+    return TarInput(tuple(tars), sequence_length or len(first_context), dtype)
 
 
 def _survey(path: Path, data_key: str | None, first_key: str | None) -> TarSource:

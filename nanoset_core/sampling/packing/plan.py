@@ -236,6 +236,7 @@ class _GrowingClasses:
     """
 
     def __init__(self, pack_length: int) -> None:
+        """Begin without packs."""
         self.pack_length = pack_length
         # The step that made each class: pieces of one length were put into packs of another class.
         # These lists are indexed by the number of the new class.
@@ -312,7 +313,7 @@ class _GrowingClasses:
     def _add_class(
         self, parent: int, n_packs: int, room_before: int, piece_length: int, n_per_pack: int
     ) -> None:
-        """Add the class of packs of another class that got pieces of one length.
+        """Add a class: some packs of another class, after each got pieces of one length.
 
         Args:
             parent: Number of the other class, or `_EMPTY_PACKS`.
