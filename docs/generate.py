@@ -82,7 +82,7 @@ def describe(hint: Any) -> str:
     """What a type allows, in words."""
     origin, arguments = get_origin(hint), get_args(hint)
     if origin is Annotated:
-        return ", ".join([describe(arguments[0]), *map(_extra, arguments[1:])])
+        return ", ".join([describe(arguments[0]), *_ranges(arguments[1:])])
     if origin in (Union, types.UnionType):
         return " or ".join(dict.fromkeys(describe(argument) for argument in _plain_last(arguments)))
     if origin is Literal:
@@ -96,11 +96,13 @@ def describe(hint: Any) -> str:
     return _PLAIN.get(hint, getattr(hint, "__name__", str(hint)))
 
 
-def _extra(metadata: object) -> str:
-    """A range, with large ends as powers of two."""
-    if not isinstance(metadata, Range) or metadata.high is None:
-        return str(metadata)
-    return f"{_number(metadata.low)} to {_number(metadata.high)}"
+def _ranges(metadata: Sequence[object]) -> Iterator[str]:
+    """The ranges of a type, with large ends as powers of two; other rules are not printed."""
+    for rule in metadata:
+        if isinstance(rule, Range) and rule.high is not None:
+            yield f"{_number(rule.low)} to {_number(rule.high)}"
+        elif isinstance(rule, Range):
+            yield str(rule)
 
 
 def _number(value: float) -> str:

@@ -25,7 +25,7 @@ from nanoset_assets.tags import AUTOMATION_TAG
 from nanoset_core.outputs.manifest import Recipe
 from nanoset_core.project.graph import Step, graph_over
 from nanoset_core.project.project import Project
-from nanoset_core.project.running import no_cron_line
+from nanoset_core.project.running import not_a_cron_line
 from nanoset_core.stages.inventory.corpora import scan_corpora
 from nanoset_core.stages.inventory.make import (
     inventory_recipe,
@@ -131,7 +131,7 @@ def _check_cron_line(file: Path, cron_line: str) -> None:
     try:
         dg.ScheduleDefinition(job_name=EVERY_ASSET, cron_schedule=cron_line)
     except dg.DagsterInvalidDefinitionError as error:
-        raise no_cron_line(file, cron_line) from error
+        raise not_a_cron_line(f"{file}: automation.reconcile", cron_line) from error
 
 
 def _corpus_requests(

@@ -6,9 +6,11 @@ Names become parts of file names, and keys of partitions and assets in Dagster.
 from __future__ import annotations
 
 import re
-from pathlib import Path
+from collections.abc import Collection
+from typing import Annotated
 
 from nanoset_core.errors import ConfigError
+from nanoset_core.records.rules import Check
 from nanoset_core.storage.paths import has_control_characters
 
 _CORPUS = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -131,18 +133,24 @@ def check_asset_name(name: str, where: object) -> str:
     return name
 
 
-def check_corpora(file: Path, path: str, corpora: tuple[str, ...]) -> None:
+CorpusName = Annotated[str, Check(check_corpus_name)]
+"""Type of a key that names a corpus, or a dataset that is made from one."""
+AssetName = Annotated[str, Check(check_asset_name)]
+"""Type of the name of a nanoset, webdataset, export or search for evaluation texts."""
+TextKey = Annotated[str, Check(check_text_key)]
+"""Type of a key that names the key of the text in raw documents."""
+
+
+def check_corpora(corpora: Collection[str], where: object) -> None:
     """Check that a list of corpora has at least one valid name, and none twice.
 
     Args:
-        file: File that contains the list, for errors.
-        path: Path of the list's key in this file.
         corpora: The names.
+        where: Place of the list, for errors.
 
     Raises:
         ConfigError: A check failed.
     """
-    where = f"{file}: {path}"
     if not corpora:
         raise ConfigError(
             "no corpora are named",

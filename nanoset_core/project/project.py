@@ -110,7 +110,7 @@ class Project:
 
         No output depends on it.
         """
-        spec, where = chosen_executor(self.config.file, self.config.executor)
+        spec, where = chosen_executor(f"{self.config.file}: executor", self.config.executor)
         if spec.kind == "processes":
             return None
         from nanoset_core.execution.dask import DaskExecutor

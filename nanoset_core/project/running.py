@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from nanoset_core.errors import ConfigError, combined, raised
-from nanoset_core.records.parsing import SettingCheck, broken
+from nanoset_core.records.rules import Section
 from nanoset_core.records.settings import Range
 from nanoset_core.untrusted import visible
 
@@ -39,49 +39,6 @@ LEAST_SETTLE_SECONDS = 2
 """A file that was written less than this many seconds ago could change again, and still have the
 same times.
 """
-_TEXTS = {
-    "twice": ("the Dask scheduler is named twice", "remove the other one", "one of them"),
-    "address": (
-        "this is not the address of a Dask scheduler",
-        "copy it from the scheduler's output, or name its scheduler_file, "
-        "or set executor.kind to processes",
-        "tcp://host:port or tls://host:port, as the scheduler prints it when it starts",
-    ),
-    "wait": (
-        "this is no time to wait",
-        "write 90, 30m or 24h",
-        "seconds, or a number with s, m, h or d, up to 366d",
-    ),
-    "jobs": ("the number of Slurm jobs is missing", 'add it: "jobs: 20"'),
-    "time": (
-        "this is no time limit for a Slurm job",
-        "write 90m, 4h or 2d",
-        "m, h or d, from 2m to 366d",
-    ),
-    "name": (
-        "this cannot be written into a job's script",
-        "write the name as `sinfo` or `sacctmgr` shows it",
-        "letters, digits and . _ - , : @ % + = /",
-    ),
-    "directive": (
-        "this cannot be a line of a job's script",
-        'write one option of sbatch for each entry, such as "--constraint=ib"',
-        "one line that begins with - and that can be seen as it is",
-    ),
-    "memory": ("this is no size of memory", "write 8GB", "a number with MB, GB or TB"),
-    "cron": (
-        "this is not a cron line",
-        'write five fields in quotes, such as "0 3 * * *"',
-        'minute, hour, day, month and weekday, such as "0 3 * * *" for every night at three; '
-        "or null",
-    ),
-    "timezone": (
-        "this timezone is not known",
-        "look the name up there, or remove the key to get UTC",
-        "a name of the IANA database, such as UTC or Europe/Vienna",
-    ),
-}
-"""Name of a rule → what is wrong, the remedy, and what is expected; see `broken`."""
 _KEYS = {
     "processes": (),
     "dask": ("address", "scheduler_file", "wait"),
@@ -91,7 +48,7 @@ _KEYS = {
 
 
 @dataclass(frozen=True, slots=True)
-class ExecutorSpec:
+class ExecutorSpec(Section):
     """What tokenizes, writes tars and verifies deeply; the bytes do not depend on it."""
 
     kind: Literal["processes", "dask", "slurm"] = "processes"
@@ -135,12 +92,93 @@ class ExecutorSpec:
 
     @property
     def time_seconds(self) -> int:
-        """The time limit of a Slurm job, in seconds."""
+        """The time limit of a Slurm job, in seconds; 0 if it is not a duration."""
         return int(_seconds(self.time or "1h") or 0)
+
+    @property
+    def address_key(self) -> str:
+        """The key that names the Dask scheduler, with a dot, as the end of a path for messages.
+
+        It is empty for executors that have no scheduler.
+        """
+        if self.kind != "dask":
+            return ""
+        return ".address" if self.scheduler_file is None else ".scheduler_file"
+
+    def broken_rules(self, where: str) -> Iterator[ConfigError]:
+        """Yield an error for each mistake in this section, or in the environment variables."""
+        yield from self._foreign_keys(where)
+        if self.kind == "dask":
+            yield from _scheduler_errors(self, f"{where}{self.address_key}")
+        yield from _wait_errors(self.wait, f"{where}.wait")
+        if self.kind == "slurm":
+            yield from self._slurm_errors(where)
+        yield from raised(chosen_executor, where, self)
+
+    def _foreign_keys(self, where: str) -> Iterator[ConfigError]:
+        """Yield an error for each key that only other kinds of executors have."""
+        lacks = f"the executor {self.kind} has no"
+        if self.kind == "processes":
+            lacks = "processes have no"
+        for key, value in asdict(self).items():
+            if key == "kind" or key in _KEYS[self.kind] or value is None:
+                continue
+            kinds_with_key = " or ".join(kind for kind, keys in _KEYS.items() if key in keys)
+            yield ConfigError(
+                f"{lacks} {key}",
+                where=f"{where}.{key}",
+                found=repr(value),
+                remedy=f"set executor.kind to {kinds_with_key}, or remove the key",
+            )
+
+    def _slurm_errors(self, where: str) -> Iterator[ConfigError]:
+        """Yield an error for each setting that Slurm, or the script of a job, cannot take."""
+        if self.jobs is None:
+            yield ConfigError(
+                "the number of Slurm jobs is missing",
+                where=f"{where}.jobs",
+                remedy='add it: "jobs: 20"',
+            )
+        if not _SHORTEST_JOB <= self.time_seconds <= _LONGEST_WAIT:
+            yield ConfigError(
+                "this is not a time limit for a Slurm job",
+                where=f"{where}.time",
+                found=self.time,
+                expected="m, h or d, from 2m to 366d",
+                remedy="write 90m, 4h or 2d",
+            )
+        if self.memory is not None and not _MEMORY.fullmatch(self.memory):
+            yield ConfigError(
+                "this is not a size of memory",
+                where=f"{where}.memory",
+                found=self.memory,
+                expected="a number with MB, GB or TB",
+                remedy="write 8GB",
+            )
+
+        # These texts become part of a script that a shell runs.
+        for key, name in (("partition", self.partition), ("account", self.account)):
+            if name is not None and not _SLURM_NAME.fullmatch(name):
+                yield ConfigError(
+                    "this cannot be written into a job's script",
+                    where=f"{where}.{key}",
+                    found=repr(name),
+                    expected="letters, digits and . _ - , : @ % + = /",
+                    remedy="write the name as `sinfo` or `sacctmgr` shows it",
+                )
+        for number, directive in enumerate(self.directives or ()):
+            if not _DIRECTIVE.fullmatch(directive) or visible(directive) != directive:
+                yield ConfigError(
+                    "this cannot be a line of a job's script",
+                    where=f"{where}.directives[{number}]",
+                    found=repr(directive),
+                    expected="one line that begins with - and that can be seen as it is",
+                    remedy=('write one option of sbatch for each entry, such as "--constraint=ib"'),
+                )
 
 
 @dataclass(frozen=True, slots=True)
-class AutomationSpec:
+class AutomationSpec(Section):
     """When new text is looked for, and what is missing or stale is built."""
 
     enabled: bool = True
@@ -158,6 +196,25 @@ class AutomationSpec:
     timezone: str = "UTC"
     """Time zone of the cron line, such as Europe/Vienna."""
 
+    def broken_rules(self, where: str) -> Iterator[ConfigError]:
+        """Yield an error for a text that is not a cron line, and for an unknown time zone."""
+        if self.reconcile is not None and not _CRON.fullmatch(self.reconcile):
+            yield not_a_cron_line(f"{where}.reconcile", self.reconcile)
+        if self.timezone == "UTC":
+            return  # known without a database of time zones
+        from zoneinfo import ZoneInfo
+
+        try:
+            ZoneInfo(self.timezone)
+        except (KeyError, ValueError, OSError):
+            yield ConfigError(
+                "this timezone is not known",
+                where=f"{where}.timezone",
+                found=repr(self.timezone),
+                expected="a name of the IANA database, such as UTC or Europe/Vienna",
+                remedy="look the name up there, or remove the key to get UTC",
+            )
+
 
 @dataclass(frozen=True, slots=True)
 class DagsterSpec:
@@ -170,7 +227,7 @@ class DagsterSpec:
 
 
 def chosen_executor(
-    file: Path, spec: ExecutorSpec, environment: Mapping[str, str] = os.environ
+    where: str, spec: ExecutorSpec, environment: Mapping[str, str] = os.environ
 ) -> tuple[ExecutorSpec, str]:
     """Return the settings of the executor, after environment variables have overridden some.
 
@@ -178,12 +235,12 @@ def chosen_executor(
     NANOSET_DASK_WAIT replaces wait.
 
     Args:
-        file: Path of nanoset.yaml, for messages.
-        spec: Its section `executor`.
+        where: Place of the section `executor`, for messages.
+        spec: The section.
         environment: The environment variables.
 
     Returns:
-        The settings, and the name of the setting that chose the executor, for messages.
+        The settings, and the key or variable that chose the executor, for messages.
 
     Raises:
         ConfigError: A variable is invalid, or both an address and a file are given.
@@ -193,137 +250,66 @@ def chosen_executor(
     scheduler_file = environment.get(FILE_VARIABLE) or None
     wait = environment.get(WAIT_VARIABLE) or None
 
-    where = f"{file}: executor{_named_by(spec)}"
-    errors = list(broken(f"{WAIT_VARIABLE} in the environment", _TEXTS, _check_wait(wait, "")))
+    chosen_by = f"{where}{spec.address_key}"
+    errors = list(_wait_errors(wait, f"{WAIT_VARIABLE} in the environment"))
     if address is not None or scheduler_file is not None:
-        # The file is relative to the current folder.
         variable = ADDRESS_VARIABLE if scheduler_file is None else FILE_VARIABLE
-        where = f"{variable} in the environment"
+        chosen_by = f"{variable} in the environment"
+        # A path in a variable is relative to the current folder, not to that of nanoset.yaml.
         path = None if scheduler_file is None else str(Path(scheduler_file).absolute())
         spec = ExecutorSpec("dask", address, path, spec.wait)
-        errors += broken(where, _TEXTS, *_check_scheduler(spec, ""))
+        errors += _scheduler_errors(spec, chosen_by)
     if errors:
         raise combined(errors, "the environment")
-    return replace(spec, wait=wait or spec.wait), where
+    return replace(spec, wait=wait or spec.wait), chosen_by
 
 
-def executor_errors(file: Path, spec: ExecutorSpec) -> Iterator[ConfigError]:
-    """Yield an error for each mistake in the section `executor` or in environment variables.
+def _scheduler_errors(spec: ExecutorSpec, where: str) -> Iterator[ConfigError]:
+    """Yield an error unless a Dask scheduler is named once, by its address or by its file.
 
     Args:
-        file: Path of nanoset.yaml, for messages.
-        spec: The section.
+        spec: Settings of the kind `dask`.
+        where: The key or environment variable that names the scheduler.
     """
-    # Keys of another kind of executor.
-    where = f"{file}: executor"
-    lacks = f"the executor {spec.kind} has no"
-    if spec.kind == "processes":
-        lacks = "processes have no"
-    for key, value in asdict(spec).items():
-        if key == "kind" or key in _KEYS[spec.kind] or value is None:
-            continue
-        kinds_with_key = " or ".join(kind for kind, keys in _KEYS.items() if key in keys)
+    if spec.address is not None and spec.scheduler_file is not None:
         yield ConfigError(
-            f"{lacks} {key}",
-            where=f"{where}.{key}",
-            found=repr(value),
-            remedy=f"set executor.kind to {kinds_with_key}, or remove the key",
+            "the Dask scheduler is named twice",
+            where=where,
+            found=f"the address {spec.address}, and the file {spec.scheduler_file}",
+            expected="one of them",
+            remedy="remove the other one",
+        )
+    if spec.scheduler_file is None and not _ADDRESS.fullmatch(spec.address or ""):
+        yield ConfigError(
+            "this is not the address of a Dask scheduler",
+            where=where,
+            found=repr(spec.address),
+            expected=(
+                "tcp://host:port or tls://host:port, as the scheduler prints it when it starts"
+            ),
+            remedy=(
+                "copy it from the scheduler's output, or name its scheduler_file, "
+                "or set executor.kind to processes"
+            ),
         )
 
-    # Values that are not valid, in the order of the documentation.
-    checks: list[SettingCheck] = []
-    if spec.kind == "dask":
-        checks += _check_scheduler(spec, _named_by(spec))
-    if spec.kind == "slurm":
-        checks += _check_slurm(spec)
-    checks.append(_check_wait(spec.wait, ".wait"))
-    if spec.kind == "slurm":
-        checks += _check_job_script(spec)
-    yield from broken(where, _TEXTS, *checks)
 
-    # Environment variables that are not valid.
-    yield from raised(chosen_executor, file, spec)
-
-
-def _check_slurm(spec: ExecutorSpec) -> Iterator[SettingCheck]:
-    """Check the number, the time limit and the memory of Slurm jobs.
+def _wait_errors(wait: str | float | None, where: str) -> Iterator[ConfigError]:
+    """Yield an error if a value is not a time to wait.
 
     Args:
-        spec: The settings of the executor.
-
-    Yields:
-        Whether each setting is valid, for `broken`, which turns failed checks into errors.
-    """
-    yield SettingCheck(spec.jobs is None, "jobs", ".jobs", None)
-
-    seconds = _seconds(spec.time or "1h")
-    is_time_limit = seconds is not None and _SHORTEST_JOB <= seconds <= _LONGEST_WAIT
-    yield SettingCheck(not is_time_limit, "time", ".time", spec.time)
-
-    is_size = _MEMORY.fullmatch(spec.memory or "2GB") is not None
-    yield SettingCheck(not is_size, "memory", ".memory", spec.memory)
-
-
-def _check_job_script(spec: ExecutorSpec) -> Iterator[SettingCheck]:
-    """Check the texts that become part of a Slurm job's script, which a shell runs.
-
-    Args:
-        spec: The settings of the executor.
-
-    Yields:
-        Whether each text is safe, for `broken`, which turns failed checks into errors.
-    """
-    for key, value in (("partition", spec.partition), ("account", spec.account)):
-        is_unsafe = value is not None and not _SLURM_NAME.fullmatch(value)
-        yield SettingCheck(is_unsafe, "name", f".{key}", repr(value))
-
-    # A directive with control characters would not be what people see.
-    for number, directive in enumerate(spec.directives or ()):
-        is_unsafe = not _DIRECTIVE.fullmatch(directive) or visible(directive) != directive
-        yield SettingCheck(is_unsafe, "directive", f".directives[{number}]", repr(directive))
-
-
-def _named_by(spec: ExecutorSpec) -> str:
-    """Return the key that names the Dask scheduler, with a dot, as the end of a path for messages.
-
-    It is empty for executors that have no scheduler.
-    """
-    if spec.kind != "dask":
-        return ""
-    return ".address" if spec.scheduler_file is None else ".scheduler_file"
-
-
-def _check_scheduler(spec: ExecutorSpec, key: str) -> Iterator[SettingCheck]:
-    """Check that a Dask scheduler is named once, by a valid address or by a file.
-
-    Args:
-        spec: The settings of the executor.
-        key: The key that is to blame, such as ".address", or "" if no single key is.
-
-    Yields:
-        The results, for `broken`, which turns failed checks into errors.
-    """
-    address = spec.address
-    file = spec.scheduler_file
-    is_named_twice = address is not None and file is not None
-    names = f"the address {address}, and the file {file}"
-    yield SettingCheck(is_named_twice, "twice", key, names)
-
-    # Without a file, there has to be an address.
-    is_named = file is not None or _ADDRESS.fullmatch(address or "") is not None
-    yield SettingCheck(not is_named, "address", key, repr(address))
-
-
-def _check_wait(wait: str | float | None, key: str) -> SettingCheck:
-    """Check that a time to wait is a duration of at most 366 days.
-
-    Args:
-        wait: The time, such as "30m" or a number of seconds; None if it is not set.
-        key: The key, such as ".wait", or "" for an environment variable.
+        wait: The value; None is the default, which is one.
+        where: The key or environment variable that has the value.
     """
     seconds = _seconds(wait or 0)
-    is_duration = seconds is not None and 0 <= seconds <= _LONGEST_WAIT
-    return SettingCheck(not is_duration, "wait", key, repr(wait))
+    if seconds is None or not 0 <= seconds <= _LONGEST_WAIT:
+        yield ConfigError(
+            "this is not a time to wait",
+            where=where,
+            found=repr(wait),
+            expected="seconds, or a number with s, m, h or d, up to 366d",
+            remedy="write 90, 30m or 24h",
+        )
 
 
 def _seconds(text: str | float) -> float | None:
@@ -338,26 +324,20 @@ def _seconds(text: str | float) -> float | None:
     return float(number) * _SECONDS[unit]
 
 
-def automation_errors(file: Path, spec: AutomationSpec) -> Iterator[ConfigError]:
-    """Yield an error for an invalid cron line, and for an unknown time zone.
+def not_a_cron_line(where: str, line: str) -> ConfigError:
+    """Return the error for a `reconcile` that is not a cron line.
 
     Args:
-        file: Path of nanoset.yaml, for messages.
-        spec: Its section `automation`.
+        where: Place of the key.
+        line: Its value.
     """
-    if spec.reconcile is not None and not _CRON.fullmatch(spec.reconcile):
-        yield no_cron_line(file, spec.reconcile)
-    if spec.timezone != "UTC":
-        from zoneinfo import ZoneInfo
-
-        try:
-            ZoneInfo(spec.timezone)
-        except (KeyError, ValueError, OSError):
-            check = SettingCheck(True, "timezone", ".timezone", repr(spec.timezone))
-            yield from broken(f"{file}: automation", _TEXTS, check)
-
-
-def no_cron_line(file: Path, found: str) -> ConfigError:
-    """Return the error for a `reconcile` that is not a cron line."""
-    check = SettingCheck(True, "cron", ".reconcile", repr(found))
-    return next(broken(f"{file}: automation", _TEXTS, check))
+    return ConfigError(
+        "this is not a cron line",
+        where=where,
+        found=repr(line),
+        expected=(
+            'minute, hour, day, month and weekday, such as "0 3 * * *" for every night at three; '
+            "or null"
+        ),
+        remedy='write five fields in quotes, such as "0 3 * * *"',
+    )

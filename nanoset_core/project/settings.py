@@ -22,12 +22,15 @@ from typing import Any
 
 from nanoset_core.errors import ConfigError, MissingError, combined
 from nanoset_core.execution.resources import available_processors
-from nanoset_core.project.written import WrittenConfig, broken_pack_rules, broken_rules
+from nanoset_core.outputs.names import AssetName, CorpusName
+from nanoset_core.project.written import WrittenConfig
 from nanoset_core.records.frozen import FrozenDict
 from nanoset_core.records.parsing import CONFIG_FILE, parse_or_errors
+from nanoset_core.records.rules import rule_errors
 from nanoset_core.records.yaml_text import located, read_yaml
 from nanoset_core.stages.mappings.resolved import ResolvedNanoset, resolve_nanosets
 from nanoset_core.stages.packs.packing_key import resolve_packing
+from nanoset_core.stages.packs.settings import PacksSpec
 from nanoset_core.stages.pbin.settings import warn_of_former_key
 from nanoset_core.stages.shards.settings import (
     CorpusSpec,
@@ -53,7 +56,7 @@ class ProjectConfig(WrittenConfig):
     `nanoset.yaml` lists under `packed`, the former name of `pbin`, is in `pbin`.
     """
 
-    nanosets: Mapping[str, ResolvedNanoset] = field(default_factory=FrozenDict)
+    nanosets: Mapping[AssetName, ResolvedNanoset] = field(default_factory=FrozenDict)
     """Name → a training set."""
 
     def folder_name(self, corpus: str) -> str:
@@ -270,7 +273,7 @@ def check_config(value: object, file: Path) -> tuple[ProjectConfig | None, list[
     # Check values together. The rules are about what nanoset.yaml says, so they come before phases
     # and `packing` are resolved to nanosets and packs.
     written: WrittenConfig = replace(parsed, file=file)
-    errors = _distinct(broken_rules(written))
+    errors = _distinct(rule_errors(WrittenConfig, written, file))
     if errors:
         return None, errors
     try:
@@ -279,7 +282,12 @@ def check_config(value: object, file: Path) -> tuple[ProjectConfig | None, list[
         return None, [error]
 
     # Check the packs that `packing` added, too.
-    errors = _distinct(broken_pack_rules(config))
+    errors = _distinct(
+        [
+            *rule_errors(Mapping[CorpusName, PacksSpec], config.packs, file, "packs"),
+            *config.broken_pack_rules(),
+        ]
+    )
     if errors:
         return None, errors
     if config.packed:

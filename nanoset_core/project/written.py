@@ -13,20 +13,19 @@ from pathlib import Path
 from typing import Annotated
 
 from nanoset_core.errors import ConfigError, raised
-from nanoset_core.outputs.names import check_corpora
+from nanoset_core.outputs.names import AssetName, CorpusName
 from nanoset_core.project.running import (
     AutomationSpec,
     DagsterSpec,
     ExecutorSpec,
-    automation_errors,
-    executor_errors,
 )
 from nanoset_core.records.frozen import FrozenDict
-from nanoset_core.records.parsing import CONFIG_FILE, SettingCheck, broken
+from nanoset_core.records.parsing import CONFIG_FILE
+from nanoset_core.records.rules import Section
 from nanoset_core.records.settings import NOT_A_KEY, Range
 from nanoset_core.stages.contamination.settings import ContaminationSpec, contamination_errors
-from nanoset_core.stages.exports.settings import ExportSpec, export_errors, reader_errors
-from nanoset_core.stages.mappings.rules import end_token_errors, nanoset_errors
+from nanoset_core.stages.exports.settings import ExportSpec, reader_errors
+from nanoset_core.stages.mappings.rules import end_token_errors
 from nanoset_core.stages.mappings.settings import NanosetSpec
 from nanoset_core.stages.packs.packing_key import pack_errors, pack_reader_errors
 from nanoset_core.stages.packs.settings import PacksSpec
@@ -37,9 +36,7 @@ from nanoset_core.stages.shards.settings import (
     DocumentsSpec,
     TokenizationSpec,
     TokenizerSpec,
-    column_errors,
-    corpus_errors,
-    tokenization_errors,
+    missing_token_errors,
 )
 from nanoset_core.stages.views.settings import Derived, ViewSpec, base_of, view_errors
 from nanoset_core.stages.webdataset.settings import WebdatasetSpec, webdataset_errors
@@ -53,23 +50,9 @@ from nanoset_core.storage.location import (
 )
 from nanoset_core.storage.store import Store
 
-_TEXTS = {
-    "inside": (
-        "the outputs would be inside the raw text, and be taken for it",
-        "give root a folder of its own, such as data",
-    ),
-    "file": ("a file is where the folder of outputs should be", "name a folder"),
-    "name": (
-        "two things share a name",
-        "rename one of them",
-        "names that differ in more than '-' and '_'",
-    ),
-}
-"""Name of a rule → what is wrong, the remedy, and what is expected; see `broken`."""
-
 
 @dataclass(frozen=True, slots=True)
-class WrittenConfig:
+class WrittenConfig(Section):
     """The settings of a project: the content of nanoset.yaml."""
 
     raw: str = field(metadata={"example": "raw"})
@@ -82,11 +65,11 @@ class WrittenConfig:
     """Which tokenizer makes the tokens."""
     documents: DocumentsSpec = field(default_factory=DocumentsSpec)
     """How lines become documents."""
-    corpora: Mapping[str, CorpusSpec] = field(default_factory=FrozenDict)
+    corpora: Mapping[CorpusName, CorpusSpec] = field(default_factory=FrozenDict)
     """Name → how a corpus differs from the others; a second corpus of the same folder has another
     name and text key.
     """
-    attributes: Mapping[str, AttributesSpec | str] = field(default_factory=FrozenDict)
+    attributes: Mapping[CorpusName, AttributesSpec | str] = field(default_factory=FrozenDict)
     """Corpus → tables of others whose columns are joined to its documents by id, to choose by; or
     their files alone.
     """
@@ -94,22 +77,22 @@ class WrittenConfig:
     """How documents become tokens."""
     executor: ExecutorSpec = field(default_factory=ExecutorSpec)
     """What tokenizes, writes tars and verifies deeply."""
-    nanosets: Mapping[str, NanosetSpec] = field(default_factory=FrozenDict)
+    nanosets: Mapping[AssetName, NanosetSpec] = field(default_factory=FrozenDict)
     """Name → a training set: a blend of corpora, cut into samples, in a fixed order."""
-    webdatasets: Mapping[str, WebdatasetSpec] = field(default_factory=FrozenDict)
+    webdatasets: Mapping[AssetName, WebdatasetSpec] = field(default_factory=FrozenDict)
     """Name → a set of shuffled tar shards."""
-    views: Mapping[str, ViewSpec] = field(default_factory=FrozenDict)
+    views: Mapping[CorpusName, ViewSpec] = field(default_factory=FrozenDict)
     """Name → a dataset of documents that are chosen from a corpus; it can be named wherever a
     corpus can.
     """
-    packs: Mapping[str, PacksSpec] = field(default_factory=FrozenDict)
+    packs: Mapping[CorpusName, PacksSpec] = field(default_factory=FrozenDict)
     """Name → the documents of a corpus or view, put unbroken into packs of one length; it can be
     named wherever a corpus can, if samples are as long. The key `packing` of a nanoset or
     webdataset makes them.
     """
-    contamination: Mapping[str, ContaminationSpec] = field(default_factory=FrozenDict)
+    contamination: Mapping[AssetName, ContaminationSpec] = field(default_factory=FrozenDict)
     """Name → evaluation files whose texts are searched for in the corpora."""
-    exports: Mapping[str, ExportSpec] = field(default_factory=FrozenDict)
+    exports: Mapping[AssetName, ExportSpec] = field(default_factory=FrozenDict)
     """Name → the dataset of a corpus or view as files of another reader, over the same tokens."""
     pbin: tuple[str, ...] = ()
     """Datasets that are also written as Modalities' .pbin: corpora, views and packs."""
@@ -213,122 +196,112 @@ class WrittenConfig:
         """
         return local_path(path, base=self.file.parent, where=f"{self.file}: {key}")
 
+    def broken_rules(self, where: str) -> Iterator[ConfigError]:
+        """Yield an error for each rule about several sections that they break together.
 
-def broken_rules(config: WrittenConfig) -> Iterator[ConfigError]:
-    """Yield an error for each setting that is impossible or contradicts another one."""
-    file = config.file
-    tokenizer = config.tokenizer
-    tokenization = config.tokenization
+        Args:
+            where: The nanoset.yaml; its path is also `file`.
+        """
+        yield from self._location_errors()
+        yield from missing_token_errors(self.file, self.tokenizer, self.tokenization)
+        yield from end_token_errors(self.file, self.nanosets, self.tokenization)
+        for name, webdataset in self.webdatasets.items():
+            yield from webdataset_errors(
+                self.file, name, webdataset, self.tokenizer, self.tokenization
+            )
+        yield from view_errors(self.file, self.views, self.corpora)
+        yield from self.broken_pack_rules()
+        yield from contamination_errors(self.file, self.contamination, self.views)
+        yield from reader_errors(self.file, self.nanosets, self.exports)
+        yield from pbin_errors(self.file, self.pbin, self.packed)
+        yield from self._name_errors()
 
-    yield from _place_errors(config)
-    yield from tokenization_errors(file, tokenizer, config.documents, tokenization)
-    for name, corpus in config.corpora.items():
-        yield from corpus_errors(file, name, corpus)
-    if config.attributes:
-        yield from raised(check_corpora, file, "attributes", tuple(config.attributes))
-    for name in config.attributes:
-        attributes = config.attributes_of(name)
-        if attributes is not None:
-            yield from column_errors(file, f"attributes.{name}.columns", attributes.columns or ())
-    yield from executor_errors(file, config.executor)
-    for name, nanoset in config.nanosets.items():
-        yield from nanoset_errors(file, name, nanoset)
-    yield from end_token_errors(file, config.nanosets, tokenization)
-    for name, webdataset in config.webdatasets.items():
-        yield from webdataset_errors(file, name, webdataset, tokenizer, tokenization)
-    yield from view_errors(file, config.views, config.corpora)
-    yield from broken_pack_rules(config)
-    yield from contamination_errors(file, config.contamination, config.views)
-    yield from export_errors(file, config.exports)
-    yield from reader_errors(file, config.nanosets, config.exports)
-    yield from pbin_errors(file, config.pbin, config.packed)
-    yield from automation_errors(file, config.automation)
-    yield from _name_errors(config)
+    def broken_pack_rules(self) -> Iterator[ConfigError]:
+        """Yield an error for each of the packs that cannot be made, or cannot be samples."""
+        source_of_view = {name: view.of for name, view in self.views.items()}
+        yield from pack_errors(self.file, self.packs, source_of_view, self.corpora)
+        yield from pack_reader_errors(
+            self.file, self.packs, self.tokenizer, self.nanosets, self.webdatasets, self.exports
+        )
 
+    def _location_errors(self) -> Iterator[ConfigError]:
+        """Yield an error for each invalid path or URL, and for outputs inside the raw folder."""
+        for key, location in (("path", self.tokenizer.path), ("merges", self.tokenizer.merges)):
+            if location is not None:
+                yield from raised(self._check_location, location, f"tokenizer.{key}")
+        try:
+            raw = self.raw_folder
+            root = self.root_folder
+            _ = self.history_folder
+        except ConfigError as error:
+            yield error
+            return
 
-def broken_pack_rules(config: WrittenConfig) -> Iterator[ConfigError]:
-    """Yield an error for each setting of packs, or of what reads them, that is impossible."""
-    source_of_view = {name: view.of for name, view in config.views.items()}
-    yield from pack_errors(config.file, config.packs, source_of_view, config.corpora)
-    yield from pack_reader_errors(
-        config.file,
-        config.packs,
-        config.tokenizer,
-        config.nanosets,
-        config.webdatasets,
-        config.exports,
-    )
+        is_remote_root = self.root_place is not None
+        if isinstance(raw, RemoteFolder) or is_remote_root:
+            is_inside = f"{self.root.rstrip('/')}/".startswith(f"{self.raw.rstrip('/')}/")
+        else:
+            is_inside = root == raw or raw in root.parents
+        if is_inside:
+            yield ConfigError(
+                "the outputs would be inside the raw text, and be taken for it",
+                where=f"{self.file}: root",
+                found=self.root if is_remote_root else root,
+                remedy="give root a folder of its own, such as data",
+            )
+        if not is_remote_root and root.is_file():
+            yield ConfigError(
+                "a file is where the folder of outputs should be",
+                where=f"{self.file}: root",
+                found=root,
+                remedy="name a folder",
+            )
 
+    def _check_location(self, location: str, key: str) -> None:
+        """Check that the value of a key is a path or a URL.
 
-def _place_errors(config: WrittenConfig) -> Iterator[ConfigError]:
-    """Yield an error for each invalid path or URL, and for outputs inside the raw folder."""
-    tokenizer = config.tokenizer
-    for key, location in (("path", tokenizer.path), ("merges", tokenizer.merges)):
-        if location is not None:
-            yield from raised(_check_location, config, location, f"tokenizer.{key}")
-    try:
-        raw = config.raw_folder
-        root = config.root_folder
-        _ = config.history_folder
-    except ConfigError as error:
-        yield error
-        return
+        Raises:
+            ConfigError: It is neither.
+        """
+        if is_remote(location):
+            remote_location(location, where=f"{self.file}: {key}", storage=self.storage)
+        else:
+            self.local(location, key)
 
-    is_remote_root = config.root_place is not None
-    if isinstance(raw, RemoteFolder) or is_remote_root:
-        is_inside = f"{config.root.rstrip('/')}/".startswith(f"{config.raw.rstrip('/')}/")
-    else:
-        is_inside = root == raw or raw in root.parents
-    is_file = not is_remote_root and root.is_file()
-    yield from broken(
-        f"{config.file}: ",
-        _TEXTS,
-        SettingCheck(is_inside, "inside", "root", config.root if is_remote_root else root),
-        SettingCheck(is_file, "file", "root", root),
-    )
+    def _name_errors(self) -> Iterator[ConfigError]:
+        """Yield an error for each name that is used twice.
 
+        Names of nanosets, webdatasets and so on become names of Dagster's jobs and groups of
+        assets, in which '-' is replaced by '_'.
+        """
+        first_path: dict[str, str] = {}  # name as Dagster compares it → the first key with it
+        for path in self._named_things():
+            _, _, name = path.partition(".")
+            first = first_path.setdefault(name.replace("-", "_"), path)
+            if first != path:
+                yield ConfigError(
+                    "two things share a name",
+                    where=f"{self.file}: {path}",
+                    found=f"{first} has the same",
+                    expected="names that differ in more than '-' and '_'",
+                    remedy="rename one of them",
+                )
 
-def _check_location(config: WrittenConfig, location: str, key: str) -> None:
-    """Check that the value of a key is a path or a URL.
-
-    Raises:
-        ConfigError: It is neither.
-    """
-    if is_remote(location):
-        remote_location(location, where=f"{config.file}: {key}", storage=config.storage)
-    else:
-        config.local(location, key)
-
-
-def _name_errors(config: WrittenConfig) -> Iterator[ConfigError]:
-    """Yield an error for each name that is used twice.
-
-    Names of nanosets, webdatasets and so on become names of Dagster's jobs and groups of assets, in
-    which '-' is replaced by '_'.
-    """
-    first_by_name: dict[str, str] = {}  # name as Dagster compares it → the first key with that name
-    for path in _named_things(config):
-        _, _, name = path.partition(".")
-        first = first_by_name.setdefault(name.replace("-", "_"), path)
-        check = SettingCheck(first != path, "name", path, f"{first} has the same")
-        yield from broken(f"{config.file}: ", _TEXTS, check)
-
-
-def _named_things(config: WrittenConfig) -> Iterator[str]:
-    """Yield `<section>.<name>` of everything that becomes a job or a group of assets."""
-    for name, nanoset in config.nanosets.items():
-        phases = [f"{name}-phase-{number}" for number in range(1, len(nanoset.phases) + 1)]
-        yield from [f"nanosets.{part}" for part in phases or [name]]
-    yield from [f"webdatasets.{name}" for name in config.webdatasets]
-    # One job makes all views of a corpus, and one all its packs.
-    corpora_with_views = dict.fromkeys(base_of(config.views, name) for name in config.views)
-    for corpus in corpora_with_views:
-        yield f"views.{corpus}_views"
-    corpora_with_packs = dict.fromkeys(base_of(config.derived, name) for name in config.packs)
-    for corpus in corpora_with_packs:
-        yield f"packs.{corpus}_packs"
-    for name in (*config.pbin, *config.packed):
-        if name in config.derived:
-            yield f"pbin.{name}_packed"
-    yield from [f"exports.{name}" for name in config.exports]
-    yield from [f"contamination.{name}" for name in config.contamination]
+    def _named_things(self) -> Iterator[str]:
+        """Yield `<section>.<name>` of everything that becomes a job or a group of assets."""
+        for name, nanoset in self.nanosets.items():
+            phases = [f"{name}-phase-{number}" for number in range(1, len(nanoset.phases) + 1)]
+            yield from [f"nanosets.{part}" for part in phases or [name]]
+        yield from [f"webdatasets.{name}" for name in self.webdatasets]
+        # One job makes all views of a corpus, and one all its packs.
+        corpora_with_views = dict.fromkeys(base_of(self.views, name) for name in self.views)
+        for corpus in corpora_with_views:
+            yield f"views.{corpus}_views"
+        corpora_with_packs = dict.fromkeys(base_of(self.derived, name) for name in self.packs)
+        for corpus in corpora_with_packs:
+            yield f"packs.{corpus}_packs"
+        for name in (*self.pbin, *self.packed):
+            if name in self.derived:
+                yield f"pbin.{name}_packed"
+        yield from [f"exports.{name}" for name in self.exports]
+        yield from [f"contamination.{name}" for name in self.contamination]

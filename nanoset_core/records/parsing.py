@@ -17,8 +17,7 @@ described in `codecs.py`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from nanoset_core.errors import ConfigError, combined
 from nanoset_core.records.codecs import Notation, codec_of
@@ -71,39 +70,6 @@ def parse_or_errors(
         remedy = "remove the YAML alias that makes it so"
         mismatches = [Mismatch("a value holds itself", remedy=remedy)]
     return None, [_config_error(mismatch, where) for mismatch in mismatches]
-
-
-class SettingCheck(NamedTuple):
-    """The result of checking whether one setting follows a rule."""
-
-    fails: bool
-    """Whether the setting breaks the rule."""
-    rule: str
-    """Name of the rule, by which the texts of its error are found."""
-    key: str
-    """The key of the setting, as the end of the place that the error names."""
-    found: object
-    """The value of the setting, as the error shows it; None to show none."""
-
-
-def broken(
-    where: str, texts: Mapping[str, Sequence[str]], *checks: SettingCheck
-) -> Iterator[ConfigError]:
-    """Yield an error for each check that fails.
-
-    Args:
-        where: Text in front of the keys, such as the file and the section.
-        texts: Name of a rule → what is wrong, the remedy and, optionally, what is expected.
-        checks: The results of the checks.
-    """
-    for check in checks:
-        if not check.fails:
-            continue
-        what, remedy, *more = texts[check.rule]
-        expected = more[0] if more else None
-        yield ConfigError(
-            what, where=where + check.key, found=check.found, expected=expected, remedy=remedy
-        )
 
 
 def out_of_range(value_range: Range, value: float, where: object) -> ConfigError:

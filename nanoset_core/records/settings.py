@@ -317,6 +317,7 @@ def _schema_of_kind(hint: Any, templates: bool) -> dict[str, Any]:
 
     if dataclasses.is_dataclass(hint):
         return json_schema(hint, templates=templates)  # type: ignore[arg-type]
+    hint = bare(hint)
     if hint in _JSON_TYPES:
         return {"type": _JSON_TYPES[hint]}
 
@@ -329,7 +330,7 @@ def _schema_of_kind(hint: Any, templates: bool) -> dict[str, Any]:
     if origin is Mapping:
         key_hint, value_hint = arguments
         schema = {"type": "object", "additionalProperties": _schema(value_hint, templates)}
-        choices = get_args(key_hint)  # of a Literal; empty for other types
+        choices = get_args(bare(key_hint))  # of a Literal; empty for other types
         if choices:
             schema["propertyNames"] = {"enum": list(choices)}
         return schema

@@ -13,7 +13,7 @@ from nanoset_core.project.project import Project
 from nanoset_core.project.running import ExecutorSpec, chosen_executor
 from nanoset_core.project.settings import load_config
 
-YAML = Path("/p/nanoset.yaml")
+SECTION = "/p/nanoset.yaml: executor"
 DASK = ExecutorSpec("dask", "tcp://written:1", wait="2h")
 
 
@@ -28,8 +28,8 @@ def test_how_long_is_waited(wait, seconds):
 def test_without_variables_nanoset_yaml_says():
     unset = {"NANOSET_DASK_ADDRESS": "", "NANOSET_DASK_SCHEDULER_FILE": "", "NANOSET_DASK_WAIT": ""}
     for environment in ({}, unset):
-        assert chosen_executor(YAML, DASK, environment) == (DASK, f"{YAML}: executor.address")
-        assert chosen_executor(YAML, ExecutorSpec(), environment)[0] == ExecutorSpec()
+        assert chosen_executor(SECTION, DASK, environment) == (DASK, f"{SECTION}.address")
+        assert chosen_executor(SECTION, ExecutorSpec(), environment)[0] == ExecutorSpec()
 
 
 @pytest.mark.parametrize(
@@ -43,9 +43,9 @@ def test_the_environment_comes_first(written, tmp_path, monkeypatch):
     )
     where = "{} in the environment".format
     expected = ExecutorSpec("dask", "tls://h:2", wait=written.wait)
-    assert chosen_executor(YAML, written, address) == (expected, where("NANOSET_DASK_ADDRESS"))
+    assert chosen_executor(SECTION, written, address) == (expected, where("NANOSET_DASK_ADDRESS"))
     expected = ExecutorSpec("dask", scheduler_file=str(tmp_path / "here" / "s.json"), wait="24h")
-    found = chosen_executor(YAML, written, file | {"NANOSET_DASK_WAIT": "24h"})
+    found = chosen_executor(SECTION, written, file | {"NANOSET_DASK_WAIT": "24h"})
     assert found == (expected, where("NANOSET_DASK_SCHEDULER_FILE"))
 
 
@@ -58,7 +58,7 @@ def test_the_environment_comes_first(written, tmp_path, monkeypatch):
             "NANOSET_DASK_SCHEDULER_FILE",
         ),
         ({"ADDRESS": "h:1"}, "not the address", "NANOSET_DASK_ADDRESS"),
-        ({"WAIT": "long"}, "no time to wait", "NANOSET_DASK_WAIT"),
+        ({"WAIT": "long"}, "not a time to wait", "NANOSET_DASK_WAIT"),
     ],
 )
 def test_variables_are_checked_with_nanoset_yaml(variables, what, where, tmp_path, monkeypatch):

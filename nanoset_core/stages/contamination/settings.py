@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from nanoset_core.errors import ConfigError, one_of, raised, remedy_for_name
-from nanoset_core.outputs.names import check_asset_name, check_corpora
+from nanoset_core.outputs.names import check_corpora
+from nanoset_core.records.rules import Section
 from nanoset_core.records.settings import Range
 from nanoset_core.stages.views.settings import ViewSpec
 
 
 @dataclass(frozen=True, slots=True)
-class ContaminationSpec:
+class ContaminationSpec(Section):
     """Evaluation files, and the corpora whose documents are searched for their texts."""
 
     files: tuple[str, ...] | str = field(metadata={"example": "evals/*.jsonl"})
@@ -43,11 +44,20 @@ class ContaminationSpec:
         """Keys of the texts, in order."""
         return (self.text_keys,) if isinstance(self.text_keys, str) else self.text_keys
 
+    def broken_rules(self, where: str) -> Iterator[ConfigError]:
+        """Yield an error if there is nothing to search for, or if `of` is not a list of corpora."""
+        if self.of:
+            yield from raised(check_corpora, self.of, f"{where}.of")
+        if not self.patterns:
+            yield _nothing_to_look_for(f"{where}.files", "no file")
+        if not self.keys:
+            yield _nothing_to_look_for(f"{where}.text_keys", "no key")
+
 
 def contamination_errors(
     file: Path, sections: Mapping[str, ContaminationSpec], views: Mapping[str, ViewSpec]
 ) -> Iterator[ConfigError]:
-    """Yield the errors in sections of `contamination`, and in the `clean_of` of views.
+    """Yield an error if a view is searched itself, or is to be clean of texts that are unknown.
 
     Args:
         file: Path of nanoset.yaml, for messages.
@@ -55,7 +65,13 @@ def contamination_errors(
         views: Name → view.
     """
     for name, spec in sections.items():
-        yield from _section_errors(file, name, spec, views)
+        for view_name in set(spec.of) & views.keys():
+            yield ConfigError(
+                "a view is searched by way of its corpus",
+                where=f"{file}: contamination.{name}.of",
+                found=view_name,
+                remedy=f"name {views[view_name].of}",
+            )
     for name, view in views.items():
         for section in view.clean_of:
             if section not in sections:
@@ -68,27 +84,6 @@ def contamination_errors(
                         section, sections, "correct the name, or add the section"
                     ),
                 )
-
-
-def _section_errors(
-    file: Path, name: str, spec: ContaminationSpec, views: Mapping[str, ViewSpec]
-) -> Iterator[ConfigError]:
-    """Yield the errors in one section."""
-    where = f"{file}: contamination.{name}"
-    yield from raised(check_asset_name, name, where)
-    if spec.of:
-        yield from raised(check_corpora, file, f"contamination.{name}.of", spec.of)
-    if not spec.patterns:
-        yield _nothing_to_look_for(f"{where}.files", "no file")
-    if not spec.keys:
-        yield _nothing_to_look_for(f"{where}.text_keys", "no key")
-    for view in set(spec.of) & views.keys():
-        yield ConfigError(
-            "a view is searched by way of its corpus",
-            where=f"{where}.of",
-            found=view,
-            remedy=f"name {views[view].of}",
-        )
 
 
 def _nothing_to_look_for(where: str, found: str) -> ConfigError:

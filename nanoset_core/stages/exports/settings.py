@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from nanoset_core.errors import ConfigError, raised
-from nanoset_core.outputs.names import check_asset_name, check_corpus_name
+from nanoset_core.errors import ConfigError
+from nanoset_core.outputs.names import CorpusName
+from nanoset_core.records.rules import Section
 from nanoset_core.sampling.presets import get_preset
 from nanoset_core.stages.mappings.settings import NanosetSpec
 from nanoset_core.stages.webdataset.settings import ContextLength
@@ -23,12 +24,12 @@ IN_SAMPLES = ("mds", "litdata")
 
 
 @dataclass(frozen=True, slots=True)
-class ExportSpec:
+class ExportSpec(Section):
     """The dataset of a corpus or view as files of another reader, which share its tokens where they
     can.
     """
 
-    of: str = field(metadata={"example": "web"})
+    of: CorpusName = field(metadata={"example": "web"})
     """The corpus or view."""
     format: FormatName = field(metadata={"example": "datatrove"})
     """Its reader: `datatrove` (.ds files, which nanotron's main reads, too), `olmo-core` (.npy
@@ -42,25 +43,20 @@ class ExportSpec:
     the tokenizer by the name in datatrove's metadata; absent = tokenizer.path of nanoset.yaml as it
     is written there."""
 
-
-def export_errors(file: Path, exports: Mapping[str, ExportSpec]) -> Iterator[ConfigError]:
-    """Yield an error for each mistake in the section `exports`."""
-    for name, spec in exports.items():
-        where = f"{file}: exports.{name}"
-        yield from raised(check_asset_name, name, where)
-        yield from raised(check_corpus_name, spec.of, f"{where}.of")
-        if spec.format in IN_SAMPLES and spec.sequence_length is None:
+    def broken_rules(self, where: str) -> Iterator[ConfigError]:
+        """Yield an error if the length of samples is missing, or is for other formats."""
+        if self.format in IN_SAMPLES and self.sequence_length is None:
             yield ConfigError(
                 "this format has samples of one length",
                 where=where,
-                found=f"format: {spec.format}",
+                found=f"format: {self.format}",
                 remedy="set sequence_length",
             )
-        if spec.format not in IN_SAMPLES and spec.sequence_length is not None:
+        if self.format not in IN_SAMPLES and self.sequence_length is not None:
             yield ConfigError(
                 "the length of samples is for the formats mds and litdata",
                 where=f"{where}.sequence_length",
-                found=f"format: {spec.format}",
+                found=f"format: {self.format}",
                 remedy="remove it, or name one of them",
             )
 

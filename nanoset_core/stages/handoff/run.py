@@ -12,6 +12,7 @@ from typing import Annotated, Literal
 
 from nanoset_core.errors import ConfigError, MissingError
 from nanoset_core.records.parsing import parse_or_errors
+from nanoset_core.records.rules import Section, rule_errors
 from nanoset_core.records.settings import Range
 from nanoset_core.records.yaml_text import located, read_yaml, yaml_value
 
@@ -47,7 +48,7 @@ class ResumeSpec:
 
 
 @dataclass(frozen=True, slots=True)
-class RunSpec:
+class RunSpec(Section):
     """The settings of run.yaml, with the names and meanings of Megatron-LM's options."""
 
     handoff: str | tuple[str, ...] = field(
@@ -98,6 +99,85 @@ class RunSpec:
         """Return whether the data of a step was read but not trained on."""
         return any(first <= step <= last for first, last in self.skipped)
 
+    def broken_rules(self, where: str) -> Iterator[ConfigError]:
+        """Yield an error for each setting that is impossible, or contradicts others.
+
+        Args:
+            where: The run.yaml.
+        """
+        if not self.handoffs:
+            yield ConfigError(
+                "no handoff is named",
+                where=f"{where}: handoff",
+                remedy="name the folder of the handoff, or list the folders of several in order",
+            )
+        yield from self._batch_size_errors(where)
+
+        # The iterations at which the run was resumed must ascend.
+        iterations = [resume.iteration for resume in self.resumes]
+        if iterations != sorted(set(iterations)):
+            yield ConfigError(
+                "the iterations of resumes are not in ascending order",
+                where=f"{where}: resumes",
+                found=iterations,
+                remedy="write them in order, each iteration once",
+            )
+
+        # A skipped iteration is a number or a range.
+        for number, skipped in enumerate(self.skipped_iterations):
+            if isinstance(skipped, int):  # a single step
+                continue
+            if len(skipped) != 2 or skipped[0] > skipped[1]:
+                yield ConfigError(
+                    "this is not a range of steps",
+                    where=f"{where}: skipped_iterations[{number}]",
+                    found=skipped,
+                    remedy=(
+                        "write the number of a step, or [first, last] with the last step included"
+                    ),
+                )
+
+    def _batch_size_errors(self, where: str) -> Iterator[ConfigError]:
+        """Yield an error for each setting of the batch size that is missing or impossible.
+
+        The batch size is a number, perhaps with a ramp-up to this number, or a schedule.
+
+        Args:
+            where: The run.yaml.
+        """
+        size = self.global_batch_size
+        ramp = self.rampup_batch_size
+        schedule = self.step_batch_size_schedule
+        if size is None and schedule is None:
+            yield ConfigError(
+                "the batch size is not given",
+                where=f"{where}: global_batch_size",
+                remedy="add global_batch_size, or step_batch_size_schedule",
+            )
+        if ramp is not None and not ramps_up(ramp, size or 0):
+            yield ConfigError(
+                "Megatron-LM does not accept this ramp-up",
+                where=f"{where}: rampup_batch_size",
+                found=f"{list(ramp)}, global_batch_size {size}",
+                expected="an increment that leads from the first batch size to global_batch_size, "
+                "which is larger, in whole steps",
+                remedy="write [first batch size, increment, samples], as for --rampup-batch-size",
+            )
+        if ramp is not None and schedule is not None:
+            yield ConfigError(
+                "two schedules of the batch size exclude each other",
+                where=f"{where}: step_batch_size_schedule",
+                found=schedule,
+                remedy="give rampup_batch_size or step_batch_size_schedule",
+            )
+        if schedule and self.decrease_batch_size_if_needed:
+            yield ConfigError(
+                "Megatron-LM refuses this option together with step_batch_size_schedule",
+                where=f"{where}: decrease_batch_size_if_needed",
+                found=True,
+                remedy="remove decrease_batch_size_if_needed",
+            )
+
 
 def read_run(file: Path) -> RunSpec:
     """Read a run.yaml, in which a user describes how a run was started and resumed.
@@ -135,91 +215,10 @@ def checked_run(value: object, text: str, file: Path) -> RunSpec:
     run: RunSpec
     run, errors = parse_or_errors(RunSpec, values, "", file)
     if not errors:
-        errors = list(_errors(run, file))
+        errors = list(rule_errors(RunSpec, run, file))
     if errors:
         raise located(file, text, errors)
     return run
-
-
-def _errors(run: RunSpec, file: Path) -> Iterator[ConfigError]:
-    """Yield an error for each setting of a run that is invalid, or contradicts others.
-
-    Args:
-        run: The settings.
-        file: The run.yaml, for messages.
-    """
-    if not run.handoffs:
-        yield ConfigError(
-            "no handoff is named",
-            where=f"{file}: handoff",
-            remedy="name the folder of the handoff, or list the folders of several in order",
-        )
-    yield from _batch_size_errors(run, file)
-
-    # The iterations at which the run was resumed must ascend.
-    iterations = [resume.iteration for resume in run.resumes]
-    if iterations != sorted(set(iterations)):
-        yield ConfigError(
-            "the iterations of resumes are not in ascending order",
-            where=f"{file}: resumes",
-            found=iterations,
-            remedy="write them in order, each iteration once",
-        )
-
-    # A skipped iteration is a number or a range.
-    for number, skipped in enumerate(run.skipped_iterations):
-        if isinstance(skipped, int):  # a single step
-            continue
-        if len(skipped) != 2 or skipped[0] > skipped[1]:
-            yield ConfigError(
-                "this is not a range of steps",
-                where=f"{file}: skipped_iterations[{number}]",
-                found=skipped,
-                remedy="write the number of a step, or [first, last] with the last step included",
-            )
-
-
-def _batch_size_errors(run: RunSpec, file: Path) -> Iterator[ConfigError]:
-    """Yield an error for each setting of the batch size that is missing or invalid.
-
-    The batch size is a number, perhaps with a ramp-up to this number, or a schedule.
-
-    Args:
-        run: The settings.
-        file: The run.yaml, for messages.
-    """
-    size = run.global_batch_size
-    ramp = run.rampup_batch_size
-    schedule = run.step_batch_size_schedule
-    if size is None and schedule is None:
-        yield ConfigError(
-            "the batch size is not given",
-            where=f"{file}: global_batch_size",
-            remedy="add global_batch_size, or step_batch_size_schedule",
-        )
-    if ramp is not None and not ramps_up(ramp, size or 0):
-        yield ConfigError(
-            "Megatron-LM does not accept this ramp-up",
-            where=f"{file}: rampup_batch_size",
-            found=f"{list(ramp)}, global_batch_size {size}",
-            expected="an increment that leads from the first batch size to global_batch_size, "
-            "which is larger, in whole steps",
-            remedy="write [first batch size, increment, samples], as for --rampup-batch-size",
-        )
-    if ramp is not None and schedule is not None:
-        yield ConfigError(
-            "two schedules of the batch size exclude each other",
-            where=f"{file}: step_batch_size_schedule",
-            found=schedule,
-            remedy="give rampup_batch_size or step_batch_size_schedule",
-        )
-    if schedule and run.decrease_batch_size_if_needed:
-        yield ConfigError(
-            "Megatron-LM refuses this option together with step_batch_size_schedule",
-            where=f"{file}: decrease_batch_size_if_needed",
-            found=True,
-            remedy="remove decrease_batch_size_if_needed",
-        )
 
 
 def ramps_up(ramp: Sequence[int], size: int) -> bool:

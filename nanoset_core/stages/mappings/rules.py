@@ -12,7 +12,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from nanoset_core.errors import ConfigError, raised
-from nanoset_core.outputs.names import check_asset_name, check_corpora
+from nanoset_core.outputs.names import check_corpora
 from nanoset_core.sampling.config import DOCUMENTS, END_MASKS, check_masks
 from nanoset_core.sampling.presets import get_preset
 from nanoset_core.sampling.splits import SPLITS, parse_split
@@ -28,17 +28,13 @@ from nanoset_core.stages.shards.framing import adds_template
 from nanoset_core.stages.shards.settings import TokenizationSpec
 
 
-def nanoset_errors(file: Path, name: str, nanoset: NanosetSpec) -> Iterator[ConfigError]:
+def nanoset_errors(where: str, nanoset: NanosetSpec) -> Iterator[ConfigError]:
     """Yield an error for each setting of a nanoset that contradicts or lacks another one.
 
     Args:
-        file: The nanoset.yaml.
-        name: Name of the nanoset.
+        where: Place of the nanoset, such as "nanoset.yaml: nanosets.pretrain".
         nanoset: Its settings.
     """
-    where = f"{file}: nanosets.{name}"
-    yield from raised(check_asset_name, name, where)
-
     # The corpora that are named anywhere.
     data = [DataKeys("", nanoset.blend, nanoset.mix)]
     for number, phase in enumerate(nanoset.phases):
@@ -46,9 +42,9 @@ def nanoset_errors(file: Path, name: str, nanoset: NanosetSpec) -> Iterator[Conf
     for keys in data:
         key = "blend" if keys.mix is None else "mix"
         blend = blend_or_members(keys.blend, keys.mix)
-        yield from _blend_errors(file, f"nanosets.{name}{keys.key}.{key}", blend)
+        yield from _blend_errors(f"{where}{keys.key}.{key}", blend)
     for split, blend in nanoset.blend_per_split.items():
-        yield from _blend_errors(file, f"nanosets.{name}.blend_per_split.{split}", blend)
+        yield from _blend_errors(f"{where}.blend_per_split.{split}", blend)
 
     # Keys that exclude or need each other. Messages of a file are listed in this order.
     yield from _data_errors(where, data[0], nanoset)
@@ -100,29 +96,26 @@ def end_token_errors(
 # The data.
 
 
-def _blend_errors(file: Path, path: str, blend: BlendSpec | None) -> Iterator[ConfigError]:
+def _blend_errors(where: str, blend: BlendSpec | None) -> Iterator[ConfigError]:
     """Yield errors of the corpora of a blend, and of their weights.
 
     Args:
-        file: The nanoset.yaml.
-        path: The key of the blend.
+        where: Place of the blend.
         blend: A corpus, a list of corpora, or corpora with weights.
     """
     if blend is None:
         return
-    yield from raised(check_corpora, file, path, corpora_of(blend))
+    yield from raised(check_corpora, corpora_of(blend), where)
     if not isinstance(blend, Mapping):
         return
     if blend and sum(blend.values()) == 0:
-        yield ConfigError(
-            "the weights sum to 0", where=f"{file}: {path}", remedy="give each corpus a share"
-        )
+        yield ConfigError("the weights sum to 0", where=where, remedy="give each corpus a share")
         return
     for corpus, weight in blend.items():
         if weight <= 0:
             yield ConfigError(
                 "a weight is 0 or negative",
-                where=f"{file}: {path}.{corpus}",
+                where=f"{where}.{corpus}",
                 found=weight,
                 remedy="give it a share, or leave the corpus out of the blend",
             )

@@ -6,11 +6,13 @@ in which the phases of a run are nanosets of their own.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
+from nanoset_core.errors import ConfigError
 from nanoset_core.records.frozen import FrozenDict
+from nanoset_core.records.rules import Section
 from nanoset_core.records.settings import Range
 from nanoset_core.sampling.config import DEFAULT_SEED, DEFAULT_SPLIT, MASKS
 from nanoset_core.sampling.epoch_policies import Policy
@@ -123,7 +125,7 @@ class ScheduleSpec:
 
 
 @dataclass(frozen=True, slots=True)
-class NanosetSpec:
+class NanosetSpec(Section):
     """One training set: a blend of corpora, cut into samples, in a fixed order."""
 
     sequence_length: Annotated[int, Range(1, 2**31 - 2)] = field(metadata={"example": 2048})
@@ -281,6 +283,13 @@ class NanosetSpec:
         """Iterations at which phases begin and end, from 0 to the end of the run."""
         end = self.schedule.iterations if self.schedule else 0
         return [0, *self.transitions, end]
+
+    def broken_rules(self, where: str) -> Iterator[ConfigError]:
+        """Yield an error for each setting that contradicts or lacks another one of this nanoset."""
+        # There are so many rules that they have a file of their own, which imports this class.
+        from nanoset_core.stages.mappings.rules import nanoset_errors
+
+        yield from nanoset_errors(where, self)
 
     def epoch_limit(self, corpus: str) -> float | None:
         """Return how often a corpus may be read at most, or None if it has no limit."""

@@ -18,8 +18,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
 
-from nanoset_core.errors import ConfigError, raised
-from nanoset_core.outputs.names import check_corpus_name
+from nanoset_core.errors import ConfigError
 from nanoset_core.records.frozen import FrozenDict
 from nanoset_core.sampling.mix_tree import MixPart, Share
 from nanoset_core.sampling.presets import get_preset
@@ -299,8 +298,6 @@ def pack_errors(
     """
     for name, spec in packs.items():
         where = f"{file}: packs.{name}"
-        yield from raised(check_corpus_name, name, where)
-        yield from raised(check_corpus_name, spec.of, f"{where}.of")
         if spec.of in packs:
             yield ConfigError(
                 "packs are made from a corpus or view",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Annotated
 
+from nanoset_core.outputs.names import CorpusName
 from nanoset_core.records.settings import Range
 from nanoset_core.sampling.packing.plan import LongDocuments, Tail
 from nanoset_core.stages.packing import DEFAULT_SEED, PackSeed
@@ -17,7 +18,7 @@ class PacksSpec:
     It can be named wherever a corpus can.
     """
 
-    of: str = field(metadata={"example": "web"})
+    of: CorpusName = field(metadata={"example": "web"})
     """The corpus or view whose documents are packed."""
     length: Annotated[int, Range(1, 1 << 24)] = field(metadata={"example": 2048})
     """Tokens of a pack: the sequence length of the nanosets that read it, or the context length of

@@ -32,7 +32,7 @@ def pbin_errors(
         )
     for key, value in ((KEY, names), (FORMER_KEY, former_names)):
         if value:
-            yield from raised(check_corpora, file, key, value)
+            yield from raised(check_corpora, value, f"{file}: {key}")
 
 
 def warn_of_former_key(file: Path) -> None:

@@ -5,14 +5,14 @@ nanoset.yaml.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Literal
 
-from nanoset_core.errors import ConfigError, raised
-from nanoset_core.outputs.names import check_corpus_name, check_text_key
-from nanoset_core.records.parsing import SettingCheck, broken
+from nanoset_core.errors import ConfigError
+from nanoset_core.outputs.names import CorpusName, TextKey
+from nanoset_core.records.rules import Section
 from nanoset_core.records.settings import Range
 from nanoset_core.stages.shards.framing import SpecialTokens, WriterPreset
 from nanoset_core.stages.shards.repeats import LEAST_SHARE, MAX_DUPLICATE_FRACTION
@@ -29,15 +29,6 @@ from nanoset_core.tokenizers.engines import EngineName
 
 TAKEN_COLUMNS = ("file", "line", "byte_offset", "id", "tokens")
 """Names that columns of documents cannot have: those of documents.parquet."""
-_TEXTS = {
-    "taken": (
-        "every document has a column of this name already",
-        "leave it out",
-        "a key of the raw text's own",
-    ),
-    "twice": ("a column is named twice", "name it once"),
-}
-"""Rule of columns → what is wrong, and the remedy; see `broken`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,10 +65,10 @@ class TokenizerSpec:
 
 
 @dataclass(frozen=True, slots=True)
-class DocumentsSpec:
+class DocumentsSpec(Section):
     """How lines become documents."""
 
-    text_key: str = "text"
+    text_key: TextKey = "text"
     """Key of the text in each JSON object."""
     id_key: str = "id"
     """Key of the document's id. Ids are stored as text; views, `nanoset explain` and `nanoset
@@ -99,6 +90,10 @@ class DocumentsSpec:
     """Share of a corpus's documents that may repeat others before reports warn."""
     columns: tuple[str, ...] = ()
     """Keys of other values that are stored for each document, so that views can choose by them."""
+
+    def broken_rules(self, where: str) -> Iterator[ConfigError]:
+        """Yield an error for each column that documents cannot have."""
+        yield from column_errors(f"{where}.columns", self.columns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,14 +123,14 @@ class TokenizationSpec:
 
 
 @dataclass(frozen=True, slots=True)
-class CorpusSpec:
+class CorpusSpec(Section):
     """How one corpus differs from the others; every folder below `raw` is a corpus, named here or
     not.
     """
 
-    folder: str | None = None
+    folder: CorpusName | None = None
     """Folder below `raw` that it is read from; absent = the one of its own name."""
-    text_key: str | None = None
+    text_key: TextKey | None = None
     """Key of its text; absent = `documents.text_key`."""
     id_key: str | None = None
     """Key of the ids of its documents; absent = `documents.id_key`."""
@@ -153,9 +148,23 @@ class CorpusSpec:
         """Which files of its folder it is made of."""
         return FileChoice(self.files, self.exclude)
 
+    def broken_rules(self, where: str) -> Iterator[ConfigError]:
+        """Yield an error for each column that documents cannot have, and for useless patterns."""
+        yield from column_errors(f"{where}.columns", self.columns or ())
+        if self.files == ():
+            yield ConfigError(
+                "no files are named",
+                where=f"{where}.files",
+                remedy=(
+                    'name a pattern, such as ["*.jsonl.gz"], or remove the key to take all files'
+                ),
+            )
+        yield from _pattern_errors(f"{where}.files", self.files or ())
+        yield from _pattern_errors(f"{where}.exclude", self.exclude)
+
 
 @dataclass(frozen=True, slots=True)
-class AttributesSpec:
+class AttributesSpec(Section):
     """Tables with further values for the documents of a corpus, such as scores, joined by id."""
 
     files: str = field(metadata={"example": "scores/*.parquet"})
@@ -170,34 +179,48 @@ class AttributesSpec:
     on_duplicate: Literal["first", "fail"] = "first"
     """What happens if a document has several rows: the first one counts, or the build fails."""
 
+    def broken_rules(self, where: str) -> Iterator[ConfigError]:
+        """Yield an error for each column that documents cannot have."""
+        yield from column_errors(f"{where}.columns", self.columns or ())
 
-def column_errors(file: Path, path: str, columns: tuple[str, ...]) -> Iterator[ConfigError]:
-    """Yield an error for each column that cannot be kept.
+
+def column_errors(where: str, columns: Iterable[str]) -> Iterator[ConfigError]:
+    """Yield an error for each column that documents cannot have, or that is named twice.
 
     Args:
-        file: nanoset.yaml.
-        path: The key that lists the columns.
+        where: Place of the list of columns.
         columns: Their names.
     """
     counts = Counter(columns)
-    checks: list[SettingCheck] = []
     for name in counts:
-        is_taken = not name or name in TAKEN_COLUMNS
-        checks.append(SettingCheck(is_taken, "taken", f".{name}", repr(name)))
+        if not name or name in TAKEN_COLUMNS:
+            yield ConfigError(
+                "every document has a column of this name already",
+                where=f"{where}.{name}",
+                found=repr(name),
+                expected="a key of the raw text's own",
+                remedy="leave it out",
+            )
     for name, count in counts.items():
-        checks.append(SettingCheck(count > 1, "twice", f".{name}", None))
-    yield from broken(f"{file}: {path}", _TEXTS, *checks)
+        if count > 1:
+            yield ConfigError(
+                "a column is named twice", where=f"{where}.{name}", remedy="name it once"
+            )
 
 
-def tokenization_errors(
-    file: Path, tokenizer: TokenizerSpec, documents: DocumentsSpec, spec: TokenizationSpec
+def missing_token_errors(
+    file: Path, tokenizer: TokenizerSpec, tokenization: TokenizationSpec
 ) -> Iterator[ConfigError]:
-    """Yield an error for an invalid text key or column, and for each token without a name."""
-    yield from raised(check_text_key, documents.text_key, f"{file}: documents.text_key")
-    yield from column_errors(file, "documents.columns", documents.columns)
-    if spec.append_eod and tokenizer.eod is None:
+    """Yield an error for each token that is added to documents, and that `tokenizer` does not name.
+
+    Args:
+        file: nanoset.yaml, for messages.
+        tokenizer: The section `tokenizer`.
+        tokenization: The section `tokenization`.
+    """
+    if tokenization.append_eod and tokenizer.eod is None:
         yield _unnamed_token(file, "append_eod", "eod", "end-of-document", "<|endoftext|>")
-    if spec.prepend_bos and tokenizer.bos is None:
+    if tokenization.prepend_bos and tokenizer.bos is None:
         yield _unnamed_token(file, "prepend_bos", "bos", "begin-of-document", "<s>")
 
 
@@ -208,25 +231,6 @@ def _unnamed_token(file: Path, option: str, key: str, token: str, example: str) 
         where=f"{file}: tokenizer.{key}",
         remedy=f'name it, for example {key}: "{example}", or set tokenization.{option} to false',
     )
-
-
-def corpus_errors(file: Path, name: str, spec: CorpusSpec) -> Iterator[ConfigError]:
-    """Yield an error for each invalid name, key or pattern in the settings of a corpus."""
-    where = f"{file}: corpora.{name}"
-    yield from raised(check_corpus_name, name, where)
-    if spec.folder is not None:
-        yield from raised(check_corpus_name, spec.folder, f"{where}.folder")
-    if spec.text_key is not None:
-        yield from raised(check_text_key, spec.text_key, f"{where}.text_key")
-    yield from column_errors(file, f"corpora.{name}.columns", spec.columns or ())
-    if spec.files == ():
-        yield ConfigError(
-            "no files are named",
-            where=f"{where}.files",
-            remedy='name a pattern, such as ["*.jsonl.gz"], or remove the key to take all files',
-        )
-    yield from _pattern_errors(f"{where}.files", spec.files or ())
-    yield from _pattern_errors(f"{where}.exclude", spec.exclude or ())
 
 
 def _pattern_errors(where: str, patterns: tuple[str, ...]) -> Iterator[ConfigError]:

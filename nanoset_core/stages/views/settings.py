@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Annotated, Literal, Protocol
 
 from nanoset_core.document_tables.conditions import parse_condition
-from nanoset_core.errors import ConfigError, raised
-from nanoset_core.outputs.names import check_corpus_name
+from nanoset_core.errors import ConfigError
+from nanoset_core.outputs.names import CorpusName
+from nanoset_core.records.rules import Check, Section
 from nanoset_core.records.settings import Range
 
 STAGE = "views"
@@ -21,7 +22,7 @@ MAX_CHAIN_LENGTH = 16
 
 
 @dataclass(frozen=True, slots=True)
-class ViewSplitSpec:
+class ViewSplitSpec(Section):
     """A share of the documents, chosen by a hash."""
 
     keep: tuple[Share, ...] = field(metadata={"example": "[0, 0.01]"})
@@ -33,9 +34,20 @@ class ViewSplitSpec:
     null, the document's file and line are hashed.
     """
 
+    def broken_rules(self, where: str) -> Iterator[ConfigError]:
+        """Yield an error if the share is not two ascending numbers."""
+        if len(self.keep) != 2 or not self.keep[0] < self.keep[1]:
+            yield ConfigError(
+                "the start of a share must be below its end",
+                where=f"{where}.keep",
+                found=list(self.keep),
+                expected="two numbers, 0 to 1",
+                remedy="write it as in keep: [0, 0.01]",
+            )
+
 
 @dataclass(frozen=True, slots=True)
-class ViewOrderSpec:
+class ViewOrderSpec(Section):
     """The order of the documents of a view."""
 
     by: str | None = None
@@ -49,15 +61,27 @@ class ViewOrderSpec:
     change the order of the others.
     """
 
+    def broken_rules(self, where: str) -> Iterator[ConfigError]:
+        """Yield an error unless there is either a column or a seed."""
+        has_column = self.by is not None
+        has_seed = self.seed is not None
+        if has_column == has_seed:
+            yield ConfigError(
+                "an order is by a column or by a seed",
+                where=where,
+                expected="order: {by: quality} or order: {seed: 1}",
+                remedy="name one of them",
+            )
+
 
 @dataclass(frozen=True, slots=True)
-class ViewSpec:
+class ViewSpec(Section):
     """A dataset of documents chosen from a corpus, by rules that apply in the order below.
 
     It has its own index, which points to the tokens of the corpus.
     """
 
-    of: str = field(metadata={"example": "web"})
+    of: CorpusName = field(metadata={"example": "web"})
     """The corpus, or another view."""
     include: tuple[str, ...] | str | None = None
     """Files of ids, local or s3://…; patterns are allowed. Only documents with these ids are
@@ -67,7 +91,7 @@ class ViewSpec:
     """Files of ids, as for `include`: documents with these ids are left out."""
     clean_of: tuple[str, ...] = ()
     """Sections of `contamination`: documents that contain one of their texts are left out."""
-    where: str | None = None
+    where: Annotated[str, Check(parse_condition)] | None = None
     """Condition on columns, such as "quality >= 3 and lang = 'en'"; documents for which it is true
     are chosen.
     """
@@ -91,6 +115,22 @@ class ViewSpec:
         """Return the files of ids under a key, or None if the view does not have it."""
         files = self.include if key == "include" else self.exclude
         return (files,) if isinstance(files, str) else files
+
+    def broken_rules(self, where: str) -> Iterator[ConfigError]:
+        """Yield an error if there are two budgets, or empty lists of files of ids."""
+        if self.tokens is not None and self.documents is not None:
+            yield ConfigError(
+                "a budget is of tokens or of documents",
+                where=f"{where}.tokens",
+                remedy="keep one of them; a view of this view may have the other",
+            )
+        if () in (self.files("include"), self.files("exclude")):
+            yield ConfigError(
+                "include and exclude are lists of files of ids",
+                where=f"{where}.exclude",
+                found="no file",
+                remedy="name a file, or remove the key",
+            )
 
 
 class Derived(Protocol):
@@ -132,7 +172,7 @@ def base_of(views: Mapping[str, Derived], name: str) -> str:
 def view_errors(
     file: Path, views: Mapping[str, ViewSpec], corpora: Mapping[str, object]
 ) -> Iterator[ConfigError]:
-    """Yield an error for each mistake in the section `views` of nanoset.yaml.
+    """Yield an error for each view that has the name of a corpus, or does not lead to a corpus.
 
     Args:
         file: nanoset.yaml, for messages.
@@ -141,16 +181,11 @@ def view_errors(
     """
     for name, view in views.items():
         where = f"{file}: views.{name}"
-        yield from raised(check_corpus_name, name, where)
-        yield from raised(check_corpus_name, view.of, f"{where}.of")
         yield from _chain_errors(chain_of(views, name), view, where)
-        yield from _rule_errors(view, where)
         if name in corpora:
             yield ConfigError(
                 "a view and a corpus share a name", where=f"{where}.of", remedy="rename the view"
             )
-        if view.where is not None:
-            yield from raised(parse_condition, view.where, f"{where}.where")
 
 
 def _chain_errors(chain: list[str], view: ViewSpec, where: str) -> Iterator[ConfigError]:
@@ -168,41 +203,4 @@ def _chain_errors(chain: list[str], view: ViewSpec, where: str) -> Iterator[Conf
             where=f"{where}.of",
             found=" of ".join(reversed(chain)),
             remedy=f"name a view that is at most {MAX_CHAIN_LENGTH} views away from a corpus",
-        )
-
-
-def _rule_errors(view: ViewSpec, where: str) -> Iterator[ConfigError]:
-    """Yield an error for each rule of a view that makes no sense."""
-    if view.split is not None:
-        keep = view.split.keep
-        if len(keep) != 2 or not keep[0] < keep[1]:
-            yield ConfigError(
-                "the start of a share must be below its end",
-                where=f"{where}.split.keep",
-                found=list(keep),
-                expected="two numbers, 0 to 1",
-                remedy="write it as in keep: [0, 0.01]",
-            )
-    if view.tokens is not None and view.documents is not None:
-        yield ConfigError(
-            "a budget is of tokens or of documents",
-            where=f"{where}.tokens",
-            remedy="keep one of them; a view of this view may have the other",
-        )
-    if not isinstance(view.order, str):
-        has_column = view.order.by is not None
-        has_seed = view.order.seed is not None
-        if has_column == has_seed:
-            yield ConfigError(
-                "an order is by a column or by a seed",
-                where=f"{where}.order",
-                expected="order: {by: quality} or order: {seed: 1}",
-                remedy="name one of them",
-            )
-    if () in (view.files("include"), view.files("exclude")):
-        yield ConfigError(
-            "include and exclude are lists of files of ids",
-            where=f"{where}.exclude",
-            found="no file",
-            remedy="name a file, or remove the key",
         )

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from nanoset_core.errors import ConfigError, raised
 from nanoset_core.formats.tars.members import MemberKind
-from nanoset_core.outputs.names import check_asset_name, check_corpora
+from nanoset_core.outputs.names import check_corpora
 from nanoset_core.records.parsing import out_of_range
+from nanoset_core.records.rules import Section
 from nanoset_core.records.settings import Range
 from nanoset_core.stages.packing import PackingSpec
 
@@ -38,7 +39,7 @@ DEPRECATED_ENGINES: Mapping[ShuffleEngine, ShuffleEngine] = {"tiled": "auto"}
 
 
 @dataclass(frozen=True, slots=True)
-class WebdatasetSpec:
+class WebdatasetSpec(Section):
     """One set of shuffled tar shards."""
 
     corpora: tuple[str, ...] | Mapping[str, Annotated[float, Range(0, 1e6)]] = field(
@@ -97,6 +98,44 @@ class WebdatasetSpec:
         """Frequency or weight of each corpus, or None if `corpora` is a list."""
         return dict(self.corpora) if isinstance(self.corpora, Mapping) else None
 
+    def broken_rules(self, where: str) -> Iterator[ConfigError]:
+        """Yield an error for each mistake in the corpora, and in their frequencies or weights."""
+        yield from raised(check_corpora, self.names, f"{where}.corpora")
+        if self.bos and self.sequence_length < 2:
+            yield out_of_range(Range(2), self.sequence_length, f"{where}.sequence_length")
+
+        # A list of corpora has no numbers: each corpus is taken once.
+        numbers = self.numbers or {}
+        has_weights = self.mix == "weights"
+        if numbers and not any(numbers.values()):
+            yield ConfigError(
+                "every corpus is left out",
+                where=f"{where}.corpora",
+                found="frequencies of 0",
+                remedy="give one of them a frequency, 1 for each context once",
+            )
+        if has_weights and not numbers:
+            yield ConfigError(
+                "mix: weights needs a weight for each corpus",
+                where=f"{where}.corpora",
+                remedy=(
+                    "give each corpus its weight, such as {web: 0.7, code: 0.3}, "
+                    "or remove the key mix"
+                ),
+            )
+        if self.contexts is not None and not has_weights:
+            yield ConfigError(
+                "a number of contexts goes with weights",
+                where=f"{where}.contexts",
+                found="mix: frequencies",
+                remedy="set mix to weights, or remove the key",
+            )
+        if has_weights and any(numbers.values()):
+            allowed = Range(1e-9, 1e6)
+            for corpus, weight in numbers.items():
+                if weight not in allowed:
+                    yield out_of_range(allowed, weight, f"{where}.corpora.{corpus}")
+
 
 def engine_warning(engine: ShuffleEngine, where: str) -> str | None:
     """Return a warning if an engine was removed, or else None.
@@ -121,7 +160,7 @@ def webdataset_errors(
     tokenizer: TokenizerSpec,
     tokenization: TokenizationSpec,
 ) -> Iterator[ConfigError]:
-    """Yield an error for each setting of a webdataset that does not fit the others.
+    """Yield an error for each setting of a webdataset that does not fit the other sections.
 
     Args:
         file: Path of nanoset.yaml.
@@ -130,25 +169,16 @@ def webdataset_errors(
         tokenizer: The section `tokenizer`.
         tokenization: The section `tokenization`.
     """
-    path = f"webdatasets.{name}"
-    where = f"{file}: {path}"
-    yield from raised(check_asset_name, name, where)
-    yield from raised(check_corpora, file, f"{path}.corpora", spec.names)
-    yield from _token_errors(file, where, spec, tokenizer)
-    yield from _mix_errors(where, spec)
+    where = f"{file}: webdatasets.{name}"
+    yield from _token_errors(file, spec, tokenizer)
     if spec.preset == "tokshuf":
         yield from _tokshuf_errors(file, where, spec, tokenization)
 
 
 def _token_errors(
-    file: Path,
-    where: str,
-    spec: WebdatasetSpec,
-    tokenizer: TokenizerSpec,
+    file: Path, spec: WebdatasetSpec, tokenizer: TokenizerSpec
 ) -> Iterator[ConfigError]:
     """Yield an error for each special token that is needed, but missing in `tokenizer`."""
-    if spec.bos and spec.sequence_length < 2:
-        yield out_of_range(Range(2), spec.sequence_length, f"{where}.sequence_length")
     if spec.tail == "pad" and tokenizer.pad is None:
         yield ConfigError(
             "tail: pad needs a padding token",
@@ -161,40 +191,6 @@ def _token_errors(
             where=f"{file}: tokenizer.bos",
             remedy='name it, for example bos: "<s>", or set bos to false',
         )
-
-
-def _mix_errors(where: str, spec: WebdatasetSpec) -> Iterator[ConfigError]:
-    """Yield an error for each mistake in the frequencies or weights of the corpora."""
-    # A list of corpora has no numbers: each corpus is taken once.
-    numbers = spec.numbers or {}
-    has_weights = spec.mix == "weights"
-    if numbers and not any(numbers.values()):
-        yield ConfigError(
-            "every corpus is left out",
-            where=f"{where}.corpora",
-            found="frequencies of 0",
-            remedy="give one of them a frequency, 1 for each context once",
-        )
-    if has_weights and not numbers:
-        yield ConfigError(
-            "mix: weights needs a weight for each corpus",
-            where=f"{where}.corpora",
-            remedy=(
-                "give each corpus its weight, such as {web: 0.7, code: 0.3}, or remove the key mix"
-            ),
-        )
-    if spec.contexts is not None and not has_weights:
-        yield ConfigError(
-            "a number of contexts goes with weights",
-            where=f"{where}.contexts",
-            found="mix: frequencies",
-            remedy="set mix to weights, or remove the key",
-        )
-    if has_weights and any(numbers.values()):
-        allowed = Range(1e-9, 1e6)
-        for corpus, weight in numbers.items():
-            if weight not in allowed:
-                yield out_of_range(allowed, weight, f"{where}.corpora.{corpus}")
 
 
 def _tokshuf_errors(
