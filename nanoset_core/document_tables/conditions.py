@@ -260,6 +260,17 @@ def parse_condition(text: str, where: str) -> Condition:
         ) from error
 
 
+def values_equal(values: Mapping[str, str | int]) -> Condition:
+    """Return the condition that columns have some values.
+
+    Args:
+        values: Name of each column, which has texts or integers → its value.
+    """
+    comparisons = [_Operation("=", column=name, values=(value,)) for name, value in values.items()]
+    text = " and ".join(f"{name} = {value!r}" for name, value in values.items())
+    return Condition(text, "", _Operation("and", tuple(comparisons)))
+
+
 # Cached, since nanoset.yaml is checked and then used by different callers.
 @lru_cache(maxsize=64)
 def _parse(text: str) -> _Operation:

@@ -32,6 +32,8 @@ FILE_NUMBER = "file_number"
 """SQL of the number of a document's shard in the relation, for `DocumentRelation.batches`."""
 ROW_NUMBER = "row_number"
 """SQL of a document's number in its shard."""
+LISTED_IDS = "listed_ids"
+"""Name in SQL of a table of ids, for `DocumentRelation.batches`."""
 _MAX_ERROR_CHARACTERS = 500
 
 
@@ -152,6 +154,7 @@ class DocumentRelation:
         columns: Collection[str],
         expressions: Sequence[str],
         where: str = "",
+        listed_ids: Any = None,
     ) -> Iterator[Any]:
         """Compute expressions for documents, and yield the results in the documents' order.
 
@@ -161,6 +164,7 @@ class DocumentRelation:
             expressions: SQL in which columns are written as `column_reference` returns them, or
                 ROW_NUMBER.
             where: SQL that is true for the documents that are needed; empty if all are.
+            listed_ids: Arrow array of texts, which SQL can read as `(SELECT id FROM LISTED_IDS)`.
 
         Yields:
             A pyarrow.RecordBatch of at most BATCH_DOCUMENTS documents. It has a column for each
@@ -176,6 +180,8 @@ class DocumentRelation:
         try:
             # A cursor is a connection of its own: the results of others need not be read first.
             with connection.cursor() as cursor:
+                if listed_ids is not None:
+                    cursor.register(LISTED_IDS, pa.table({"id": listed_ids}))
                 query = self._query(cursor, used, columns, expressions)
                 if where:
                     query += f" WHERE {where}"

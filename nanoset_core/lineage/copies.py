@@ -25,12 +25,10 @@ from nanoset_core.formats.indexed.dataset import MMapIndexedDataset
 from nanoset_core.formats.indexed.stream import read_tokens, token_starts
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.project.project import Project
-from nanoset_core.sampling.hashing import hash_texts
 from nanoset_core.stages.dataset.stage import DATASET
 from nanoset_core.stages.dataset.tokens import open_dataset
 from nanoset_core.stages.held_out.hashes import MIN_TOKENS, document_hashes, stored_hashes
 from nanoset_core.stages.sharded import Sharded
-from nanoset_core.stages.views.ids import Ids
 from nanoset_core.stages.views.tables import document_values
 
 MAX_COMPARED = 1_000_000
@@ -232,19 +230,17 @@ def _documents_with(project: Project, corpus: _Corpus, ids: Sequence[str]) -> li
 
     if not corpus.is_named:
         return []
-
-    # Read the table of documents by row groups: the ids of all documents may not fit into memory.
-    id_set = Ids(pa.array(ids, pa.large_string()))
+    listed = pa.array(ids, pa.large_string())
     documents: list[_NamedDocument] = []
-    for values in document_values(project, corpus.name, corpus.dataset, ["id", "tokens"]):
-        texts = values.strings("id")
-        is_named = id_set.mask(texts, hash_texts(texts))  # (n_documents,)
-        for row in np.flatnonzero(is_named).tolist():
-            documents.append(
-                _NamedDocument(
-                    int(values.numbers[row]), int(values.tokens[row]), texts[row].as_py()
-                )
-            )
+    for values in document_values(
+        project, corpus.name, corpus.dataset, ["id", "tokens"], only_ids=listed
+    ):
+        identities = values.columns["id"].to_pylist()
+        token_counts = values.tokens.tolist()
+        for number, tokens, identity in zip(
+            values.numbers.tolist(), token_counts, identities, strict=True
+        ):
+            documents.append(_NamedDocument(number, tokens, identity))
     return documents
 
 

@@ -368,7 +368,7 @@ class Lineage:
                 yield origin
 
     def _search(
-        self, shards: Sequence[int], values: Mapping[str, object]
+        self, shards: Sequence[int], values: Mapping[str, str | int]
     ) -> Iterator[DocumentOrigin]:
         """Yield the documents of some shards whose rows have some values.
 

@@ -19,7 +19,6 @@ from nanoset_core.lineage.documents import InspectionContext, Lineage
 from nanoset_core.lineage.positions import Split
 from nanoset_core.lineage.webdataset import Tars
 from nanoset_core.project.project import Project
-from nanoset_core.sampling.hashing import hash_texts
 from nanoset_core.sampling.splits import SPLITS
 from nanoset_core.stages.dataset.dataset import Dataset
 from nanoset_core.stages.datasets import current_dataset
@@ -178,11 +177,11 @@ class _DocumentSearch:
 
         parts = [np.empty(0, np.int64)]
         if dataset.is_whole_corpus:
-            corpus = (dataset.name, dataset.manifest)
-            for values in document_values(self._project, *corpus, ["id"]):
-                column = values.strings("id")
-                has_id = self._ids.mask(column, hash_texts(column))  # (n_documents,)
-                parts.append(values.numbers[has_id])
+            with_ids = document_values(
+                self._project, dataset.name, dataset.manifest, only_ids=self._ids.texts
+            )
+            for values in with_ids:
+                parts.append(values.numbers)
         else:
             # Only a corpus has ids: search it, and look up the copies of its documents.
             for number in self.documents_of(dataset.corpus).tolist():

@@ -11,14 +11,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from nanoset_core.errors import ConfigError, remedy_for_name
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.project.existing import StoredOutput, all_outputs
 from nanoset_core.project.project import Project
-from nanoset_core.sampling.hashing import hash_texts
 from nanoset_core.stages.dataset.stage import DATASET
 from nanoset_core.stages.inventory.corpora import corpus_names
 from nanoset_core.stages.registry import stage_of
@@ -26,7 +23,6 @@ from nanoset_core.stages.shards.document_rows import DocumentRows
 from nanoset_core.stages.shards.line_numbers import LineNumbers
 from nanoset_core.stages.shards.make import DOCUMENTS, SHARDS
 from nanoset_core.stages.shards.stage import TOKENIZED
-from nanoset_core.stages.views.ids import Ids
 
 
 class ShardKey(NamedTuple):
@@ -173,11 +169,11 @@ def _find_documents(
     import pyarrow as pa
 
     outputs = project.outputs
-    id_set = Ids(pa.array(ids, pa.large_string()))  # finds many ids in a column at once
+    listed = pa.array(ids, pa.large_string())
 
     def search(outputs: OutputRoot, folder: Path) -> list[DocumentInShard]:
         """Return the documents with these ids in the shard that a folder contains."""
-        return _documents_with_ids(outputs.manifest_at(folder), id_set)
+        return _documents_with_ids(outputs.manifest_at(folder), listed)
 
     # The shards of a corpus are searched in parallel.
     documents: dict[ShardKey, Sequence[DocumentInShard]] = {}
@@ -190,32 +186,27 @@ def _find_documents(
     return documents
 
 
-def _documents_with_ids(shard: Manifest | None, id_set: Ids) -> list[DocumentInShard]:
+def _documents_with_ids(shard: Manifest | None, ids: Any) -> list[DocumentInShard]:
     """Return the documents of a shard that have one of some ids.
 
     Args:
         shard: Its manifest; None if it is unfinished, so that it has no documents yet.
-        id_set: The ids.
+        ids: The ids, an Arrow array of texts.
     """
     if shard is None:
         return []
     documents = []
     table = DocumentRows(shard.path(DOCUMENTS), shard.facts["documents"])
-    for group, (first_row, _) in enumerate(table.groups):
-        # Read the ids alone, and all columns of the rows that match.
-        column = table.columns(group, ["id"]).column("id").combine_chunks()
-        is_match = id_set.mask(column, hash_texts(column))  # (rows of the group,) boolean
-        rows = (first_row + np.flatnonzero(is_match)).tolist()  # numbers of rows of the table
-        for row, values in zip(rows, table.read(rows), strict=True):
-            document = DocumentInShard(
-                row=row,
-                file=values["file"],
-                line=values["line"],
-                offset=values["byte_offset"],
-                id=values["id"],
-                tokens=values["tokens"],
-            )
-            documents.append(document)
+    for row, values in table.with_ids(ids):
+        document = DocumentInShard(
+            row=row,
+            file=values["file"],
+            line=values["line"],
+            offset=values["byte_offset"],
+            id=values["id"],
+            tokens=values["tokens"],
+        )
+        documents.append(document)
     return documents
 
 

@@ -37,8 +37,8 @@ ROW = st.fixed_dictionaries({name: st.sampled_from(values) for name, values in V
 def chosen(table: pa.Table, text: str) -> list[bool]:
     """Return for which rows of a table a condition is true."""
     condition = parse_condition(text, "views.v.where")
-    with DocumentScan([], conditions=[condition]) as scan:
-        [scanned] = scan.batches(relation_of(table))
+    scan = DocumentScan([], conditions=[condition])
+    [scanned] = scan.batches(relation_of(table))
     return scanned.condition_masks[condition].tolist()
 
 
@@ -239,8 +239,8 @@ def test_only_documents_that_meet_a_condition_are_returned_with_their_numbers():
     small = parse_condition("number in (1, 65536)", "views.v.where")
     large = parse_condition("number > 199998", "views.w.where")
 
-    with DocumentScan(["double"], conditions=[small, large], only=[small, large]) as scan:
-        [scanned] = scan.batches(relation_of(table))
+    scan = DocumentScan(["double"], conditions=[small, large], only=[small, large])
+    [scanned] = scan.batches(relation_of(table))
 
     assert scanned.rows.tolist() == [1, 65536, 199999]
     assert scanned.columns["double"].to_pylist() == [2, 131072, 399998]

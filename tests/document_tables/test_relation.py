@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from nanoset_core.document_tables import scan
 from nanoset_core.document_tables.conditions import parse_condition
 from nanoset_core.document_tables.connection import open_locked
 from nanoset_core.document_tables.relation import (
@@ -87,12 +88,25 @@ def test_shards_of_equal_columns_are_read_together(tmp_path):
         relations.append(DocumentRelation(source.stored, (source,)))
     relation = concatenated(relations)
 
-    with DocumentScan(["id"], only=[parse_condition("id like '%-3'", "where")]) as scan:
-        [scanned] = scan.batches(relation)
+    ends_with_3 = parse_condition("id like '%-3'", "where")
+    [scanned] = DocumentScan(["id"], only=[ends_with_3]).batches(relation)
 
     assert relations[0].has_layout_of(relations[1])
     assert scanned.rows.tolist() == [3, 8, 13]
     assert scanned.columns["id"].to_pylist() == ["0-3", "1-3", "2-3"]
+
+
+def test_long_lists_of_ids_are_searched_in_parts(tmp_path, monkeypatch):
+    ids = [f"doc-{number}" for number in range(500)]
+    documents = stored(tmp_path / "documents.parquet", {"id": [None, *ids]})
+    relation = DocumentRelation(documents.stored, (documents,))
+    listed = pa.array([*reversed(ids[::3]), "another", *ids[::3]], pa.large_string())
+
+    monkeypatch.setattr(scan, "_MAX_LISTED_BYTES", 500)
+    [scanned] = DocumentScan(["id"], only_ids=listed).batches(relation)
+
+    assert scanned.columns["id"].to_pylist() == ids[::3]
+    assert scanned.rows.tolist() == list(range(1, 501, 3))
 
 
 def test_names_that_differ_in_case_are_different_columns(tmp_path):

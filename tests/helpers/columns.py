@@ -24,17 +24,17 @@ def all_rows(project: Project, tokenized: Manifest, names: Sequence[str]) -> lis
     """
     aligned = columns_of(project, "web", tokenized, names)
     rows = []
-    with DocumentScan(["id", *names]) as scan:
-        for number, shard in enumerate(current_shards(project, tokenized)):
-            n_documents = shard.facts["documents"]
-            documents = DocumentRows(shard.path(DOCUMENTS), n_documents).source
-            columns = aligned.sources(number, n_documents)
-            for source in columns:
-                assert source.metadata[0].num_row_groups == documents.metadata[0].num_row_groups
-            schema = pa.schema([pa.field("id", pa.string()), *aligned.schema])
-            relation = DocumentRelation(schema, (documents, *columns))
-            for scanned in scan.batches(relation):
-                rows += pa.table(dict(scanned.columns)).to_pylist()
+    scan = DocumentScan(["id", *names])
+    for number, shard in enumerate(current_shards(project, tokenized)):
+        n_documents = shard.facts["documents"]
+        documents = DocumentRows(shard.path(DOCUMENTS), n_documents).source
+        columns = aligned.sources(number, n_documents)
+        for source in columns:
+            assert source.metadata[0].num_row_groups == documents.metadata[0].num_row_groups
+        schema = pa.schema([pa.field("id", pa.string()), *aligned.schema])
+        relation = DocumentRelation(schema, (documents, *columns))
+        for scanned in scan.batches(relation):
+            rows += pa.table(dict(scanned.columns)).to_pylist()
     return rows
 
 

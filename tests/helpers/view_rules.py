@@ -48,8 +48,8 @@ class TableShard:
 
     def values(self, columns: Sequence[str]) -> DocumentValues:
         """Return the values of some columns of all documents."""
-        with DocumentScan(columns) as scan:
-            [scanned] = scan.batches(self.relation)
+        scan = DocumentScan(columns)
+        [scanned] = scan.batches(self.relation)
         return DocumentValues(self.first, scanned)
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import accumulate, pairwise
 from pathlib import Path
@@ -12,16 +11,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nanoset_core.document_tables.relation import TableSource
+from nanoset_core.document_tables.conditions import values_equal
+from nanoset_core.document_tables.relation import DocumentRelation, TableSource
+from nanoset_core.document_tables.scan import DocumentScan, ScannedRows
 from nanoset_core.errors import FormatError, MissingError
-from nanoset_core.stages.shards.arrow_arrays import number_array
 from nanoset_core.storage.regular_files import open_regular
 
 COLUMNS = ("file", "line", "byte_offset", "id", "tokens")
+_ROWS_PER_QUERY = 10_000
+"""Rows that one query lists by their numbers."""
 
 
 class DocumentRows:
-    """The rows of a table of documents; only the row groups that are needed are read.
+    """The table of a shard's documents, which DuckDB reads.
+
+    Only what is requested is read: some columns, and the row groups that may have some rows.
 
     Raises:
         FormatError: A row group is damaged; raised when it is read.
@@ -41,109 +45,107 @@ class DocumentRows:
         import pyarrow.parquet as pq
 
         self.path = path
+        self.count = documents
+        """Number of rows."""
         with explaining_errors(path):
             self._file = pq.ParquetFile(path)
             metadata = self._file.metadata
             names = self._file.schema_arrow.names
             if metadata.num_rows != documents or tuple(names) != COLUMNS:
                 raise ValueError(f"{metadata.num_rows:,} rows, columns {', '.join(names)}")
-            rows_per_group = [
-                metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)
-            ]
-        self._starts: list[int] = list(accumulate(rows_per_group, initial=0))
-        """First row of each row group, and the number of rows."""
+            self.source = TableSource((path,), self._file.schema_arrow, metadata=(metadata,))
+            """The table as a part of the relation of the shard's documents."""
+
+    @property
+    def relation(self) -> DocumentRelation:
+        """The documents as a relation of their own."""
+        return DocumentRelation(document_schema(), (self.source,))
 
     @property
     def groups(self) -> Sequence[tuple[int, int]]:
         """Rows of each row group: half-open ranges (start, stop)."""
-        return list(pairwise(self._starts))
+        [metadata] = self.source.metadata
+        rows_per_group = [
+            metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)
+        ]
+        return list(pairwise(accumulate(rows_per_group, initial=0)))
 
     def read(self, rows: Sequence[int]) -> list[dict[str, Any]]:
         """Return column → value of some rows, in the order of `rows`."""
-        # Read each row group once.
-        rows_by_group: dict[int, list[int]] = {}
-        for row in sorted(set(rows)):
-            group = bisect_right(self._starts, row) - 1
-            rows_by_group.setdefault(group, []).append(row)
-
+        scan = DocumentScan(COLUMNS)
         values_by_row: dict[int, dict[str, Any]] = {}
-        for group, group_rows in rows_by_group.items():
-            table = self.columns(group, list(COLUMNS))
-            positions = number_array(np.array(group_rows) - self._starts[group], "int64")
-            values = table.take(positions).to_pylist()
-            values_by_row.update(zip(group_rows, values, strict=True))
+        sorted_rows = sorted(set(rows))
+        for start in range(0, len(sorted_rows), _ROWS_PER_QUERY):
+            some_rows = sorted_rows[start : start + _ROWS_PER_QUERY]
+            values_by_row.update(_values_of_rows(scan.batches(self.relation, some_rows)))
         return [values_by_row[row] for row in rows]
 
-    def columns(self, group: int, names: list[str]) -> Any:
-        """Read some columns of a row group.
+    def search(self, values: Mapping[str, str | int]) -> Iterator[tuple[int, dict[str, Any]]]:
+        """Yield (row, column → value) of each row with certain values.
 
         Args:
-            group: Number of the row group.
-            names: Names of the columns.
+            values: Column → value; a row must have all of them.
+        """
+        scan = DocumentScan(COLUMNS, only=[values_equal(values)])
+        yield from _values_of_rows(scan.batches(self.relation))
 
-        Returns:
-            A pyarrow.Table.
+    def with_ids(self, ids: Any) -> Iterator[tuple[int, dict[str, Any]]]:
+        """Yield (row, column → value) of each row with one of some ids, an Arrow array of texts."""
+        scan = DocumentScan(COLUMNS, only_ids=ids)
+        yield from _values_of_rows(scan.batches(self.relation))
+
+    def lengths(self) -> Iterator[tuple[int, NDArray[np.int32]]]:
+        """Yield the number of tokens of each document, some ten thousand at a time.
+
+        Yields:
+            (row of the first of these documents; their tokens, int32, shape (n_documents,)).
+
+        Raises:
+            FormatError: The table is damaged, or the tokens are not integers.
+        """
+        import pyarrow as pa
+
+        tokens_type = self.source.stored.field("tokens").type
+        with explaining_errors(self.path):
+            if not pa.types.is_integer(tokens_type):
+                raise ValueError(f"tokens as {tokens_type}")
+        for scanned in DocumentScan(["tokens"]).batches(self.relation):
+            yield int(scanned.rows[0]), scanned.columns["tokens"].to_numpy()
+
+    def columns(self, group: int, names: list[str]) -> Any:
+        """Return some columns of a row group as an Arrow table.
 
         Raises:
             FormatError: The row group is damaged.
         """
-        import pyarrow as pa
-
         with explaining_errors(self.path):
             table = self._file.read_row_group(group, columns=names)
             table.validate(full=True)
-            if "tokens" in names:
-                tokens = table.column("tokens")
-                if tokens.null_count or not pa.types.is_integer(tokens.type):
-                    raise ValueError(f"tokens as {tokens.type}, {tokens.null_count:,} of them null")
         return table
 
-    @property
-    def count(self) -> int:
-        """Number of rows."""
-        return self._starts[-1]
 
-    @property
-    def source(self) -> TableSource:
-        """The table as a part of the relation of the shard's documents."""
-        return TableSource(
-            paths=(self.path,),
-            stored=self._file.schema_arrow,
-            metadata=(self._file.metadata,),
-        )
+def _values_of_rows(scanned: Iterable[ScannedRows]) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield (row, column → value) of each document that a scan returned."""
+    for part in scanned:
+        names = list(part.columns)
+        rows_of_values = zip(*[column.to_pylist() for column in part.columns.values()], strict=True)
+        for row, values in zip(part.rows.tolist(), rows_of_values, strict=True):
+            yield row, dict(zip(names, values, strict=True))
 
-    def lengths(self) -> Iterator[tuple[int, NDArray[np.int32]]]:
-        """Yield (first row; tokens of each document, int32, shape (n_rows,)) of each row group."""
-        for group, start in enumerate(self._starts[:-1]):
-            tokens = self.columns(group, ["tokens"]).column("tokens")
-            yield start, tokens.to_numpy(zero_copy_only=False)
 
-    def search(self, values: Mapping[str, object]) -> Iterator[tuple[int, dict[str, Any]]]:
-        """Find the rows that have certain values in some columns.
+def document_schema() -> Any:
+    """Return the pyarrow.Schema of the columns that every document has."""
+    import pyarrow as pa
 
-        Args:
-            values: Column → value; a row must have all of them.
-
-        Yields:
-            (number of the row, column → value of all columns).
-
-        Raises:
-            FormatError: A row group is damaged.
-        """
-        import pyarrow.compute as pc
-
-        for group, start in enumerate(self._starts[:-1]):
-            table = self.columns(group, list(values))
-            is_match = None  # (n_rows_of_group,) Arrow array of booleans
-            for name, value in values.items():
-                kind = "string" if isinstance(value, str) else "int64"
-                is_equal = pc.equal(table.column(name).cast(kind), value)
-                is_match = is_equal if is_match is None else pc.and_(is_match, is_equal)
-
-            # A document without an id has null there, which equals nothing.
-            positions = pc.indices_nonzero(pc.fill_null(is_match, False)).to_pylist()
-            rows = [start + position for position in positions]
-            yield from zip(rows, self.read(rows), strict=True)
+    return pa.schema(
+        {
+            "file": pa.string(),
+            "line": pa.int64(),
+            "byte_offset": pa.int64(),
+            "id": pa.string(),
+            "tokens": pa.int32(),
+        }
+    )
 
 
 @contextmanager

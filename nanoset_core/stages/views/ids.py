@@ -54,6 +54,11 @@ class Ids:
         return len(self._hashes)
 
     @property
+    def texts(self) -> Any:
+        """The ids, each of them once: an Arrow array of strings."""
+        return self._texts
+
+    @property
     def missing(self) -> int:
         """Number of ids that no call of `mask` has seen so far."""
         return len(self) - int(self._is_seen.sum())

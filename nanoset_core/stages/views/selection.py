@@ -255,20 +255,20 @@ def select(
     # Phase 1: read the tables once, and apply the leading filters of all views.
     filters = LeadingFilters(rules, scratch)
     views_with_rows = [view for view in views if view.needs_rows]
-    with _scan_for(rules) as scan:
-        for shard in shards:
-            filters.add_totals(shard.n_documents, shard.n_tokens)
-            n_read = 0
-            for scanned in scan.batches(shard.relation):
-                documents = DocumentValues(shard.first, scanned)
-                filters.add(documents)
-                for view in views_with_rows:
-                    view.add(documents, filters.kept(view.number))
-                row_stop = int(scanned.rows[-1]) + 1
-                progress(row_stop - n_read)
-                n_read = row_stop
-            # The scan leaves out documents that no view keeps.
-            progress(shard.n_documents - n_read)
+    scan = _scan_for(rules)
+    for shard in shards:
+        filters.add_totals(shard.n_documents, shard.n_tokens)
+        n_read = 0
+        for scanned in scan.batches(shard.relation):
+            documents = DocumentValues(shard.first, scanned)
+            filters.add(documents)
+            for view in views_with_rows:
+                view.add(documents, filters.kept(view.number))
+            row_stop = int(scanned.rows[-1]) + 1
+            progress(row_stop - n_read)
+            n_read = row_stop
+        # The scan leaves out documents that no view keeps.
+        progress(shard.n_documents - n_read)
 
     # Phase 2: budgets, repeats, later filters and orders work on what phase 1 kept of each view.
     selections = []

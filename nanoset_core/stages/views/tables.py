@@ -16,7 +16,7 @@ from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.project.project import Project
 from nanoset_core.stages.attributes.column_sources import columns_of
 from nanoset_core.stages.dataset.origin import shards_of
-from nanoset_core.stages.shards.document_rows import DocumentRows
+from nanoset_core.stages.shards.document_rows import DocumentRows, document_schema
 from nanoset_core.stages.shards.make import DOCUMENTS, SHARDS
 from nanoset_core.stages.shards.shard_sets import some_shards
 from nanoset_core.stages.views.rules import DocumentValues
@@ -43,21 +43,6 @@ class ShardTables:
     """All columns of the documents, for DuckDB."""
 
 
-def document_schema() -> Any:
-    """Return the pyarrow.Schema of the columns that every document has."""
-    import pyarrow as pa
-
-    return pa.schema(
-        {
-            "file": pa.string(),
-            "line": pa.int64(),
-            "byte_offset": pa.int64(),
-            "id": pa.string(),
-            "tokens": pa.int32(),
-        }
-    )
-
-
 def document_values(
     project: Project,
     corpus: str,
@@ -65,8 +50,9 @@ def document_values(
     columns: Collection[str] = (),
     *,
     identifying: Collection[str] = (),
+    only_ids: Any = None,
 ) -> Iterator[DocumentValues]:
-    """Yield the values of some columns of all documents of a dataset, in order.
+    """Yield the values of some columns of the documents of a dataset, in order.
 
     Args:
         project: The project.
@@ -75,15 +61,17 @@ def document_values(
         columns: Some of `DOCUMENT_COLUMNS`.
         identifying: Some of `DOCUMENT_COLUMNS`, by which documents are identified: if documents
             lack one of these values, their file, line and byte offset are read, too.
+        only_ids: An Arrow array of texts. Only documents with one of these ids are returned. None
+            for all documents.
 
     Raises:
         MissingError: The shards were not made, or were deleted.
         FormatError: A table is damaged.
     """
-    with DocumentScan(columns, identifying=identifying) as scan:
-        for shard in document_shards(project, corpus, dataset):
-            for scanned in scan.batches(shard.relation):
-                yield DocumentValues(shard.first, scanned)
+    scan = DocumentScan(columns, identifying=identifying, only_ids=only_ids)
+    for shard in document_shards(project, corpus, dataset):
+        for scanned in scan.batches(shard.relation):
+            yield DocumentValues(shard.first, scanned)
 
 
 def document_shards(

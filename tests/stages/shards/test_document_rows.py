@@ -29,7 +29,7 @@ def test_lengths_are_whole_numbers(tmp_path):
     assert np.concatenate([lengths for _, lengths in rows.lengths()]).tolist() == [4, 0, 7]
     for tokens in ([float("inf"), float("-inf"), 1.0], [1, None, 2], ["1", "2", "3"]):
         rows = written(tmp_path / "documents.parquet", tokens)
-        with pytest.raises(FormatError, match=r"tokens as (double|int64|string)"):
+        with pytest.raises(FormatError, match=r"tokens as (double|string)|no number of tokens"):
             list(rows.lengths())
 
 
@@ -38,3 +38,5 @@ def test_rows_are_found_by_their_values(tmp_path):
     assert [row for row, _ in table.search({"id": "042"})] == [42]
     assert [row for row, _ in table.search({"file": "b", "line": 5})] == [64]
     assert [values["id"] for values in table.read([99, 0, 42])] == ["099", "000", "042"]
+    ids = pa.array(["042", "none", "007"], pa.large_string())
+    assert [row for row, _ in table.with_ids(ids)] == [7, 42]
