@@ -20,6 +20,7 @@ from nanoset_core.cli.echo import echo
 from nanoset_core.errors import FormatError
 from nanoset_core.records.json_records import JsonForm, Record, dump, load
 from nanoset_core.records.text import format_count
+from nanoset_core.storage.uploads import write_small_file
 
 if TYPE_CHECKING:
     from nanoset_core.outputs.root import OutputRoot
@@ -139,7 +140,7 @@ def _remember(outputs: OutputRoot, known_hashes: Sequence[str], printed: Iterabl
     try:
         path = _record_path(outputs)
         path.parent.mkdir(parents=True, exist_ok=True)
-        outputs.access.write(path, dump(record))
+        write_small_file(outputs.access, path, dump(record))
     except OSError:
         # The root of another team may be read-only: its warnings are printed in full every time.
         return

@@ -12,30 +12,46 @@ Handle = TypeVar("Handle")
 
 
 class BoundedRun(ABC, Generic[Task, Handle]):
-    """One run of tasks, which are handed out in their order, a limited number at a time.
+    """One run of tasks, of which a limited number is handed out to workers at any time.
 
-    The tasks may come from an iterator that is too long to be held in memory.
+    The tasks may come from an iterator that is too long to be held in memory. A derived class says
+    how a task is handed out, and what a *handle* is: the object that represents a task until it has
+    ended, such as a future.
     """
 
     def __init__(self, max_pending: int) -> None:
+        """Begin a run without tasks.
+
+        Args:
+            max_pending: Number of tasks that may be handed out at the same time.
+        """
         self._max_pending = max_pending
         self.pending: dict[Handle, int] = {}
         """Handle of each task that was handed out and has not ended → its number."""
 
     @abstractmethod
     def submit(self, task: Task) -> Handle:
-        """Hand out a task."""
+        """Hand out a task to a worker, and return its handle."""
 
     @abstractmethod
     def wait(self) -> Iterable[Handle]:
-        """Wait until some of the pending tasks have ended, and return their handles."""
+        """Wait until pending tasks have ended, and return their handles.
+
+        It may also return without any handle, and is then called again.
+        """
 
     @abstractmethod
     def result(self, handle: Handle) -> Any:
         """Return the result of a task that has ended, or raise its error."""
 
     def results(self, tasks: Iterable[Task]) -> Iterator[tuple[int, Any]]:
-        """Run all tasks; yield (task number, result) as they end. The first error ends the run."""
+        """Run all tasks, and yield their results as they end.
+
+        The first error of a task is raised, and ends the run.
+
+        Yields:
+            (number of the task, from 0; its result)
+        """
         remaining = enumerate(tasks)
         while True:
             # Hand out as many tasks as have ended since the last look.

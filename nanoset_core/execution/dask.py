@@ -50,6 +50,7 @@ TaskFuture: TypeAlias = Any
 _LOOK_SECONDS = 5.0
 """Time between two looks at the workers."""
 _LOOK_SECONDS_WITHOUT_WORKERS = 0.5
+"""The same while the cluster has no workers, so that the first one is noticed soon."""
 _MAX_PENDING = 4096
 """Tasks that are handed out at once.
 
@@ -71,20 +72,22 @@ class DaskExecutor:
     machines share.
     """
     files: tuple[Path, ...] = ()
-    """Files that workers may lack and download: see `local_copy_of` in `storage/worker_folders.py`.
-    """
+    """Files such as the tokenizer, which workers download if they do not have them."""
     progress: Progress = SILENT
     """Shows what is waited for."""
 
     def run(
         self, work: Callable[[Task], Result], tasks: Iterable[Task]
     ) -> Iterator[tuple[int, Result]]:
-        """Run `work` on every task; yield (task number, result) as they end.
+        """Call `work` for every task on the workers, and yield the results as tasks end.
 
-        The first error ends the run: tasks that have not begun are dropped, and those in progress
-        end by themselves. The same happens if the caller is interrupted or closes the iterator. If
-        a worker dies, its task is given to another: `work` must tolerate being run twice, even at
-        once.
+        The first error of a task is raised: tasks that have not begun are dropped, and those in
+        progress end by themselves. The same happens if the caller is interrupted or closes the
+        iterator. If a worker dies, another one gets its task: so `work` may be called twice for a
+        task, even at the same time.
+
+        Yields:
+            (number of the task, from 0; its result)
 
         Raises:
             ConfigError: `distributed` is not installed, or no scheduler answers in time.
@@ -92,22 +95,29 @@ class DaskExecutor:
             StaleError: A worker has other software.
             NanosetError: Several workers died of the same task, or the scheduler is gone.
         """
+        # Do not connect if there are no tasks.
         remaining = iter(tasks)
-        first = list(islice(remaining, 1))
-        if not first:
-            return  # do not connect for nothing
+        first_task = list(islice(remaining, 1))
+        if not first_task:
+            return
         with (
             connected(self.cluster) as connection,
             _dask_run(self, connection, work) as run,
         ):
-            yield from run.results(chain(first, remaining))
+            yield from run.results(chain(first_task, remaining))
 
 
 @contextlib.contextmanager
 def _dask_run(
     executor: DaskExecutor, connection: Connection, work: Callable[[Any], Any]
 ) -> Iterator[_DaskRun]:
-    """Set up a run, and cancel what is left of it at the end of the block."""
+    """Yield a run of tasks on a cluster; tasks that are pending at the end are cancelled.
+
+    Args:
+        executor: What runs the tasks.
+        connection: The connection to its cluster.
+        work: Called for each task, on a worker.
+    """
     client = connection.open(executor.progress)
     with compatibility_check(executor.shared, executor.files) as check:
         run = _DaskRun(work, client, check, _WorkerWatch(connection, client, executor.progress))
@@ -132,17 +142,25 @@ class _DaskRun(BoundedRun[Any, TaskFuture]):
         check: CompatibilityCheck,
         workers: _WorkerWatch,
     ) -> None:
+        """Begin a run without tasks.
+
+        Args:
+            work: Called for each task, on a worker.
+            client: `distributed.Client` of the cluster.
+            check: What a worker checks before each task.
+            workers: Waits for workers if there are none.
+        """
         super().__init__(_MAX_PENDING)
         self._work = work
         self._client = client
         self._check = check
         self._workers = workers
         self.events: SimpleQueue[TaskFuture | Message] = SimpleQueue()
-        """Tasks that have ended, and messages of tasks."""
+        """Tasks that have ended, and messages of tasks in progress, as they arrive."""
         self._ended = self._ended_tasks()
 
     def submit(self, task: Any) -> TaskFuture:
-        """Hand out a task."""
+        """Hand out a task to the cluster, and return its future."""
         # One callable without arguments, so that Dask does not search the task for futures.
         call = partial(_carry_out, self._check, self._work, task)
         future = self._client.submit(call, pure=False)
@@ -150,16 +168,17 @@ class _DaskRun(BoundedRun[Any, TaskFuture]):
         return future
 
     def wait(self) -> Iterable[TaskFuture]:
-        """Wait until a task has ended."""
+        """Wait until a task has ended, and return its future."""
         return [next(self._ended)]
 
     def _ended_tasks(self) -> Iterator[TaskFuture]:
-        """Yield tasks as they end, and pass on the messages of others meanwhile."""
+        """Yield the futures of tasks as they end, and pass on messages of tasks meanwhile."""
         timeout = 0.0
         while True:
             try:
                 event = self.events.get(timeout=timeout)
             except Empty:
+                # Nothing has happened for a while: look if there are still workers.
                 timeout = self._workers.look()
                 continue
             self._workers.worker_seen()
@@ -201,22 +220,26 @@ class _DaskRun(BoundedRun[Any, TaskFuture]):
             ) from error
 
     def _fetch(self, future: TaskFuture) -> Any:
-        """Fetch the result of a task.
+        """Return the result of a task that has ended, as soon as it has arrived from the worker.
 
-        It is computed again if the worker ended before the result was fetched.
+        If the worker has ended before, another one computes the result again.
         """
         timeout = _LOOK_SECONDS
         while True:
             try:
                 return future.result(timeout=timeout)
             except TimeoutError:
-                if future.status == "error":  # the task itself raised it
-                    raise
+                if future.status == "error":
+                    raise  # The task itself raised this TimeoutError.
                 timeout = self._workers.look()
 
 
 def _reason_not_loaded(error: Exception) -> str | None:
-    """Return why a machine of the cluster cannot load this program, or None for other errors."""
+    """Return why a machine of the cluster cannot import nanoset, or None.
+
+    Args:
+        error: The error of a task.
+    """
     if isinstance(error, ModuleNotFoundError) and (error.name or "").startswith("nanoset_core"):
         return str(error)
     if "deserialization of the task graph" in str(error):
@@ -235,9 +258,16 @@ def _lost_scheduler(cluster: DaskCluster, error: BaseException) -> NanosetError:
 
 
 class _WorkerWatch:
-    """Waits for workers, as long as the cluster's settings say, if a cluster has none."""
+    """Waits for workers if a cluster has none, for as long as the settings of the cluster say."""
 
     def __init__(self, connection: Connection, client: Any, progress: Progress) -> None:
+        """Prepare to look at the workers.
+
+        Args:
+            connection: The connection to the cluster.
+            client: `distributed.Client` of the cluster.
+            progress: Shows how long was waited.
+        """
         self.cluster = connection.cluster
         self._connection = connection
         self._client = client
@@ -245,7 +275,10 @@ class _WorkerWatch:
         self._waiting = progress.wait(name, connection.wait_seconds)
 
     def look(self) -> float:
-        """Look at the workers; return after how many seconds to look again.
+        """Check that there are workers, or that there is time left to wait for some.
+
+        Returns:
+            Seconds after which to look again.
 
         Raises:
             MissingError: There has been none for too long.
@@ -261,7 +294,7 @@ class _WorkerWatch:
         if self._waiting.has_time_left():
             return _LOOK_SECONDS_WITHOUT_WORKERS
 
-        # The next output does not wait again.
+        # The next output of the build should not wait again.
         self._connection.wait_seconds = 0.0
         raise MissingError(
             "the Dask cluster has no workers",
@@ -272,7 +305,7 @@ class _WorkerWatch:
         )
 
     def worker_seen(self) -> None:
-        """Note that there is a worker."""
+        """Note that there is a worker, so that the time to wait for one begins anew."""
         self._waiting.restart(self.cluster.wait_seconds)
         self._connection.wait_seconds = self.cluster.wait_seconds
 
@@ -280,14 +313,26 @@ class _WorkerWatch:
 # On a worker
 
 _one_task_at_a_time = threading.Lock()
-"""Engines are made for one task at a time, whatever the worker's number of threads."""
+"""Held during a task, since tokenizer engines are made for one task at a time.
+
+A worker may have several threads, each of which runs tasks.
+"""
 
 
 def _carry_out(check: CompatibilityCheck, work: Callable[[Task], Result], task: Task) -> Result:
-    """Run a task on a worker.
+    """Run a task on a worker, which calls this function, and return its result.
 
-    Its files go to the folder that Dask gives the worker (`--local-directory`), and removes after
-    it.
+    Temporary files go to the folder that Dask gives the worker (`--local-directory`), and that it
+    removes when the worker ends.
+
+    Args:
+        check: What this machine must have in common with the one that handed out the task.
+        work: Called for the task.
+        task: The task.
+
+    Raises:
+        NanosetError: The machine does not pass the check, or the task failed. The error names the
+            worker.
     """
     from distributed import get_worker as untyped_get_worker
 
@@ -297,6 +342,7 @@ def _carry_out(check: CompatibilityCheck, work: Callable[[Task], Result], task: 
     place = f"on the worker {worker.address} of {platform.node()}"
 
     def send(message: Message) -> None:
+        """Send a message to the process that handed out the task."""
         worker.log_event(TOPIC, encode_message(check.place, message))
 
     with (
@@ -315,9 +361,14 @@ def _carry_out(check: CompatibilityCheck, work: Callable[[Task], Result], task: 
 
 
 class _PassingHandler(logging.Handler):
-    """Passes the messages of log records to a function."""
+    """A handler of log records that passes their messages to a function."""
 
     def __init__(self, receive: Callable[[str], None]) -> None:
+        """Create a handler of warnings and errors.
+
+        Args:
+            receive: The function.
+        """
         super().__init__(logging.WARNING)
         self._receive = receive
 
@@ -327,7 +378,11 @@ class _PassingHandler(logging.Handler):
 
 @contextlib.contextmanager
 def _storage_warnings_to(receive: Callable[[str], None]) -> Iterator[None]:
-    """Pass warnings about buckets that do not answer to a function, until the block ends."""
+    """Pass warnings about buckets, such as that one does not answer, to a function in the block.
+
+    Args:
+        receive: The function, which is called with the text of each warning.
+    """
     handler = _PassingHandler(receive)
     storage_logger = logging.getLogger("nanoset_core.storage")
     storage_logger.addHandler(handler)

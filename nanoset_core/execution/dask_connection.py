@@ -13,24 +13,28 @@ from nanoset_core.execution.progress import Amount, PartReport, Progress, TaskNo
 from nanoset_core.execution.slurm import SlurmJobs
 
 DaskCluster: TypeAlias = DaskScheduler | SlurmJobs
-"""What can be connected to; equal ones are the same cluster."""
+"""A cluster that this process can connect to; equal values mean the same cluster."""
 
 Message: TypeAlias = TaskReport | str
 """What a task on a worker reports: progress, or a warning."""
 
 TOPIC = "nanoset"
-"""Topic of the events by which workers report.
+"""Topic of the events of Dask by which workers report.
 
-All runs have the same topic, because a scheduler never forgets one.
+All runs have the same topic, because a scheduler never forgets a topic.
 """
 
 
 def encode_message(place: str, message: Message) -> list[Any]:
-    """Return a message as an event of Dask, which consists of JSON's types.
+    """Return a message of a task as an event of Dask, for which it may have only JSON values.
 
     Args:
-        place: Identifies the run: its folder in the store of the outputs.
+        place: Folder of the run in the store of the outputs, which identifies the run.
         message: The message.
+
+    Returns:
+        The place, the kind of the message, its text, and for the progress of a part the three
+        numbers of its `Amount`.
     """
     if isinstance(message, TaskNote):
         return [place, "note", message.text]
@@ -40,7 +44,7 @@ def encode_message(place: str, message: Message) -> list[Any]:
 
 
 def _decode_message(event: list[Any]) -> tuple[str, Message]:
-    """Return (the run's place, the message) of an event."""
+    """Return the place and the message that `encode_message` has made an event from."""
     place, kind, text, *amount = event
     if kind == "note":
         return place, TaskNote(text)
@@ -50,12 +54,20 @@ def _decode_message(event: list[Any]) -> tuple[str, Message]:
 
 
 class Connection:
-    """A client of a cluster, and how long this process still waits for that cluster."""
+    """The connection of this process to a cluster, which connects again if it was lost."""
 
     def __init__(self, cluster: DaskCluster) -> None:
+        """Prepare a connection; `open` connects.
+
+        Args:
+            cluster: The cluster.
+        """
         self.cluster = cluster
         self.wait_seconds = cluster.wait_seconds
-        """0 once workers were waited for in vain: a build may have hundreds of outputs left."""
+        """How long to wait for the scheduler, and for workers.
+
+        0 after workers were waited for in vain: a build may have hundreds of outputs left.
+        """
         self.receivers: dict[str, Callable[[Message], None]] = {}
         """Place of each run → the function that receives the messages of its tasks."""
         self._failure: ConfigError | None = None
@@ -63,9 +75,12 @@ class Connection:
         self._stack = ExitStack()
 
     def open(self, progress: Progress) -> Client:
-        """Return the client, and connect if there is none, or if it has lost its scheduler.
+        """Return the client of the cluster, after connecting if necessary.
 
         An attempt that failed is not repeated: its error is raised again.
+
+        Args:
+            progress: Shows how long was waited.
 
         Raises:
             ConfigError: `distributed` is not installed, or the cluster cannot be reached.
@@ -99,39 +114,56 @@ class Connection:
         return client
 
     def _receive(self, event: tuple[float, list[Any]]) -> None:
-        """Pass an event, a time and an encoded message, to the run that it belongs to."""
-        place, message = _decode_message(event[1])
-        if place in self.receivers:  # not an event of another process's run
+        """Pass a message of a task to the run that the task belongs to.
+
+        Args:
+            event: A time, and the encoded message.
+        """
+        _, encoded_message = event
+        place, message = _decode_message(encoded_message)
+        # All runs have the same topic: leave out events of runs of other processes.
+        if place in self.receivers:
             self.receivers[place](message)
 
     def close(self) -> None:
-        """Disconnect."""
+        """Disconnect from the cluster, and end the Slurm jobs that were started for it."""
         self._client = None
         self._stack.close()
 
 
-_kept: list[dict[DaskCluster, Connection]] = []
-"""The connections of the outermost block of `connections_kept`; empty outside of one."""
+_shared: list[dict[DaskCluster, Connection]] = []
+"""The connections of the outermost block of `connections_kept`, as its only item.
+
+It is empty outside of such a block.
+"""
 
 
 @contextmanager
 def connections_kept() -> Iterator[None]:
-    """Connect to each cluster only once in a block, instead of once for each run of tasks."""
-    if _kept:
+    """Let all runs of tasks in the block use one connection to each cluster.
+
+    Otherwise each run would connect to its cluster again. An inner block uses the connections of
+    the outermost one.
+    """
+    if _shared:
         yield
         return
     connections: dict[DaskCluster, Connection] = {}
-    _kept.append(connections)
+    _shared.append(connections)
     try:
         yield
     finally:
-        _kept.remove(connections)
+        _shared.remove(connections)
         for connection in connections.values():
             connection.close()
 
 
 @contextmanager
 def connected(cluster: DaskCluster) -> Iterator[Connection]:
-    """Yield the connection of a block of `connections_kept`, or one that ends with this block."""
+    """Yield a connection to a cluster: that of `connections_kept`, or one that ends with the block.
+
+    Args:
+        cluster: The cluster.
+    """
     with connections_kept():
-        yield _kept[0].setdefault(cluster, Connection(cluster))
+        yield _shared[0].setdefault(cluster, Connection(cluster))

@@ -42,14 +42,17 @@ _LOOK_SECONDS = 0.5
 
 
 class Executor(Protocol):
-    """A place to run tasks other than a new pool of processes."""
+    """Runs tasks somewhere, such as in a pool of processes or on a cluster."""
 
     def run(
         self, work: Callable[[Task], Result], tasks: Iterable[Task]
     ) -> Iterator[tuple[int, Result]]:
-        """Run `work` on every task; yield (task number, result) as they end.
+        """Call `work` for every task, and yield the results as the tasks end.
 
-        The first error ends the run.
+        The first error of a task is raised, and ends the run.
+
+        Yields:
+            (number of the task, from 0; its result)
         """
         ...
 
@@ -60,16 +63,20 @@ def run_tasks(
     workers: int,
     executor: Executor | None = None,
 ) -> Iterator[tuple[int, Result]]:
-    """Run `work` on every task in several processes; yield (task number, result) as they end.
+    """Call a function for every task in several processes, and yield the results as tasks end.
 
-    The first error ends the run: tasks that have not begun are dropped, and those in progress are
-    waited for. If the caller is interrupted, or closes the iterator, the workers are ended at once.
+    The first error of a task is raised: tasks that have not begun are dropped, and those in
+    progress are waited for. If the caller is interrupted, or closes the iterator, the workers are
+    ended at once.
 
     Args:
-        work: Must be importable by name.
-        tasks: May be too many to be held in memory.
+        work: The function. Another process must be able to import it by its name.
+        tasks: The tasks, of which a few are in memory at any time.
         workers: Number of processes, at most. With one, the tasks run in this process.
         executor: Runs all tasks instead, whatever `workers` says.
+
+    Yields:
+        (number of the task, from 0; its result)
 
     Raises:
         NanosetError: A worker process was killed from outside, often because the system was short
@@ -79,11 +86,12 @@ def run_tasks(
         yield from executor.run(work, tasks)
         return
 
+    # Start no more workers than there are tasks.
     remaining = iter(tasks)
-    first = list(islice(remaining, workers)) if workers > 1 else []
-    all_tasks = chain(first, remaining)
-    if len(first) > 1:
-        with _Pool(len(first), "spawn") as pool:
+    first_tasks = list(islice(remaining, workers)) if workers > 1 else []
+    all_tasks = chain(first_tasks, remaining)
+    if len(first_tasks) > 1:
+        with _Pool(len(first_tasks), "spawn") as pool:
             yield from pool.run(work, all_tasks)
         return
     for number, task in enumerate(all_tasks):
@@ -92,10 +100,17 @@ def run_tasks(
 
 @contextmanager
 def forked_workers(workers: int) -> Iterator[Executor | None]:
-    """Fork worker processes, which begin with everything that this process has loaded.
+    """Yield worker processes that begin with everything that this process has in memory.
 
-    Yields None if there would be one worker only, or if forking is not safe: if this process has
-    other threads, which may hold locks, and on systems whose libraries do not support it.
+    They are forked, so that a large tokenizer, for example, need not be loaded again.
+
+    Args:
+        workers: Number of processes.
+
+    Yields:
+        The workers as an executor. None if there would be a single worker, or if forking is not
+        safe: if this process has other threads, which may hold locks, or on systems whose libraries
+        do not support it.
     """
     if workers <= 1 or sys.platform != "linux" or threading.active_count() > 1:
         yield None
@@ -105,9 +120,15 @@ def forked_workers(workers: int) -> Iterator[Executor | None]:
 
 
 class _Pool:
-    """Worker processes that end with their owner: an `Executor`."""
+    """An executor with worker processes that end with this process, their owner."""
 
     def __init__(self, workers: int, method: Literal["spawn", "fork"]) -> None:
+        """Create the pipes and the pool. Spawned workers start when they are needed.
+
+        Args:
+            workers: Number of processes.
+            method: Whether workers are new processes, or copies of this one with its memory.
+        """
         context = multiprocessing.get_context(method)
         # A hang-up of the terminal would otherwise end the process that takes care of locks.
         with children_shielded():
@@ -130,7 +151,7 @@ class _Pool:
             self._fork_all()
 
     def _fork_all(self) -> None:
-        """Start all workers at once, before the pool has threads."""
+        """Start all workers now, before the pool has threads, with which forking is not safe."""
         with children_shielded(), warnings.catch_warnings():
             # Python warns of other threads, but those are not Python's.
             warnings.simplefilter("ignore", DeprecationWarning)
@@ -139,7 +160,7 @@ class _Pool:
     def run(
         self, work: Callable[[Task], Result], tasks: Iterable[Task]
     ) -> Iterator[tuple[int, Result]]:
-        """Run `work` on every task, one run at a time: see `run_tasks`."""
+        """Call `work` for every task, as `Executor.run`; only one run may be active at a time."""
         run = _PoolRun(self._pool, work, self._progress_receiver, self._n_workers)
         try:
             yield from run.results(tasks)
@@ -158,15 +179,20 @@ class _Pool:
             raise
 
     def _end_workers_if_interrupted(self, error: object) -> None:
-        """End workers in the middle of a task on Ctrl-C, or if the iterator was closed."""
+        """End the workers in the middle of their tasks if an error is not one of a task.
+
+        Args:
+            error: What was raised: KeyboardInterrupt by Ctrl-C, or GeneratorExit if the iterator of
+                results was closed, are no `Exception`. None if nothing was raised.
+        """
         if isinstance(error, BaseException) and not isinstance(error, Exception):
             self._owners_end.close()
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *exception: object) -> None:
-        self._end_workers_if_interrupted(exception[1])
+    def __exit__(self, kind: object, error: object, traceback: object) -> None:
+        self._end_workers_if_interrupted(error)
         self._pool.shutdown(wait=True, cancel_futures=True)
         self._owners_end.close()
         self._workers_end.close()
@@ -184,16 +210,24 @@ class _PoolRun(BoundedRun[Any, Future[Any]]):
         progress_receiver: Connection,
         n_workers: int,
     ) -> None:
+        """Begin a run without tasks.
+
+        Args:
+            pool: The worker processes.
+            work: Called for each task, in a worker.
+            progress_receiver: The end of a pipe at which reports of workers arrive.
+            n_workers: Number of workers.
+        """
         super().__init__(n_workers * _TASKS_PER_WORKER)
         self._pool = pool
         self._work = work
         self._progress_receiver = progress_receiver
 
     def submit(self, task: Any) -> Future[Any]:
-        """Hand out a task, which may start a worker.
+        """Hand out a task, for which the pool may start a worker.
 
         Raises:
-            BrokenProcessPool: A worker died before, or while another one was started.
+            BrokenProcessPool: A worker has died.
         """
         try:
             with _without_main_module(), children_shielded():
@@ -205,10 +239,14 @@ class _PoolRun(BoundedRun[Any, Future[Any]]):
             raise BrokenProcessPool("a worker died while another was started") from error
 
     def wait(self) -> list[Future[Any]]:
-        """Return the tasks that have ended, after a while even if there are none."""
+        """Return the tasks that have ended, after half a second even if there are none.
+
+        Meanwhile, reports of workers are passed on.
+        """
         ended = wait(self.pending, _LOOK_SECONDS, FIRST_COMPLETED).done
         while self._progress_receiver.poll():
             report_progress(self._progress_receiver.recv())
+        # In the order in which they were handed out.
         return sorted(ended, key=self.pending.__getitem__)
 
     def result(self, handle: Future[Any]) -> Any:
@@ -218,11 +256,12 @@ class _PoolRun(BoundedRun[Any, Future[Any]]):
 
 @contextmanager
 def _without_main_module() -> Iterator[None]:
-    """Let workers that start in the block not run the caller's script again.
+    """Keep workers that are spawned in the block from running the user's script again.
 
-    A spawned process imports the main module of its owner, in case the work is defined there. Ours
-    never is, and the import would fail for a script without an `if __name__ == "__main__"` guard,
-    or for one that is read from a pipe.
+    A spawned process imports the main module of its owner, in case the work is defined there, which
+    it never is here. The import would fail for a script without the guard `if __name__ ==
+    "__main__"`, or for one that is read from a pipe. It needs the two names of the main module that
+    are hidden here.
     """
     main = sys.modules["__main__"]
     hidden: dict[str, Any] = {}
@@ -252,7 +291,8 @@ def _start_worker(
     """
 
     def send(report: TaskReport) -> None:
-        with suppress(OSError):  # the pipe is full; it has taken nothing
+        """Send a report to the owner, or drop it if the pipe is full."""
+        with suppress(OSError):
             progress_sender.send(report)
 
     set_progress_receiver(send)

@@ -28,47 +28,47 @@ from nanoset_core.storage.leases import at_work
 from nanoset_core.untrusted import visible
 
 GOES_ON = " …"
-"""Ends a line on work that begins."""
+"""End of a line about work that begins, such as `merging web …`."""
 WAITING = "waiting"
-"""Stage of work that consists of waiting."""
+"""Stage of work that consists of waiting for other programs."""
 
 
 class Display:
-    """Shows progress. This one shows nothing; the others override what they show."""
+    """Base of the classes that show progress; each overrides the methods for what it shows."""
 
     def note(self, text: str) -> None:
-        """Show a message."""
+        """Show a message about the work, such as a warning."""
 
     def say(self, line: str) -> None:
         """Show a line that a command prints; one that ends in `GOES_ON` names work that begins."""
 
     def step(self) -> None:
-        """Show that a step began: see `Progress.state`."""
+        """Show that a step of the command has begun; `Progress.state` returns which one."""
 
     def work(self, work: RunningWork, *, is_new: bool) -> None:
-        """Show that work has advanced.
+        """Show that a piece of work has advanced.
 
         Args:
             work: The work, which may be finished.
-            is_new: Whether it is running and was not shown before.
+            is_new: Whether the work is running and was not shown before.
         """
 
 
 @dataclass(frozen=True, slots=True)
 class BegunStep:
-    """A part of a command, which has begun."""
+    """A step of a command, such as one output of a build, that has begun."""
 
     about: str = ""
-    """What has begun, or "" for nothing in particular."""
+    """What the step does, or "" for nothing in particular."""
     count: str = ""
-    """Number of the step of a build, such as `[3/25] `, which precedes the labels of its work."""
+    """Number of the step, such as `[3/25] `, which precedes the labels of its work."""
     since: float = 0.0
-    """When it began, as of `time.monotonic`."""
+    """When it began, by the monotonic clock."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProgressState:
-    """What is being done at one moment."""
+    """What a command is doing at one moment."""
 
     step: BegunStep
     works: list[RunningWork]
@@ -76,16 +76,17 @@ class ProgressState:
 
 
 class Progress:
-    """What a command or a run is doing, how far it has come, and what it has to say about that.
+    """What a command or a run is doing, and how far it has come.
 
-    Several threads may use it at once. A copy that is pickled into another process shows nothing.
+    Several threads may use it at the same time. A copy that is pickled into another process shows
+    nothing.
     """
 
     def __init__(self, display: Display | None = None) -> None:
         """Begin without any work.
 
         Args:
-            display: Shows the progress; default: nothing does.
+            display: Shows the progress; None if nobody looks at it.
         """
         self._display = display
         self._lock = threading.Lock()
@@ -94,21 +95,22 @@ class Progress:
         self._notes: set[str] = set()  # notes that were shown
 
     def __reduce__(self) -> tuple[Callable[[], Progress], tuple[()]]:
+        """Pickle this object as one that shows nothing."""
         return _silent, ()
 
     def work(self, stage: str, name: str, total: int, unit: str = "bytes") -> RunningWork:
-        """Return a new piece of work, which is shown as soon as it reports.
+        """Return a new piece of work, which is shown as soon as it reports that it has advanced.
 
         Args:
-            stage: What is being done, such as tokenization.
-            name: What it is done to: a corpus, a nanoset, a webdataset.
-            total: Units in all.
-            unit: What is counted.
+            stage: What is being done, such as `tokenize`.
+            name: What it is done to, such as the name of a corpus.
+            total: Size of the whole work, in units.
+            unit: What is counted: `bytes`, `documents` and so on.
         """
         return RunningWork(self, stage, name, total, unit)
 
     def wait(self, name: str, limit: float) -> Wait:
-        """Return a limited time of waiting, which is shown as long as it lasts.
+        """Return an object that limits and shows how long something is waited for.
 
         Args:
             name: What is waited for, such as "for workers".
@@ -127,7 +129,7 @@ class Progress:
             self._display.note(text)
 
     def say(self, line: str) -> None:
-        """Show a line; if it ends in `GOES_ON`, it names work that begins."""
+        """Show a line that a command prints; if it ends in `GOES_ON`, a step begins with it."""
         about = line.removesuffix(GOES_ON) if line.endswith(GOES_ON) else ""
         self._begin(BegunStep(about, since=time.monotonic()))
         if self._display is not None:
@@ -137,9 +139,9 @@ class Progress:
         """Show that a step of a command begins.
 
         Args:
-            about: What begins.
+            about: What the step does.
             number: Number of the step, from 1.
-            total: How many steps there are; 0 if they are not counted.
+            total: Number of all steps; 0 if they are not counted.
         """
         count = step_count(number, total)
         self._begin(BegunStep(f"{count}{about}", count, time.monotonic()))
@@ -147,17 +149,21 @@ class Progress:
             self._display.step()
 
     def state(self) -> ProgressState:
-        """Return what is being done now."""
+        """Return which step and which pieces of work are running now."""
         with self._lock:
             return ProgressState(self._step, list(self._works.values()))
 
     def receive(self, report: TaskReport) -> None:
-        """Show what a task reported that is not part of any work of this process."""
+        """Show what a task has reported, except progress, which belongs to some `RunningWork`."""
         if isinstance(report, TaskNote):
             self.note(report.text)
 
     def update(self, work: RunningWork) -> None:
-        """Show that work has advanced, and store it in the lease, for machines that wait."""
+        """Show that a piece of work has advanced.
+
+        It is also stored in the leases of this process, which other machines read that wait for
+        the same output.
+        """
         share = None if isinstance(work, Wait) else work.share
         at_work(f"{work.stage} {work.name}", share)
         if self._display is None:
@@ -172,29 +178,34 @@ class Progress:
         self._display.work(work, is_new=is_new)
 
     def _begin(self, step: BegunStep) -> None:
-        """Begin a step: work of the step before is no longer shown until it reports again."""
+        """Begin a step. Work of the previous step is no longer shown, unless it reports again."""
         with self._lock:
             self._step = step
             self._works.clear()
 
 
 SILENT = Progress()
-"""Progress that nobody sees."""
+"""Progress that nobody looks at."""
 
 
 def _silent() -> Progress:
-    """Return the progress of a copy in another process."""
+    """Return what an unpickled `Progress` becomes in another process."""
     return SILENT
 
 
 def step_count(number: int, total: int) -> str:
-    """Return the number of a step as lines begin with it, such as `[3/25] `, or "" of no steps."""
+    """Return the number of a step as it begins a line, such as `[3/25] `.
+
+    Args:
+        number: Number of the step, from 1.
+        total: Number of all steps; if it is 0, steps are not counted, and the result is "".
+    """
     return f"[{number}/{total}] " if total else ""
 
 
 @dataclass(frozen=True, slots=True)
 class Amount:
-    """How much was done."""
+    """How much of a piece of work is done."""
 
     units: int = 0
     """Units of the work, such as bytes."""
@@ -212,12 +223,23 @@ class Amount:
 
 
 class RunningWork:
-    """One piece of long work: how much of it is done, how fast, and how long the rest will take."""
+    """A piece of long work: how much of it is done, how fast, and how long the rest will take.
+
+    Its parts may be done by several tasks at the same time, each of which reports by itself.
+    """
 
     def __init__(
         self, progress: Progress, stage: str, name: str, total: int, unit: str = "bytes"
     ) -> None:
-        """Begin with nothing done; see `Progress.work` for the parameters."""
+        """Begin with nothing done.
+
+        Args:
+            progress: Shows the work.
+            stage: What is being done, such as `tokenize`.
+            name: What it is done to, such as the name of a corpus.
+            total: Size of the whole work, in units.
+            unit: What is counted: `bytes`, `documents` and so on.
+        """
         self.stage = stage
         self.name = name
         self.total = total
@@ -225,36 +247,44 @@ class RunningWork:
         self.label = visible(f"{stage} {name}")
         """What is being done, and to what."""
         self.done = Amount()
-        """What is done, unfinished parts included."""
+        """How much is done, including what is done of unfinished parts."""
         self._progress = progress
         self._finished = Amount()
-        self._amount_by_part: dict[str, Amount] = {}  # unfinished part → what is done of it
+        """How much is done, without unfinished parts."""
+        self._amount_by_part: dict[str, Amount] = {}
+        """Unfinished part → how much of it is done."""
         # Speed is measured from the first report on: what was done before it took no time.
         self._started_at: float | None = None
         self._done_at_start = 0
 
     def advance(self, units: int, documents: int = 0, tokens: int = 0) -> None:
-        """Report that this much more is done."""
+        """Report that more is done.
+
+        Args:
+            units: Additional units.
+            documents: Additional documents, if they are counted.
+            tokens: Additional tokens, if they are counted.
+        """
         self._finished += Amount(units, documents, tokens)
         self.report()
 
     def add_existing(self, amount: Amount) -> None:
-        """Count what was done by earlier builds; the next report contains it."""
+        """Count what earlier builds have done as done, without showing it before the next report."""
         self._finished += amount
 
     def advance_part(self, part: str, amount: Amount) -> None:
-        """Report that a part is finished.
+        """Report that a part of the work is finished.
 
         Args:
             part: Name of the part.
-            amount: All of it, whatever was reported on the part before.
+            amount: The whole part, which replaces all earlier reports about it.
         """
         self._amount_by_part.pop(part, None)
         self._finished += amount
         self.report()
 
     def receive(self, report: TaskReport) -> None:
-        """Take a report of a task: on one part of this work, or a message."""
+        """Receive the report of a task: progress of a part of this work, or a message."""
         if isinstance(report, PartReport):
             self._amount_by_part[report.part] = report.amount
             self.report()
@@ -262,7 +292,7 @@ class RunningWork:
             self._progress.receive(report)
 
     def report(self) -> None:
-        """Show what is done."""
+        """Show how much is done."""
         self.done = sum(self._amount_by_part.values(), self._finished)
         if self._started_at is None:
             self._started_at = time.monotonic()
@@ -276,7 +306,7 @@ class RunningWork:
 
     @property
     def share(self) -> float:
-        """How much is done, 0 to 1."""
+        """Fraction of the units that is done, from 0 to 1."""
         return self.done.units / self.total if self.total else 1.0
 
     @property
@@ -295,7 +325,7 @@ class RunningWork:
 
     @property
     def figures(self) -> str:
-        """How fast the work is, and what has been counted so far."""
+        """How fast the work is, and how much is done: `85.2 MB/s, 12,000 documents, …`."""
         if self.unit == "bytes":
             megabytes = (self.done.units - self._done_at_start) / 1e6
             speed = megabytes / max(self.seconds, 1e-3)
@@ -318,16 +348,27 @@ class RunningWork:
 
 
 class Wait(RunningWork):
-    """Limits how long other programs are waited for, and reports the seconds so far."""
+    """Limits how long something is waited for, such as a worker, and shows the seconds so far.
+
+    The caller looks again and again whether the thing is available. As long as it is not, the
+    caller calls `has_time_left`.
+    """
 
     def __init__(self, progress: Progress, name: str, limit: float) -> None:
-        """Begin to wait at the first call of `has_time_left`; see `Progress.wait`."""
+        """Prepare to wait; the time is measured from the first call of `has_time_left` on.
+
+        Args:
+            progress: Shows the time.
+            name: What is waited for, such as "for workers".
+            limit: How long to wait at most, in seconds.
+        """
         super().__init__(progress, WAITING, name, _whole_seconds(limit), "seconds")
         self._limit = limit
         self._since: float | None = None
+        """When waiting began, by the monotonic clock; None while nothing is waited for."""
 
     def has_time_left(self) -> bool:
-        """Report that it is still missing; return whether there is time left to wait for it."""
+        """Return whether to wait any longer, after showing how long was waited so far."""
         now = time.monotonic()
         seconds = 0.0 if self._since is None else now - self._since
         if seconds >= self._limit:
@@ -338,19 +379,24 @@ class Wait(RunningWork):
         return True
 
     def end(self) -> None:
-        """Report that it was found, or is waited for no longer."""
+        """Show that waiting has ended, since the thing is available or the time is over."""
         if self._since is not None:
             self._show(self.total)
         self._since = None
         self._started_at = None
 
     def restart(self, limit: float) -> None:
-        """Report that it was found; if it gets lost, wait again, up to a limit in seconds."""
+        """Show that waiting has ended, and prepare to wait again if the thing gets lost.
+
+        Args:
+            limit: How long to wait at most the next time, in seconds.
+        """
         self.end()
         self._limit = limit
         self.total = _whole_seconds(limit)
 
     def _show(self, seconds: int) -> None:
+        """Show how many seconds were waited so far."""
         self._finished = Amount(seconds)
         self.report()
 
@@ -364,59 +410,70 @@ class Wait(RunningWork):
 
 
 def _whole_seconds(limit: float) -> int:
-    """Return a limit in seconds as the total of a wait, which is at least 1."""
+    """Return a limit in whole seconds, rounded up and at least 1, as the total of a `Wait`."""
     return max(math.ceil(limit), 1)
 
 
-# Tasks run in other processes, far from the `Progress` of the process that waits for them. They
-# report to the receiver of their context; workers pass what it receives on to the owner of the run.
+# Tasks often run in other processes than the `Progress` that shows their work. They pass reports to
+# the receiver of their context (`report_progress`). In a worker process, the receiver sends reports
+# to the process that handed out the task, where a receiver passes them to a `RunningWork`.
 
 
 @dataclass(frozen=True, slots=True)
 class TaskNote:
-    """A message of a task, which is shown once."""
+    """A message of a task to the user; equal messages are shown once."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class PartReport:
-    """How much a task has done of its part of some work."""
+    """How much a task has done of the part of the work that was handed out to it."""
 
     part: str
     """Name of the part."""
     amount: Amount
-    """All that is done of it."""
+    """How much of the part is done, from its beginning."""
 
 
 TaskReport: TypeAlias = TaskNote | PartReport
 """What a task reports."""
 Receive: TypeAlias = Callable[[TaskReport], None]
-"""Receives the reports of tasks."""
+"""Function that receives the reports of tasks."""
 
 
-def _drop(report: TaskReport) -> None:
-    """Ignore a report."""
+def _ignore(report: TaskReport) -> None:
+    """Receive a report that nobody looks at."""
 
 
-_receive: ContextVar[Receive] = ContextVar("receive", default=_drop)
+_receiver: ContextVar[Receive] = ContextVar("receive", default=_ignore)
+"""The receiver of the current context."""
 
 
 def report_progress(report: TaskReport) -> None:
-    """Report from within a task, in any process, to the `progress_reported_to` around its run."""
-    _receive.get()(report)
+    """Report progress from within a task, which may run in any process."""
+    receive = _receiver.get()
+    receive(report)
 
 
 @contextmanager
 def progress_reported_to(receive: Receive) -> Iterator[None]:
-    """Pass the reports of tasks that are run in the block to a function."""
-    token = _receive.set(receive)
+    """Pass the reports of tasks that are run in the block to a function.
+
+    Args:
+        receive: The function.
+    """
+    token = _receiver.set(receive)
     try:
         yield
     finally:
-        _receive.reset(token)
+        _receiver.reset(token)
 
 
 def set_progress_receiver(receive: Receive) -> None:
-    """Pass the reports of all later tasks of this process, a worker, to a function."""
-    _receive.set(receive)
+    """Pass the reports of all later tasks of this worker process to a function.
+
+    Args:
+        receive: The function.
+    """
+    _receiver.set(receive)

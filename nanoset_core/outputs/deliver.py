@@ -185,9 +185,17 @@ class Delivery:
         return self.find_apart(overwrite=overwrite)
 
     def find_apart(self, *, overwrite: bool) -> Mapping[str, Any] | None:
-        """Do what `find` does, if it is known that no input would be replaced.
+        """Return the content of the receipt if the output is complete, or None.
 
-        To check that takes long if there are very many inputs.
+        Unlike `find`, it does not check that no input would be replaced, which takes long if there
+        are very many inputs.
+
+        Args:
+            overwrite: Whether other files in the place of the output may be replaced.
+
+        Raises:
+            ConfigError: There are other files, and `overwrite` is not set; or a folder has the name
+                of a file.
         """
         self._check_no_folders()
         store = self.store
@@ -317,9 +325,9 @@ def deliver(draft: Draft, delivery: Delivery, *, overwrite: bool = False) -> Non
 
 
 def put_files_in_place(draft: Draft, delivery: Delivery) -> None:
-    """Deliver files without checking what they replace.
+    """Deliver the files of a draft without checking which files they replace.
 
-    The steps are described at the top of this module.
+    The steps, and why they have this order, are described at the top of this module.
 
     Args:
         draft: The finished files.
@@ -354,7 +362,7 @@ def put_files_in_place(draft: Draft, delivery: Delivery) -> None:
 
 
 def _put_opening_receipt(delivery: Delivery) -> None:
-    """Write the opening receipt."""
+    """Write the opening receipt, which says that a call has begun to put its files in place."""
     receipt = delivery.receipt
     name = receipt.opening_name or receipt.name
     if isinstance(delivery.folder, RemoteFolder):
@@ -367,9 +375,9 @@ def _put_opening_receipt(delivery: Delivery) -> None:
 
 
 def _remove_files_of_other_calls(delivery: Delivery) -> frozenset[str]:
-    """Remove all files in the place of the output, unless an interrupted call has put them there.
+    """Remove the files in the place of an output, unless this call can continue with them.
 
-    If a call with the same receipt was interrupted, this one continues with its files.
+    It can if they are those of an interrupted call that has written the same receipt.
 
     Returns:
         Names of the files of the delivery that do not exist now.
@@ -403,6 +411,7 @@ def _put_files(
     """
 
     def put(name: str) -> Mapping[str, Any] | None:
+        """Put one file in place, and return its entry of the receipt; None if it was not made."""
         sha256 = draft.sha256_by_name.get(name)
         if name in draft.writers:
             draft.writers[name]()
@@ -449,7 +458,7 @@ def _move(
 def _entry(
     delivery: Delivery, name: str, size: int | None, sha256: str | None
 ) -> Mapping[str, Any]:
-    """Return a file's entry of the receipt, after it was put in place.
+    """Return what the receipt says about a file that was put in place.
 
     Args:
         delivery: What the file belongs to.

@@ -221,7 +221,13 @@ class Manifest:
             raise self._not_as_written(path, found, error.expected) from error
 
     def _not_as_written(self, path: Path, found: str, expected: str | None = None) -> FormatError:
-        """Return the error for a file whose content is not what nanoset wrote."""
+        """Return the error for a file whose content is not what nanoset wrote.
+
+        Args:
+            path: Local path of the file.
+            found: What is wrong with it.
+            expected: What its content should be, if known.
+        """
         return FormatError(
             "this file is not as it was written",
             where=path,
@@ -398,13 +404,22 @@ def _checksum(facts: Mapping[str, Any], files: Mapping[str, Any]) -> str:
 
 
 def no_manifest(where: str, found: str) -> FormatError:
-    """Return the error for the manifest of another output than that of its folder."""
+    """Return the error for a manifest that belongs to another output than its folder.
+
+    Args:
+        where: Path or address of the manifest.
+        found: The output that it belongs to.
+    """
     form = StoredManifest.json_form
     return FormatError(form.problem, where=where, found=found, remedy=form.remedy)
 
 
 def pack(manifest: Manifest) -> bytes:
-    """Return a manifest as compressed bytes, without its `stored`; see `unpack`."""
+    """Return a manifest as compressed bytes, from which `unpack` restores it.
+
+    The folder and the access are left out, since they may differ between processes; so are the
+    sizes in `stored`, which may be outdated when it is unpacked.
+    """
     # Imported here, since it is slow to import and readers of finished outputs do not need it.
     import orjson
 
@@ -417,7 +432,7 @@ def pack(manifest: Manifest) -> bytes:
 
 
 def unpack(packed: bytes, access: FileAccess) -> Manifest:
-    """Return a manifest that was packed.
+    """Return the manifest that `pack` has compressed.
 
     Args:
         packed: Result of `pack`.

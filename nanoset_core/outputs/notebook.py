@@ -25,6 +25,7 @@ from nanoset_core.errors import FormatError
 from nanoset_core.outputs.manifest import digest_of
 from nanoset_core.outputs.root import SEEN_SECONDS, OutputRoot
 from nanoset_core.records.json_records import Record, dump, load, to_plain
+from nanoset_core.storage.uploads import write_small_file
 from nanoset_core.untrusted import safe_logger
 
 logger = safe_logger(__name__)
@@ -89,7 +90,7 @@ class Notebook(Generic[NoteType]):
             section: The section that the note belongs to; "" in a notebook without sections.
         """
         name = f"{digest_of(note.identity())}.json"
-        outputs.access.write(outputs.folder / self._folder / section / name, dump(note))
+        write_small_file(outputs.access, outputs.folder / self._folder / section / name, dump(note))
         self._seen.pop(outputs.folder, None)
 
     def read(

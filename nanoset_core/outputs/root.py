@@ -47,6 +47,8 @@ from nanoset_core.storage.atomic import (
     write_atomic,
 )
 from nanoset_core.storage.location import StorageSpec, copies_folder, is_remote, remote_location
+from nanoset_core.storage.many_folders import call_for_folders
+from nanoset_core.storage.uploads import publish_folder, write_small_file
 from nanoset_core.storage.worker_folders import for_a_task
 
 R = TypeVar("R")
@@ -78,11 +80,11 @@ class Seen(dict[Path, _SeenVersion]):
     """Folder of an output → its version that was found current a short time ago.
 
     The steps of a run look up the same outputs again and again. This memory spares a bucket these
-    requests. Methods that change an output remove it from the memory. A pickled memory is empty,
-    so that other processes look for themselves.
+    requests. Methods that change an output remove it from the memory.
     """
 
     def __reduce__(self) -> tuple[type[Seen], tuple[()]]:
+        """Pickle the memory as an empty one, so that another process looks for itself."""
         return Seen, ()
 
 
@@ -104,11 +106,11 @@ class OutputRoot:
 
     @property
     def local(self) -> OutputRoot:
-        """The outputs that are on this machine; for a bucket, those of which it has copies."""
+        """The outputs in the local folder alone; for a bucket, those of which there are copies."""
         return OutputRoot(FileAccess(self.folder), self.rebuild)
 
     def place(self, recipe: Recipe) -> Path:
-        """Return the folder of the output of a recipe, whether or not it has been made."""
+        """Return the local folder of a recipe's output, whether or not the output exists."""
         return self.folder / recipe.stage / recipe.name / recipe.digest
 
     def find(self, recipe: Recipe) -> Manifest | None:
@@ -127,17 +129,23 @@ class OutputRoot:
 
     @staticmethod
     def is_whole(manifest: Manifest, place: Path) -> bool:
-        """Return whether a manifest belongs to the folder it is in, and all its files are whole."""
+        """Return whether a version is complete, according to its manifest.
+
+        Args:
+            manifest: The manifest that was found in the folder.
+            place: The folder. Its name must be the digest in the manifest: otherwise, somebody has
+                copied or renamed it.
+        """
         return manifest.digest == place.name and manifest.damage() is None
 
     def each_version(
         self, work: Callable[[OutputRoot, Path], R], stage: str, name: str, digests: Sequence[str]
     ) -> list[R]:
-        """Call a function for many versions of an output, in parallel if they are in a bucket.
+        """Call a function for many versions of an output, with few requests to a bucket.
 
         Args:
-            work: Called with these outputs and the folder of a version. For a bucket, the outputs
-                passed to it answer from a listing; see `FileAccess.each_folder`.
+            work: Called with an `OutputRoot` of the same outputs, and the folder of a version. If
+                the outputs are in a bucket, that `OutputRoot` answers from a listing of the folder.
             stage: Stage of the output.
             name: Name of the output.
             digests: The versions.
@@ -147,9 +155,10 @@ class OutputRoot:
         """
 
         def call_with_outputs(access: FileAccess, folder: Path) -> R:
+            """Call the function with outputs that use the access to one listed folder."""
             return work(replace(self, access=access), folder)
 
-        return self.access.each_folder(call_with_outputs, self.folder / stage / name, digests)
+        return call_for_folders(self.access, call_with_outputs, self.folder / stage / name, digests)
 
     def manifest_at(self, folder: Path) -> Manifest | None:
         """Return the manifest of the version in a folder, or None if it has none.
@@ -171,8 +180,8 @@ class OutputRoot:
             stage: Stage of the output.
             name: Name of the output.
             digest: The version.
-            gone: What the error says if the version is missing.
-            remedy: What the error says to do.
+            gone: What is wrong if the version is missing, for the error.
+            remedy: What the user should do then, for the error.
 
         Raises:
             MissingError: The version does not exist.
@@ -188,14 +197,17 @@ class OutputRoot:
 
         Args:
             recipe: What the output is made from.
-            write: Writes the files to the folder that it is passed, and describes them. Not called
-                if the output exists.
+            write: Writes the files to the folder that it is passed, and returns what it knows about
+                them. It is not called if the output exists.
+
+        Returns:
+            The manifest of the output.
         """
         place = self.place(recipe)
         looked_up_at = time.monotonic()
         had_manifest = True
         if not self.rebuild:
-            # A damaged manifest is made again.
+            # An output with a damaged manifest is rebuilt.
             with contextlib.suppress(FormatError):
                 manifest = self.manifest_at(place)
                 if manifest is not None and self.is_whole(manifest, place):
@@ -211,9 +223,15 @@ class OutputRoot:
         return self._send(place, is_new=is_recent and not had_manifest)
 
     def _make(self, recipe: Recipe, write: Writing) -> None:
-        """Write the files of an output and its manifest to its folder on this machine."""
+        """Write the files of an output and its manifest to its local folder.
+
+        Args:
+            recipe: What the output is made from.
+            write: As for `commit`.
+        """
 
         def was_made_meanwhile() -> bool:
+            """Return whether another process has finished the same output, which then stays."""
             return not self.rebuild and self.local.find(recipe) is not None
 
         with published_folder(self.place(recipe), keep=was_made_meanwhile) as scratch:
@@ -223,15 +241,15 @@ class OutputRoot:
             (scratch / MANIFEST).write_bytes(dump(content))
 
     def _send(self, place: Path, *, is_new: bool = False) -> Manifest:
-        """Upload a finished output, if the outputs are in a bucket.
+        """Upload an output from its local folder, if the outputs are in a bucket.
 
         Args:
-            place: Its folder on this machine.
-            is_new: Whether the bucket had no manifest of it within the last `SEEN_SECONDS`. Then
-                it is not asked for files that may have to be replaced.
+            place: The local folder.
+            is_new: Whether the bucket had no manifest of the output within the last `SEEN_SECONDS`.
+                Then it is not asked for files that may have to be replaced.
 
         Returns:
-            Its manifest.
+            The manifest of the output.
 
         Raises:
             MissingError: Another process has removed the output.
@@ -244,22 +262,31 @@ class OutputRoot:
             )
 
         sums = {name: fact.sha256 for name, fact in manifest.files.items()}
-        stored = self.access.publish(place, sums, MANIFEST, is_new=is_new)
+        stored = publish_folder(self.access, place, sums, MANIFEST, is_new=is_new)
         return replace(manifest, access=self.access, stored=stored)
 
     @contextlib.contextmanager
     def in_task(self) -> Iterator[OutputRoot]:
-        """Yield these outputs for one task of a worker; see `for_a_task`."""
+        """Yield the same outputs for one task; on a cluster's worker, with temporary copies."""
         with for_a_task(self.access) as access:
             yield replace(self, access=access)
 
     def rebase(self, manifest: Manifest) -> Manifest:
-        """Return the manifest of another process with the folder and access of this process."""
+        """Return a manifest that another process has read, with the folder of this process.
+
+        Machines may have their copies of files in different folders.
+
+        Args:
+            manifest: The manifest, of an output below the same root.
+        """
         place = self.folder / manifest.stage / manifest.name / manifest.digest
         return replace(manifest, folder=place, access=self.access)
 
     def invalidate(self, recipe: Recipe) -> None:
-        """Remove the manifest of an output, before its files are replaced one by one."""
+        """Delete the manifest of a recipe's output, so that nobody takes the output for complete.
+
+        The caller then replaces its files one by one, and calls `finalize`.
+        """
         place = self.place(recipe)
         self.forget(place.parent)
         self.access.store.delete(self.access.name(place / MANIFEST))
@@ -267,12 +294,15 @@ class OutputRoot:
     def finalize(
         self, recipe: Recipe, facts: Mapping[str, Any], files: Mapping[str, FileFact]
     ) -> Manifest:
-        """Complete an output whose files are in place already: write its manifest.
+        """Complete an output whose files are in its folder already, by writing its manifest.
 
         Args:
             recipe: What the output was made from.
-            facts: Counts and other findings.
-            files: Its files by name.
+            facts: Counts and other findings, for the manifest.
+            files: Name within the folder → size and checksum of each file.
+
+        Returns:
+            The manifest.
         """
         place = self.place(recipe)
         sweep_abandoned(place)
@@ -280,7 +310,14 @@ class OutputRoot:
         return self._send(place)
 
     def current_version(self, stage: str, name: str) -> CurrentVersion:
-        """Look up the current version of an output; problems are returned, not raised."""
+        """Return the current version of an output, with what is wrong with it.
+
+        A version that is missing or damaged is not an error: the result says so.
+
+        Args:
+            stage: Stage of the output.
+            name: Name of the output.
+        """
         version = self._current_version(stage, name)
         listing = self.access.snapshot
         if listing is None or listing.contents is not None:
@@ -296,7 +333,7 @@ class OutputRoot:
         return replace(version, manifest=unlisted.rebase(version.manifest))
 
     def _current_version(self, stage: str, name: str) -> CurrentVersion:
-        """Look up the current version of an output, in a listing if there is one."""
+        """Return the current version of an output as the access has it, perhaps from a listing."""
         folder = self.folder / stage / name
         seen = self._seen_current(folder)
         if seen is not None:
@@ -322,12 +359,18 @@ class OutputRoot:
         return version
 
     def current_versions(self, stage: str, names: Sequence[str]) -> list[CurrentVersion]:
-        """Look up the current versions of several outputs of a stage; see `current_version`.
+        """Return the current versions of several outputs of a stage, with few requests to a bucket.
 
-        A bucket is asked for all at once.
+        Args:
+            stage: The stage.
+            names: Names of the outputs.
+
+        Returns:
+            What `current_version` returns for each name, in the same order.
         """
 
         def look_up(outputs: OutputRoot, folder: Path) -> CurrentVersion:
+            """Return the current version of the output in a folder."""
             return outputs.current_version(stage, folder.name)
 
         return self.each_version(look_up, stage, "", names)
@@ -344,7 +387,7 @@ class OutputRoot:
         return version.manifest
 
     def live(self, stage: str, name: str) -> Manifest | None:
-        """Return the version that current.json names, even if files of it are damaged.
+        """Return the version that current.json names, even if some of its files are damaged.
 
         Raises:
             FormatError: current.json, or the manifest, is not valid.
@@ -403,7 +446,10 @@ class OutputRoot:
         return version.manifest
 
     def _remember(self, manifest: Manifest) -> None:
-        """Remember that a version is current now; a local folder is fast to ask, and is not."""
+        """Remember that a version is current now, if the outputs are in a bucket.
+
+        Versions in a local folder are not remembered: looking them up again is fast.
+        """
         if self.seen is None or not self.access.has_copies:
             return
         # Without the listing, which may be large and will be outdated.
@@ -436,15 +482,18 @@ class OutputRoot:
         """
         folder = self.folder / stage / name
         time_by_digest = self.digests_in(folder)
-        newest_first = sorted(
-            time_by_digest.items(), key=lambda item: (item[1], item[0]), reverse=True
-        )
         if before is not None:
             # Prefer the time in the listing: all its times are from one clock, the store's.
-            end = time_by_digest.get(before.digest, before.written_ns)
-            newest_first = [item for item in newest_first if item[1] < end]
+            end_ns = time_by_digest.get(before.digest, before.written_ns)
+            time_by_digest = {
+                digest: time_ns for digest, time_ns in time_by_digest.items() if time_ns < end_ns
+            }
 
-        for digest, _ in newest_first:
+        def sort_key(digest: str) -> tuple[int, str]:
+            """Return the time of a version, and its digest, since times may be whole seconds."""
+            return time_by_digest[digest], digest
+
+        for digest in sorted(time_by_digest, key=sort_key, reverse=True):
             try:
                 manifest = self.manifest_at(folder / digest)
             except FormatError:
@@ -479,23 +528,29 @@ class OutputRoot:
             sweep_abandoned(folder)
 
     def unfinished(self) -> Iterator[tuple[Path, list[str]]]:
-        """Yield each local folder of outputs, with the names of unfinished files and folders in it.
+        """Yield all local folders in which files or folders may be unfinished.
 
-        Complete outputs are left out, and symbolic links are not followed.
+        Folders of complete outputs are left out, and symbolic links are not followed.
+
+        Yields:
+            (folder, names of the unfinished files and folders directly in it)
         """
-        for place, folders, files in os.walk(self.folder):
+        for place, folder_names, file_names in os.walk(self.folder):
             folder = Path(place)
-            yield folder, [name for name in (*folders, *files) if name.startswith(UNFINISHED)]
+            all_names = [*folder_names, *file_names]
+            yield folder, [name for name in all_names if name.startswith(UNFINISHED)]
 
-            # os.walk descends into the folders that stay in its list.
-            folders[:] = [
+            # `os.walk` enters the folders that stay in its list.
+            folder_names[:] = [
                 name
-                for name in folders
+                for name in folder_names
                 if not name.startswith(UNFINISHED) and not (folder / name / MANIFEST).exists()
             ]
 
     def make_current(self, manifest: Manifest) -> Manifest:
-        """Make a version the current one: let current.json and the link `current` name it.
+        """Make a version the current one of its output: write current.json, and the link `current`.
+
+        The link is for programs and people that follow it; nanoset itself reads current.json.
 
         Returns:
             The same manifest.
@@ -518,7 +573,7 @@ class OutputRoot:
             )
 
         self.forget(output)
-        self.access.write(output / CURRENT, dump(_CurrentFile(manifest.digest)))
+        write_small_file(self.access, output / CURRENT, dump(_CurrentFile(manifest.digest)))
         if not link.is_symlink() or link.readlink() != Path(manifest.digest):
             point_to(link, manifest.digest)
         self._remember(manifest)
@@ -531,9 +586,12 @@ def _complete_file_facts(
     """Return the size and checksum of each file of an output.
 
     Args:
-        folder: The files, except those that are stored elsewhere.
-        known_facts: Name → sha256 or `FileFact` of some of them. Small files without a sha256 are
-            hashed.
+        folder: The folder of the output, with all its files except those that are stored elsewhere.
+        known_facts: Name of some files → sha256, or their `FileFact`. Other files are hashed if
+            they are small, so that no large file is read again.
+
+    Returns:
+        Name → size and checksum.
     """
     files = {name: fact for name, fact in known_facts.items() if isinstance(fact, FileFact)}
     for path in sorted(folder.rglob("*")):
@@ -579,7 +637,7 @@ def _possible_contents(folder: Path, access: FileAccess) -> Iterator[bytes]:
 
 
 def _with_damage(manifest: Manifest) -> CurrentVersion:
-    """Return a version that was found current, after checking its files."""
+    """Return a version that is the current one of its output, after checking its files."""
     damage = manifest.damage()
     problem = None if damage is None else f"damaged: {damage}"
     return CurrentVersion(manifest, problem)

@@ -41,6 +41,7 @@ from nanoset_core.stages.stage import CorpusStage, InternalStage
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.heartbeats import LEASE_SECONDS
 from nanoset_core.storage.leases import collecting, leased_names
+from nanoset_core.storage.removals import remove_file, withdraw_output
 from nanoset_core.storage.store import in_parallel
 
 UNSEEN = (
@@ -257,14 +258,14 @@ def _retract(access: FileAccess, item: Garbage) -> tuple[Path, ...] | None:
     """
     # An index file is read by its name alone: remove it at once.
     if item.kind == "cache file":
-        access.remove(item.path)
+        remove_file(access, item.path)
         return ()
 
     def is_current() -> bool:
         """Return whether the version is current now."""
         return read_current(item.path.parent, access) == item.path.name
 
-    return access.withdraw(item.path, MANIFEST, is_current)
+    return withdraw_output(access, item.path, MANIFEST, is_current)
 
 
 def _remove_folders(folders: Iterable[Path]) -> list[Path]:

@@ -45,6 +45,7 @@ from nanoset_core.stages.shards.shortening import ShortenedShards, ShortenTask
 from nanoset_core.stages.shards.stage import TOKENIZED
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.leases import check_no_build, collecting
+from nanoset_core.storage.removals import remove_file, withdraw_output
 
 _ALL_VERSIONS = 1_000_000_000
 """More old versions than there are, so that a collection keeps all of them."""
@@ -332,10 +333,10 @@ def _erase_version(access: FileAccess, version: TaintedVersion) -> None:
     if version.is_current:
         # nanoset.yaml does not request this output any more, or the version would have been
         # replaced. Remove both pointers to it: the file that programs read, and the symbolic link.
-        access.remove(output_folder / CURRENT)
+        remove_file(access, output_folder / CURRENT)
         (output_folder / "current").unlink(missing_ok=True)
 
     # Withdrawing hides the version at once, but may leave folders with its files on the disk.
-    leftover_folders = access.withdraw(folder, MANIFEST, lambda: False) or ()
+    leftover_folders = withdraw_output(access, folder, MANIFEST, lambda: False) or ()
     for leftover_folder in leftover_folders:
         shutil.rmtree(leftover_folder)

@@ -19,6 +19,8 @@ from nanoset_core.project.existing import all_outputs
 from nanoset_core.project.project import Project
 from nanoset_core.project.purge_plan import PurgePlan, own_files, version_path
 from nanoset_core.stages.shards import purged
+from nanoset_core.storage.removals import remove_file
+from nanoset_core.storage.uploads import write_small_file
 
 _EXISTING = "there"
 """Key of an unfinished receipt: digests of all versions that existed when the purge began."""
@@ -90,7 +92,7 @@ class PurgeReceipt:
         receipt["documents"] = list(documents.values())
         receipt["erased"] |= {version.path: version.files for version in plan.versions}
 
-        outputs.access.write(self._unfinished_path, _to_bytes(receipt))
+        write_small_file(outputs.access, self._unfinished_path, _to_bytes(receipt))
         return receipt
 
     def complete(self, receipt: Mapping[str, Any], plan: PurgePlan) -> None:
@@ -115,8 +117,8 @@ class PurgeReceipt:
             version.path: version.files for version in plan.versions
         }
         values["made"] = made
-        outputs.access.write(self.path, _to_bytes(values))
-        outputs.access.remove(self._unfinished_path)
+        write_small_file(outputs.access, self.path, _to_bytes(values))
+        remove_file(outputs.access, self._unfinished_path)
 
     def _read(self, path: Path) -> dict[str, Any] | None:
         """Return the content of a receipt, or None if there is none."""

@@ -1,25 +1,24 @@
-"""Read and write the files of outputs, which are in a local folder or in a store.
+"""Access the files of outputs, which are in a local folder or in a store.
 
 A store is a bucket, or anything else that stores files by their names. Then the folder contains
 working copies: files are downloaded to it before they are read, and files that were written there
-are uploaded. `FileAccess` hides the difference from readers and writers. It can be pickled, so that
-other processes access the files in the same way.
+are uploaded. `FileAccess` hides the difference from readers. Writers use `uploads.py`, and
+`removals.py` removes files.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from itertools import chain, groupby, islice
+from itertools import chain
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
-from nanoset_core.errors import MissingError, NanosetError
-from nanoset_core.storage.atomic import UNFINISHED, withdrawn, write_atomic
+from nanoset_core.errors import NanosetError
+from nanoset_core.storage.atomic import UNFINISHED, write_atomic
 from nanoset_core.storage.copies import make_room, note_use, set_time
 from nanoset_core.storage.listing import Entry, Snapshot, disk_entries
 from nanoset_core.storage.local import LocalStore
@@ -32,14 +31,8 @@ from nanoset_core.storage.store import Store, Stored, in_parallel, read_pieces
 
 T = TypeVar("T")
 R = TypeVar("R")
-_MAX_SINGLE_REQUESTS = 8
-"""So many files or folders are looked up one by one; more than these are listed together."""
-_OBJECTS_PER_REQUEST = 1000
-"""Objects in the answer to one request for a listing."""
-_FOLDERS_IN_MEMORY = 1024
-"""Folders whose listing is in memory at any time."""
 _SMALL_BLOCK = 4 << 10
-"""Bytes of a block, for files of which little is read, and if disk space is limited."""
+"""Bytes of a block of a file of which little is read, or if disk space is limited."""
 ROOM = (
     "room for working copies: storage.mirror names their folder, "
     "storage.scratch_mib says how much they may take"
@@ -52,12 +45,11 @@ class FileAccess:
     """Access to the files of a local folder, or to those of a store with copies in a local folder.
 
     Files are addressed by their absolute paths in the folder. The store alone decides what exists:
-    an output exists if its manifest does, and the manifest is uploaded last. If a process was
-    killed after it finished an output in the folder, the next one uploads it. Copies may be removed
-    at any time.
+    an output exists if its manifest does, and the manifest is uploaded last. Copies may be removed
+    at any time. `fetch` and `open_bytes` also take paths outside of the folder, such as those of
+    cached index files.
 
-    `fetch` and `open_bytes` also take paths outside of the folder, such as those of cached index
-    files.
+    An access can be pickled, so that other processes access the files in the same way.
     """
 
     folder: Path
@@ -65,7 +57,7 @@ class FileAccess:
     origin: Store | None = None
     """The store; None if the files are in the folder."""
     capacity: int | None = field(default=None, kw_only=True)
-    """Bytes of disk space that may be used, or None if all copies are kept.
+    """Bytes of disk space that copies may use, or None if all copies are kept.
 
     A quarter of them is for blocks of large files, which are not copied as a whole.
     """
@@ -73,12 +65,12 @@ class FileAccess:
     """A listing of the store, or of a folder in it, that is used instead of asking again."""
     is_sampled: bool = field(default=False, kw_only=True, compare=False, repr=False)
     """Whether only a few places of large files will be read, so that small blocks are fetched."""
-    asked: dict[str, int | None] | None = field(
+    known_sizes: dict[str, int | None] | None = field(
         default=None, kw_only=True, compare=False, repr=False
     )
-    """Answers of the store to requests for sizes: name → bytes, or None if there is no such file.
+    """Earlier answers of the store: name → bytes, or None if there is no such file.
 
-    If this is None itself, the store is asked each time.
+    If this is None itself, answers are not remembered.
     """
 
     @property
@@ -94,10 +86,11 @@ class FileAccess:
     def with_copies_in(self, folder: Path) -> FileAccess:
         """Return access to the same files with copies in another folder.
 
-        Copies in that folder are removed once they have been uploaded.
+        Copies in that folder are removed as soon as they have been uploaded.
         """
         if self.origin is None:
             return self
+        # Copies are removed only if the capacity is limited, so it must not be None.
         return FileAccess(folder, self.origin, capacity=self.capacity or sys.maxsize)
 
     def name(self, path: Path) -> str:
@@ -113,7 +106,7 @@ class FileAccess:
 
     @contextlib.contextmanager
     def named(self) -> Iterator[None]:
-        """Replace paths of copies by addresses in the store, in errors that leave the block."""
+        """Let errors of the block name addresses in the store instead of paths of copies."""
         try:
             yield
         except NanosetError as error:
@@ -129,16 +122,17 @@ class FileAccess:
         sha256: str | None = None,
         pieces: Path | None = None,
     ) -> Path:
-        """Download a file to its path, unless it is there already.
+        """Download a file to its path in the folder, unless there is a copy already.
 
         Args:
-            path: The file.
-            size: Its size. A copy of another size is downloaded again.
-            sha256: Its checksum as hex digits, which a download is compared with.
-            pieces: A file that lists the sha256 of its pieces, which are compared instead.
+            path: Path of the file. One outside of the folder is returned unchanged.
+            size: Bytes of the file, if known. A copy of another size is downloaded again.
+            sha256: Checksum of the file as hex, which a download is compared with.
+            pieces: A local file that lists the sha256 of consecutive pieces of the file, which are
+                compared instead.
 
         Returns:
-            The path.
+            `path`, at which the file can be read now.
 
         Raises:
             StorageError: The download has another checksum, or there is not enough disk space.
@@ -146,7 +140,7 @@ class FileAccess:
         if self.origin is None or not path.is_relative_to(self.folder):
             return path
         if self.capacity is not None:
-            note_use(path)
+            note_use(path)  # so that other copies are removed first
         if path.is_file() and (size is None or path.stat().st_size == size):
             return path
 
@@ -166,21 +160,23 @@ class FileAccess:
         return None if self.capacity is None else self.capacity - self.capacity // 4
 
     def make_room(self, size: int, what: str) -> None:
-        """Remove the oldest copies until there is room for another file.
+        """Remove the copies that were not used for longest, until there is room for another file.
+
+        Nothing is removed if disk space is not limited.
 
         Args:
-            size: Bytes of the file.
-            what: The file, for the error.
+            size: Bytes of the other file.
+            what: Address of the other file, for the error.
 
         Raises:
-            StorageError: There cannot be enough room.
+            StorageError: The file is larger than the room for all copies.
         """
         room = self.room
         if room is not None:
             make_room(self.folder, room, size, what)
 
     def revalidate(self, path: Path) -> None:
-        """Make the copy of a file the same as the stored file, according to its size and time.
+        """Download a file again if its copy has another size or time than the stored file.
 
         If the stored file does not exist, the copy is removed.
         """
@@ -197,16 +193,16 @@ class FileAccess:
         set_time(path, stored.written_ns)
 
     def _refresh(self, path: Path, *, is_marker: bool) -> bytes | None:
-        """Download a small file again.
+        """Read a small file from the store, and update its copy.
 
         Args:
-            path: The file.
-            is_marker: Whether it is a commit marker. If its copy has other bytes, the other files
-                of the folder belong to another version and are removed. The marker is written
-                after that, so that an interrupted removal is repeated by the next call.
+            path: Path of the copy.
+            is_marker: Whether the file is the commit marker of its folder, such as a manifest. If
+                the copy of a marker has other bytes, the other copies in its folder belong to
+                another version of the output, and are removed.
 
         Returns:
-            Its bytes, or None if it does not exist.
+            The bytes of the file, or None if it does not exist.
         """
         answer = self.store.read_stored(self.name(path))
         if answer is None:
@@ -215,6 +211,7 @@ class FileAccess:
 
         copy = path.read_bytes() if path.is_file() else None
         if copy != data:
+            # The marker is written last: if the removal is interrupted, the next call repeats it.
             if copy is not None and is_marker:
                 _remove_files(path.parent, except_for=path)
             write_atomic(path, data)
@@ -224,15 +221,16 @@ class FileAccess:
     def read_current(
         self, path: Path, *, is_marker: bool = False, guesses: Iterable[bytes] = ()
     ) -> bytes:
-        """Return the bytes of a small file as it is stored now.
+        """Return the bytes of a small file as it is stored now, whatever its copy has.
 
         Args:
-            path: The file.
-            is_marker: Whether it is a commit marker. If its copy is outdated, the copies of the
-                other files in its folder belong to another version and are removed. If the store
-                has no marker, they are kept: a build may be about to upload them.
-            guesses: Bytes that the file may have. If a listing shows that it has one of these, it
-                is not read.
+            path: Path of the file.
+            is_marker: Whether the file is the commit marker of its folder, such as a manifest. If
+                its copy is outdated, the other copies in its folder belong to another version and
+                are removed. If the store has no marker, they are kept: a build may be about to
+                upload them.
+            guesses: Bytes that the file may have. If the ETag in a listing is that of one of these,
+                the file need not be read.
 
         Raises:
             FileNotFoundError: It does not exist.
@@ -241,11 +239,12 @@ class FileAccess:
             return read_regular(path)
 
         name = self.name(path)
-        snapshot = self._snapshot_with(name)
+        snapshot = self.snapshot_with(name)
         data: bytes | None
         if snapshot is None:
             data = self._refresh(path, is_marker=is_marker)
         elif snapshot.contents is not None:
+            # A snapshot of the whole store has the bytes of all small files.
             data = snapshot.contents.get(name)
         else:
             entry = snapshot.file(name)
@@ -259,16 +258,16 @@ class FileAccess:
     def _read_listed(
         self, path: Path, entry: Entry, *, is_marker: bool, guesses: Iterable[bytes]
     ) -> bytes | None:
-        """Return the bytes of a file in a listing, if possible without reading it.
+        """Return the bytes of a small file that was listed, if possible without reading it.
 
         Args:
-            path: The file.
-            entry: The file in the listing.
+            path: Path of the file.
+            entry: What the listing says about it.
             is_marker: As for `read_current`.
             guesses: As for `read_current`.
 
         Returns:
-            Its bytes, or None if it has been deleted since then.
+            The bytes, or None if the file was deleted after it was listed.
         """
         copy = path.read_bytes() if path.is_file() else b""
         for data in chain([copy], guesses):
@@ -281,11 +280,14 @@ class FileAccess:
         return self._refresh(path, is_marker=is_marker)
 
     def read_beside(self, path: Path) -> tuple[bytes, Mapping[str, int] | None]:
-        """Return the bytes of a commit marker, and the sizes of the files in its folder.
+        """Return the bytes of a commit marker, such as a manifest, and the sizes of other files.
+
+        Args:
+            path: Path of the marker.
 
         Returns:
-            The bytes, and relative name → bytes of all files in the folder. The latter is None if
-            the store did not report them along with the marker.
+            (bytes of the marker, name within its folder → size of each file in the folder). The
+            sizes are None if they would take another request.
 
         Raises:
             FileNotFoundError: The marker does not exist.
@@ -299,63 +301,71 @@ class FileAccess:
 
         # List the folder once: the listing says whether the local copy of the marker is current,
         # and has the sizes of the other files.
-        listing = self._listed(path.parent)
+        listing = self.listed(path.parent)
         data = replace(self, snapshot=listing).read_current(path, is_marker=True)
         files = listing.below(self.name(path.parent))
         return data, {name: entry.size for name, entry in files}
 
-    def _snapshot_with(self, name: str) -> Snapshot | None:
-        """Return the listing if it covers a name, or None if the store has to be asked."""
+    def snapshot_with(self, name: str) -> Snapshot | None:
+        """Return the listing of this access if it includes a name; None: the store must be asked.
+
+        Args:
+            name: Name of a file or folder in the store.
+        """
         if self.snapshot is not None and self.snapshot.covers(name):
             return self.snapshot
         return None
 
     def with_listing(self, folder: Path) -> FileAccess:
-        """Return access that lists a folder of a store once, and answers from this listing."""
+        """Return access that answers from a listing of one folder instead of asking the store.
+
+        The folder is listed when the first answer is needed.
+        """
         if self.origin is None:
             return self
         return replace(self, snapshot=Snapshot.when_asked(self.name(folder), self.origin))
 
-    def _listed(self, folder: Path) -> Snapshot:
-        """Return a listing of a folder: the one that there is already, or a new one."""
+    def listed(self, folder: Path) -> Snapshot:
+        """Return the listing of this access if it includes a folder; otherwise list the folder."""
         place = self.name(folder)
-        return self._snapshot_with(place) or Snapshot.of_folder(place, self.store.list(place))
+        return self.snapshot_with(place) or Snapshot.of_folder(place, self.store.list(place))
 
     def size(self, path: Path) -> int | None:
         """Return the bytes of a stored file, or None if it does not exist."""
         # Look in a listing if there is one, then among earlier answers of the store, and only then
         # send a request.
         name = self.name(path)
-        snapshot = self._snapshot_with(name)
+        snapshot = self.snapshot_with(name)
         if snapshot is not None:
             entry = snapshot.file(name)
             return None if entry is None else entry.size
 
-        if self.asked is not None and name in self.asked:
-            return self.asked[name]
+        if self.known_sizes is not None and name in self.known_sizes:
+            return self.known_sizes[name]
         stored = self.store.stat(name)
         size = None if stored is None else stored.size
-        if self.asked is not None:
-            self.asked[name] = size
+        if self.known_sizes is not None:
+            self.known_sizes[name] = size
         return size
 
     def sizes(self, folder: Path, names: Iterable[str]) -> dict[str, int]:
-        """Return the sizes of stored files.
+        """Return the sizes of files in one folder, with a single listing.
 
         Args:
-            folder: Their folder.
-            names: Their names, relative to the folder.
+            folder: Path of the folder.
+            names: Names of the files within the folder.
 
         Returns:
-            Name → bytes of those that exist.
+            Name → bytes, of the files that exist.
         """
-        entries = dict(self._listed(folder).below(self.name(folder)))
+        entries = dict(self.listed(folder).below(self.name(folder)))
         return {name: entries[name].size for name in names if name in entries}
 
     def written_ns(self, path: Path) -> int:
-        """Return when a file was written, in nanoseconds since 1970.
+        """Return when a file was written, in nanoseconds since 1970; 0 if that is not known.
 
-        0 if it is not in the listing or, if there is no listing, has no copy on this machine.
+        It is known from the listing of this access or, if there is none, from the local file or
+        copy. The store is not asked.
         """
         if self.snapshot is not None:
             name = self.name(path)
@@ -368,14 +378,14 @@ class FileAccess:
             return 0
 
     def written_in(self, parent: Path, name: str) -> dict[str, int]:
-        """Return when the files of one name were written in the folders directly below a parent.
+        """Return when the file of one name was written in each folder directly in a parent.
 
         Args:
-            parent: The parent.
-            name: Name of the files.
+            parent: Path of the parent.
+            name: Name of the files, such as `manifest.json`.
 
         Returns:
-            Name of a folder → nanoseconds since 1970, for the folders that contain such a file.
+            Name of a folder → nanoseconds since 1970, for the folders that have such a file.
         """
         times = {}
         if self.origin is None:
@@ -385,7 +395,7 @@ class FileAccess:
                     times[folder] = written_ns
             return times
 
-        for relative_name, entry in self._listed(parent).below(self.name(parent)):
+        for relative_name, entry in self.listed(parent).below(self.name(parent)):
             folder, _, name_in_folder = relative_name.partition("/")
             if name_in_folder == name:
                 times[folder] = entry.written_ns
@@ -400,11 +410,11 @@ class FileAccess:
         return self.store.sha256_of(self.stored(path))
 
     def stored(self, path: Path, begin: int = 0, size: int | None = None) -> Stored:
-        """Return what the store knows of a file, or of a range of it.
+        """Return the store's description of a file, or of a range of it.
 
         Args:
-            path: The file.
-            begin: First byte of the range.
+            path: Path of the file.
+            begin: Position of the first byte of the range.
             size: Bytes of the range; None for the whole file.
 
         Raises:
@@ -418,15 +428,15 @@ class FileAccess:
     def names(self, folder: Path) -> frozenset[str]:
         """Return the names of the files and folders directly in a folder."""
         place = self.name(folder)
-        snapshot = self._snapshot_with(place)
+        snapshot = self.snapshot_with(place)
         if snapshot is not None:
             return frozenset(snapshot.entries(place))
         return frozenset(chain(*self.store.level(place)))
 
     def listing(self) -> FileAccess:
-        """Return access to all that is stored at this moment.
+        """Return access that answers from a snapshot of the whole store, taken now.
 
-        A store is listed once, and all its JSON files are read.
+        The store is listed, and all its JSON files are read. A local folder needs no snapshot.
         """
         if self.origin is None:
             return self
@@ -443,13 +453,13 @@ class FileAccess:
         return sorted(snapshot.entries(self.name(folder)).values(), key=lambda entry: entry.name)
 
     def is_link(self, path: Path) -> bool:
-        """Return whether a stored file is a symbolic link, which only a local folder can have."""
+        """Return whether a file is a symbolic link, which stores do not have."""
         return self.origin is None and path.is_symlink()
 
     def unfinished(self) -> Iterator[Path]:
-        """Yield the objects of the listing that would have become part of larger ones.
+        """Yield the temporary objects that an interrupted joining of objects left in the store.
 
-        There are none in a local folder.
+        They are found in the listing of this access; without one, none are found.
         """
         if self.snapshot is None:
             return
@@ -458,11 +468,12 @@ class FileAccess:
                 yield self.folder / name
 
     def stored_at(self, path: Path, *, as_copy: bool = False) -> tuple[Store, str]:
-        """Return the store from which any machine can read ranges of a file, and its name there.
+        """Return the store of a file, and the name of the file in that store.
 
         Args:
-            path: The file.
-            as_copy: Whether to return the local folder if there is a copy in it.
+            path: Path of the file, which may be outside of the folder.
+            as_copy: Whether to return the local folder as the store if it has a copy of the file.
+                Other machines cannot read from there.
         """
         reads_copy = as_copy and path.is_file()
         if self.origin is None or reads_copy or not path.is_relative_to(self.folder):
@@ -470,14 +481,14 @@ class FileAccess:
         return self.origin, self.name(path)
 
     def open_bytes(self, path: Path, *, as_copy: bool = True) -> MappedFile:
-        """Open a large file for reading ranges of it.
+        """Open a large file for reading ranges of it, without downloading the rest.
 
         Args:
-            path: The file.
+            path: Path of the file.
             as_copy: Whether to read a copy if there is one.
 
         Raises:
-            FileNotFoundError: It does not exist.
+            FileNotFoundError: The file does not exist.
         """
         store, name = self.stored_at(path, as_copy=as_copy)
         if isinstance(store, LocalStore):
@@ -490,259 +501,37 @@ class FileAccess:
         return BlockFile(store, name, path.parent, block_bytes=block_bytes)
 
     def each(self, work: Callable[[T], R], items: Iterable[T]) -> list[R]:
-        """Call a function that asks the store for each item, in parallel if it is remote.
+        """Call a function that sends requests to the store for each item, several at a time.
+
+        For local files, which answer at once, the function is called for one item after the other.
 
         Args:
-            work: The function.
+            work: The function. If it raises an error, this method raises the first one.
             items: The items.
 
         Returns:
-            The results, in the order of the items. The first error is raised.
+            The results, in the order of the items.
         """
         if self.origin is None:
             return [work(item) for item in items]
         return in_parallel(work, items, CONNECTIONS)
 
     def each_copy(self, work: Callable[[T], R], items: Iterable[T]) -> list[R]:
-        """Call a function that reads copies for each item, in parallel if all copies are kept.
+        """Call a function that downloads and reads copies for each item, several at a time.
 
-        If disk space is limited, a copy could be removed for another one before it is read.
+        If disk space is limited, the function is called for one item after the other: otherwise a
+        copy could be removed to make room for another one before it is read.
 
         Args:
-            work: The function.
+            work: The function. If it raises an error, this method raises the first one.
             items: The items.
 
         Returns:
-            The results, in the order of the items. The first error is raised.
+            The results, in the order of the items.
         """
         if self.capacity is None:
             return self.each(work, items)
         return [work(item) for item in items]
-
-    def each_folder(
-        self, work: Callable[[FileAccess, Path], R], parent: Path, names: Sequence[str]
-    ) -> list[R]:
-        """Call a function for many folders of one parent, most of which exist.
-
-        The folders of a store are listed together, which takes far fewer requests than to list each
-        one. If the parent has many folders and only a few are asked for, they are listed one by one
-        instead.
-
-        Args:
-            work: Called with access that answers from the listing of a folder, and with the folder.
-            parent: The parent.
-            names: Names of the folders.
-
-        Returns:
-            The results, in the order of the names.
-        """
-        place = self.name(parent)
-        if self.origin is None or self._snapshot_with(place) is not None:
-            return self.each(lambda name: work(self, parent / name), names)
-
-        # For a few folders, the first request of the listing shows whether it is worthwhile: if it
-        # is not the only one, there is much else below the parent.
-        listing = self.origin.list(place)
-        first_objects: list[Stored] = []
-        if 1 < len(names) <= _MAX_SINGLE_REQUESTS:
-            first_objects = list(islice(listing, _OBJECTS_PER_REQUEST))
-        if len(names) < 2 or len(first_objects) == _OBJECTS_PER_REQUEST:
-            return self.each(lambda name: work(self, parent / name), names)
-
-        sizes_asked: dict[str, int | None] = {}  # shared, since folders may refer to one file
-
-        def call_with_listing(folder: _ListedFolder) -> tuple[str, R]:
-            snapshot = Snapshot.of_folder(f"{place}/{folder.name}", folder.objects)
-            access = replace(self, snapshot=snapshot, asked=sizes_asked)
-            return folder.name, work(access, parent / folder.name)
-
-        wanted_names = set(names)
-        folders = _folders_of(chain(first_objects, listing), len(place) + 1)
-        wanted_folders = (folder for folder in folders if folder.name in wanted_names)
-        result_by_name = dict(
-            in_parallel(call_with_listing, wanted_folders, CONNECTIONS, window=_FOLDERS_IN_MEMORY)
-        )
-        for name in wanted_names - result_by_name.keys():
-            _, result_by_name[name] = call_with_listing(_ListedFolder(name, []))
-        return [result_by_name[name] for name in names]
-
-    def send(
-        self,
-        paths: Iterable[Path],
-        sha256: Mapping[Path, str | None] | None = None,
-        *,
-        there: Mapping[str, int] | None = None,
-    ) -> list[int]:
-        """Upload files that were written to the folder, each of which appears whole or not at all.
-
-        Args:
-            paths: The files.
-            sha256: Checksums that the files must have, as hex digits.
-            there: Name → bytes of all files that are stored in their folders. By default the store
-                is asked.
-
-        Returns:
-            The bytes of each file; an empty list if the files are in a local folder.
-
-        Raises:
-            MissingError: A file is neither in the folder nor in the store.
-            StorageError: A file has another checksum.
-        """
-        store = self.origin
-        if store is None:
-            return []
-        files = list(paths)
-        checksums = sha256 or {}
-        stored_sizes = there
-        if stored_sizes is None and len(files) > _MAX_SINGLE_REQUESTS:
-            listed_sizes: dict[str, int] = {}
-            for folder in {path.parent for path in files}:
-                for stored in store.list(self.name(folder)):
-                    listed_sizes[stored.name] = stored.size
-            stored_sizes = listed_sizes
-
-        def send_file(path: Path) -> int:
-            name = self.name(path)
-            if path.is_file():
-                # Before the upload: after it, another process may remove the copy to make room.
-                size = path.stat().st_size
-                is_new = stored_sizes is not None and name not in stored_sizes
-                store.put_file(name, path, sha256=checksums.get(path), is_new=is_new)
-                return size
-            if stored_sizes is None or name not in stored_sizes:
-                raise MissingError(
-                    "a file of an output is neither on this machine nor in its store",
-                    where=self.url(path),
-                    remedy="run the command again, which rebuilds the file",
-                )
-            return stored_sizes[name]
-
-        return in_parallel(send_file, files)
-
-    def write(self, path: Path, data: bytes) -> None:
-        """Write a small file to the folder and to the store, wherever it has other bytes."""
-        is_new = not path.exists() or read_regular(path) != data
-        if is_new:
-            write_atomic(path, data)
-        # Upload the bytes, not the file, which another build may replace in the meantime.
-        if self.origin is not None and (is_new or self.origin.read(self.name(path)) != data):
-            self.origin.put(self.name(path), data)
-
-    def publish(
-        self, folder: Path, files: Mapping[str, str | None], manifest: str, *, is_new: bool = False
-    ) -> Mapping[str, int] | None:
-        """Upload an output: first its files, then the manifest, without which it does not exist.
-
-        If the store has a manifest with other bytes, that one is removed first.
-
-        Args:
-            folder: Folder of the output.
-            files: Relative name → sha256, or None if it is not known.
-            manifest: Relative name of the manifest.
-            is_new: Whether the store is known to have no manifest, so that it need not be asked.
-
-        Returns:
-            Relative name → bytes of all files that are known to be stored in the folder now; None
-            for a local folder.
-
-        Raises:
-            MissingError: A file is neither in the folder nor in the store.
-        """
-        store = self.origin
-        if store is None:
-            return None
-
-        # The folder may have stored files even if its manifest is new: those that this machine
-        # lacks must be among them.
-        place = self.name(folder)
-        stored_sizes: dict[str, int] = {}  # name in the store → bytes
-        if not is_new or not all((folder / name).is_file() for name in files):
-            for name, entry in self._listed(folder).below(place):
-                stored_sizes[f"{place}/{name}"] = entry.size
-
-        data = read_regular(folder / manifest)
-        manifest_name = self.name(folder / manifest)
-        has_manifest = manifest_name in stored_sizes
-        if has_manifest and store.read(manifest_name) != data:
-            store.delete(manifest_name)
-            has_manifest = False
-
-        sums = {folder / name: sha256 for name, sha256 in files.items()}
-        sizes = self.send(sums, sums, there=stored_sizes)
-        for path, size in zip(sums, sizes, strict=True):
-            stored_sizes[self.name(path)] = size
-        if not has_manifest:
-            store.put(manifest_name, data)
-        self.drop(sums)
-
-        prefix = f"{place}/"
-        result = {name.removeprefix(prefix): size for name, size in stored_sizes.items()}
-        result[manifest] = len(data)
-        return result
-
-    def drop(self, paths: Iterable[Path]) -> None:
-        """Remove copies that have been uploaded, if disk space is limited."""
-        if self.capacity is not None:
-            for path in paths:
-                path.unlink(missing_ok=True)
-
-    def remove_all(self, folder: Path) -> None:
-        """Remove all files below a folder from the store; the caller removes the copies."""
-        if self.origin is None:
-            return
-        names = [stored.name for stored in self.origin.list(self.name(folder))]
-        in_parallel(self.origin.delete, names)
-
-    def remove(self, path: Path) -> None:
-        """Remove a stored file, and its copy."""
-        if self.origin is not None:
-            self.origin.delete(self.name(path))
-        path.unlink(missing_ok=self.origin is not None)
-
-    def withdraw(
-        self, folder: Path, manifest: str, is_wanted: Callable[[], bool]
-    ) -> tuple[Path, ...] | None:
-        """Remove an output so that no reader finds a part of it, even if this is interrupted.
-
-        Args:
-            folder: Folder of the output.
-            manifest: Relative name of its manifest.
-            is_wanted: Returns whether the output is needed by now, and has to stay.
-
-        Returns:
-            Folders that contain what is left of it, to be removed at any time; None if it stays.
-        """
-        if self.origin is None:
-            return withdrawn(folder, is_wanted)
-
-        if is_wanted():
-            return None
-        # Without its manifest, the rest is not an output.
-        self.origin.delete(self.name(folder / manifest))
-        self.remove_all(folder)
-        shutil.rmtree(folder, ignore_errors=True)
-        return ()
-
-
-class _ListedFolder(NamedTuple):
-    """A folder of a store, with all objects below it."""
-
-    name: str
-    objects: list[Stored]
-
-
-def _folders_of(objects: Iterable[Stored], prefix_length: int) -> Iterator[_ListedFolder]:
-    """Group the objects below a parent by the folder directly below it.
-
-    Args:
-        objects: The objects, ordered by name. Those directly in the parent are left out.
-        prefix_length: Length of the parent's name with the slash after it.
-    """
-    nested = (stored for stored in objects if "/" in stored.name[prefix_length:])
-    for name, group in groupby(
-        nested, lambda stored: stored.name[prefix_length:].partition("/")[0]
-    ):
-        yield _ListedFolder(name, list(group))
 
 
 def _remove_files(folder: Path, *, except_for: Path) -> None:

@@ -14,31 +14,28 @@ from dataclasses import dataclass, field, replace
 from os import PathLike, fspath
 from pathlib import Path, PurePosixPath
 from typing import Annotated, BinaryIO, Literal, NamedTuple, TypeAlias
-from urllib.parse import urlsplit
 
 from nanoset_core.errors import ConfigError, InputError
 from nanoset_core.records.settings import Range
-from nanoset_core.storage.filesystems import WRAPPERS, FilesystemStore, is_known
+from nanoset_core.storage.address_checks import (
+    check_address,
+    check_endpoint,
+    check_readable,
+    check_without_secrets,
+)
+from nanoset_core.storage.filesystems import FilesystemStore
 from nanoset_core.storage.local import LocalStore
 from nanoset_core.storage.paths import expanded, has_control_characters, is_inside
 from nanoset_core.storage.reading import open_object
 from nanoset_core.storage.s3 import SCHEME, S3Store
 from nanoset_core.storage.s3_reading import S3Reader
 from nanoset_core.storage.store import Store, Stored
-from nanoset_core.untrusted import HIDDEN, without_secret_parameters, without_secrets
 
 _NO_NAMES = ("", ".", "..")
 """Parts of a key that cannot be the name of a file or folder."""
 _URL = re.compile("(?!file:)[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 """Beginning of an address that is not a path of this machine."""
 _FILE_URL = re.compile("file://", re.IGNORECASE)
-_PASSWORD = re.compile(r"[^/@:]*:.*@", re.DOTALL)
-"""`user:password@` after the scheme of a URL; a password may contain a slash.
-
-`host:80/x@y` matches, too, and is recognized by `_PORT`.
-"""
-_PORT = re.compile(r"[^/@:]*:[0-9]*(/|$)")
-"""`host:port` after the scheme of a URL."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,15 +71,15 @@ class StorageSpec:
 
 
 def local_path(url: str, *, base: Path, where: str) -> Path:
-    """Return a configured location as an absolute local path.
+    """Return the absolute path of a location in the settings that has to be local.
 
     Args:
-        url: A path or a file:// URL.
+        url: The location: a path or a file:// URL.
         base: Folder at which relative paths start.
         where: Place of the setting, for the error.
 
     Raises:
-        ConfigError: It is another URL.
+        ConfigError: The location is a URL of another kind.
     """
     if "://" in url and _FILE_URL.match(url) is None:
         raise ConfigError(
@@ -96,12 +93,12 @@ def local_path(url: str, *, base: Path, where: str) -> Path:
 
 
 def is_remote(location: str) -> bool:
-    """Return whether a configured location is a URL, other than file://, instead of a path."""
+    """Return whether a location is a URL, other than file://, instead of a local path."""
     return _URL.match(location) is not None
 
 
 def is_in_bucket(location: str) -> bool:
-    """Return whether a configured location is in a bucket of S3, which can also store outputs."""
+    """Return whether a location is in a bucket of S3, the only one that can store outputs."""
     return location[: len(SCHEME)].lower() == SCHEME
 
 
@@ -117,7 +114,7 @@ def copies_folder(store: Store, mirror: str | Path | None = None) -> Path:
 
 
 class ObjectStat(NamedTuple):
-    """Size and time of an object, with the names that `os.stat` uses."""
+    """Size and time of an object, under the names that `os.stat` uses."""
 
     st_size: int
     """Bytes."""
@@ -125,6 +122,19 @@ class ObjectStat(NamedTuple):
     """When it was written, in nanoseconds since 1970."""
     st_ino: int
     """Computed from its ETag, so that it changes with the bytes."""
+
+
+class ListedObject(NamedTuple):
+    """An object below a folder, with the fields of `text.listing.FileStat` in the same order."""
+
+    path: str
+    """Path below the folder."""
+    size: int
+    """Bytes."""
+    written_ns: int
+    """When it was written, in nanoseconds since 1970."""
+    inode: int
+    """Computed from its ETag, in place of the inode number of a file."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -202,10 +212,10 @@ class RemoteFolder:
         Raises:
             FileNotFoundError: It does not exist.
         """
-        facts = self.store.stat(self.path)
-        if facts is None:
+        stored = self.store.stat(self.path)
+        if stored is None:
             raise FileNotFoundError(str(self))
-        return stat_of_object(facts)
+        return stat_of_object(stored)
 
     def iterdir(self) -> Iterator[RemoteFolder]:
         """Yield the files and folders directly in it, except those with invalid keys."""
@@ -219,21 +229,23 @@ class RemoteFolder:
         other objects than raw/x.jsonl and x.jsonl, but as paths they name the same files.
 
         Returns:
-            The valid files and folders, and name → error.
+            (the valid files and folders, name → error of each invalid one)
         """
-        folders, files = self.store.level(self.path)
+        folder_names, file_names = self.store.level(self.path)
         readable = []
         errors = {}
-        for name in folders:
+        for name in folder_names:
             if name in _NO_NAMES:
                 errors[f"{name}/"] = self._bad_key(f"{name}/...")
             else:
                 readable.append(replace(self / name, kind="folder"))
-        for name in files:
+        for name in file_names:
             if name not in _NO_NAMES:
                 readable.append(replace(self / name, kind="file"))
-            elif name:  # An empty name is the mark of the folder itself, as consoles write it.
+            elif name != "":
                 errors[name] = self._bad_key(name)
+            # An object with an empty name stands for the folder itself. Consoles create it for an
+            # empty folder.
         return readable, errors
 
     def _bad_key(self, name: str) -> InputError:
@@ -249,35 +261,43 @@ class RemoteFolder:
         )
 
     def open(self, mode: str = "rb", *, begin: int = 0, end: int | None = None) -> BinaryIO:
-        """Open the object for reading; see `open_object`.
+        """Open the object for reading.
 
         Args:
-            mode: Must be "rb"; it is there since `Path.open` has it.
-            begin: First byte to read.
-            end: Byte after the last one to read; None for the end of the object.
+            mode: Must be "rb"; the parameter exists because `Path.open` has it.
+            begin: Position at which reading in order will begin.
+            end: Position up to which the object will be read in order, so that it can be requested
+                before it is needed; None if the order is not known.
+
+        Raises:
+            FileNotFoundError: The object does not exist.
         """
         if mode != "rb":
             raise ValueError(f"raw text is opened for reading bytes, not {mode!r}")
         return open_object(self.store, self.path, begin=begin, end=end)
 
-    def files(self) -> Iterator[tuple[str, int, int, int]]:
-        """Yield (path below this folder, bytes, written at in ns, mark of the ETag) of every file
-        that is not hidden.
+    def files(self) -> Iterator[ListedObject]:
+        """Yield all files below it, except hidden ones and those in hidden folders.
 
-        InputError where a key is one that no folder of files could hold.
+        Raises:
+            InputError: The path of an object is not one that a file could have.
         """
-        cut = len(self.path) + 1 if self.path else 0
+        prefix_length = len(self.path) + 1 if self.path else 0
         for stored in self.store.list(self.path):
-            name = stored.name[cut:]
-            is_folder_mark = name.endswith("/") and not stored.size  # as consoles write them
-            is_hidden = any(
-                part.startswith(".") and part not in _NO_NAMES for part in name.split("/")
-            )
-            if not name or is_folder_mark or is_hidden:
+            path = stored.name[prefix_length:]
+            # Consoles create an empty object whose name ends with a slash for an empty folder.
+            is_folder_mark = path == "" or (path.endswith("/") and stored.size == 0)
+            if is_folder_mark or _is_hidden(path):
                 continue
-            if not is_inside(name) or has_control_characters(name):
-                raise self._bad_key(name)
-            yield name, stored.size, stored.written_ns, etag_mark(stored.mark)
+            if not is_inside(path) or has_control_characters(path):
+                raise self._bad_key(path)
+            yield ListedObject(path, stored.size, stored.written_ns, etag_mark(stored.mark))
+
+
+def _is_hidden(path: str) -> bool:
+    """Return whether a part of an object's path is a name that begins with a dot."""
+    names = [part for part in path.split("/") if part not in _NO_NAMES]
+    return any(name.startswith(".") for name in names)
 
 
 Location: TypeAlias = Path | RemoteFolder
@@ -287,7 +307,10 @@ RawFolder: TypeAlias = Location
 
 
 def location(given: str | PathLike[str]) -> Location:
-    """Return the location of an input, from a path, a file:// URL or another URL.
+    """Return the location of an input that a user has named.
+
+    Args:
+        given: A path, a file:// URL or another URL.
 
     Raises:
         ConfigError: The URL is not valid; see `remote_location`.
@@ -304,7 +327,11 @@ def without_file_scheme(text: str) -> str:
 
 
 def on_this_machine(location: Location) -> Path:
-    """Return a location that is known to be local as a path."""
+    """Return a location that the caller knows to be local, as a path.
+
+    Raises:
+        TypeError: The location is in a bucket.
+    """
     if not isinstance(location, Path):
         raise TypeError(f"{location} is not on this machine")
     return location
@@ -328,8 +355,8 @@ def remote_location(
     storage = storage or StorageSpec()
     scheme, _, rest = url.partition("://")
     scheme = scheme.lower()
-    _check_without_secrets(url, rest, where)
-    _check_address(url, where)
+    check_without_secrets(url, rest, where)
+    check_address(url, where)
 
     host, _, path = rest.rstrip("/").partition("/")
     parts = path.split("/") if path else []
@@ -345,130 +372,35 @@ def remote_location(
         )
 
     if not is_in_bucket(url):
-        _check_read_only(url, where, only_read=only_read)
+        check_readable(url, where, only_read=only_read)
         return RemoteFolder(FilesystemStore(f"{scheme}://{host}"), path)
-    _check_endpoint(storage.endpoint_url or "")
+    check_endpoint(storage.endpoint_url or "")
     store_class = S3Reader if only_read else S3Store
     store = store_class(
-        host, "", storage.endpoint_url, storage.region, storage.profile, storage.anonymous
+        bucket=host,
+        prefix="",
+        endpoint_url=storage.endpoint_url,
+        region=storage.region,
+        profile=storage.profile,
+        anonymous=storage.anonymous,
     )
     return RemoteFolder(store, path)
 
 
-def _check_address(url: str, where: str) -> None:
-    """Raise ConfigError for a URL whose host or port cannot be read, such as `http://[::1`."""
-    try:
-        _ = urlsplit(url).port
-    except ValueError as error:
-        expected = "scheme://host/path, with an IPv6 address in brackets and a port of digits"
-        raise ConfigError(
-            "this is not a URL",
-            where=where,
-            found=f"{url!r}: {error}",
-            expected=expected,
-            remedy="correct it",
-        ) from error
-
-
-def _check_without_secrets(url: str, rest: str, where: str) -> None:
-    """Check that a URL does not contain a password, token or signature.
-
-    Args:
-        url: The URL.
-        rest: What follows its scheme.
-        where: Place of the setting, for the error.
-
-    Raises:
-        ConfigError: It does.
-    """
-    has_password = _PASSWORD.match(rest) is not None and _PORT.match(rest) is None
-    if has_password or without_secret_parameters(url) != url:
-        raise ConfigError(
-            "the address holds a query, or a user's name or password",
-            where=where,
-            found=HIDDEN if has_password and without_secrets(url) == url else url,
-            expected="an address without credentials",
-            remedy=(
-                "leave it out: it would stand in manifests and logs. Give credentials as the "
-                "package behind the scheme finds them (environment, profile, configuration file), "
-                "or copy the text to a local folder first"
-            ),
-        )
-
-
-def _check_endpoint(endpoint: str) -> None:
-    """Check the address of a server that speaks S3.
-
-    Raises:
-        ConfigError: It contains credentials, or is not the address of a server.
-    """
-    where = "storage.endpoint_url"
-    authority = endpoint.partition("//")[2].partition("/")[0]
-    if "@" in authority or without_secrets(endpoint) != endpoint:
-        what = "the endpoint holds a user's name or password"
-        remedy = "remove it: credentials come by the usual AWS chain, and would stand in logs here"
-        raise ConfigError(what, where=where, found=endpoint, remedy=remedy)
-    if endpoint and re.fullmatch(r"(?i)https?://[^\s/?#]+(/[^\s?#]*)?", endpoint) is None:
-        what, expected = "this is not the address of a server", "http://host:port or https://host"
-        raise ConfigError(
-            what, where=where, found=repr(endpoint), expected=expected, remedy="correct it"
-        )
-
-
-def _check_read_only(url: str, where: str, *, only_read: bool) -> None:
-    """Check that a URL other than of S3 can be used: only for reading, and if fsspec knows it.
-
-    Raises:
-        ConfigError: Something would be written, or fsspec cannot read the URL.
-    """
-    scheme = url.partition("://")[0].lower()
-    if only_read and scheme in WRAPPERS:
-        raise ConfigError(
-            "this scheme names no place of its own",
-            where=where,
-            found=url,
-            expected=(
-                "a path on a local or mounted file system, "
-                "s3://bucket/prefix, gs://, hf://, abfs:// or https://"
-            ),
-            remedy="name the place that it wraps, or unpack the files into a local folder first",
-        )
-    if not only_read or not is_known(scheme):
-        what = "only local folders and S3 can be used here"
-        expected = "a path on a local or mounted file system, or s3://bucket/prefix"
-        if only_read:
-            what = "no file system of this name is known"
-            expected += ", gs://, hf://, abfs://, https:// or another URL that fsspec knows"
-        raise ConfigError(
-            what,
-            where=where,
-            found=url,
-            expected=expected,
-            remedy="mount the place, or copy it to a local folder first",
-        )
-    if scheme.startswith("http") and {"?", "#", "@"} & set(url):
-        raise ConfigError(
-            "the address holds a query, or a user's name or password",
-            where=where,
-            found=re.sub("[?#].*|//[^/]*@", HIDDEN, url),
-            expected="https://host/folder",
-            remedy=(
-                "leave it out: it would stand in manifests and logs; "
-                "copy what needs it to a local folder first"
-            ),
-        )
-
-
 def store_of(folder: Location) -> Store:
-    """Return a store whose names are relative to a folder."""
+    """Return a folder as a store, in which files are addressed by their paths below the folder."""
     return LocalStore(folder) if isinstance(folder, Path) else folder.place
 
 
-def stat_of_object(facts: Stored) -> ObjectStat:
-    """Return the size and time of an object, with the names that `os.stat` uses."""
-    return ObjectStat(facts.size, facts.written_ns, etag_mark(facts.mark))
+def stat_of_object(stored: Stored) -> ObjectStat:
+    """Return the size and time of an object, under the names that `os.stat` uses."""
+    return ObjectStat(stored.size, stored.written_ns, etag_mark(stored.mark))
 
 
 def etag_mark(etag: str) -> int:
-    """Return 63 bits of an ETag's hash, in place of the inode number of a local file."""
-    return int.from_bytes(hashlib.blake2b(etag.encode(), digest_size=8).digest(), "big") >> 1
+    """Return a number that changes with an ETag, as the inode number changes with a local file.
+
+    It is a hash of 63 bits, so that it fits into a signed integer of 64 bits.
+    """
+    digest = hashlib.blake2b(etag.encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big") >> 1

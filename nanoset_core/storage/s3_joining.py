@@ -22,7 +22,7 @@ from itertools import pairwise
 from threading import Lock
 from typing import NamedTuple
 
-from nanoset_core.errors import SourceChangedError, StorageError
+from nanoset_core.errors import NanosetError, SourceChangedError, StorageError
 from nanoset_core.storage.atomic import UNFINISHED
 from nanoset_core.storage.s3 import S3Store, Upload, uploading
 from nanoset_core.storage.s3_parts import MAX_PARTS, bytes_part, encoded, md5_of_etag
@@ -73,13 +73,13 @@ class _Run(NamedTuple):
 
 
 def most_bytes(sizes: Sequence[int], usual: int) -> int:
-    """Return the maximum size of the parts of an object.
+    """Return the maximum size of the parts in which an object is joined from its sources.
 
     It is `usual`, or more for a large object: so much that half of the allowed number of parts is
     enough. The other half is for sources that need a part of their own although they are smaller.
 
     Args:
-        sizes: Bytes of each source.
+        sizes: Bytes of each source, which is an object that becomes a range of the new one.
         usual: Maximum size of a part of an object that is not large.
     """
     half_of_parts = MAX_PARTS // 2
@@ -95,10 +95,12 @@ def _divide_up(number: int, divisor: int) -> int:
 def runs_of(
     sizes: Sequence[int], *, least: int = LEAST_BYTES, most: int = MOST_BYTES
 ) -> list[slice]:
-    """Divide sources into runs, each of which needs at most `MAX_PARTS` parts.
+    """Divide sources into runs, each of which can be joined by one upload of few enough parts.
+
+    S3 allows `MAX_PARTS` parts.
 
     Args:
-        sizes: Bytes of each source.
+        sizes: Bytes of each source, which is an object that is to be joined with the others.
         least: Minimum size of a part.
         most: Maximum size of a part.
 
@@ -122,7 +124,7 @@ def runs_of(
 def plan_parts(
     sizes: Sequence[int], *, least: int = LEAST_BYTES, most: int = MOST_BYTES
 ) -> list[list[JoinedRange]]:
-    """Divide concatenated sources into the parts of an upload.
+    """Divide the bytes of concatenated objects, the sources, into the parts of an upload.
 
     A part is either one range of a large source, which the bucket copies, or it is filled with
     ranges of several sources until it has `least` bytes, and sent. Only sources smaller than
@@ -173,7 +175,10 @@ def _size(part: Sequence[JoinedRange]) -> int:
 
 
 def _is_sent(part: Sequence[JoinedRange]) -> bool:
-    """Return whether this process reads and sends a part, which the bucket cannot copy."""
+    """Return whether this process has to read and send a part, since the bucket cannot copy it.
+
+    The bucket can only copy a single range of another object, of at least 5 MiB.
+    """
     return len(part) > 1 or _size(part) < LEAST_BYTES
 
 
@@ -184,10 +189,26 @@ def join(
     sha256: Sequence[str | None] | None,
     joined: OnJoin,
 ) -> str | None:
-    """Write an object that is the concatenation of other objects of a bucket.
+    """Write an object that is the concatenation of other objects of a bucket, the sources.
 
-    The arguments, the result and the errors are those of `Store.compose`. If there are too many
-    sources for one upload, runs of them are joined first, and then the results.
+    If there are too many sources for one upload, runs of them are joined first, and then the
+    results.
+
+    Args:
+        store: The bucket.
+        name: Name of the new object.
+        sources: Objects of the bucket, or ranges of them, in order.
+        sha256: Expected sha256 of each source as hex, or None for those that are not known; None if
+            none is known.
+        joined: Receives the progress.
+
+    Returns:
+        The sha256 of the new object as hex, if its bytes have passed through this process.
+
+    Raises:
+        SourceChangedError: A source was replaced after it was listed.
+        StorageError: A source has other bytes than expected, or the object cannot be written.
+        MissingError: A source does not exist.
     """
     sizes = [source.size for source in sources]
     most = most_bytes(sizes, COPIED_BYTES)
@@ -201,8 +222,8 @@ def join(
         return None
 
     joining = Joining(store, sources, sha256, joined)
-    plan = plan_parts(sizes, most=most)
     joining.check_sources()
+    plan = plan_parts(sizes, most=most)
 
     # A small object needs no upload in parts.
     if len(plan) <= 1 and all(_is_sent(part) for part in plan):
@@ -214,32 +235,43 @@ def join(
     try:
         joining.write(name, plan)
     except (SourceChangedError, StorageError) as error:
-        # If a source was sent in parts, OpenStack Swift copies the list of its parts instead of its
-        # bytes, so that the copy has another size. Send the bytes of all sources in this case.
-        is_other_size = (
-            isinstance(error, SourceChangedError)
-            or status_of(error.__cause__)[1] == "EntityTooSmall"
-        )
-        was_any_sent_in_parts = any(md5_of_etag(source.mark) is None for source in sources)
-        if not (is_other_size and was_any_sent_in_parts):
+        if not _may_have_copied_lists(error, sources):
             raise
+        # Report no progress so far, and send the bytes of all sources.
         joining.report(-joining.n_reported)
         sent_plan = plan_parts(sizes, most=most_bytes(sizes, SENT_BYTES))
         joining.write(name, sent_plan, copies=False)
     return None
 
 
+def _may_have_copied_lists(error: NanosetError, sources: Sequence[Stored]) -> bool:
+    """Return whether a bucket may have copied something else than the bytes of the sources.
+
+    If a source was sent in parts, OpenStack Swift copies the list of its parts instead of its
+    bytes, so that the copy has another size.
+
+    Args:
+        error: Why joining the sources failed.
+        sources: The sources.
+    """
+    is_other_size = isinstance(error, SourceChangedError)
+    _, code = status_of(error.__cause__)
+    is_too_small = code == "EntityTooSmall"  # The copied list is smaller than a part may be.
+    was_any_sent_in_parts = any(md5_of_etag(source.mark) is None for source in sources)
+    return (is_other_size or is_too_small) and was_any_sent_in_parts
+
+
 def _join_runs(store: S3Store, name: str, runs: Sequence[_Run], joined: OnJoin) -> None:
-    """Join each run of sources to a temporary object, and then these to the object.
+    """Join many objects in two steps: runs of them to temporary objects, then these to one object.
 
     The temporary objects are stored next to the object. They are deleted at the end, also after an
     error.
 
     Args:
         store: The bucket.
-        name: Name of the object.
-        runs: The sources.
-        joined: Receives the progress of the runs.
+        name: Name of the new object.
+        runs: The objects to be joined, in order.
+        joined: Receives the progress of the first step, which takes almost all of the time.
     """
     folder, slash, base = checked_name(name).rpartition("/")
     prefix = f"{folder}{slash}{UNFINISHED}{base}-{secrets.token_hex(4)}"
@@ -260,7 +292,7 @@ def _join_runs(store: S3Store, name: str, runs: Sequence[_Run], joined: OnJoin) 
 
 
 class Joining:
-    """Writes one object from the bytes of its sources."""
+    """Writes one object that is the concatenation of other objects, its sources."""
 
     def __init__(
         self,
@@ -269,7 +301,14 @@ class Joining:
         sha256: Sequence[str | None] | None,
         joined: OnJoin,
     ) -> None:
-        """Take the arguments of `Store.compose`."""
+        """Prepare to write an object.
+
+        Args:
+            store: The bucket.
+            sources: Objects of the bucket, or ranges of them, in order.
+            sha256: Expected sha256 of each source as hex, or None for those that are not known.
+            joined: Receives the progress.
+        """
         self._store = store
         self._sources = sources
         self._sha256: Sequence[str | None] = sha256 or [None] * len(sources)
@@ -279,7 +318,11 @@ class Joining:
         self._report_lock = Lock()
 
     def report(self, size: int) -> None:
-        """Report that more bytes are joined, or fewer if the size is negative."""
+        """Report that more bytes were joined.
+
+        Args:
+            size: Number of bytes; negative if joining starts again.
+        """
         with self._report_lock:
             self.n_reported += size
             self._joined(size)
@@ -323,9 +366,10 @@ class Joining:
             )
 
     def check_sources(self) -> None:
-        """Check that each source is the object that was listed, and has the expected sha256.
+        """Check that each source is still the object that was listed, with the expected sha256.
 
-        Some servers copy whatever is there, even beyond its end.
+        This comes before the bucket copies anything, since some servers copy whatever object now
+        has the name of the source, and even beyond its end.
 
         Raises:
             SourceChangedError: A source was replaced.
@@ -335,7 +379,7 @@ class Joining:
         in_parallel(self._check_source, range(len(self._sources)), _HEADS_AT_ONCE)
 
     def read(self, part: Sequence[JoinedRange]) -> bytes:
-        """Return the bytes of a part.
+        """Read and return the bytes of a part of the new object, from one or several sources.
 
         Raises:
             StorageError: A source that was read as a whole has another sha256 than expected.
@@ -360,7 +404,7 @@ class Joining:
         return b"".join(blocks)
 
     def _copy(self, upload: Upload, number: int, piece: JoinedRange) -> None:
-        """Let the bucket copy a part, and compare the copy with its source.
+        """Let the bucket copy a part from one source, and check that it copied the right bytes.
 
         Args:
             upload: The upload of the object.
@@ -410,7 +454,7 @@ class Joining:
             )
 
     def _check_source(self, number: int) -> Stored:
-        """Check that a source is the object that was listed, and has the expected sha256.
+        """Check that a source is still the object that was listed, with the expected sha256.
 
         Args:
             number: Index of the source.

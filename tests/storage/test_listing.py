@@ -7,10 +7,12 @@ from pathlib import Path
 import pytest
 
 from nanoset_core.errors import StorageError
-from nanoset_core.storage import access as access_module
 from nanoset_core.storage import listing as listing_module
+from nanoset_core.storage import many_folders
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.local import LocalStore
+from nanoset_core.storage.many_folders import call_for_folders
+from nanoset_core.storage.removals import remove_file, withdraw_output
 
 FILES = {
     "datasets/web/current.json": b'{"digest": "0"}',
@@ -95,22 +97,22 @@ def test_a_folder_that_cannot_be_read_is_named(tmp_path, monkeypatch):
 
 def test_what_is_wanted_by_now_is_not_withdrawn(access):
     folder = access.folder / "datasets/web/0"
-    assert access.withdraw(folder, "manifest.json", lambda: True) is None
+    assert withdraw_output(access, folder, "manifest.json", lambda: True) is None
     assert access.listing().names(folder) == {"manifest.json", "web.bin"}
-    rest = access.withdraw(folder, "manifest.json", lambda: False)
+    rest = withdraw_output(access, folder, "manifest.json", lambda: False)
     assert rest is not None
     assert all(path.name.startswith(".tmp-") for path in rest)
     assert not access.listing().entries(folder)
     assert access.listing().names(folder.parent) - {path.name for path in rest} == {"current.json"}
-    access.remove(access.folder / "plan.json")
+    remove_file(access, access.folder / "plan.json")
     assert access.size(access.folder / "plan.json") is None
 
 
 @pytest.mark.parametrize(("alone", "told"), [(0, 1000), (100, 1000), (100, 3)])
 def test_many_folders_of_one_parent(tmp_path, monkeypatch, alone, told):
-    monkeypatch.setattr(access_module, "_MAX_SINGLE_REQUESTS", alone)
-    monkeypatch.setattr(access_module, "_OBJECTS_PER_REQUEST", told)
-    monkeypatch.setattr(access_module, "_FOLDERS_IN_MEMORY", 2)
+    monkeypatch.setattr(many_folders, "_FEW_FOLDERS", alone)
+    monkeypatch.setattr(many_folders, "_OBJECTS_PER_REQUEST", told)
+    monkeypatch.setattr(many_folders, "_FOLDERS_IN_MEMORY", 2)
     store = LocalStore(tmp_path / "store")
     for name in ("a/m", "a-b/m", "b/x", "c/deep/x", "c/m", "current.json", "e/m"):
         store.put(f"made/web/{name}", name.encode())
@@ -125,7 +127,7 @@ def test_many_folders_of_one_parent(tmp_path, monkeypatch, alone, told):
         return data, beside
 
     folder = tmp_path / "copies" / "made" / "web"
-    assert access.each_folder(look, folder, ["c", "a", "gone", "b", "a", "current.json"]) == [
+    assert call_for_folders(access, look, folder, ["c", "a", "gone", "b", "a", "current.json"]) == [
         (b"c/m", {"m": 3, "deep/x": 8}),
         (b"a/m", {"m": 3}),
         None,
@@ -133,7 +135,7 @@ def test_many_folders_of_one_parent(tmp_path, monkeypatch, alone, told):
         (b"a/m", {"m": 3}),
         None,
     ]
-    assert access.each_folder(look, folder, []) == []
+    assert call_for_folders(access, look, folder, []) == []
 
 
 def test_times_of_what_lies_in_the_folders_of_one(access):

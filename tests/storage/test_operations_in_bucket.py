@@ -30,7 +30,7 @@ from nanoset_core.project.gc import collect
 from nanoset_core.project.project import Project
 from nanoset_core.project.status import project_status
 from nanoset_core.stages.shards.shard_sets import current_shards
-from nanoset_core.storage import access
+from nanoset_core.storage import many_folders
 from nanoset_core.storage.leases import leased
 from nanoset_core.storage.s3 import S3Store
 
@@ -64,8 +64,8 @@ def twins(local_copy, remote_project, filled):
 
 @pytest.mark.parametrize("copies", [True, False])
 def test_finished_shards_are_found_by_one_listing(remote_project, place, monkeypatch, copies):
-    monkeypatch.setattr(access, "_MAX_SINGLE_REQUESTS", 3)
-    monkeypatch.setattr(access, "_FOLDERS_IN_MEMORY", 3)
+    monkeypatch.setattr(many_folders, "_FEW_FOLDERS", 3)
+    monkeypatch.setattr(many_folders, "_FOLDERS_IN_MEMORY", 3)
     config = remote_project()
     project = Project.open(config)
     make_inventory(project, "web")
@@ -99,7 +99,7 @@ def shard_requests(place: S3Store) -> Iterator[Counter[str]]:
 
 
 def test_status_lists_all_shards_together(remote_project, filled, monkeypatch):
-    monkeypatch.setattr(access, "_MAX_SINGLE_REQUESTS", 3)
+    monkeypatch.setattr(many_folders, "_FEW_FOLDERS", 3)
     config, lists = remote_project(), list[int]()
     file = config.parent / "raw" / "web" / "zz.jsonl"
     for added, is_built in ((b"no JSON\n", True), (b'{"text": "one document more"}\n', False)):

@@ -7,6 +7,7 @@ import pytest
 from helpers import s3_server
 from helpers.building import build_all
 from nanoset_core.errors import MissingError
+from nanoset_core.outputs import root
 from nanoset_core.outputs.manifest import MANIFEST, Recipe, Written
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.project.find_versions import find_versions
@@ -22,13 +23,13 @@ def write(folder):
 
 def test_looking_at_versions_takes_nothing_from_a_build(place, tmp_path, monkeypatch):
     outputs = OutputRoot(FileAccess(tmp_path / "mirror", place))
-    publish = FileAccess.publish
+    publish = root.publish_folder
 
     def looked_at_meanwhile(access, folder, files, manifest, **how):
         assert not list(OutputRoot(access).versions("datasets", "web"))
         publish(access, folder, files, manifest, **how)
 
-    monkeypatch.setattr(FileAccess, "publish", looked_at_meanwhile)
+    monkeypatch.setattr(root, "publish_folder", looked_at_meanwhile)
     made = outputs.commit(Recipe("datasets", "web", 1), write)
     assert f"datasets/web/{made.digest}/{MANIFEST}" in s3_server.objects(place)
     assert (made.folder / MANIFEST).is_file()

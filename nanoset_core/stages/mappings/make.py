@@ -18,6 +18,7 @@ from nanoset_core.sampling.cache import FileSet, blend_set, member_set, open_ble
 from nanoset_core.sampling.config import NanosetConfig
 from nanoset_core.sampling.planned import BlendPlan, MemberPlan, SplitPlan
 from nanoset_core.storage.access import FileAccess
+from nanoset_core.storage.uploads import upload_files
 
 FileNotes = Mapping[str, Mapping[str, Any]]
 """Name of an index file → its `bytes` and `sha256`."""
@@ -97,8 +98,8 @@ class IndexFileWriter:
             else:
                 descriptions.append(path)
         sidecars = [self._folder / name for name in self._sidecars]
-        self._access.send([*arrays, *sidecars], sha256_by_path)
-        self._access.send(descriptions, sha256_by_path)
+        upload_files(self._access, [*arrays, *sidecars], sha256_by_path)
+        upload_files(self._access, descriptions, sha256_by_path)
         self._sha256_by_name = {}
         self._sidecars = []
 

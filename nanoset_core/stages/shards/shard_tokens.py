@@ -19,6 +19,8 @@ from nanoset_core.stages.shards.make import BIN
 from nanoset_core.storage.appending import append_file
 from nanoset_core.storage.atomic import atomic_file, sha256_file
 from nanoset_core.storage.regular_files import open_regular
+from nanoset_core.storage.removals import remove_file
+from nanoset_core.storage.uploads import write_small_file
 
 
 def point_into(shard: Manifest, fact: FileFact) -> None:
@@ -30,7 +32,7 @@ def point_into(shard: Manifest, fact: FileFact) -> None:
     """
     _write_bin_fact(shard, fact)
     with contextlib.suppress(FileNotFoundError):  # the tokens were a range of another dataset
-        shard.access.remove(shard.folder / BIN)
+        remove_file(shard.access, shard.folder / BIN)
 
 
 def keep_tokens(shard: Manifest) -> None:
@@ -73,4 +75,4 @@ def _write_bin_fact(shard: Manifest, fact: FileFact) -> None:
     files = {**shard.files, BIN: fact}
     recipe = from_plain(Recipe, shard.recipe)
     content = StoredManifest.of(recipe, shard.facts, files)
-    shard.access.write(shard.folder / MANIFEST, dump(content))
+    write_small_file(shard.access, shard.folder / MANIFEST, dump(content))

@@ -35,6 +35,7 @@ from nanoset_core.stages.webdataset.tars import TarFacts, shard_stem
 from nanoset_core.stages.webdataset.write_options import WriteOptions
 from nanoset_core.stages.webdataset.writing import write_shards
 from nanoset_core.storage.atomic import sweep_abandoned
+from nanoset_core.storage.removals import remove_stored_folder
 
 PLAN_FILE = "plan.json"
 
@@ -289,7 +290,7 @@ def finish(project: Project, name: str) -> Manifest:
     # The manifest has all facts now. Markers and rows may also be left from a build that was killed
     # after it had completed the webdataset.
     clear_markers(complete.folder, outputs.access)
-    outputs.access.remove_all(complete.folder / ROWS)
+    remove_stored_folder(outputs.access, complete.folder / ROWS)
     return outputs.make_current(complete)
 
 

@@ -19,6 +19,8 @@ from nanoset_core.records.json_records import JsonForm, Record, dump, load
 from nanoset_core.stages.webdataset.tars import TarFacts, shard_stem
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.atomic import fsync_folder
+from nanoset_core.storage.removals import remove_stored_folder
+from nanoset_core.storage.uploads import upload_files
 
 MARKERS = ".shards"
 """Folder of the markers, within the folder of the tars."""
@@ -96,7 +98,7 @@ def write_markers(
             path = folder / MARKERS / f"{facts.stem}.json"
             path.write_bytes(dump(TarMarker.of(facts, made_from)))
             paths.append(path)
-    access.send(path for path in paths if path.is_file())
+    upload_files(access, [path for path in paths if path.is_file()])
 
 
 def read_markers(
@@ -158,7 +160,7 @@ def _marker_name(shard: int) -> str:
 
 def clear_markers(folder: Path, access: FileAccess) -> None:
     """Remove all markers of a webdataset, after its manifest was written."""
-    access.remove_all(folder / MARKERS)
+    remove_stored_folder(access, folder / MARKERS)
     if (folder / MARKERS).is_dir():
         shutil.rmtree(folder / MARKERS, ignore_errors=True)
         fsync_folder(folder)

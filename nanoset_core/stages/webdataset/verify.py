@@ -38,6 +38,7 @@ from nanoset_core.stages.webdataset.recipes import STAGE
 from nanoset_core.stages.webdataset.sources import TokenSource
 from nanoset_core.stages.webdataset.stage import SHUFFLE_PLAN, WEBDATASET
 from nanoset_core.stages.webdataset.tars import shard_stem
+from nanoset_core.storage.uploads import drop_copies
 
 _REMOVE = f"delete the tar, and {BUILD}"
 """Remedy for a tar with wrong content, which a build keeps because its size is right."""
@@ -194,7 +195,7 @@ def verify_group(project: Project, name: str, group: str) -> Report:
                         project, plan, plan_digest=plan.digest, deep=False
                     )
                     _check_tar(report, path, asdict(facts), expected, deep=False)
-                access.drop([first_tar])
+                drop_copies(access, [first_tar])
     return report
 
 
@@ -230,7 +231,7 @@ def _check_tars(
                 _check_tar(report, manifest.path(tar.name), row, expected, deep=deep)
 
         # Free the space of the downloaded tar and tokens before the next tar needs it.
-        manifest.access.drop([tar])
+        drop_copies(manifest.access, [tar])
         for source in expected.sources:
             source.evict()
     return report

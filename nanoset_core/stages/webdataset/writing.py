@@ -37,6 +37,7 @@ from nanoset_core.stages.webdataset.write_options import WriteOptions
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.atomic import claim_scratch, fsync_folder, sweep_abandoned
 from nanoset_core.storage.os_errors import explained
+from nanoset_core.storage.uploads import drop_copies, upload_files
 from nanoset_core.storage.worker_folders import for_a_task
 
 _MAPPED_SHARDS = 8
@@ -338,9 +339,9 @@ def _write_run(target: _Target, run: _ShardRun) -> list[TarFacts]:
             for facts in pool.map(write, run.shards):
                 # The marker is written after the tar was sent, since it says that the tar exists.
                 tar = folder / f"{facts.stem}.tar"
-                access.send([tar], {tar: facts.sha256})
+                upload_files(access, [tar], {tar: facts.sha256})
                 write_markers(folder, [facts], target.made_from, access)
-                access.drop([tar])
+                drop_copies(access, [tar])
                 tars.append(facts)
         finally:
             pool.shutdown(cancel_futures=True)

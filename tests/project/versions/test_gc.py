@@ -36,6 +36,7 @@ from nanoset_core.project.gc import collect, plan_gc
 from nanoset_core.project.project import Project, names_of
 from nanoset_core.stages.webdataset import make as shuffling
 from nanoset_core.storage.atomic import published_folder
+from nanoset_core.storage.removals import withdraw_output
 
 
 def fresh_tree(folder):
@@ -229,7 +230,7 @@ def test_a_version_that_became_current_meanwhile_is_put_back(changed):
     before = tree(place)
     current = project.outputs.current("datasets", "web").folder
     access = project.outputs.access
-    assert access.withdraw(current, "manifest.json", lambda: True) is None
+    assert withdraw_output(access, current, "manifest.json", lambda: True) is None
     version = Garbage(current, "datasets/web", "web", "version", 0)
     assert gc_module._retract(access, version) is None
     assert tree(place) == before

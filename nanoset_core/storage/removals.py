@@ -1,0 +1,70 @@
+"""Remove files and whole outputs, from a local folder or from the store of a `FileAccess`."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+from nanoset_core.storage.access import FileAccess
+from nanoset_core.storage.atomic import withdrawn
+from nanoset_core.storage.store import in_parallel
+
+
+def remove_file(access: FileAccess, path: Path) -> None:
+    """Remove a file, from the store too if there is one.
+
+    Args:
+        access: Access to the file.
+        path: Path of the file or its copy in the local folder.
+
+    Raises:
+        FileNotFoundError: The files are in a local folder, and this one does not exist.
+    """
+    has_copies = access.origin is not None
+    if access.origin is not None:
+        access.origin.delete(access.name(path))
+    # A file of a store need not have a copy.
+    path.unlink(missing_ok=has_copies)
+
+
+def remove_stored_folder(access: FileAccess, folder: Path) -> None:
+    """Remove all files below a folder from the store, if there is one, but not their copies.
+
+    Args:
+        access: Access to the store.
+        folder: Path of the folder of the copies.
+    """
+    store = access.origin
+    if store is None:
+        return
+    names = [stored.name for stored in store.list(access.name(folder))]
+    in_parallel(store.delete, names)
+
+
+def withdraw_output(
+    access: FileAccess, folder: Path, manifest: str, is_wanted: Callable[[], bool]
+) -> tuple[Path, ...] | None:
+    """Remove an output so that no reader finds only some of its files, even if interrupted.
+
+    Args:
+        access: Access to the output.
+        folder: Its folder.
+        manifest: Name of its manifest within the folder. Without it, the rest is not an output.
+        is_wanted: Returns whether another process has begun to use the output meanwhile, so that it
+            has to stay.
+
+    Returns:
+        Local folders that contain what is left of the output, for the caller to delete at any time;
+        None if the output stays.
+    """
+    if access.origin is None:
+        return withdrawn(folder, is_wanted)
+
+    if is_wanted():
+        return None
+    # The manifest first: readers look for it before they look for the other files.
+    access.origin.delete(access.name(folder / manifest))
+    remove_stored_folder(access, folder)
+    shutil.rmtree(folder, ignore_errors=True)
+    return ()
