@@ -32,9 +32,11 @@ from nanoset_core.storage.store import Store
 FOLDER = ".workers"
 """Folder below the root for the folders of all runs."""
 _MARKER = "marker"
+"""File in the folder of a run, with random content that workers must be able to read."""
 _APPEARS_WITHIN_SECONDS = 3.0
 """How long a file of another machine may take to appear on a network file system."""
 _RETRY_SECONDS = 0.1
+"""Time between two attempts to read such a file."""
 _PACKAGES = ("numpy", "pyarrow", "tokenizers", "orjson", "isal")
 """Packages whose version may change the bytes of outputs."""
 
@@ -47,6 +49,7 @@ class SoftwareVersion(NamedTuple):
 
 
 Software: TypeAlias = tuple[SoftwareVersion, ...]
+"""Everything on one machine that may change the bytes of outputs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +61,7 @@ class _CarriedFile:
     name: str
     """Its name in the store."""
     sha256: str
+    """Its checksum as hex."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,11 +80,11 @@ class CompatibilityCheck:
     """Files that workers may lack."""
 
     def check(self) -> None:
-        """Check the machine on which this is called.
+        """Check that the machine on which this is called may work on tasks of the run.
 
         Raises:
-            StaleError: It has other software.
-            MissingError: It cannot read the marker, or the run has ended.
+            StaleError: The machine has other software than that of the run's owner.
+            MissingError: It cannot read the marker of the run, or the run has ended.
         """
         installed = software()
         if installed != self.software:
@@ -92,6 +96,7 @@ class CompatibilityCheck:
                 remedy="install the same versions on all machines, and start the workers again",
             )
 
+        # The marker proves that this machine sees the same store of outputs.
         deadline = time.monotonic() + _APPEARS_WITHIN_SECONDS
         while True:
             token = self.store.read(f"{self.place}/{_MARKER}")
@@ -102,7 +107,10 @@ class CompatibilityCheck:
             time.sleep(_RETRY_SECONDS)
 
     def download(self, folder: Path) -> dict[Path, Path]:
-        """Copy the run's files to a folder of this machine, unless they are there already.
+        """Copy the files that workers may lack to a folder of this machine, unless it has them.
+
+        Args:
+            folder: The folder.
 
         Returns:
             Path on the owner's machine → path of the copy.
@@ -120,9 +128,13 @@ class CompatibilityCheck:
         return copies
 
     def _group_digest(self, folder: Path) -> str:
-        """Return a digest of the run's files from one folder, which names the folder of the copies.
+        """Return the name of the folder for copies of all files that come from one folder.
 
-        Files of one folder must stay together: a tokenizer is read with the files next to it.
+        They must stay together: a tokenizer is read with the files next to it. The name is a digest
+        of these files, so that other files get another folder.
+
+        Args:
+            folder: The folder on the machine of the run's owner.
         """
         digests = [file.sha256 for file in self.files if file.path.parent == folder]
         return hashlib.sha256("".join(digests).encode()).hexdigest()
@@ -159,14 +171,14 @@ class CompatibilityCheck:
 def compatibility_check(
     access: FileAccess, files: Sequence[Path] = ()
 ) -> Iterator[CompatibilityCheck]:
-    """Keep a folder for workers in the store of the outputs until the block ends.
+    """Write a folder for workers to the store of the outputs, and remove it after the block.
 
     Args:
-        access: The outputs.
-        files: Files that workers may lack.
+        access: Access to the outputs.
+        files: Files that workers may lack, and that are copied to the folder.
 
     Yields:
-        What workers have to check.
+        The check that workers have to pass.
     """
     store = access.store
     place = f"{FOLDER}/{new_mark()}"
@@ -187,17 +199,26 @@ def compatibility_check(
 
 
 def _remove_run(access: FileAccess, place: str) -> None:
-    """Remove the folder of a run."""
+    """Remove the folder of a run from the store of the outputs.
+
+    Args:
+        access: Access to the outputs.
+        place: The folder of the run.
+    """
     for file in list(access.store.list(place)):
         access.store.delete(file.name)
-    # A bucket has no folders, and other runs may still have theirs in FOLDER.
+    # A bucket has no folders, which is an error here, and so is FOLDER with those of other runs.
     with contextlib.suppress(OSError):
         (access.folder / place).rmdir()
         (access.folder / FOLDER).rmdir()
 
 
 def sweep_runs(access: FileAccess) -> None:
-    """Remove the folders of runs that were killed."""
+    """Remove the folders of runs that were killed.
+
+    Args:
+        access: Access to the outputs.
+    """
     newest_ns: dict[str, int] = {}  # folder of a run → when its newest file was written
     for file in access.store.list(FOLDER):
         place = file.name.rpartition("/")[0]

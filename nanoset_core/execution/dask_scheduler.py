@@ -24,17 +24,17 @@ CONNECT_SECONDS = 8.0
 _PAUSE_SECONDS = 0.5
 """Time between two attempts."""
 _MAX_CLIENT_ATTEMPTS = 10
-"""How often a client is opened before its error is believed: see `open_client`."""
+"""Attempts to open a client, some of which may fail by accident: see `open_client`."""
 
 
 @dataclass(frozen=True, slots=True)
 class DaskScheduler:
-    """A Dask scheduler that runs elsewhere, with its workers."""
+    """A Dask scheduler that was started independently of this process, with its workers."""
 
     address: str | None = None
-    """Such as tcp://scheduler:8786; None if a file contains it."""
+    """Its address, such as tcp://scheduler:8786; None if a file contains it."""
     file: Path | None = None
-    """A file as `dask scheduler --scheduler-file` writes it."""
+    """The file with its address, as `dask scheduler --scheduler-file` writes it."""
     wait_seconds: float = 60.0
     """How long to wait for the scheduler, and then for its workers."""
     where: str = "executor.address"
@@ -42,7 +42,7 @@ class DaskScheduler:
 
     @property
     def name(self) -> str:
-        """Its address or its file."""
+        """Its address or its file, for messages."""
         return self.address or str(self.file)
 
     @property
@@ -65,7 +65,7 @@ class DaskScheduler:
             wait_seconds: How long to wait.
 
         Raises:
-            ConfigError: It does not run in time, or it refuses this client.
+            ConfigError: The scheduler does not run in time, or it refuses this client.
         """
         waiting = progress.wait(f"for the Dask scheduler {self.name}", wait_seconds)
         while True:
@@ -80,7 +80,11 @@ class DaskScheduler:
             time.sleep(_PAUSE_SECONDS)
 
     def _try_to_connect(self) -> Client:
-        """Connect once."""
+        """Connect to the scheduler without waiting for it.
+
+        Raises:
+            OSError: No scheduler answers at the address, or its file does not exist.
+        """
         address = self._read_address()
         # In another thread: this one may run an event loop already, as notebooks do.
         with ThreadPoolExecutor(1) as thread:
@@ -88,9 +92,12 @@ class DaskScheduler:
         return open_client(address)
 
     def _read_address(self) -> str:
-        """Return the address.
+        """Return the address of the scheduler, from its file if it has one.
 
-        A file is read at each attempt, since a scheduler that is restarted writes it again.
+        The file is read at each attempt, since a scheduler that is restarted writes it again.
+
+        Raises:
+            FileNotFoundError: There is no file, or no address in it yet.
         """
         if self.file is None:
             return self.address or ""
@@ -100,7 +107,11 @@ class DaskScheduler:
         raise FileNotFoundError(f"no address in the {len(text):,} characters of {self.file}")
 
     def _unreachable(self, error: Exception) -> ConfigError:
-        """Return the error for a scheduler that could not be reached in time."""
+        """Return the error for a scheduler that could not be reached in time.
+
+        Args:
+            error: Why the last attempt failed.
+        """
         if self.file is not None and isinstance(error, FileNotFoundError):
             found = str(error)
             if error.strerror:
@@ -127,21 +138,31 @@ class DaskScheduler:
 
 
 def _may_pass(error: Exception) -> bool:
-    """Return whether an attempt to connect may succeed later, after it failed with this error."""
+    """Return whether another attempt to connect to a scheduler may succeed.
+
+    Args:
+        error: Why the last attempt failed.
+    """
     from distributed.comm import core as untyped_core
 
     core: Any = untyped_core
-    # A connection that TLS refused stays refused. A TimeoutError is an OSError.
+    # A TimeoutError is an OSError, too. A connection that TLS has refused stays refused.
     return isinstance(error, OSError) and not isinstance(error, core.FatalCommClosedError)
 
 
 async def _greet(address: str, seconds: float) -> None:
-    """Connect to an address, and disconnect.
+    """Check that a Dask scheduler answers at an address, by connecting and disconnecting.
 
-    `distributed` limits the time to connect, but waits for the scheduler's greeting without limit.
+    A client of `distributed` would limit the time to connect, but not the time for the greeting of
+    the scheduler, which another server never sends.
+
+    Args:
+        address: The address.
+        seconds: Time limit.
 
     Raises:
-        TimeoutError: The address accepts connections, but does not greet.
+        OSError: Nothing accepts connections at the address.
+        TimeoutError: A server accepts connections, but does not greet like a scheduler.
     """
     from distributed import Security
     from distributed import comm as untyped_comm
@@ -155,13 +176,17 @@ async def _greet(address: str, seconds: float) -> None:
 
 
 def open_client(scheduler: Any) -> Client:
-    """Return a client of a scheduler.
+    """Return a new client of a scheduler.
 
-    `distributed` asserts that no other message arrives with the scheduler's greeting. But the
-    message that a worker has joined may arrive with it, so a failed assertion is tried again.
+    `distributed` asserts that no other message arrives together with the scheduler's greeting. But
+    if a worker joins at this moment, the message about it does. So after a failed assertion, the
+    client is opened again.
 
     Args:
-        scheduler: The address of a scheduler, or a cluster of this process.
+        scheduler: The address of a scheduler, or a cluster object of this process.
+
+    Raises:
+        TimeoutError: The assertion failed at each attempt.
     """
     import distributed as untyped_distributed
 

@@ -1,4 +1,4 @@
-"""Let Ctrl-C, SIGTERM and SIGHUP, the ending signals, end a command in the same orderly way.
+"""Let Ctrl-C, SIGTERM and SIGHUP, the *ending signals*, end a command in the same orderly way.
 
 The signals raise KeyboardInterrupt, so that every `finally` and `with` block cleans up. That alone
 is not enough, because libraries replace handlers of signals, and Python drops exceptions that are
@@ -23,18 +23,27 @@ INTERRUPTED = "interrupted: what is finished is kept; run the same command again
 """What a command says when it was ended by Ctrl-C."""
 
 _ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""Signals that ask a process to end. SIGINT is that of Ctrl-C."""
 _RESEND_SECONDS = 0.02
 """How long to wait until a finalizer has ended, before a signal is sent again."""
 
 
 class _SignalLog:
-    """The ending signals that have arrived since this log was made."""
+    """The ending signals that have arrived since this log was created.
+
+    Python writes a byte with the number of each signal to `writer`, the end of a pipe.
+    """
 
     def __init__(self, ignored: Collection[signal.Signals]) -> None:
-        """Begin a log; signals in `ignored` are left out."""
+        """Begin a log.
+
+        Args:
+            ignored: Signals that are left out.
+        """
         self._ignored = ignored
         self._received: list[signal.Signals] = []
         self._reader, self.writer = os.pipe()
+        # Neither Python nor `first` may wait for the pipe.
         os.set_blocking(self._reader, False)
         os.set_blocking(self.writer, False)
 
@@ -61,7 +70,10 @@ _logs: list[_SignalLog] = []
 
 @contextmanager
 def exit_on_sigint() -> Iterator[None]:
-    """Let Ctrl-C end this process without a traceback in the block, outside of `interruptible`."""
+    """Let Ctrl-C in the block end this process at once, with a message instead of a traceback.
+
+    It is for the time before and after a block of `interruptible`, such as that of slow imports.
+    """
     previous = signal.getsignal(signal.SIGINT)
     if previous == signal.default_int_handler:
         signal.signal(signal.SIGINT, _exit)
@@ -78,18 +90,19 @@ def exit_on_sigint() -> Iterator[None]:
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """Let SIGTERM and SIGHUP raise KeyboardInterrupt in the block, as Ctrl-C does, and log them.
+    """Let SIGTERM and SIGHUP raise KeyboardInterrupt in the block, as Ctrl-C does.
 
     A signal that the parent process has set to be ignored, as nohup and shells do for background
     jobs, stays ignored. A signal that arrives in a finalizer, where Python prints exceptions
-    instead of raising them, is sent again.
+    instead of raising them, is sent again. `received_signal` says which signal has arrived.
     """
     handlers = {number: signal.getsignal(number) for number in _ENDING_SIGNALS}
     for number, handler in handlers.items():
         if handler in (signal.SIG_DFL, _exit):
             signal.signal(number, signal.default_int_handler)
 
-    log = _SignalLog([number for number, handler in handlers.items() if handler == signal.SIG_IGN])
+    ignored = [number for number, handler in handlers.items() if handler == signal.SIG_IGN]
+    log = _SignalLog(ignored)
     previous_writer = signal.set_wakeup_fd(log.writer, warn_on_full_buffer=False)
     _logs.append(log)
     try:
@@ -105,9 +118,11 @@ def interruptible() -> Iterator[None]:
 
 @contextmanager
 def _resent_from_finalizers() -> Iterator[None]:
-    """Send a signal again if its exception was raised in a finalizer, and only printed.
+    """Send a signal again if it arrived in a finalizer, so that it would have no effect.
 
-    The exception is KeyboardInterrupt, or one that Dagster raises instead.
+    Python only prints exceptions of finalizers, by calling `sys.unraisablehook`. So the block has
+    a hook that sends the signal again once the finalizer has ended. The exception of the signal is
+    KeyboardInterrupt, or one that Dagster raises instead.
     """
     main_thread = threading.main_thread().ident
     lock = threading.Lock()
@@ -115,13 +130,15 @@ def _resent_from_finalizers() -> Iterator[None]:
     previous_hook = sys.unraisablehook
 
     def send_later(number: int) -> None:
+        """Send a signal to the main thread after a moment, unless the block has ended."""
         time.sleep(_RESEND_SECONDS)
         with lock:
             if main_thread is not None and not is_over.is_set():
                 signal.pthread_kill(main_thread, number)
 
     def hook(unraisable: sys.UnraisableHookArgs) -> None:
-        # An Exception is a fault of the finalizer itself.
+        """Send a signal again whose exception Python would only print."""
+        # An `Exception` is a fault of the finalizer itself; those of signals are not of this class.
         number = None
         if not issubclass(unraisable.exc_type, Exception):
             number = received_signal()
@@ -173,9 +190,9 @@ def handlers_restored() -> Iterator[None]:
 
 @contextmanager
 def signals_dropped() -> Iterator[None]:
-    """Let no signal end the block, which cleans up and takes a limited time.
+    """Protect a block that cleans up, and takes a limited time, from all ending signals.
 
-    `received_signal` reports the signal afterwards.
+    Afterwards, `received_signal` says whether one has arrived.
     """
     with handlers_restored():
         drop_further_signals()
@@ -183,7 +200,7 @@ def signals_dropped() -> Iterator[None]:
 
 
 def drop_further_signals() -> None:
-    """Let no signal raise anything until the block of `interruptible` or `signals_dropped` ends."""
+    """Ignore all ending signals until the block of `interruptible` or `signals_dropped` ends."""
     if not _is_main_thread():
         return
     for number in _ENDING_SIGNALS:
@@ -193,16 +210,17 @@ def drop_further_signals() -> None:
 
 @contextmanager
 def children_shielded() -> Iterator[None]:
-    """Let processes that are started in the block ignore Ctrl-C and hang-ups.
+    """Let processes that are started in the block ignore Ctrl-C and hang-ups (SIGHUP).
 
     A terminal sends these to all processes of a command, but only the command itself should decide
-    how to end. It ends its children by SIGTERM, which reaches them even if it ignores SIGTERM
-    itself. The block also covers processes that are started by threads that begin in it.
+    how to end. It ends its children by SIGTERM, which therefore must reach them. Processes that are
+    started by threads that begin in the block are covered, too.
     """
     # A child inherits the mask of blocked signals.
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT, signal.SIGHUP])
     with handlers_restored():
-        # It would also inherit SIG_IGN, but not a handler.
+        # A child would also inherit that this process ignores SIGTERM, but it does not inherit a
+        # handler: replace the one by the other.
         if _is_main_thread() and signal.getsignal(signal.SIGTERM) == signal.SIG_IGN:
             signal.signal(signal.SIGTERM, _drop)
         try:
@@ -212,6 +230,7 @@ def children_shielded() -> Iterator[None]:
 
 
 def _is_main_thread() -> bool:
+    """Return whether this is the main thread, the only one that can set handlers of signals."""
     return threading.current_thread() is threading.main_thread()
 
 
@@ -219,10 +238,10 @@ def _is_main_thread() -> bool:
 
 
 def _drop(number: int, frame: FrameType | None) -> None:
-    """Ignore a signal; unlike SIG_IGN, children do not inherit this."""
+    """Handle a signal by ignoring it; unlike SIG_IGN, child processes do not inherit this."""
 
 
 def _exit(number: int, frame: FrameType | None) -> NoReturn:
-    """End this process at once, with a message."""
+    """Handle a signal by ending this process at once, with a message."""
     os.write(2, INTERRUPTED.encode() + b"\n")
     os._exit(128 + number)

@@ -269,7 +269,7 @@ class RunningWork:
         self.report()
 
     def add_existing(self, amount: Amount) -> None:
-        """Count what earlier builds have done as done, without showing it before the next report."""
+        """Count what earlier builds have done; it is shown with the next report."""
         self._finished += amount
 
     def advance_part(self, part: str, amount: Amount) -> None:

@@ -9,6 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 _CONTROL_GROUPS = Path("/sys/fs/cgroup")
+"""Folder in which Linux shows its control groups, which limit the memory of containers and jobs."""
 
 
 def available_processors() -> int:
@@ -19,10 +20,11 @@ def available_processors() -> int:
 
 
 def free_memory() -> int:
-    """Return how many bytes of memory this process can still take.
+    """Return how many bytes of memory this process can still allocate.
 
-    The least of what the machine, the process's own limit and its control groups leave. The cache
-    of files counts as free. Limits that the system does not report are ignored.
+    It is the minimum of what the machine, the limit of this process (`ulimit -v`) and its control
+    groups leave. The system's cache of files counts as free. Limits that the system does not report
+    are ignored.
     """
     free = _free_on_machine()
     # Without a limit, or on another system than Linux, the files are missing or different.
@@ -60,15 +62,19 @@ def _control_groups() -> Iterator[Path]:
 
 
 def _free_in_group(group: Path) -> int:
-    """Return the bytes of memory that a control group has left."""
+    """Return the bytes of memory that a control group has left.
+
+    Raises:
+        ValueError: The group has no limit; its file then contains the word `max`.
+    """
     used = int((group / "memory.current").read_text("utf-8"))
     cached = _read_counts(group / "memory.stat")["file"]
-    limit = int((group / "memory.max").read_text("utf-8"))  # `max` if there is none
+    limit = int((group / "memory.max").read_text("utf-8"))
     return limit - (used - cached)
 
 
 def _read_counts(path: Path) -> dict[str, int]:
-    """Return name → count of a file with a name and a count on each line."""
+    """Read a file that has a name and a count on each line, and return name → count."""
     counts = {}
     for line in path.read_text("utf-8").splitlines():
         name, count = line.split()[:2]

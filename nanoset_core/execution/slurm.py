@@ -26,18 +26,21 @@ from nanoset_core.untrusted import shell_word
 _CLOSE_SECONDS = 30.0
 """Time limit to cancel the jobs. If Slurm does not answer, their workers end by themselves."""
 _MAX_MARGIN_SECONDS = 300
-"""How long before Slurm ends a job its workers end by themselves, at most.
+"""Time between the end of a worker and that of its job, at most.
 
-Other workers then take over their tasks.
+Workers end before Slurm ends their job, so that others take over their tasks.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class SlurmJobs:
-    """Jobs that Slurm is asked for; a job that ends before the build is replaced."""
+    """Workers in jobs of the cluster manager Slurm, and a scheduler in this process.
+
+    If a job ends before the build does, another one is submitted.
+    """
 
     jobs: int
-    """Number of jobs at a time."""
+    """Number of jobs that run at the same time."""
     cpus: int
     """Processors of each job, and as many worker processes."""
     memory: str
@@ -45,13 +48,13 @@ class SlurmJobs:
     seconds: int
     """Time limit of each job."""
     folder: Path
-    """For logs, and for keys while the cluster runs; all nodes must see it."""
+    """Folder for logs, and for keys while the cluster runs. All nodes must see it."""
     partition: str | None = None
-    """None for the site's default."""
+    """Partition of Slurm; None for the site's default."""
     account: str | None = None
-    """None for the site's default."""
+    """Account that is charged; None for the site's default."""
     directives: tuple[str, ...] = ()
-    """Further `#SBATCH` directives."""
+    """Further `#SBATCH` directives for the jobs."""
     wait_seconds: float = 86_400.0
     """How long to wait for jobs to start."""
     where: str = "executor"
@@ -59,7 +62,7 @@ class SlurmJobs:
 
     @property
     def name(self) -> str:
-        """What was asked for."""
+        """What was requested from Slurm, for messages."""
         return f"{self.jobs} Slurm jobs" if self.jobs > 1 else "a Slurm job"
 
     @property
@@ -75,8 +78,8 @@ class SlurmJobs:
 
         Args:
             stack: When it is closed, the jobs are cancelled, and the scheduler ends.
-            progress: Not used here: the scheduler starts at once.
-            wait_seconds: Not used here.
+            progress: Not used, since the scheduler starts at once; see `DaskScheduler.connect`.
+            wait_seconds: Not used either.
 
         Raises:
             ConfigError: dask-jobqueue or Slurm is not installed, or Slurm refuses such a job.
@@ -113,9 +116,17 @@ class SlurmJobs:
             )
 
     def _cluster(self, keys: Path) -> Any:
-        """Return the cluster, which only those can join who can read the folder of keys."""
+        """Start a scheduler in this process, and return it as an object that can submit jobs.
+
+        Args:
+            keys: Folder for a certificate. Only workers that can read it can join.
+
+        Raises:
+            ConfigError: dask-jobqueue is not installed.
+        """
         try:
-            with handlers_restored():  # the package sets a handler of SIGINT that exits with 0
+            # When it is imported, the package sets a handler of Ctrl-C that exits with code 0.
+            with handlers_restored():
                 import dask_jobqueue as untyped_jobqueue
         except ImportError as error:
             raise ConfigError(
@@ -128,9 +139,12 @@ class SlurmJobs:
 
         dask_jobqueue: Any = untyped_jobqueue
         dask_config: Any = untyped_dask.config
+        # Keep the options that the site has set for all its clusters.
         worker_args = dask_config.get("jobqueue.slurm.worker-extra-args", None) or []
         scheduler_options = dask_config.get("jobqueue.slurm.scheduler-options", None) or {}
-        lifetime = self.seconds - min(_MAX_MARGIN_SECONDS, self.seconds // 10)
+        # A short job does not lose more than a tenth of its time.
+        margin_seconds = min(_MAX_MARGIN_SECONDS, self.seconds // 10)
+        lifetime = f"{self.seconds - margin_seconds}s"
         return dask_jobqueue.SLURMCluster(
             queue=self.partition,
             account=self.account,
@@ -144,15 +158,25 @@ class SlurmJobs:
             python=shell_word(sys.executable),
             security=_new_security(keys),
             protocol="tls://",
-            worker_extra_args=[*worker_args, "--no-dashboard", "--lifetime", f"{lifetime}s"],
+            worker_extra_args=[
+                *worker_args,
+                "--no-dashboard",
+                "--lifetime",
+                lifetime,
+            ],
             scheduler_options={"dashboard_address": "127.0.0.1:0", **scheduler_options},
         )
 
     def _check_job(self, script: str) -> None:
-        """Ask Slurm whether it accepts such a job; `adapt` would only log that it does not.
+        """Ask Slurm whether it would accept a job, without submitting it.
+
+        dask-jobqueue would only log that Slurm refuses its jobs.
+
+        Args:
+            script: The job's script, with its `#SBATCH` directives.
 
         Raises:
-            ConfigError: It does not.
+            ConfigError: Slurm would refuse the job.
         """
         answer = subprocess.run(
             ["sbatch", "--test-only"],
@@ -172,7 +196,14 @@ class SlurmJobs:
 
 
 def _new_security(folder: Path) -> Any:
-    """Return a new TLS certificate for all parts of a cluster, in files only this user can read."""
+    """Return a new TLS certificate for scheduler, workers and clients of one cluster.
+
+    Args:
+        folder: Folder for its files, which only this user can read.
+
+    Returns:
+        A `distributed.Security`.
+    """
     from distributed import Security as untyped_security
 
     security: Any = untyped_security
@@ -193,9 +224,12 @@ def _new_security(folder: Path) -> Any:
 
 
 def _close(cluster: Any) -> None:
-    """Cancel the jobs, even if the user presses Ctrl-C again.
+    """Cancel the jobs of a cluster, even if the user presses Ctrl-C again meanwhile.
 
-    If this fails, their workers end by themselves soon after the scheduler.
+    If this takes too long, the workers end by themselves soon after the scheduler.
+
+    Args:
+        cluster: The `SLURMCluster`.
     """
     with signals_dropped(), suppress(TimeoutError):
         cluster.close(timeout=_CLOSE_SECONDS)

@@ -160,9 +160,10 @@ class Delivery:
         return (*self.files, *self.optional)
 
     def stored_receipt(self) -> StoredReceipt | None:
-        """Return the receipt in the folder, or None if there is none of this kind.
+        """Return the receipt in the folder of the output, or None if it has none.
 
-        If there is an opening receipt, it is returned.
+        An opening receipt comes first: it says that a call began to replace the files. A file of
+        the same name that has none of the keys of the receipt is something else, and is ignored.
         """
         for name in (self.receipt.opening_name, self.receipt.name):
             stored = None if name is None else read_receipt(self.folder / name)
@@ -171,10 +172,13 @@ class Delivery:
         return None
 
     def find(self, *, overwrite: bool = False) -> Mapping[str, Any] | None:
-        """Return the content of the receipt if the output is complete, or None.
+        """Find out whether the same call has delivered this output already.
 
         Args:
             overwrite: Whether other files in the place of the output may be replaced.
+
+        Returns:
+            The content of the receipt if the output is complete; None if it has to be made.
 
         Raises:
             ConfigError: There are other files, and `overwrite` is not set; or an input would be
@@ -185,13 +189,16 @@ class Delivery:
         return self.find_apart(overwrite=overwrite)
 
     def find_apart(self, *, overwrite: bool) -> Mapping[str, Any] | None:
-        """Return the content of the receipt if the output is complete, or None.
+        """Find out whether the same call has delivered this output already.
 
         Unlike `find`, it does not check that no input would be replaced, which takes long if there
         are very many inputs.
 
         Args:
             overwrite: Whether other files in the place of the output may be replaced.
+
+        Returns:
+            The content of the receipt if the output is complete; None if it has to be made.
 
         Raises:
             ConfigError: There are other files, and `overwrite` is not set; or a folder has the name
@@ -200,6 +207,8 @@ class Delivery:
         self._check_no_folders()
         store = self.store
         existing = [name for name in self.names if store.stat(name) is not None]
+
+        # Files without a receipt of the same call belong to another call or program.
         stored = self.stored_receipt()
         if stored is None or not stored.is_of(self.receipt):
             if existing and not overwrite:
@@ -207,14 +216,15 @@ class Delivery:
             return None
         entries = stored.files
         if entries is None:
-            return None  # The call was killed while it delivered the files.
+            return None  # The same call was killed while it delivered the files.
 
+        # The output is complete if all its files exist, and none of those that the receipt lists
+        # has changed. Other files are no reason to write anything: receipts of older versions do
+        # not list the rejected lines.
         changes = self._changes(existing, entries)
-        has_all_files = existing[: len(self.files)] == list(self.files)
-        has_changed_noted_file = any(name in entries for name in changes)
-        # A file that the receipt does not list is no reason to write anything: records of older
-        # versions do not list the rejected lines.
-        if has_all_files and not has_changed_noted_file:
+        has_all_files = set(self.files).issubset(existing)
+        has_changed_listed_file = any(name in entries for name in changes)
+        if has_all_files and not has_changed_listed_file:
             return stored.content
         if changes and not overwrite:
             name, change = next(iter(changes.items()))

@@ -98,12 +98,15 @@ class FilesystemStore(Store):
         return self.base.partition("://")[0]
 
     def url(self, name: str = "") -> str:
+        """Return the address of a file, or of the whole place."""
         return f"{self.base}/{name}".rstrip("/")
 
     def below(self, folder: str) -> FilesystemStore:
+        """Return a folder of this store as a store."""
         return replace(self, base=self.url(folder))
 
     def now(self) -> int:
+        """Return the time of this machine's clock, in nanoseconds since 1970."""
         # There is no common way to ask for the time of a server.
         return time.time_ns()
 
@@ -149,6 +152,7 @@ class FilesystemStore(Store):
                 yield self._stored(name, infos[name])
 
     def level(self, folder: str = "") -> tuple[Sequence[str], Sequence[str]]:
+        """Return the names of the folders, and of the files, directly in a folder."""
         folder_names = []
         file_names = []
         for path, info in self._entries(folder).items():
@@ -160,6 +164,7 @@ class FilesystemStore(Store):
         return sorted(folder_names), sorted(file_names)
 
     def holds(self, folder: str) -> bool:
+        """Return whether there is any file or folder in a folder."""
         return bool(self._entries(folder))
 
     def _entries(self, folder: str) -> dict[str, Mapping[str, Any]]:
@@ -189,6 +194,7 @@ class FilesystemStore(Store):
         return info_by_name
 
     def stat(self, name: str) -> Stored | None:
+        """Return the description of a file, or None if it does not exist."""
         system, path = self._at(checked_name(name))
         fresh = _FRESH_INFO.get(self.scheme, {})
         info = self._ask(name, lambda: system.info(path, **fresh))
@@ -223,12 +229,25 @@ class FilesystemStore(Store):
         return Stored(name, int(size), mark, written_ns)
 
     def read_stored(self, name: str) -> tuple[bytes, Stored] | None:
+        """Return the bytes and the description of a small file, or None if it does not exist."""
         stored = self.stat(name)
         if stored is None:
             return None
         return self.read_range(name, 0, stored.size, stored.mark), stored
 
     def read_range(self, name: str, begin: int, end: int, mark: str | None = None) -> bytes:
+        """Return the bytes from `begin` to `end`, exclusive, of a file.
+
+        Args:
+            name: Name of the file.
+            begin: Position of the first byte.
+            end: Position after the last byte.
+            mark: The version that is expected, as `Stored.mark`; None for any version.
+
+        Raises:
+            SourceChangedError: The file has another mark, or fewer bytes.
+            MissingError: The file does not exist.
+        """
         if begin >= end:
             return b""
         checked_name(name)
@@ -272,14 +291,17 @@ class FilesystemStore(Store):
         )
 
     def put_parts(self, name: str, blocks: Iterable[bytes]) -> NoReturn:
+        """Refuse to write, as `check_writable`."""
         self.check_writable(name)
 
     def put_file(
         self, name: str, path: Path, *, sha256: str | None = None, is_new: bool = False
     ) -> NoReturn:
+        """Refuse to write, as `check_writable`."""
         self.check_writable(name)
 
     def delete(self, name: str) -> NoReturn:
+        """Refuse to delete, as `check_writable`."""
         self.check_writable(name)
 
     def _unreadable(self, what: str, name: str, found: str, expected: str) -> StorageError:

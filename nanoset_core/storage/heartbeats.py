@@ -137,21 +137,25 @@ def kept_fresh(store: Store, name: str, data: Callable[[], bytes]) -> Iterator[N
 
 
 class _Heartbeat:
-    """Renews an object until the work that it stands for ends, and then deletes it.
-
-    Args:
-        store: Where the object is stored.
-        name: Its name.
-        data: Returns its content.
-    """
+    """Renews an object until the work that it stands for ends, and then deletes it."""
 
     def __init__(self, store: Store, name: str, data: Callable[[], bytes]) -> None:
+        """Prepare to renew an object that exists already.
+
+        Args:
+            store: Where the object is stored.
+            name: Name of the object.
+            data: Returns the content of the object.
+        """
         self._store = store
         self._name = name
         self._data = data
         self._written_data: bytes | None = None
+        """Content that was written last."""
         self.work_ended = threading.Event()
+        """Set by the caller when its work has ended."""
         self.deletion_tried = threading.Event()
+        """Set after the first attempt to delete the object."""
 
     def run(self) -> None:
         """Renew the object until `work_ended` is set, then delete it."""

@@ -33,12 +33,15 @@ class LocalStore(Store):
     """Absolute path of the folder, which need not exist."""
 
     def url(self, name: str = "") -> str:
+        """Return the path of a file, or of the folder, as text."""
         return str(self.folder / name)
 
     def below(self, folder: str) -> LocalStore:
+        """Return a folder within this folder as a store."""
         return LocalStore(self.folder / folder)
 
     def now(self) -> int:
+        """Return the time of the file system's clock, in nanoseconds since 1970."""
         # A shared folder has the clock of its file server: ask it by creating a file.
         try:
             with tempfile.TemporaryFile(dir=self.folder) as file:
@@ -47,6 +50,7 @@ class LocalStore(Store):
             return time.time_ns()
 
     def list(self, folder: str = "") -> Iterator[Stored]:
+        """Yield all files below a folder, in the order of the bytes of their names."""
         top = self._path(folder) if folder else self.folder
         path_by_name: dict[str, Path] = {}
         for parent, folder_names, file_names in os.walk(top):
@@ -64,6 +68,7 @@ class LocalStore(Store):
                 yield stored
 
     def level(self, folder: str = "") -> tuple[Sequence[str], Sequence[str]]:
+        """Return the names of the folders, and of the files, directly in a folder."""
         top = self._path(folder) if folder else self.folder
         if not top.is_dir():
             return [], []
@@ -73,9 +78,11 @@ class LocalStore(Store):
         return folder_names, file_names
 
     def stat(self, name: str) -> Stored | None:
+        """Return the description of a file, or None if it does not exist."""
         return _describe(name, self._path(name))
 
     def read_stored(self, name: str) -> tuple[bytes, Stored] | None:
+        """Return the bytes and the description of a small file, or None if it does not exist."""
         try:
             with open_regular(self._path(name)) as file:
                 return file.read(), _stored(name, os.fstat(file.fileno()))
@@ -83,6 +90,18 @@ class LocalStore(Store):
             return None
 
     def read_range(self, name: str, begin: int, end: int, mark: str | None = None) -> bytes:
+        """Return the bytes from `begin` to `end`, exclusive, of a file.
+
+        Args:
+            name: Name of the file.
+            begin: Position of the first byte.
+            end: Position after the last byte.
+            mark: The version that is expected, as `Stored.mark`; None for any version.
+
+        Raises:
+            SourceChangedError: The file has another mark, or fewer bytes.
+            MissingError: The file does not exist.
+        """
         with self._opened(name, mark) as file:
             file.seek(begin)
             data = file.read(max(0, end - begin))
@@ -95,6 +114,7 @@ class LocalStore(Store):
         return data
 
     def put_parts(self, name: str, blocks: Iterable[bytes]) -> None:
+        """Write a file from consecutive blocks; it appears once the last block was written."""
         with atomic_file(self._path(name)) as file:
             for block in blocks:
                 file.write(block)
@@ -102,6 +122,17 @@ class LocalStore(Store):
     def put_file(
         self, name: str, path: Path, *, sha256: str | None = None, is_new: bool = False
     ) -> None:
+        """Copy a file to this folder.
+
+        Args:
+            name: Name of the copy.
+            path: The file.
+            sha256: Expected sha256 of the file as hex; None: it is not compared.
+            is_new: Ignored; only buckets need to know.
+
+        Raises:
+            StorageError: The file has other bytes than expected.
+        """
         if sha256 is not None:
             found_sha256 = sha256_file(path)
             if found_sha256 != sha256:
@@ -114,6 +145,7 @@ class LocalStore(Store):
             self.put_parts(name, _blocks(source))
 
     def delete(self, name: str) -> None:
+        """Delete a file, if it exists."""
         self._path(name).unlink(missing_ok=True)
 
     def _path(self, name: str) -> Path:

@@ -137,6 +137,7 @@ class BlockFile(MappedFile):
 
     @property
     def sliceable(self) -> memoryview | BlockFile:
+        """This object: its slices `[start:stop]` are the bytes, which are fetched if necessary."""
         return self
 
     def __getitem__(self, span: slice) -> memoryview:
@@ -145,6 +146,7 @@ class BlockFile(MappedFile):
         return self._view[span]
 
     def fetch_span(self, begin: int, end: int) -> None:
+        """Read those blocks of the bytes from `begin` to `end`, exclusive, that are missing."""
         if end <= begin:
             return
         first = begin // self._block_bytes
@@ -158,6 +160,12 @@ class BlockFile(MappedFile):
         self._fetch_blocks(np.arange(first, last + 1))
 
     def fetch(self, begins: NDArray[np.int64], ends: NDArray[np.int64]) -> None:
+        """Read the missing blocks of many ranges, with parallel requests.
+
+        Args:
+            begins: Position of the first byte of each range, shape (n,).
+            ends: Position after the last byte of each range, shape (n,).
+        """
         is_filled = ends > begins
         if not is_filled.any():
             return
@@ -205,6 +213,7 @@ class BlockFile(MappedFile):
         os.truncate(self._file, self.size)
 
     def trim(self) -> None:
+        """Free the disk space of all blocks if they take more than `room` bytes."""
         if self.room is None:
             return
         disk_bytes = os.fstat(self._file).st_blocks * _DISK_BLOCK_BYTES

@@ -109,6 +109,7 @@ class ObjectFile(io.RawIOBase):
         return self._position
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """Move to a position, as `io.IOBase.seek`, and return it, without reading anything."""
         origin = 0
         if whence == io.SEEK_CUR:
             origin = self._position
@@ -129,6 +130,7 @@ class ObjectFile(io.RawIOBase):
         return n_bytes
 
     def close(self) -> None:
+        """Close the file, and cancel the requests that run ahead."""
         self._threads.shutdown(wait=False, cancel_futures=True)
         # Free the memory even if somebody still refers to the closed file.
         self._sequential = _NO_BYTES

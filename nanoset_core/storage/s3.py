@@ -105,6 +105,7 @@ class S3Store(Store):
     """Objects larger than this are sent in parts of at least this size."""
 
     def url(self, name: str = "") -> str:
+        """Return the address of an object, or of the whole store, such as s3://bucket/prefix/name."""
         return f"{SCHEME}{self.bucket}/{self.key(name)}".rstrip("/")
 
     def key(self, name: str) -> str:
@@ -112,6 +113,7 @@ class S3Store(Store):
         return f"{self.prefix}/{name}".strip("/")
 
     def below(self, folder: str) -> S3Store:
+        """Return a folder of this store as a store."""
         return replace(self, prefix=self.key(folder))
 
     @property
@@ -188,10 +190,13 @@ class S3Store(Store):
         return with_retries(request, where, reads=operation in _READING)
 
     def now(self) -> int:
+        """Return the time of the server's clock, in nanoseconds since 1970."""
+        # Every answer has the time in a header: ask for something small.
         headers = self.ask("list_objects_v2", None, _headers, MaxKeys=1)
         return int(parsedate_to_datetime(headers["date"]).timestamp()) * 10**9
 
     def list(self, folder: str = "") -> Iterator[Stored]:
+        """Yield all objects below a folder, in the order of their names."""
         prefix_length = len(self._prefix(""))
         for page in self._pages("list_objects_v2", folder, _NEXT_OBJECTS):
             for entry in page.get("Contents", ()):
@@ -199,6 +204,7 @@ class S3Store(Store):
                 yield Stored(name, entry["Size"], entry["ETag"], _written_ns(entry))
 
     def level(self, folder: str = "") -> tuple[Sequence[str], Sequence[str]]:
+        """Return the names of the folders, and of the objects, directly in a folder."""
         prefix_length = len(self._prefix(folder))
         folder_names: set[str] = set()
         object_names: set[str] = set()
@@ -248,12 +254,15 @@ class S3Store(Store):
             arguments |= next_arguments
 
     def stat(self, name: str) -> Stored | None:
+        """Return the description of an object, or None if it does not exist."""
         describe = partial(_stored, name)
         return unless_missing(
             lambda: self.ask("head_object", name, describe, ChecksumMode="ENABLED")
         )
 
     def read_stored(self, name: str) -> tuple[bytes, Stored] | None:
+        """Return the bytes and the description of a small object, or None if it does not exist."""
+
         def take(answer: Any) -> tuple[bytes, Stored]:
             """Read the bytes, and compare them with their description."""
             data: bytes = answer["Body"].read()
@@ -271,6 +280,18 @@ class S3Store(Store):
         return unless_missing(lambda: self.ask("get_object", name, take))
 
     def read_range(self, name: str, begin: int, end: int, mark: str | None = None) -> bytes:
+        """Return the bytes from `begin` to `end`, exclusive, of an object.
+
+        Args:
+            name: Name of the object.
+            begin: Position of the first byte.
+            end: Position after the last byte.
+            mark: The version that is expected, as `Stored.mark`; None for any version.
+
+        Raises:
+            SourceChangedError: The object has another mark, or fewer bytes.
+            MissingError: The object does not exist.
+        """
         if begin >= end:
             return b""
         condition = {} if mark is None else {"IfMatch": mark}
@@ -372,11 +393,23 @@ class S3Store(Store):
         Upload(self, name, {}).abandon()
 
     def put_parts(self, name: str, blocks: Iterable[bytes]) -> None:
+        """Write an object from consecutive blocks, which are sent in parts of `part_bytes`."""
         self._put(name, stream_parts(blocks, self.part_bytes), {}, _STREAM_PARTS_AT_ONCE)
 
     def put_file(
         self, name: str, path: Path, *, sha256: str | None = None, is_new: bool = False
     ) -> None:
+        """Write an object from a local file, unless it is large and has the same bytes already.
+
+        Args:
+            name: Name of the object.
+            path: The file.
+            sha256: Expected sha256 of the file as hex; None: it is not compared.
+            is_new: Whether the caller knows that the object does not exist, which saves a request.
+
+        Raises:
+            StorageError: The file has other bytes than expected, or the object cannot be written.
+        """
         file = file_parts(path, self.part_bytes)
         if sha256 is not None and sha256 != file.sha256:
             raise damaged(
@@ -437,17 +470,30 @@ class S3Store(Store):
         sha256: Sequence[str | None] | None = None,
         joined: OnJoin = no_progress,
     ) -> str | None:
+        """Write an object that is the concatenation of others, without reading large ones.
+
+        The bucket copies the bytes itself. The arguments are described in `Store.compose`.
+        """
         # Imported here, since that module imports this one.
         from nanoset_core.storage.s3_joining import join
 
         return join(self, name, sources, sha256, joined)
 
     def delete(self, name: str) -> None:
+        """Delete an object, if it exists."""
         # Some servers answer 404 if the object does not exist. It may have been deleted by this
         # request, if the first answer was lost and the request was sent again.
         unless_missing(lambda: self.ask("delete_object", name, bool))
 
     def abort_uploads(self, is_abandoned: Callable[[str], bool]) -> Sequence[str]:
+        """Abort uploads in parts that will never be completed, since the bucket keeps their parts.
+
+        Args:
+            is_abandoned: Returns, for the name of an object, whether its upload is abandoned.
+
+        Returns:
+            Names of the objects whose uploads were aborted.
+        """
         aborted_names = []
         prefix_length = len(self._prefix(""))
         for page in self._pages("list_multipart_uploads", "", _NEXT_UPLOADS):

@@ -339,6 +339,7 @@ class Store(ABC):
         """
 
         def blocks() -> Iterator[bytes]:
+            """Yield the bytes of all sources, and report each source that was read."""
             for source in sources:
                 yield from self.blocks(source)
                 joined(source.size)
@@ -411,14 +412,15 @@ def read_pieces(path: Path) -> list[PieceDigest]:
 
 
 class PieceCheck:
-    """Compares the bytes of a file with the digests of its pieces, while the file is read.
-
-    Args:
-        pieces: Digests of consecutive pieces.
-        begin: Position of the first piece in the file, for messages.
-    """
+    """Compares the bytes of a file with the digests of its pieces, while the file is read."""
 
     def __init__(self, pieces: Sequence[PieceDigest], begin: int = 0) -> None:
+        """Begin to compare.
+
+        Args:
+            pieces: Digests of consecutive pieces.
+            begin: Position of the first piece in the file, for messages.
+        """
         self._remaining_pieces = deque(pieces)
         self._expected_bytes = sum(piece.size for piece in pieces)
         self._received_bytes = 0

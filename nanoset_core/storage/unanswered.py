@@ -75,6 +75,7 @@ class Unanswered:
     """
 
     def __init__(self) -> None:
+        """Begin without pending requests."""
         self._lock = threading.Lock()
         self._pending: dict[object, PendingRequest] = {}
         """An arbitrary key for each request → the request."""
