@@ -79,12 +79,16 @@ class DaskExecutor:
     def run(
         self, work: Callable[[Task], Result], tasks: Iterable[Task]
     ) -> Iterator[tuple[int, Result]]:
-        """Call `work` for every task on the workers, and yield the results as tasks end.
+        """Call a function for every task on the workers, and yield the results as tasks end.
 
         The first error of a task is raised: tasks that have not begun are dropped, and those in
         progress end by themselves. The same happens if the caller is interrupted or closes the
         iterator. If a worker dies, another one gets its task: so `work` may be called twice for a
         task, even at the same time.
+
+        Args:
+            work: The function. A worker must be able to import it by its name.
+            tasks: The tasks, of which some thousand are in memory at any time.
 
         Yields:
             (number of the task, from 0; its result)

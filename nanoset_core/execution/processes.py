@@ -160,7 +160,20 @@ class _Pool:
     def run(
         self, work: Callable[[Task], Result], tasks: Iterable[Task]
     ) -> Iterator[tuple[int, Result]]:
-        """Call `work` for every task, as `Executor.run`; only one run may be active at a time."""
+        """Call a function for every task in the workers, and yield the results as tasks end.
+
+        Only one run may be active at a time.
+
+        Args:
+            work: The function. A worker must be able to import it by its name.
+            tasks: The tasks, of which a few are in memory at any time.
+
+        Yields:
+            (number of the task, from 0; its result)
+
+        Raises:
+            NanosetError: A worker process was killed from outside.
+        """
         run = _PoolRun(self._pool, work, self._progress_receiver, self._n_workers)
         try:
             yield from run.results(tasks)

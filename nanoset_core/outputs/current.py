@@ -38,7 +38,7 @@ class Reason:
     """One reason why an output is stale."""
 
     text: str
-    """For people, such as `seed: 7 → 8`."""
+    """Text for users, such as `seed: 7 → 8`."""
     input: str | None = None
     """Name of the input that has changed, if that is the reason."""
 
@@ -155,10 +155,14 @@ def setting_differences(
 
 
 def _flatten(options: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return options with those of nested mappings by their paths: {"a": {"b": 1}} → {"a.b": 1}.
+    """Return settings without nesting: {"a": {"b": 1}} becomes {"a.b": 1}.
 
-    Lists that store several settings become one entry for each, and tuples become lists, so that
+    A list that stores several settings becomes one entry for each. Tuples become lists, so that
     they compare equal to lists that were read from JSON.
+
+    Args:
+        options: Settings, whose values may be mappings again.
+        prefix: What precedes each name. The function uses it when it calls itself.
     """
     flat: dict[str, Any] = {}
     for name, value in options.items():
@@ -174,9 +178,13 @@ def _flatten(options: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def _format_change(before: Any, now: Any) -> str:
-    """Return `before → now`, each on one short line.
+    """Return the text `before → now` for a setting that has changed, with shortened values.
 
-    If both are lists and one is long, only the items that the other one lacks are listed.
+    If both values are lists and one is long, each list shows only the items that the other lacks.
+
+    Args:
+        before: The earlier value; None if there was none.
+        now: The later value.
     """
     if isinstance(before, list) and isinstance(now, list):
         n_characters = max(len(str(before)), len(str(now)))

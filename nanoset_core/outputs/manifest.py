@@ -376,7 +376,7 @@ def read_manifest(folder: Path, access: FileAccess | None = None) -> Manifest | 
     path = folder / MANIFEST
     access = access or FileAccess(folder)
     try:
-        data, sizes = access.read_beside(path)
+        data, sizes = access.read_marker(path)
         content = load(StoredManifest, data, path)
     except (FileNotFoundError, NotADirectoryError):
         return None

@@ -86,7 +86,15 @@ def check_text_key(key: str, where: object, most_bytes: int = MOST_KEY_BYTES) ->
 
 
 def _why_not_in_file_name(key: str, most_bytes: int) -> str | None:
-    """Return why a key cannot be part of a file's name, or None if it can."""
+    """Return why a key cannot be part of a file's name, or None if it can.
+
+    Args:
+        key: The key.
+        most_bytes: Limit for its length in UTF-8.
+
+    Returns:
+        The end of a sentence that begins with the key, such as "is empty".
+    """
     try:
         n_bytes = len(key.encode())
     except UnicodeEncodeError:

@@ -186,7 +186,18 @@ def record_of(
 
 
 def _source_row(path: Location, output: Location) -> dict[str, Any]:
-    """Return a source's path, size, and ETag or time of change, for the record of an output."""
+    """Return what the record of an output says about one of the files that it is made from.
+
+    Args:
+        path: The file, a source of the output.
+        output: The output. If both are local, the path is relative to the output's folder.
+
+    Returns:
+        Its `path`, `bytes`, and `etag` in a bucket or `mtime_ns` (time of change) elsewhere.
+
+    Raises:
+        MissingError: The file does not exist.
+    """
     if isinstance(path, RemoteFolder):
         stored = path.store.stat(path.path)
         if stored is None:
@@ -240,7 +251,13 @@ def receipt_differences(content: Mapping[str, Any], receipt: Receipt) -> list[st
 
 
 def _source_differences(sources_before: object, sources_now: object) -> list[str]:
-    """Return how the input files of two calls differ; `_MAX_NAMED_FILES` are named at most."""
+    """Return how the input files of two calls differ; at most `_MAX_NAMED_FILES` are named.
+
+    Args:
+        sources_before: The list of sources in the record of an earlier call. It may be anything if
+            somebody edited the record.
+        sources_now: The list of sources of this call.
+    """
     before = _sources_by_path(sources_before)
     now = _sources_by_path(sources_now)
     differences = []
@@ -281,10 +298,13 @@ def flag_differences(
 
 
 def _sources_by_path(sources: object) -> dict[str, list[Any]]:
-    """Return path → entries of a record's sources; a file that is read twice has two entries.
+    """Group a record's sources by their paths; a file that is read twice has two entries.
 
     Args:
         sources: The list in a record; if a record was edited, it may be anything.
+
+    Returns:
+        Path → entries of the list with this path.
     """
     entries_by_path: dict[str, list[Any]] = {}
     if not isinstance(sources, Sequence):

@@ -333,7 +333,12 @@ class OutputRoot:
         return replace(version, manifest=unlisted.rebase(version.manifest))
 
     def _current_version(self, stage: str, name: str) -> CurrentVersion:
-        """Return the current version of an output as the access has it, perhaps from a listing."""
+        """Return the current version of an output as the access has it, perhaps from a listing.
+
+        Args:
+            stage: Stage of the output.
+            name: Name of the output.
+        """
         folder = self.folder / stage / name
         seen = self._seen_current(folder)
         if seen is not None:

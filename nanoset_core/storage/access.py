@@ -279,7 +279,7 @@ class FileAccess:
         # The file has other bytes, or the ETags of this store are not digests.
         return self._refresh(path, is_marker=is_marker)
 
-    def read_beside(self, path: Path) -> tuple[bytes, Mapping[str, int] | None]:
+    def read_marker(self, path: Path) -> tuple[bytes, Mapping[str, int] | None]:
         """Return the bytes of a commit marker, such as a manifest, and the sizes of other files.
 
         Args:

@@ -131,10 +131,14 @@ class _Lease:
 
     @staticmethod
     def of(name: str, data: bytes) -> _Lease:
-        """Read the JSON of a lease.
+        """Return the lease that a process has written.
 
-        Leases of runs in Dagster, and of earlier versions, have no ticket. They take no turns, so
-        they count as the lowest ticket: others wait for them.
+        Leases of runs in Dagster, and of earlier versions, have no ticket, since these do not take
+        turns. They count as the lowest ticket, so that others wait for them.
+
+        Args:
+            name: Name of the object, which ends with the mark of the process.
+            data: Its JSON.
         """
         values = json.loads(data)
         owner = owner_of(name, str(values["host"]), values.get("since"))
@@ -283,7 +287,12 @@ def _set_in_block(stack: contextlib.ExitStack, variable: ContextVar[_T], value: 
 
 
 def _wait_for_turn(lease: _OwnLease, on_wait: OnWait) -> None:
-    """Wait until no rival of a lease has its turn before it."""
+    """Wait until no other build that makes the same output has its turn before this one.
+
+    Args:
+        lease: The lease of this build, which has drawn its ticket.
+        on_wait: Called for each build that is waited for.
+    """
     pause = _FIRST_PAUSE_SECONDS
     reported_state: tuple[str, bool] | None = None
     while True:

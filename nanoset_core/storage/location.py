@@ -51,17 +51,20 @@ class StorageSpec:
     anonymous: bool = False
     """Send requests without a signature, as public buckets allow."""
     fingerprint: Literal["content", "etag", "etag-pieces"] = "content"
-    """How raw objects are known: by a digest of their bytes, as local files are, which reads each
-    once more; or by their ETags, without reading: each object in one piece, or plain ones above 128
-    MiB in pieces of 64 MiB."""
+    """How changes of raw objects are recognized: by a digest of their bytes, as for local files,
+    for which each object is read once more; or by their ETags, which needs no reading. Then each
+    object is one piece, or with etag-pieces, plain objects above 128 MiB are divided into pieces of
+    64 MiB.
+    """
     mirror: str | None = None
-    """Local folder of working copies; absent = .nanoset/mirror beside nanoset.yaml."""
+    """Local folder of working copies; absent = .nanoset/mirror next to nanoset.yaml."""
     scratch_mib: Annotated[int, Range(1, 1 << 30)] | None = None
-    """MiB of the disk for all that passes through `mirror`: outputs go once they were sent, older
-    copies as room is needed; absent = all stay."""
+    """MiB of the disk that working copies may take: outputs are removed from `mirror` after they
+    were uploaded, and old copies if room is needed; absent = all copies are kept.
+    """
     shards: Literal["keep", "drop"] = "keep"
-    """Whether shards keep their tokens once a dataset holds them too: with drop, `nanoset gc`
-    removes that copy.
+    """Whether shards keep their tokens after a dataset contains them, too; with drop, `nanoset gc`
+    removes those of the shards.
     """
 
     @property

@@ -117,16 +117,12 @@ class BlockFile(MappedFile):
             raise FileNotFoundError(store.url(name))
         self._mark = stored.mark
 
-        # Remove the name of the sparse file at once; its descriptor keeps the file itself.
-        folder.mkdir(parents=True, exist_ok=True)
-        self._file, path = tempfile.mkstemp(prefix=UNFINISHED, dir=folder)
+        self._file = _sparse_file(folder, stored.size)
         weakref.finalize(self, os.close, self._file)
-        os.unlink(path)
-        os.truncate(self._file, stored.size)
-        is_empty = stored.size == 0
-        super().__init__(
-            b"" if is_empty else mmap.mmap(self._file, stored.size, prot=mmap.PROT_READ)
-        )
+        buffer: mmap.mmap | bytes = b""  # An empty file cannot be mapped.
+        if stored.size:
+            buffer = mmap.mmap(self._file, stored.size, prot=mmap.PROT_READ)
+        super().__init__(buffer)
         self._view = memoryview(self.buffer)
 
         # One byte for each block, which is 1 if the block was fetched. It is in anonymous memory,
@@ -219,6 +215,23 @@ class BlockFile(MappedFile):
         disk_bytes = os.fstat(self._file).st_blocks * _DISK_BLOCK_BYTES
         if disk_bytes > self.room:
             self.forget()
+
+
+def _sparse_file(folder: Path, size: int) -> int:
+    """Create a file without a name that takes no disk space until something is written to it.
+
+    Args:
+        folder: Folder on the disk of the file, which is created if it does not exist.
+        size: Bytes of the file.
+
+    Returns:
+        The descriptor of the file. The file vanishes with the last descriptor and map of it.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    descriptor, path = tempfile.mkstemp(prefix=UNFINISHED, dir=folder)
+    os.unlink(path)
+    os.truncate(descriptor, size)
+    return descriptor
 
 
 class _BlockRun(NamedTuple):

@@ -306,9 +306,17 @@ class S3Store(Store):
         return data
 
     def open_range(self, name: str, begin: int, end: int) -> tuple[bytes, Stored] | None:
-        """Return a range of an object together with its description, as `Store.open_range`.
+        """Return a range of an object together with the object's description.
 
         It takes one request, or two if the object ends before the range.
+
+        Args:
+            name: Name of the object.
+            begin: Position of the first byte.
+            end: Position after the last byte. It may be beyond the end of the object.
+
+        Returns:
+            (the bytes, the description), or None if the object does not exist.
         """
         try:
             return unless_missing(lambda: self._request_range(name, begin, end, {}))
@@ -536,7 +544,12 @@ def _complete_page(page: Any) -> Any:
 
 
 def _stored(name: str, answer: Any) -> Stored:
-    """Return the description of an object from boto3's answer to `head_object` or `get_object`."""
+    """Return the description of an object.
+
+    Args:
+        name: Name of the object.
+        answer: boto3's answer to `head_object` or `get_object`.
+    """
     # Some servers and proxies answer in capitals.
     metadata = {key.lower(): value for key, value in answer.get("Metadata", {}).items()}
     return Stored(
@@ -667,7 +680,15 @@ class Upload:
                 raise
 
     def _ask(self, operation: str, take: Callable[[Any], Any], **arguments: Any) -> Any:
-        """Send a request about the upload, with the arguments and the result of `S3Store.ask`.
+        """Send a request about the upload, with retries.
+
+        Args:
+            operation: boto3's name of the request.
+            take: Called with the answer, as in `S3Store.ask`.
+            arguments: Further arguments of `S3Store.ask`.
+
+        Returns:
+            What `take` returns.
 
         Raises:
             UploadAbortedError: The upload does not exist any more.

@@ -17,10 +17,10 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from threading import Lock
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from nanoset_core.errors import NanosetError, SourceChangedError, StorageError
 from nanoset_core.storage.atomic import UNFINISHED
@@ -416,13 +416,30 @@ class Joining:
             SourceChangedError: The source was replaced.
         """
         source = self._sources[piece.source]
-        expected_sha256 = self._sha256[piece.source]
-        url = self._store.url(source.name)
-        copied_bytes = piece.end - piece.begin
         begin = source.begin + piece.begin
         end = source.begin + piece.end
         with self._store.reading(source.name, source.mark):
             copy = upload.copy(number, source.name, source.mark, begin, end)
+        self._check_copy(piece, copy, etags_are_md5=upload.etags_are_md5)
+
+    def _check_copy(
+        self, piece: JoinedRange, copy: Mapping[str, Any], *, etags_are_md5: bool
+    ) -> None:
+        """Check that the bucket has copied the bytes of a source, by the best evidence that it has.
+
+        Args:
+            piece: The range of a source that was copied.
+            copy: What the bucket says about the copy: its `ETag` and perhaps `ChecksumSHA256`.
+            etags_are_md5: Whether the ETag of the copy is the MD5 of its bytes.
+
+        Raises:
+            StorageError: The copy has another sha256 than expected.
+            SourceChangedError: The source was replaced.
+        """
+        source = self._sources[piece.source]
+        expected_sha256 = self._sha256[piece.source]
+        url = self._store.url(source.name)
+        copied_bytes = piece.end - piece.begin
         is_whole_source = copied_bytes == source.size
 
         # The best evidence: the sha256 of the part.
@@ -445,7 +462,7 @@ class Joining:
         # they should have been equal above: the server copied other bytes.
         head = self._check_source(piece.source)
         is_whole_object = copied_bytes == head.size
-        are_digests = source_md5 is not None and upload.etags_are_md5 and head.is_digest
+        are_digests = source_md5 is not None and etags_are_md5 and head.is_digest
         if is_whole_object and are_digests:
             raise changed(
                 url,

@@ -153,10 +153,10 @@ def publish_folder(
         return None
 
     # Even if its manifest is new, the store may have files of the output that this machine lacks.
-    stored_sizes: dict[str, int] = {}  # name in the store → bytes
     place = access.name(folder)
     has_all_copies = all((folder / name).is_file() for name in files)
-    if not (is_new and has_all_copies):
+    stored_sizes: dict[str, int] = {}  # name in the store → bytes
+    if not is_new or not has_all_copies:
         for name, entry in access.listed(folder).below(place):
             stored_sizes[f"{place}/{name}"] = entry.size
 

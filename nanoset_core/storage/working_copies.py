@@ -119,6 +119,10 @@ def copies_in(folder: Path, paths: Sequence[Location]) -> list[Path]:
 def _copy_in(folder: Path, path: RemoteFolder) -> Path:
     """Copy a file of a bucket to a local folder, unless an up-to-date copy exists.
 
+    Args:
+        folder: The local folder.
+        path: The file.
+
     Returns:
         Path of the copy.
 

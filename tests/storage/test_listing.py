@@ -68,7 +68,7 @@ def test_json_is_read_and_asked_for_no_more(access):
     listing = access.listing()
     for name in (name for name in FILES if name.endswith(".json")):
         assert listing.read_current(listing.folder / name) == FILES[name]
-        assert listing.read_beside(listing.folder / name)[0] == FILES[name]
+        assert listing.read_marker(listing.folder / name)[0] == FILES[name]
     with pytest.raises(FileNotFoundError):
         listing.read_current(listing.folder / "gone.json")
 
@@ -120,7 +120,7 @@ def test_many_folders_of_one_parent(tmp_path, monkeypatch, alone, told):
 
     def look(found, folder):
         try:
-            data, beside = found.read_beside(folder / "m")
+            data, beside = found.read_marker(folder / "m")
         except FileNotFoundError:
             return None
         assert found.fetch(folder / "m").read_bytes() == data
