@@ -552,9 +552,12 @@ def deliver_folder(draft: Path, target: Path) -> None:
 
 @contextmanager
 def replaced_file(target: Location) -> Iterator[Path]:
-    """Yield a path to write a file to, which replaces `target` at once if the block succeeds.
+    """Yield a path to write a file to, which replaces another one at once if the block succeeds.
 
-    It is for files that need no receipt, since the user names them as input and output.
+    No receipt is written: this is for commands that change a file of the user in place.
+
+    Args:
+        target: The file that is replaced, on this machine or in a bucket.
 
     Raises:
         StorageError: The folder cannot be written to, or is full.

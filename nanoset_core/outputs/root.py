@@ -203,6 +203,7 @@ class OutputRoot:
         Returns:
             The manifest of the output.
         """
+        # Return the output if it exists and is whole.
         place = self.place(recipe)
         looked_up_at = time.monotonic()
         had_manifest = True
@@ -474,7 +475,7 @@ class OutputRoot:
     def versions(
         self, stage: str, name: str, *, before: Manifest | None = None, strict: bool = False
     ) -> Iterator[Manifest]:
-        """Yield the versions of an output, newest first, including damaged ones.
+        """Yield all versions of an output, newest first, also if files of a version are damaged.
 
         Each manifest is read only when the iterator reaches it.
 
@@ -482,8 +483,8 @@ class OutputRoot:
             stage: Stage of the output.
             name: Name of the output.
             before: Only yield versions that were made before this one.
-            strict: Whether to raise FormatError for a manifest that is not valid, instead of
-                leaving out the version.
+            strict: Whether to raise FormatError for a manifest that is not valid. By default, its
+                version is left out.
         """
         folder = self.folder / stage / name
         time_by_digest = self.digests_in(folder)
@@ -666,9 +667,10 @@ def read_current(folder: Path, access: FileAccess) -> str | None:
     except FileNotFoundError:
         return None
     except StorageError:
-        # It is an OSError, but says nothing about the file.
+        # It is an OSError, too, but says nothing about the file.
         raise
-    except OSError as error:  # such as a folder with this name
+    except OSError as error:
+        # The file cannot be read: a folder has its name, for example.
         raise FormatError(
             _CurrentFile.json_form.problem,
             where=access.url(path),

@@ -233,7 +233,7 @@ class FileAccess:
                 the file need not be read.
 
         Raises:
-            FileNotFoundError: It does not exist.
+            FileNotFoundError: The file does not exist.
         """
         if self.origin is None:
             return read_regular(path)
@@ -405,7 +405,7 @@ class FileAccess:
         """Return the sha256 of a stored file as hex digits.
 
         Raises:
-            FileNotFoundError: It does not exist.
+            FileNotFoundError: The file does not exist.
         """
         return self.store.sha256_of(self.stored(path))
 
@@ -418,7 +418,7 @@ class FileAccess:
             size: Bytes of the range; None for the whole file.
 
         Raises:
-            FileNotFoundError: It does not exist.
+            FileNotFoundError: The file does not exist.
         """
         stored = self.store.stat(self.name(path))
         if stored is None:

@@ -33,7 +33,7 @@ def check_address(url: str, where: str) -> None:
         where: Place of the setting, for the error.
 
     Raises:
-        ConfigError: It cannot.
+        ConfigError: Its host or port cannot be parsed.
     """
     try:
         _ = urlsplit(url).port
@@ -56,7 +56,7 @@ def check_without_secrets(url: str, rest: str, where: str) -> None:
         where: Place of the setting, for the error.
 
     Raises:
-        ConfigError: It does.
+        ConfigError: The URL contains one.
     """
     has_password = _PASSWORD.match(rest) is not None and _PORT.match(rest) is None
     has_secret_parameter = without_secret_parameters(url) != url

@@ -47,12 +47,14 @@ def has_ended(name: str) -> bool:
 
 
 def live_objects(store: Store, folder: str, kind: str, *, ignored: str | None = None) -> list[str]:
-    """Return the names of the objects of one kind that count, and delete those that do not.
+    """Return the names of the objects of one kind whose processes are taken to be alive.
+
+    Objects of other processes are deleted.
 
     Args:
         store: The store.
         folder: Folder in the store whose objects have names of the form `<kind>-<mark>`. Objects of
-            all kinds are deleted if they do not count.
+            all kinds are deleted there.
         kind: The kind of the objects to return.
         ignored: Name of an object of the caller, which is neither returned nor deleted.
     """
@@ -72,17 +74,17 @@ def live_objects(store: Store, folder: str, kind: str, *, ignored: str | None = 
 
 
 def is_live(mark: str, written_ns: int, now_ns: int) -> bool:
-    """Return whether the object of a process counts.
+    """Return whether the process that has written an object is taken to be alive.
 
     Args:
-        mark: The mark of the process; see `new_mark`.
+        mark: The mark of the process in the name of the object; see `new_mark`.
         written_ns: When the object was last renewed, in nanoseconds.
         now_ns: The time now, by the same clock, which is that of the store.
     """
     is_alive = is_owner_alive(mark)
     if is_alive is not None:
         return is_alive
-    # The process runs on another machine.
+    # The process runs on another machine, where it renews the object every few seconds.
     return written_ns > now_ns - LEASE_SECONDS * 10**9
 
 
@@ -131,6 +133,7 @@ def kept_fresh(store: Store, name: str, data: Callable[[], bytes]) -> Iterator[N
     try:
         yield
     finally:
+        # The thread deletes the object. If the store is unavailable, do not wait for it any longer.
         _ended_names.add(name)
         heartbeat.work_ended.set()
         heartbeat.deletion_tried.wait(_DELETION_SECONDS)

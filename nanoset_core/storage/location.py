@@ -213,7 +213,7 @@ class RemoteFolder:
         """Return the size and time of the object.
 
         Raises:
-            FileNotFoundError: It does not exist.
+            FileNotFoundError: The object does not exist.
         """
         stored = self.store.stat(self.path)
         if stored is None:

@@ -97,7 +97,7 @@ def check_utf_8(path: str | os.PathLike[str]) -> None:
     """Check that a path can be written to other files, which are in UTF-8.
 
     Raises:
-        ConfigError: It cannot.
+        ConfigError: The path has bytes that are not UTF-8.
     """
     if is_utf_8(path):
         return

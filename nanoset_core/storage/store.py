@@ -515,18 +515,19 @@ def in_parallel(
     *,
     window: int = _MAX_QUEUED,
 ) -> list[R]:
-    """Call a function for each item, in several threads.
+    """Call a function for each item, in several threads, and return the results.
 
     Args:
-        work: The function. If it raises an error, this function raises the first one, in the order
-            of the items, and does not start further calls.
-        items: The items. At most `window` of them are taken before their results are available.
-        threads: Number of threads. A single item is processed in the calling thread.
-        window: See `items`.
+        work: The function. If it raises an error, no further calls are started, and the first
+            error, in the order of the items, is raised.
+        items: The items, which may come from a long iterator.
+        threads: Number of threads.
+        window: Items that are taken from `items` at most before their results are available.
 
     Returns:
         The results, in the order of the items.
     """
+    # A single item needs no other thread.
     remaining = iter(items)
     first_items = list(islice(remaining, 2))
     if len(first_items) < 2:
@@ -537,6 +538,7 @@ def in_parallel(
     with ThreadPoolExecutor(threads) as pool:
         try:
             for item in chain(first_items, remaining):
+                # Wait for the oldest call if too many are queued.
                 if len(queue) == window:
                     results.append(queue.popleft().result())
                 queue.append(pool.submit(work, item))
