@@ -24,15 +24,16 @@ mixture. The same call, when repeated, recognises the opening receipt and comple
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
-from pathlib import Path, PurePosixPath
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from nanoset_core.errors import ConfigError, StorageError
+from nanoset_core.errors import ConfigError
 from nanoset_core.outputs.apart import check_apart
+from nanoset_core.outputs.drafts import Draft, draft_folder, put_in_folder, writing_into
+from nanoset_core.outputs.receipt_entries import change_of, entry_of
 from nanoset_core.outputs.receipts import (
     Receipt,
     StoredReceipt,
@@ -41,52 +42,14 @@ from nanoset_core.outputs.receipts import (
     record_name,
     record_of,
 )
-from nanoset_core.storage.atomic import (
-    alone_in,
-    atomic_file,
-    claim_scratch,
-    fsync_folder,
-    move_into_place,
-    sha256_file,
-    sweep_abandoned,
-)
+from nanoset_core.storage.atomic import alone_in, atomic_file, fsync_folder
 from nanoset_core.storage.location import Location, RemoteFolder, store_of
-from nanoset_core.storage.os_errors import explained, writing_to
 from nanoset_core.storage.store import Store, in_parallel
-from nanoset_core.storage.working_copies import scratch_root, temporary_folder
 
 _REMEDY = "name another output, or replace this one with --overwrite"
+"""What to do about an output that this call must not replace."""
 _EXPECTED = "no such file, or one that the same call made"
-
-
-@dataclass(slots=True)
-class Draft:
-    """The finished files of an output, before they are delivered."""
-
-    folder: Path
-    """Where the files are, under their final names."""
-    facts: Mapping[str, Any] | None = None
-    """Counts and other findings for the receipt."""
-    more: dict[str, Any] = field(default_factory=dict)
-    """Further keys and values of the receipt."""
-    sha256_by_name: dict[str, str] = field(default_factory=dict)
-    """Checksums of files that were computed while the files were written."""
-    writers: dict[str, Callable[[], object]] = field(default_factory=dict)
-    """Functions that write a file directly to its final place, by the file's name.
-
-    A bucket can join a large object from others, for example, so that it is not in the draft.
-    """
-
-    def hash_files(self, names: Iterable[str]) -> None:
-        """Compute the checksums of files, except those that are known or not in the draft.
-
-        Args:
-            names: Names of the files.
-        """
-        for name in names:
-            path = self.folder / name
-            if name not in self.sha256_by_name and path.exists():
-                self.sha256_by_name[name] = sha256_file(path)
+"""What this call may replace."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -261,7 +224,7 @@ class Delivery:
         for name in existing:
             change: str | None = f"{name} was not there when the others were made"
             if name in entries:
-                change = _change_of(self.store, name, entries[name], by_size=self.compares_sizes)
+                change = change_of(self.store, name, entries[name], by_size=self.compares_sizes)
             if change is not None:
                 changes[name] = change
         return changes
@@ -421,19 +384,8 @@ def _put_files(
     """
 
     def put(name: str) -> Mapping[str, Any] | None:
-        """Put one file in place, and return its entry of the receipt; None if it was not made."""
-        sha256 = draft.sha256_by_name.get(name)
-        if name in draft.writers:
-            draft.writers[name]()
-            return _entry(delivery, name, None, sha256)
-
-        path = draft.folder / name
-        if name in delivery.optional and not path.exists():
-            delivery.store.delete(name)
-            return None
-        size = path.stat().st_size
-        _move(path, delivery.folder, name, sha256, is_new=name in missing_names)
-        return _entry(delivery, name, size, sha256)
+        """Put one file in place, and return its entry."""
+        return _put_file(draft, delivery, name, is_new=name in missing_names)
 
     # Uploads take long, so several run at once. Writers depend on those before them.
     if isinstance(delivery.folder, RemoteFolder) and not draft.writers:
@@ -444,110 +396,35 @@ def _put_files(
     return {name: entry for name, entry in entry_by_name if entry is not None}
 
 
-def _move(
-    path: Path, folder: Location, name: str, sha256: str | None = None, *, is_new: bool = False
-) -> None:
-    """Rename a finished file to its place in a folder; if that is in a bucket, upload it.
+def _put_file(
+    draft: Draft, delivery: Delivery, name: str, *, is_new: bool
+) -> Mapping[str, Any] | None:
+    """Put one file of a draft in place, or remove an earlier one if it was not made.
 
     Args:
-        path: The file.
-        folder: The folder.
-        name: Name of the file in the folder.
-        sha256: Checksum of its bytes, with which an upload is compared, or None if not known.
-        is_new: Whether the folder is known to have no file of this name.
-    """
-    if isinstance(folder, Path):
-        target = folder / name
-        target.parent.mkdir(parents=True, exist_ok=True)
-        os.replace(path, target)
-    else:
-        # The file stays in the draft, so that a call that is killed can upload it again.
-        folder.place.put_file(name, path, sha256=sha256, is_new=is_new)
-
-
-def _entry(
-    delivery: Delivery, name: str, size: int | None, sha256: str | None
-) -> Mapping[str, Any]:
-    """Return what the receipt says about a file that was put in place.
-
-    Args:
-        delivery: What the file belongs to.
+        draft: The files.
+        delivery: Where they go.
         name: Name of the file.
-        size: Its size in bytes, or None if a writer has written it.
-        sha256: Its checksum, or None if it was not hashed.
+        is_new: Whether it is known that there is no such file in that place.
 
     Returns:
-        `bytes`, and some of `sha256`, `etag` and `mtime_ns`. `_change_of` compares them later.
-
-    Raises:
-        StorageError: Another call has replaced or removed the file in the meantime.
+        Its entry of the receipt; None if it was not made.
     """
-    if not delivery.receipt.has_marks and size is not None:
-        # Nothing that only the store knows is needed.
-        return {"bytes": size} if sha256 is None else {"bytes": size, "sha256": sha256}
-    stored = delivery.store.stat(name)
-    if stored is None or size not in (None, stored.size):
-        raise StorageError(
-            "another call wrote this output meanwhile",
-            where=delivery.folder / name,
-            remedy="run again once the other has ended",
-        )
+    folder = delivery.folder
+    sha256 = draft.sha256_by_name.get(name)
+    has_marks = delivery.receipt.has_marks
+    if name in draft.writers:
+        write_in_place = draft.writers[name]
+        write_in_place()
+        return entry_of(folder, name, None, sha256, has_marks=has_marks)
 
-    entry: dict[str, Any] = {"bytes": stored.size}
-    if sha256 is not None:
-        entry["sha256"] = sha256
-    if not delivery.receipt.has_marks:
-        return entry
-    if isinstance(delivery.folder, RemoteFolder):
-        entry["etag"] = stored.mark
-    elif sha256 is None:
-        # Without a checksum, the time of change is the only sign of other bytes of this size.
-        entry["mtime_ns"] = stored.written_ns
-    return entry
-
-
-def _change_of(store: Store, name: str, entry: Mapping[str, Any], *, by_size: bool) -> str | None:
-    """Return how a file differs from its entry of a receipt, or None if it does not.
-
-    Args:
-        store: The folder of the file.
-        name: Name of the file.
-        entry: What `_entry` returned for it.
-        by_size: Whether to compare only the size.
-    """
-    stored = store.stat(name)
-    if stored is None:
-        return f"{name} is missing"
-    if stored.size != entry["bytes"]:
-        return f"{name} has {stored.size:,} bytes, and had {entry['bytes']:,}"
-    if by_size:
+    path = draft.folder / name
+    if name in delivery.optional and not path.exists():
+        delivery.store.delete(name)
         return None
-
-    if "sha256" in entry:
-        # A copy of an object may have another ETag: it depends on the parts of the upload. So
-        # the bytes are hashed if the ETag differs.
-        if stored.mark == entry.get("etag") or store.sha256(name) == entry["sha256"]:
-            return None
-        return f"{name} has other bytes than those that were written"
-
-    has_same_mark = entry.get("etag", stored.mark) == stored.mark
-    has_same_time = entry.get("mtime_ns", stored.written_ns) == stored.written_ns
-    if has_same_mark and has_same_time:
-        return None
-    return f"{name} was written again"
-
-
-def deliver_folder(draft: Path, target: Path) -> None:
-    """Rename a folder that is finished, and contains its receipt, in place of an earlier one.
-
-    Args:
-        draft: The folder, on the file system of `target`.
-        target: Its new path.
-    """
-    fsync_folder(draft)
-    # Remove an earlier output that a killed call had moved away.
-    sweep_abandoned(target.parent, target.name)
-    move_into_place(draft, target)
+    size = path.stat().st_size
+    put_in_folder(path, folder, name, sha256, is_new=is_new)
+    return entry_of(folder, name, size, sha256, has_marks=has_marks)
 
 
 @contextmanager
@@ -565,52 +442,9 @@ def replaced_file(target: Location) -> Iterator[Path]:
     folder = target.parent
     with writing_into(folder), draft_folder(folder, target.name, [target.name]) as draft:
         yield draft / target.name
-        _move(draft / target.name, folder, target.name)
+        put_in_folder(draft / target.name, folder, target.name)
         if isinstance(folder, Path):
             fsync_folder(folder)
-
-
-@contextmanager
-def writing_into(folder: Location, *, expected: str | None = None) -> Iterator[None]:
-    """Check that a folder can be written to, and explain errors of the system in the block.
-
-    Args:
-        folder: The folder, which is created if it does not exist.
-        expected: What the errors say was expected.
-
-    Raises:
-        StorageError: It cannot be written to, or is full.
-    """
-    if isinstance(folder, Path):
-        with writing_to(folder, expected=expected):
-            yield
-        return
-
-    folder.place.check_writable(".probe")
-    with explained(scratch_root(), expected=expected):
-        yield
-
-
-@contextmanager
-def draft_folder(folder: Location, name: str, swept_names: Iterable[str] = ()) -> Iterator[Path]:
-    """Yield a local folder for unfinished files, which is removed when the block ends.
-
-    Args:
-        folder: Where the files will go.
-        name: Name of one of the files, after which the folder is named.
-        swept_names: Names of files. What killed processes left of them is removed first.
-    """
-    # The file may be in a subfolder, which need not exist yet.
-    base_name = PurePosixPath(name).name
-    if isinstance(folder, Path):
-        for swept_name in swept_names:
-            sweep_abandoned(folder, swept_name)
-        # On the same file system as the output, so that finished files can be renamed.
-        context = claim_scratch(folder / base_name)
-    else:
-        context = temporary_folder(base_name)
-    with context as scratch:
-        yield scratch
 
 
 def make_once(

@@ -4,8 +4,8 @@ Every output that is written outside an output root has a receipt in its folder.
 that contains
 
 - everything that decides the bytes of the output, under keys that depend on the kind of receipt,
-- under `files`, the size of each file of the output, and what else is known of it: its checksum,
-  its ETag in a bucket, or when it was written.
+- under `files`, an entry for each file of the output, with its size and, for example, its checksum:
+  see `receipt_entries.py`.
 
 A receipt without `files` is an *opening receipt*. It says that a call began to put its files in
 place and did not end: the call is running, or was killed. See `nanoset_core/outputs/deliver.py`.

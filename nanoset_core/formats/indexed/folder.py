@@ -19,7 +19,8 @@ from nanoset_core.formats.indexed.composing import StoredPair, read_pairs, write
 from nanoset_core.formats.indexed.identity import first_repeated_dataset
 from nanoset_core.formats.indexed.layout import pair_files, read_idx
 from nanoset_core.outputs.apart import real_path
-from nanoset_core.outputs.deliver import Delivery, Draft
+from nanoset_core.outputs.deliver import Delivery
+from nanoset_core.outputs.drafts import Draft
 from nanoset_core.outputs.receipts import (
     Receipt,
     noted_path,

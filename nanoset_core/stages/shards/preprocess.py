@@ -19,7 +19,8 @@ from nanoset_core.execution.progress import SILENT, Progress
 from nanoset_core.execution.resources import available_processors
 from nanoset_core.formats.indexed.builder import deal_documents, merge_indexed_datasets
 from nanoset_core.outputs.apart import check_apart, real_path
-from nanoset_core.outputs.deliver import Delivery, writing_into
+from nanoset_core.outputs.deliver import Delivery
+from nanoset_core.outputs.drafts import writing_into
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.outputs.names import MOST_KEY_BYTES, check_text_key
 from nanoset_core.outputs.receipts import RECORD_VERSION, Receipt, read_record

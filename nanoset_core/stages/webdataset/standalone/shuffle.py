@@ -19,7 +19,7 @@ from nanoset_core.errors import ConfigError, NanosetError
 from nanoset_core.execution.progress import SILENT, Progress
 from nanoset_core.formats.tars.members import compressor_identity
 from nanoset_core.outputs.apart import check_outside
-from nanoset_core.outputs.deliver import writing_into
+from nanoset_core.outputs.drafts import writing_into
 from nanoset_core.outputs.manifest import (
     MANIFEST,
     FileFact,

@@ -13,7 +13,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from nanoset_core.errors import ConfigError, FormatError
-from nanoset_core.outputs.deliver import Delivery, Draft, deliver_folder, put_files_in_place
+from nanoset_core.outputs.deliver import Delivery, put_files_in_place
+from nanoset_core.outputs.drafts import Draft, deliver_folder
 from nanoset_core.outputs.manifest import (
     MANIFEST,
     Manifest,
