@@ -322,11 +322,13 @@ def put_files_in_place(draft: Draft, delivery: Delivery) -> None:
     for name in delivery.completing:
         store.delete(name)
 
-    entries: dict[str, Mapping[str, Any]] = {}  # name of a file → its entry of the receipt
-    others = [name for name in delivery.files if name not in delivery.completing]
-    for names in ([*delivery.optional, *others], delivery.completing):
-        entries |= _put_files(draft, delivery, names, missing_names)
+    # The files that complete the output come last.
+    other_names = [name for name in delivery.files if name not in delivery.completing]
+    first_names = [*delivery.optional, *other_names]
+    entries = _put_files(draft, delivery, first_names, missing_names)
+    entries |= _put_files(draft, delivery, delivery.completing, missing_names)
 
+    # The receipt lists the files in the order of the delivery.
     files = {name: entries[name] for name in delivery.names if name in entries}
     # On this machine, this also makes all renames durable, in the order in which they were done.
     store.put(receipt.name, receipt.closing(files, draft.facts, draft.more))
