@@ -116,9 +116,7 @@ def _corpus_coverages(
 
     if plan is None:
         return []
-    reads: dict[str, MemberReads] = {}
-    for member, row in zip(plan.members, rows, strict=True):
-        reads[member.prefix] = MemberReads.of(plan, config, member, row.samples_given)
+    reads = MemberReads.by_prefix(plan, config, [row.samples_given for row in rows])
     return corpus_coverage(separate_corpora(plan), reads, config)
 
 

@@ -199,6 +199,22 @@ class MemberReads:
             distinct_samples=distinct_samples,
         )
 
+    @staticmethod
+    def by_prefix(
+        plan: SplitPlan, config: NanosetConfig, taken: Sequence[int]
+    ) -> dict[str, MemberReads]:
+        """Return prefix → reads of each dataset of a split.
+
+        Args:
+            plan: Plan of the split.
+            config: Configuration of the nanoset.
+            taken: Samples that the split takes of each dataset, in the order of the plan.
+        """
+        reads: dict[str, MemberReads] = {}
+        for member, samples in zip(plan.members, taken, strict=True):
+            reads[member.prefix] = MemberReads.of(plan, config, member, samples)
+        return reads
+
     def share_of_tokens(self, samples: int, config: NanosetConfig) -> float:
         """Return the tokens of some samples, divided by the tokens of one epoch."""
         if not self.tokens:

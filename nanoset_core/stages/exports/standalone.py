@@ -20,7 +20,7 @@ from nanoset_core.outputs.deliver import Delivery
 from nanoset_core.outputs.drafts import Draft
 from nanoset_core.outputs.manifest import FileFact
 from nanoset_core.outputs.receipts import Receipt, record_name, record_of
-from nanoset_core.stages.exports.base import DatasetTraits
+from nanoset_core.stages.exports.base import DatasetTraits, ExportFormat
 from nanoset_core.stages.exports.ends import check_end_tokens
 from nanoset_core.stages.exports.formats import FORMATS, LinkedFormat
 from nanoset_core.stages.exports.sample_files import FileTask, SampleFiles
@@ -164,16 +164,23 @@ class _Pair:
             is_resumable=is_resumable,
         )
 
-    def traits(self, dataset: MMapIndexedDataset) -> DatasetTraits:
-        """Return the properties of the pair that the format depends on.
+    def open(self, export_format: ExportFormat) -> _OpenedPair:
+        """Open the pair, and check that the reader of a format can read its tokens.
 
         Args:
-            dataset: The pair, opened.
+            export_format: The format.
+
+        Raises:
+            ConfigError: The reader cannot read tokens of this type, or finds documents by end
+                tokens that some lack.
+            InputError: A token is not in the vocabulary.
         """
+        dataset = MMapIndexedDataset(str(self.prefix))
+        stream = stream_of(dataset)
         vocab_size: int | None = None
         if self.tokenizer is not None:
             vocab_size = self.tokenizer.max_id + 1
-        return DatasetTraits(
+        traits = DatasetTraits(
             where=dataset.prefix,
             dtype=dataset.dtype,
             tokens=int(dataset.sequence_lengths.sum(dtype=np.int64)),
@@ -182,26 +189,32 @@ class _Pair:
             sequence_length=self.options.sequence_length,
         )
 
-    def check_ids(self, dataset: MMapIndexedDataset, stream: Stream | None) -> None:
-        """Check that all tokens are in the vocabulary, if the tokenizer is known.
-
-        Tokens in a bucket are not checked, since that would download them.
-
-        Args:
-            dataset: The pair, opened.
-            stream: Order of its tokens; None if they are in order in the .bin.
-
-        Raises:
-            InputError: A token is not in the vocabulary.
-        """
+        export_format.check(traits)
+        if export_format.needs_end:
+            check_end_tokens(export_format, traits, dataset, stream, self._end_ids())
+        # Tokens in a bucket are not compared with the vocabulary, since that would download them.
         if self.tokenizer is not None and dataset.is_here:
             check_all_ids(dataset, stream, self.tokenizer.max_id)
+        return _OpenedPair(dataset, stream, traits)
 
-    def end_ids(self) -> frozenset[int]:
-        """Return the ids of the tokenizer's special tokens, or an empty set if it is not known."""
+    def _end_ids(self) -> frozenset[int]:
+        """Return the ids of the tokenizer's special tokens, one of which should end documents.
+
+        They are not known, and none is returned, if the tokenizer was not named.
+        """
         if self.options.tokenizer is None:
             return frozenset()
         return frozenset(special_ids(tokenizer_path(self.options.tokenizer)).values())
+
+
+class _OpenedPair(NamedTuple):
+    """A pair whose tokens the reader of a format can read."""
+
+    dataset: MMapIndexedDataset
+    stream: Stream | None
+    """Order of its tokens; None if they are in order in the .bin."""
+    traits: DatasetTraits
+    """Properties of the pair that the format depends on."""
 
 
 def _export_linked(pair: _Pair, export_format: LinkedFormat, *, overwrite: bool) -> Exported:
@@ -219,15 +232,7 @@ def _export_linked(pair: _Pair, export_format: LinkedFormat, *, overwrite: bool)
     if record is not None:
         return Exported(record["facts"], files, is_new=False)
 
-    # Check that the reader of the format will understand the tokens.
-    dataset = MMapIndexedDataset(str(pair.prefix))
-    stream = stream_of(dataset)
-    traits = pair.traits(dataset)
-    export_format.check(traits)
-    if export_format.needs_end:
-        check_end_tokens(export_format, traits, dataset, stream, pair.end_ids())
-    pair.check_ids(dataset, stream)
-
+    dataset, stream, traits = pair.open(export_format)
     export = LinkedExport(
         format=export_format,
         name=pair.name,
@@ -253,13 +258,8 @@ def _export_samples(pair: _Pair, export_format: SampledFormat, *, overwrite: boo
         export_format: The format.
         overwrite: Whether files that were made from something else may be replaced.
     """
-    dataset = MMapIndexedDataset(str(pair.prefix))
-    stream = stream_of(dataset)
-    traits = pair.traits(dataset)
-    export_format.check(traits)
-    pair.check_ids(dataset, stream)
-
-    # How many files there are depends on the number of tokens, so that the pair was opened first.
+    # How many files there are depends on the number of tokens, so the pair is opened first.
+    dataset, stream, traits = pair.open(export_format)
     access, bin_file = dataset.place
     samples = SampleFiles(
         format=export_format,

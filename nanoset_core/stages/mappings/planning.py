@@ -191,9 +191,8 @@ class NanosetContext(NanosetLookup):
         if plan is None:
             return []
         rows_by_prefix = {member.prefix: member.rows for member in plan.members}
-        reads: dict[str, MemberReads] = {}
-        for member, row in zip(plan.members, members or planned.members, strict=True):
-            reads[member.prefix] = MemberReads.of(plan, planned.config, member, row.samples_given)
+        taken = [member.samples_given for member in members or planned.members]
+        reads = MemberReads.by_prefix(plan, planned.config, taken)
 
         # Earlier phases of the run may have read other datasets, which have documents in common
         # with these.
@@ -206,7 +205,11 @@ class NanosetContext(NanosetLookup):
                 tokens = int(lengths[start:stop].sum(dtype=np.int64))
                 rows_by_prefix[prefix] = order.rows
                 reads[prefix] = MemberReads(
-                    tokens, order.taken, 0, order.epochs, order.separate_last_epoch
+                    tokens=tokens,
+                    before=order.taken,
+                    taken=0,
+                    epochs=order.epochs,
+                    separate_last_epoch=order.separate_last_epoch,
                 )
         return corpus_coverage(self.shared_documents.parts(rows_by_prefix), reads, planned.config)
 
