@@ -109,7 +109,11 @@ def _shards_outside_target(task: MergeTask) -> Sequence[Manifest]:
 
 
 def _compare_pieces(path: Path, pieces: Sequence[PieceDigest]) -> str:
-    """Compare a file with the digests of the pieces that it was joined from.
+    """Check that a file consists of unchanged pieces, by the digests of the pieces.
+
+    Args:
+        path: The file.
+        pieces: Size and sha256 of each piece that it was joined from, in order.
 
     Returns:
         The sha256 of the file.
@@ -196,9 +200,12 @@ class _StoredRange:
 
 
 def _joined_ranges(pairs: Sequence[StoredPair]) -> list[_StoredRange]:
-    """Return the ranges of objects that are joined to the merged .bin.
+    """Return the ranges of objects from which a bucket joins the merged .bin.
 
     Shards that are neighbours in one object become one range, since each range takes a request.
+
+    Args:
+        pairs: The tokens and the index of each shard, in document order.
     """
     ranges: list[_StoredRange] = []
     for pair in pairs:

@@ -78,8 +78,14 @@ class DatasetStage(CorpusStage, Estimated):
     def references(self, outputs: OutputRoot, manifest: Manifest) -> Iterable[str]:
         """Return the digest of the list of shards that a dataset was merged from.
 
-        The list shows where each document came from, so `nanoset gc` keeps it. If the list was
-        deleted, nothing is returned.
+        The list shows where each document came from, so `nanoset gc` keeps it.
+
+        Args:
+            outputs: The output root of both.
+            manifest: Manifest of the dataset.
+
+        Returns:
+            The digest; nothing if the list was deleted.
         """
         try:
             # With `strict`, a damaged manifest is an error. Otherwise `nanoset gc` would delete

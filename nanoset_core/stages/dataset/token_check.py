@@ -207,7 +207,11 @@ class StoredArray:
         return self.store.url(self.name)
 
     def read(self, start: int, stop: int) -> Tokens:
-        """Read the numbers [start, stop).
+        """Read consecutive numbers of the array.
+
+        Args:
+            start: Index of the first number.
+            stop: Index after the last number.
 
         Raises:
             SourceChangedError: The file was replaced, or ends before `stop`.

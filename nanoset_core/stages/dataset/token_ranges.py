@@ -69,7 +69,17 @@ class _Bound(NamedTuple):
 
 
 def _sequence_bounds(dataset: MMapIndexedDataset, pieces: Sequence[PieceDigest]) -> list[_Bound]:
-    """Return where ranges begin, and at the end the number of sequences and of bytes."""
+    """Return the sequences at which ranges of about 128 MiB begin.
+
+    Args:
+        dataset: The dataset.
+        pieces: Digests of the pieces that its .bin was joined from; empty if it was not. Ranges
+            then begin where pieces begin.
+
+    Returns:
+        Number and first byte of these sequences, and at the end the number of all sequences and
+        bytes.
+    """
     pointers = dataset.sequence_pointers
     n_sequences = len(dataset)
     bounds = [_Bound(0, 0)]
@@ -148,9 +158,11 @@ def spread_chunks(n_tokens: int) -> Iterator[tuple[int, int]]:
 
 
 def spread_rows(n_rows: int, max_rows: int) -> NDArray[np.int64]:
-    """Return the numbers of at most `max_rows` evenly spread rows.
+    """Return the numbers of evenly spread rows, with the first and the last row among them.
 
-    The first and the last row are among them.
+    Args:
+        n_rows: Number of all rows.
+        max_rows: The most numbers to return; if there are no more rows, all of them are returned.
 
     Returns:
         int64, ascending.

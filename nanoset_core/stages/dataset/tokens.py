@@ -41,6 +41,13 @@ def readable_prefix(dataset: Manifest) -> str:
     """Return the local prefix of a dataset, after downloading its .idx.
 
     If a local copy of its .bin has the wrong size, it is downloaded again.
+
+    Args:
+        dataset: Manifest of the dataset.
+
+    Returns:
+        Path of the .bin and .idx without their endings. The .bin need not exist there: a reader
+        downloads the tokens that it reads.
     """
     prefix = dataset.facts["prefix"]
     dataset.path(f"{prefix}.idx")  # downloads it
@@ -68,6 +75,9 @@ def fetch_tokens(dataset: Manifest) -> None:
 
 def pieces_of_bin(dataset: Manifest) -> Sequence[PieceDigest]:
     """Return the digests of the pieces that a bucket joined to the .bin of a dataset.
+
+    Args:
+        dataset: Manifest of the dataset.
 
     Returns:
         The digests, in order; none if the .bin was written as a whole.

@@ -109,7 +109,12 @@ def verify_corpus_dataset(
 
 
 def _expected_tokens(project: Project, dataset: Manifest) -> Expected:
-    """Return the properties that the tokens of a dataset must have, such as the greatest id."""
+    """Return the properties that the tokens of a dataset must have, such as the greatest id.
+
+    Args:
+        project: The project, whose tokenizer may have changed since the dataset was made.
+        dataset: Manifest of the dataset.
+    """
     options = dataset.recipe["options"]
 
     # The vocabulary is only known if the tokenizer is the one that made the tokens.

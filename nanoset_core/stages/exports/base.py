@@ -48,7 +48,10 @@ class ExportFormat(ABC):
     """Whether its reader finds documents by their end tokens."""
 
     def check(self, dataset: DatasetTraits) -> None:
-        """Check that the reader can read a dataset.
+        """Check that the program that reads this format can read a dataset.
+
+        Args:
+            dataset: Properties of the dataset.
 
         Raises:
             ConfigError: The dataset has no tokens, no end tokens, or tokens of a wrong type.

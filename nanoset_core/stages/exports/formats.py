@@ -131,6 +131,9 @@ class OlmoCore(LinkedFormat):
     def _check_dtype(self, dataset: DatasetTraits) -> None:
         """Check that OLMo-core would read tokens of this size.
 
+        Args:
+            dataset: Properties of the dataset, such as the type of its tokens.
+
         Raises:
             ConfigError: It would read tokens of another size, or cannot read tokens of this size.
         """

@@ -194,6 +194,9 @@ class SampledFormat(ExportFormat):
     def _check_dtype(self, dataset: DatasetTraits) -> None:
         """Check that the tokens of a dataset are integers.
 
+        Args:
+            dataset: Properties of the dataset.
+
         Raises:
             ConfigError: The tokens are floating-point numbers.
         """
@@ -208,8 +211,11 @@ class SampledFormat(ExportFormat):
     def _length(self, dataset: DatasetTraits) -> int:
         """Return the number of tokens in a sample.
 
+        Args:
+            dataset: Properties of the dataset, and the setting of the export.
+
         Raises:
-            ConfigError: The dataset's settings have no `sequence_length`.
+            ConfigError: `sequence_length` is not set.
         """
         if dataset.sequence_length is None:
             raise self.refused(
@@ -392,7 +398,11 @@ class Mds(SampledFormat):
 
 
 def _settings(dtype: np.dtype) -> dict[str, Any]:
-    """Return the settings that MDSWriter writes to each file, and to index.json for each file."""
+    """Return the settings that MDSWriter writes to each file, and to index.json for each file.
+
+    Args:
+        dtype: Type of the tokens.
+    """
     return {
         "version": 2,
         "format": "mds",

@@ -70,10 +70,15 @@ class ExportStage(Planned, Resumable, Estimated):
         return make_export(project, key.subject)
 
     def disk_bytes(self, project: Project, key: Key, text_of: Callable[[str], TextEstimate]) -> int:
-        """Return the size of the tokens, or 0 if the export can be a link to those of a corpus.
+        """Estimate the size of an export: its tokens, or 0 if it can be a link to a corpus.
 
         Formats of samples have their own copy of the tokens. So does the export of a view, whose
         tokens are scattered over the .bin of its corpus.
+
+        Args:
+            project: The project.
+            key: The export.
+            text_of: Returns an estimate of the text of a corpus.
         """
         config = project.config
         spec = config.exports[key.subject]
@@ -94,7 +99,17 @@ class ExportStage(Planned, Resumable, Estimated):
     def refusal(
         self, project: Project, key: Key, wanted: Recipe, reading: ReadingBudget
     ) -> str | None:
-        """Return why the format cannot hold the dataset, judging by the settings, or None."""
+        """Return why a build of an export should not start, judging by the settings alone.
+
+        Args:
+            project: The project.
+            key: The export.
+            wanted: Recipe of the export that would be built, with the name of its format.
+            reading: Not used, since nothing is read for this.
+
+        Returns:
+            Why the format's reader could not read the dataset; None if it could.
+        """
         from nanoset_core.stages.exports.make import traits_of
 
         traits = traits_of(project, key.subject, project.tokenizer.dtype, tokens=1)
@@ -108,9 +123,16 @@ class ExportStage(Planned, Resumable, Estimated):
         return export_summary(manifest)
 
     def unfinished_files(self, access: FileAccess, folder: Path) -> set[str] | None:
-        """Return the files of an unfinished export, or None if the files are not an export.
+        """Return the files of an unfinished export, which has no manifest yet.
 
         Files appear before the manifest if the outputs are in a bucket, and in formats of samples.
+
+        Args:
+            access: Access to the output root.
+            folder: The folder.
+
+        Returns:
+            Names of the files; None if they are not those of an export.
         """
         uploaded = uploaded_files(self.layout, access, folder)
         if uploaded is not None:

@@ -241,6 +241,9 @@ def _entry_words(entry: object) -> list[str] | None:
 def _read(path: Path) -> str:
     """Read the text of a file of data arguments.
 
+    Args:
+        path: The file, which names datasets and their weights.
+
     Raises:
         MissingError: The file cannot be read.
         FormatError: The file is not UTF-8.
@@ -437,7 +440,11 @@ def _trainer_paths(data: Mapping[str, Any], spellings: Sequence[str]) -> dict[st
 
 
 def _prefixes(data: Mapping[str, Any]) -> list[str]:
-    """Return the prefixes of all datasets in the result of `_data`."""
+    """Return the prefixes of all datasets that a run reads.
+
+    Args:
+        data: The keyword argument of `NanosetConfig` that names the data, as `_data` returns it.
+    """
     if "data_path" in data:
         blends = [data["data_path"]]
     else:

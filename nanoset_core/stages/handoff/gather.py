@@ -174,10 +174,13 @@ def _reasons_without_samples(splits: Mapping[SplitName, BuiltSplit]) -> dict[Spl
 
 
 def _config_of_all(splits: Mapping[SplitName, BuiltSplit]) -> NanosetConfig:
-    """Merge the settings that the splits were built with.
+    """Merge the settings that the splits of a nanoset were built with.
 
     The settings of each split have only its own number of samples and its own paths. All other
     settings are the same in every split, except the blends of `blend_per_split`.
+
+    Args:
+        splits: The built splits.
     """
     samples: dict[SplitName, int | None] = {}
     trainer_paths: dict[str, str] = {}

@@ -118,6 +118,9 @@ def _preflight(handoff: Handoff) -> str:
     """Return the text of preflight.py, a script that checks the options of a run.
 
     The user starts it where the trainer runs. So it contains the indexes of this handoff.
+
+    Args:
+        handoff: The built nanoset, as its trainer sees it.
     """
     samples: dict[str, int | None] = {}
     if not handoff.spec.transitions:  # with phases, the numbers follow from the whole run
@@ -179,7 +182,11 @@ def _arguments(handoff: Handoff, *, has_sequences: bool) -> Iterator[str]:
 
 
 def _length_arguments(handoff: Handoff) -> Iterator[str]:
-    """Yield the arguments that say how long the run is, and how often it evaluates."""
+    """Yield the arguments that say how long the run is, and how often it evaluates.
+
+    Args:
+        handoff: The built nanoset, as its trainer sees it.
+    """
     schedule = handoff.spec.schedule
     if not handoff.evaluates:
         # Core 0.16.1 evaluates with any other number, and fails without data.
@@ -251,6 +258,9 @@ def _evaluation_notes(handoff: Handoff) -> Iterator[str]:
     """Yield notes on the options that request as many samples of valid and test as were built.
 
     Without a schedule in nanoset.yaml, the user has to choose these options.
+
+    Args:
+        handoff: The built nanoset, as its trainer sees it.
     """
     steps_by_split: dict[SplitName, str] = {
         "valid": "(train_iters // eval_interval + 1) * eval_iters",

@@ -182,6 +182,9 @@ class RunSpec(Section):
 def read_run(file: Path) -> RunSpec:
     """Read a run.yaml, in which a user describes how a run was started and resumed.
 
+    Args:
+        file: The run.yaml.
+
     Raises:
         MissingError: The file cannot be read.
         ConfigError: The file has mistakes. The error lists all of them with their lines.

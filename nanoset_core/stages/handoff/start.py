@@ -63,6 +63,9 @@ def _preflight_lines(handoff: Handoff) -> list[str]:
     """Return the lines of START.md that show how to start preflight.py.
 
     This script checks whether the trainer will find the index files.
+
+    Args:
+        handoff: The built nanoset, as its trainer sees it.
     """
     words = " ".join(handoff.tokenizer).split()
     options = shell_line(*words) or TOKENIZER_OPTIONS
@@ -81,6 +84,9 @@ def _trainer_lines(handoff: Handoff) -> list[str]:
     """Return the lines of START.md for a nanoset that does not name the trainer's tokenizer.
 
     They contain a warning, and the lines to add to nanoset.yaml.
+
+    Args:
+        handoff: The built nanoset, as its trainer sees it.
     """
     tokenizer_lines = [_yaml_line(argument) for argument in handoff.tokenizer]
     if not tokenizer_lines:

@@ -132,9 +132,12 @@ class _BatchSizes(NamedTuple):
 
 
 def _stretches(run: RunSpec) -> Iterator[Stretch]:
-    """Yield the stretches of a run in order.
+    """Yield the stretches of a run: consecutive steps with one batch size on one number of ranks.
 
     A stretch ends when the batch size changes, or when the trainer is resumed with other settings.
+
+    Args:
+        run: The settings of the run, from run.yaml.
 
     Raises:
         ConfigError: The trainer would refuse a batch size.
@@ -170,6 +173,9 @@ def _stretches(run: RunSpec) -> Iterator[Stretch]:
 
 def _settings_by_start(run: RunSpec) -> Iterator[tuple[RunSpec, int | None]]:
     """Yield the settings with which the trainer was started, and then resumed each time.
+
+    Args:
+        run: The settings of the run, and what changed each time that it was resumed.
 
     Yields:
         (settings, last step with these settings; None if the run was not resumed again).

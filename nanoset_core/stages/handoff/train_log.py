@@ -67,7 +67,10 @@ class TrainLog:
 
     @staticmethod
     def read(file: Path) -> TrainLog:
-        """Read the log of one run, or the concatenated logs of its parts.
+        """Read the log of one run of Megatron-LM, or the concatenated logs of its parts.
+
+        Args:
+            file: The log.
 
         Raises:
             MissingError: The log cannot be read.
@@ -258,9 +261,12 @@ def _resumes(
 
 
 def _value(text: str) -> Any:
-    """Return the value of a printed argument.
+    """Return the value of an argument that a log shows.
 
     Numbers, lists, None and booleans are converted to Python values. Other values stay text.
+
+    Args:
+        text: The value as Megatron-LM prints it.
     """
     try:
         value = ast.literal_eval(text)

@@ -33,6 +33,9 @@ def scan_names(project: Project) -> RawText:
     A folder is a corpus if it has at least one file that is read. So the search in a folder ends at
     the first such file.
 
+    Args:
+        project: The project.
+
     Returns:
         The corpora, without their files.
 

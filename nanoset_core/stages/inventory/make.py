@@ -220,7 +220,11 @@ def inventory_recipe(inventory: Inventory) -> Recipe:
 
 
 def publish_inventory(project: Project, inventory: Inventory) -> Manifest:
-    """Store an inventory, and make it the current one of its corpus.
+    """Store the list of a corpus's files with their digests, and make it the current one.
+
+    Args:
+        project: The project.
+        inventory: The inventory.
 
     Returns:
         The manifest of the inventory.

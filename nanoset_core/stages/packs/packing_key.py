@@ -163,6 +163,9 @@ def _default_name(spec: PacksSpec) -> str:
     """Return a name for packs, such as web-packs-2048-truncate.
 
     It contains all settings that differ from the defaults.
+
+    Args:
+        spec: The settings of the packs.
     """
     words = [spec.of, "packs", str(spec.length)]
     if spec.long != "fragment":
@@ -446,7 +449,14 @@ def _export_errors(
 def _length_errors(
     corpus: str, length: int, packs: Mapping[str, PacksSpec], where: str
 ) -> Iterator[ConfigError]:
-    """Yield an error if packs have another length than the samples that are read from them."""
+    """Yield an error if packs have another length than the samples that are read from them.
+
+    Args:
+        corpus: Name of a dataset that is read, which may be packs.
+        length: Tokens of a sample.
+        packs: All packs of the project, by name.
+        where: Key of nanoset.yaml that names the dataset, for messages.
+    """
     if corpus in packs and packs[corpus].length != length:
         yield ConfigError(
             "packs of another length than the samples, which would start in the middle of packs",

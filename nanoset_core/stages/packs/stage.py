@@ -142,6 +142,10 @@ class _PackTask:
     def of(project: Project, name: str) -> _PackTask:
         """Return the task to make packs from the current dataset of their corpus or view.
 
+        Args:
+            project: The project.
+            name: Name of the packs.
+
         Raises:
             MissingError: The dataset has not been built.
         """
@@ -160,7 +164,11 @@ class _PackTask:
         return PackingRules.of(self.recipe.options)
 
     def facts(self, counts: PackCounts) -> dict[str, Any]:
-        """Return the facts of the packs' manifest."""
+        """Return the facts of the packs' manifest: their settings, and what they contain.
+
+        Args:
+            counts: What the packs contain.
+        """
         length = self.recipe.options["length"]
         return {
             "prefix": self.prefix,

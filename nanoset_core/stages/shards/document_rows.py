@@ -71,7 +71,14 @@ class DocumentRows:
         return list(pairwise(accumulate(rows_per_group, initial=0)))
 
     def read(self, rows: Sequence[int]) -> list[dict[str, Any]]:
-        """Return column → value of some rows, in the order of `rows`."""
+        """Return some rows of the table, each as a mapping from columns to values.
+
+        Args:
+            rows: Numbers of the rows, in any order; a row may be named several times.
+
+        Returns:
+            Column → value of each row, in the order of `rows`.
+        """
         scan = DocumentScan(COLUMNS)
         values_by_row: dict[int, dict[str, Any]] = {}
         sorted_rows = sorted(set(rows))
@@ -150,7 +157,10 @@ def document_schema() -> Any:
 
 @contextmanager
 def explaining_errors(path: Path) -> Iterator[None]:
-    """Explain what goes wrong in the block while a table of documents is read.
+    """Explain the errors of a block in which a table of documents is read.
+
+    Args:
+        path: Path of the table, which belongs to a shard.
 
     Raises:
         MissingError: There is no such table.

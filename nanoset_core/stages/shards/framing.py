@@ -168,7 +168,16 @@ def special_tokens_notices(
 
 
 def _repeated_tokens(tokenizer_file: TokenizerPath, bos: str | None, eod: str | None) -> list[str]:
-    """Return notices on tokens that both the tokenizer's template and the settings add."""
+    """Return notices on special tokens that would be added to each document twice.
+
+    The tokenizer's template, with which its own `encode` adds tokens to a text, adds them, and the
+    settings do so, too.
+
+    Args:
+        tokenizer_file: Path of the tokenizer.
+        bos: The token that the settings put before every document, or None.
+        eod: The token that the settings put after every document, or None.
+    """
     ids_before, ids_after = added_tokens(tokenizer_file)
     notices = []
     if bos is not None and token_id(tokenizer_file, bos, "--bos") in ids_before:

@@ -49,10 +49,13 @@ def find_matches(pattern: Location) -> PatternMatches:
 
 
 def _local_matches(pattern: Path) -> PatternMatches:
-    """Return what a pattern matches on this machine.
+    """Return what a pattern of a command line matches on this machine.
 
     A pattern with `**` is expected to match folders as well as files. Of these it returns only
     folders that are named like a file of text, and contain no file that matches.
+
+    Args:
+        pattern: A path, in which `*`, `?`, `[…]` and `**` are wildcards.
     """
     paths = sorted(_matching_paths(pattern), key=lambda path: natural_key(str(path)))
     files = [path for path in paths if path.is_file()]
@@ -67,10 +70,13 @@ def _local_matches(pattern: Path) -> PatternMatches:
 
 
 def _matching_paths(pattern: Path) -> list[Path]:
-    """Return all paths that match a pattern.
+    """Return all paths that match a pattern of a command line.
 
     Each folder is listed once. `glob.glob` lists it once for each way in which several `**` can
     match its path, which can take hours.
+
+    Args:
+        pattern: A path, in which `*`, `?`, `[…]` and `**` are wildcards.
 
     Raises:
         InputError: A folder cannot be read, or a link leads back to a folder above it.

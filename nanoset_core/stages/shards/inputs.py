@@ -103,8 +103,11 @@ def files_of(paths: Iterable[Location]) -> InputFiles:
 def check_different(paths: Sequence[Location]) -> None:
     """Check that no two paths lead to the same file, whose documents would be read twice.
 
+    Args:
+        paths: Paths of files, some of which may be links.
+
     Raises:
-        InputError: Two do.
+        InputError: Two paths lead to the same file.
     """
     repeated = first_repeated(paths)
     if repeated is not None:
@@ -119,9 +122,17 @@ def check_different(paths: Sequence[Location]) -> None:
 
 
 def by_file(inputs: InputFiles, output_prefix: Location) -> list[tuple[InputFiles, Location]]:
-    """Return each file as inputs of its own, with the prefix of its output.
+    """Divide inputs into one job for each file, whose output is named after the file.
 
-    The prefix is <output_prefix>_<path>, where the path has no ending, and _ instead of /.
+    The prefix of an output is <output_prefix>_<path>, where the path has no ending, and _ instead
+    of /.
+
+    Args:
+        inputs: The files.
+        output_prefix: The start of the names of all outputs.
+
+    Returns:
+        (a single file as inputs, the prefix of its output) for each file, in order.
 
     Raises:
         InputError: Two files would have the same prefix.
@@ -243,10 +254,13 @@ def _below_one_folder(listed: Sequence[ListedFile]) -> InputFiles:
 
 
 def _common_folder(paths: Sequence[Location]) -> RawFolder:
-    """Return the folder that contains all files.
+    """Return the folder that contains all files; without files, the current folder.
+
+    Args:
+        paths: Absolute paths on this machine, or paths in a bucket.
 
     Raises:
-        InputError: They are in several buckets, or in a bucket and on this machine.
+        InputError: The files are in several buckets, or in a bucket and on this machine.
     """
     if not paths:
         return Path.cwd()

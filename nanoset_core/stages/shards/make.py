@@ -215,7 +215,11 @@ def _describe_files(folder: Path, settings: ShardSettings) -> dict[str, str | Fi
 
 
 def _batches(task: ShardTask) -> Iterator[DocumentBatch]:
-    """Read the documents of a task's range, about a MiB at a time."""
+    """Read the documents of a range of text, in batches of about a MiB.
+
+    Args:
+        task: The shard that is made of the range, with the settings.
+    """
     settings = task.settings
     return read_documents(
         task.folder,
@@ -259,6 +263,9 @@ class _ShardInProgress:
 
     def encode(self, batch: DocumentBatch) -> Encoded:
         """Tokenize the documents of a batch.
+
+        Args:
+            batch: The documents.
 
         Returns:
             Their token ids, in the integer type of the shard's .bin file.

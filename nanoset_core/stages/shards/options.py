@@ -28,11 +28,16 @@ def shard_options(project: Project, corpus: str) -> dict[str, Any]:
 
 
 def shard_settings(project: Project, corpus: str) -> ShardSettings:
-    """Return how the documents of a corpus become tokens.
+    """Return how the documents of a corpus become tokens, from nanoset.yaml.
+
+    Args:
+        project: The project.
+        corpus: Name of the corpus, which may have settings of its own.
 
     Raises:
         MissingError, FormatError, ConfigError: The tokenizer is missing, damaged, or lacks a token
-            that is named.
+        that
+            is named.
     """
     config = project.config
     documents = config.documents_of(corpus)
@@ -78,7 +83,14 @@ def check_tokenizer(project: Project) -> None:
 
 
 def tokenizer_notices(project: Project) -> list[str]:
-    """Return notices on the tokenizer, such as special tokens that it adds itself."""
+    """Return notices on a project's tokenizer, such as special tokens that it adds by itself.
+
+    Args:
+        project: The project.
+
+    Returns:
+        Sentences for the user.
+    """
     settings = project.config.tokenization
     tokenizer = project.config.tokenizer
     special_tokens = special_tokens_notices(

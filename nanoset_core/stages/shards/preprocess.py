@@ -150,9 +150,13 @@ def preprocess(
 
 
 def is_rejects_of_call(path: Location, output_prefix: Location) -> bool:
-    """Return whether a file contains the lines that an earlier call with a prefix rejected.
+    """Return whether a file contains the lines that an earlier call of `preprocess` rejected.
 
     Such a file is not an input, although it may be in the folder of the inputs and ends in .jsonl.
+
+    Args:
+        path: The file.
+        output_prefix: The start of the names of the outputs, of the present and the earlier call.
     """
     stem = path.name.removesuffix(REJECTS_ENDING)
     if stem == path.name or not stem.startswith(output_prefix.name):
@@ -175,6 +179,9 @@ def is_rejects_of_call(path: Location, output_prefix: Location) -> bool:
 
 def _check_options(options: PreprocessOptions) -> None:
     """Check the number of partitions, and that keys are not repeated.
+
+    Args:
+        options: The settings of the call.
 
     Raises:
         ConfigError: There is no partition, no key, or a key is named twice.
@@ -519,10 +526,14 @@ def _make_pair(call: _Call, key: str, prefix: Location) -> Preprocessed:
 
 
 def _check_not_empty(facts: ShardFacts, inputs: InputFiles) -> None:
-    """Check that documents were read.
+    """Check that the input contains documents.
+
+    Args:
+        facts: Counts of what was read.
+        inputs: The files.
 
     Raises:
-        InputError: There are none.
+        InputError: It contains none.
     """
     if facts.documents:
         return

@@ -71,13 +71,19 @@ class TokenizedStage(CorpusStage, OutsideFiles, Planned, Estimated):
         return tokenized_summary(project, manifest)
 
     def fault(self, project: Project, key: Key, manifest: Manifest) -> str | None:
-        """Return a message if a shard is not whole, or more text was lost than is allowed now.
+        """Return what is wrong with the current shards of a corpus, if anything is.
 
-        The limits are not part of the recipe. So a stricter limit makes no output stale, and is
-        checked here.
+        A shard may be damaged, or more text may have been lost than the settings allow now. These
+        limits are not part of the recipe. So a stricter limit makes no output stale, and is checked
+        here.
+
+        Args:
+            project: The project.
+            key: The corpus.
+            manifest: Manifest of the set of shards.
 
         Returns:
-            The message, or None.
+            A message; None if nothing is wrong.
         """
         try:
             each_shard(project, key.subject, manifest.facts[SHARDS], lambda shard: None)
@@ -91,9 +97,18 @@ class TokenizedStage(CorpusStage, OutsideFiles, Planned, Estimated):
     def refusal(
         self, project: Project, key: Key, wanted: Recipe, reading: ReadingBudget
     ) -> str | None:
-        """Return a message if a build would lose more text than is allowed, or None.
+        """Return why a build should not start, if it is known that too much text would be lost.
 
         Before a build, the losses are known only if all of its shards exist.
+
+        Args:
+            project: The project.
+            key: The corpus.
+            wanted: Recipe of the set of shards that would be built.
+            reading: Not used, since nothing is read for this.
+
+        Returns:
+            A message; None if the build may start.
         """
         lost = expected_losses(project, key.subject, wanted)
         if lost is None:
@@ -101,9 +116,14 @@ class TokenizedStage(CorpusStage, OutsideFiles, Planned, Estimated):
         return _refusal_text(refusal(project, key.subject, lost))
 
     def disk_bytes(self, project: Project, key: Key, text_of: Callable[[str], TextEstimate]) -> int:
-        """Return the size of the shards that a build would add.
+        """Estimate the size of the shards that a build would add.
 
         These are the shards of new text, or all shards if settings have changed.
+
+        Args:
+            project: The project.
+            key: The corpus.
+            text_of: Returns an estimate of the text of a corpus.
         """
         # Bytes of the text that is not in shards yet.
         text = text_of(key.subject)

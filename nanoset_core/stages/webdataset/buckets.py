@@ -118,7 +118,15 @@ def _key_intervals(plan: ShufflePlan, ranks: Sequence[range]) -> _KeyIntervals:
 
 
 def read_bucket(plan: ShufflePlan, shards: range, path: Path) -> BucketRows:
-    """Read the rows of a run of shards, in the order of the sources.
+    """Read the rows of a run of neighbouring shards from their bucket file.
+
+    Args:
+        plan: Plan of the tars.
+        shards: The run.
+        path: The bucket file, to which `write_buckets` has appended the rows.
+
+    Returns:
+        The tokens of each row and the number of its context, in the order of the sources.
 
     Raises:
         FormatError: The file has another size than was written to it.
@@ -163,8 +171,12 @@ def _as_rows(records: NDArray[np.uint8], plan: ShufflePlan) -> BucketRows:
 def _check_room(folder: Path, needed_bytes: int) -> None:
     """Check that the disk has room for the bucket files.
 
+    Args:
+        folder: Folder of the files.
+        needed_bytes: Size of all files.
+
     Raises:
-        StorageError: It has too little.
+        StorageError: The disk has too little room.
     """
     free_bytes = shutil.disk_usage(folder).free
     if free_bytes < needed_bytes:

@@ -461,8 +461,12 @@ def _check_streams(
 ) -> None:
     """Check that the streams of each source have as many tokens as the source.
 
+    Args:
+        streams: Source → tokens of each of its streams, such as its files.
+        tokens_by_source: Source → its tokens.
+
     Raises:
-        ConfigError: They have more or fewer.
+        ConfigError: The streams of a source have more or fewer tokens.
     """
     for name, lengths in streams.items():
         expected = tokens_by_source.get(name)

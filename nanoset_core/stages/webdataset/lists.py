@@ -68,9 +68,13 @@ def write_lists(
 
 
 def _wids_index(tars: Sequence[TarFacts], name: str) -> dict[str, Any]:
-    """Return the index for wids.
+    """Return the index by which the library wids finds the tars.
 
     It has no md5sum, since wids does not check it; our manifest has the sha256 of each tar.
+
+    Args:
+        tars: Facts of all tars, in order.
+        name: Name of the dataset.
     """
     shards: list[dict[str, Any]] = []
     for facts in tars:
@@ -85,7 +89,11 @@ def _wids_index(tars: Sequence[TarFacts], name: str) -> dict[str, Any]:
 
 
 def _openlm_manifest(tars: Sequence[TarFacts]) -> bytes:
-    """Return OpenLM's list of the tars, a JSON object for each tar on a line."""
+    """Return OpenLM's list of the tars, a JSON object for each tar on a line.
+
+    Args:
+        tars: Facts of all tars, in order.
+    """
     lines: list[bytes] = []
     for facts in tars:
         row = {
@@ -193,7 +201,10 @@ def complete_exp_data(
 
 
 def _read_record(path: Path | None) -> dict[str, Any]:
-    """Read the record at a path, or return an empty record if there is no path.
+    """Read DCLM's record of a data set, a JSON object.
+
+    Args:
+        path: The record; None for an empty one.
 
     Raises:
         MissingError: There is no such file.

@@ -206,7 +206,13 @@ def _are_copied(project: Project, datasets: Iterable[Manifest]) -> bool:
 
 
 def _write_options(project: Project, name: str, group: int) -> WriteOptions:
-    """Return how the tars of a group are written, by nanoset.yaml and the machine."""
+    """Return how the tars of a group are written, by nanoset.yaml and the machine.
+
+    Args:
+        project: The project.
+        name: Name of the webdataset.
+        group: Number of the group of tars, for progress.
+    """
     spec = project.webdataset(name)
     return WriteOptions(
         engine=spec.engine,
@@ -256,7 +262,12 @@ def _recorded_facts(manifest: Manifest, shards: range) -> dict[int, TarFacts]:
 
 
 def group_facts(project: Project, name: str, group: int) -> dict[Path, TarFacts | None]:
-    """Return the facts of each tar of one group of the current plan.
+    """Return which tars of a group are written, and what is in them.
+
+    Args:
+        project: The project.
+        name: Name of the webdataset, whose current plan counts.
+        group: Number of the group.
 
     Returns:
         Path of the tar → facts, or None if the tar is missing or has another size than was written.
@@ -277,6 +288,13 @@ def is_group_written(project: Project, name: str, group: int) -> bool:
 @holding
 def finish(project: Project, name: str) -> Manifest:
     """Write the lists that name a webdataset's tars, and make it current.
+
+    Args:
+        project: The project.
+        name: Name of the webdataset, all of whose tars are written.
+
+    Returns:
+        Manifest of the webdataset.
 
     Raises:
         MissingError: A tar has not been written, or a packed dataset of the plan was deleted.

@@ -76,7 +76,17 @@ def context_keys(start: int, stop: int, seed: int) -> NDArray[np.uint64]:
 
 
 def keys_of(numbers: NDArray[np.uint64], seed: int) -> NDArray[np.uint64]:
-    """Return the key of each context number, in an array of the same shape."""
+    """Return the key of each context, by which contexts are put into a shuffled order.
+
+    A key is an output of the generator SplitMix64; the module has its formula.
+
+    Args:
+        numbers: Numbers of the contexts, uint64, of any shape.
+        seed: Seed of the order.
+
+    Returns:
+        uint64, of the same shape.
+    """
     # In place, since a chunk of keys just fits the processor's cache.
     keys = numbers * _GAMMA
     keys += np.uint64((seed + int(_GAMMA)) % (1 << 64))

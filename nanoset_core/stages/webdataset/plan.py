@@ -130,7 +130,13 @@ class ShufflePlan:
         return sum(source.pad_tokens for source in self.table.sources) - self.left_out_pad_tokens
 
     def shard_ranks(self, shard: int) -> tuple[int, int]:
-        """Return the ranks [start, stop) of a shard's contexts in the order.
+        """Return which part of the shuffled order of contexts is written to a shard.
+
+        Args:
+            shard: Number of the shard.
+
+        Returns:
+            (rank of its first context, rank after its last one).
 
         Raises:
             SampleIndexError: The plan has no such shard.
@@ -151,6 +157,9 @@ class ShufflePlan:
 
     def check_sources(self, sources: Sequence[TokenSource]) -> None:
         """Check that sources are those that were planned.
+
+        Args:
+            sources: The sources from which tars are to be written.
 
         Raises:
             StaleError: Their names, order, token counts or dtype differ.
@@ -226,7 +235,10 @@ class StoredShufflePlan(Record):
         return cls(version=_VERSION, sources=sources, **settings, **counts)
 
     def check(self, value: dict[str, Any]) -> None:
-        """Check that the counts follow from the settings and sources.
+        """Check that the counts of a plan.json follow from the settings and sources in it.
+
+        Args:
+            value: The parsed file, which is not needed for this.
 
         Raises:
             ValueError: They do not, or the settings are impossible.

@@ -81,6 +81,11 @@ class PlanSettings:
     """Name of the preset, recorded for readers."""
 
     def __post_init__(self) -> None:
+        """Check the number of tokens in a context, and of contexts in a shard.
+
+        Raises:
+            ConfigError: One of them is out of range.
+        """
         if self.row_tokens < 1:
             raise ConfigError(
                 "a context has no room for a token after its BOS",

@@ -70,6 +70,10 @@ def settings_of(
 def _check_end_token(project: Project, settings: PlanSettings) -> None:
     """Check that documents end with the token that tokshuf-rust expects.
 
+    Args:
+        project: The project.
+        settings: Settings of the plan, with the id of the project's end token.
+
     Raises:
         ConfigError: They end with another one.
     """

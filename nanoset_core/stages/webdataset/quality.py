@@ -202,6 +202,9 @@ def _rank_correlation(plan: ShufflePlan) -> _Correlation:
     """Return how well the place of a context in its source predicts its place in the shards.
 
     It is measured with a sample of contexts that are spread evenly over all.
+
+    Args:
+        plan: The plan, which gives each context its place.
     """
     total = plan.table.contexts
     count = min(total, SAMPLE)
@@ -222,7 +225,14 @@ def _rank_correlation(plan: ShufflePlan) -> _Correlation:
 
 
 def _expected_touching(source: SourceContexts) -> float:
-    """Return how many ordered pairs of a source's contexts have equal or neighbouring rows."""
+    """Return how many pairs of a source's contexts are neighbours in it, or the same row.
+
+    A context is one occurrence of a row, and rows may be repeated. The two orders of a pair count
+    as two pairs.
+
+    Args:
+        source: Counts of the source.
+    """
     rows = source.rows
     if not rows:
         return 0.0

@@ -121,6 +121,10 @@ def choose_engine(
 def _check_budget(plan: ShufflePlan, worker_bytes: int) -> None:
     """Check that a worker can hold the rows of at least one shard.
 
+    Args:
+        plan: Plan of the tars.
+        worker_bytes: Memory budget of a worker.
+
     Raises:
         ConfigError: Its memory budget is too small.
     """
@@ -159,9 +163,13 @@ def _shard_rows(plan: ShufflePlan) -> int:
 
 
 def runs_of(shards: Sequence[int], max_shards: int) -> Iterator[range]:
-    """Divide ascending shards into runs of neighbours, of at most `max_shards` each.
+    """Divide ascending shards into runs of neighbours.
 
     The shards 0, 1, 2, 3, 7, 8 with at most 3 in a run are 0 to 2, 3, and 7 to 8.
+
+    Args:
+        shards: Numbers of the shards.
+        max_shards: The most shards of a run.
     """
     first = shards[0] if shards else 0
     for previous, shard in pairwise(shards):

@@ -132,10 +132,15 @@ class TarsStage(InParts, Estimated):
         return webdataset_recipe(key.subject, parents["plan"])
 
     def disk_bytes(self, project: Project, key: Key, text_of: Callable[[str], TextEstimate]) -> int:
-        """Return the size of one group of tars.
+        """Estimate the size of one group of a webdataset's tars.
 
-        Derived datasets count as empty: how many documents a view chooses is not known before it
-        is built.
+        Derived datasets count as empty: how many documents a view chooses is not known before it is
+        built.
+
+        Args:
+            project: The project.
+            key: The webdataset, and the number of the group.
+            text_of: Returns an estimate of the text of a corpus.
         """
         from nanoset_core.stages.webdataset.planning import estimated_tokens
 
@@ -234,6 +239,9 @@ class WebdatasetStage(Resumable):
         """Remove unfinished files next to complete webdatasets.
 
         They remain if a build is killed after another one has completed its webdataset.
+
+        Args:
+            outputs: The output root.
         """
         from nanoset_core.stages.webdataset.markers import MARKERS, clear_markers
 
@@ -251,6 +259,10 @@ class WebdatasetStage(Resumable):
         A marker is a small file that records that a tar is complete, and the version that the tar
         belongs to. The names of tars do not say that: without markers, another program may have
         written them.
+
+        Args:
+            access: Access to the output root.
+            folder: A folder of a webdataset without a manifest, named by the digest of a version.
 
         Returns:
             Paths below the folder; None if no marker shows that the files are of this version.

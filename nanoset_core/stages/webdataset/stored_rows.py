@@ -149,7 +149,13 @@ class StoredRows:
         in_parallel(read, self._pieces(plan, contexts), _READS_AT_ONCE)
 
     def _pieces(self, plan: ShufflePlan, contexts: NDArray[np.int64]) -> Iterator[_Piece]:
-        """Yield the ranges of parts that hold these contexts, none longer than one request."""
+        """Yield the ranges of stored parts that contain some contexts, one per request.
+
+        Args:
+            plan: Plan of the tars.
+            contexts: Numbers of the contexts, neighbours in the shuffled order, shape
+                (n_contexts,).
+        """
         step = max(1, CHUNK_BYTES // plan.row_bytes)
         seed = plan.settings.seed
         first_key = keys_of(contexts[:1].astype(np.uint64), seed)

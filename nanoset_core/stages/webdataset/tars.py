@@ -162,10 +162,13 @@ def _npy_blocks(
 
 
 def output_bytes(plan: ShufflePlan) -> tuple[int, bool]:
-    """Return the size of all tars in bytes, and whether this size is exact.
+    """Return the size of all tars of a plan in bytes, and whether this size is exact.
 
     It is exact for `npy` members. For `json.gz` it is an estimate, since text compresses well or
     badly.
+
+    Args:
+        plan: Plan of the tars.
     """
     if plan.settings.member == "npy":
         first_size = _npy_tar_bytes(plan, 0)

@@ -55,6 +55,9 @@ class TokshufTokens:
 def tokshuf_tokens(tokenizer_file: TokenizerPath) -> TokshufTokens:
     """Return the special tokens that tokshuf-rust uses with a tokenizer.
 
+    Args:
+        tokenizer_file: Path of the tokenizer. tokshuf-rust knows two, by their vocabularies.
+
     Raises:
         ConfigError: tokshuf-rust does not know the tokenizer.
     """
@@ -79,6 +82,9 @@ def greatest_in_tars(tokenizer_file: TokenizerPath) -> int:
 
     It may be outside the vocabulary, since the tars may be from tokshuf-rust, whose pad id for
     Llama-3 is.
+
+    Args:
+        tokenizer_file: Path of the tokenizer that made the tokens.
     """
     greatest = tokenizer_facts(tokenizer_file).max_id
     try:

@@ -158,7 +158,12 @@ def find_inputs(
 
 
 def _pairs(prefixes: Sequence[Location], sampling: Sampling | None) -> ShuffleInputs:
-    """Return each pair as a source, except those that `sampling` leaves out."""
+    """Return each .bin/.idx pair as a source of a shuffle, except those that `sampling` leaves out.
+
+    Args:
+        prefixes: Prefixes of the pairs: paths without .bin and .idx.
+        sampling: How often each pair is used; None uses all of them once.
+    """
     remedy = "name it once; --sampling says how often a dataset is read"
     check_different_datasets(prefixes, "--input", remedy)
     # If pairs in different folders have the same name, all pairs are named by their paths.
@@ -317,8 +322,12 @@ def _contents(folder: Location, output: Location | None) -> Contents:
 def _check_no_text(folder: Location, names: Sequence[str]) -> None:
     """Check that a folder of tars has no text, except the lists and indexes that tools write.
 
+    Args:
+        folder: The folder, for the error.
+        names: Names of all its files.
+
     Raises:
-        ConfigError: There is text.
+        ConfigError: There is text, which would be ignored.
     """
     # By its ending, a list of tars such as index.json could be text.
     texts: list[str] = []

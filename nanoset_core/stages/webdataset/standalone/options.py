@@ -137,6 +137,9 @@ class ShuffleOptions(RejectOptions):
 def text_options(options: ShuffleOptions) -> PreprocessOptions:
     """Return the settings for tokenizing text before it is shuffled.
 
+    Args:
+        options: The settings of the shuffle.
+
     Raises:
         ConfigError: The preset is tokshuf, and tokshuf-rust does not know the tokenizer.
     """
@@ -193,9 +196,15 @@ def plan_settings(
 
 
 def _special_ids(options: ShuffleOptions) -> dict[str, int]:
-    """Return the flag and id of each special token that a call names.
+    """Return the ids of the special tokens that a call names.
 
     The preset tokshuf ignores them, because tokshuf-rust has other special tokens.
+
+    Args:
+        options: The settings of the call.
+
+    Returns:
+        Flag that names the token → id.
     """
     if options.tokenizer is None or options.preset != "default":
         return {}

@@ -209,10 +209,15 @@ class _TextSample:
 
 
 def _sample(folder: RawFolder, file: FileStat, settings: PreprocessOptions) -> _TextSample:
-    """Tokenize the first documents of a file.
+    """Tokenize the first documents of a file, to estimate how many tokens it has.
 
     A compressed file, or a table, is tokenized completely: how many stored bytes some of its
     documents take is unknown.
+
+    Args:
+        folder: Folder of the file.
+        file: The file, as it was listed.
+        settings: How its text is tokenized.
     """
     is_whole = not is_cuttable(file.path)
     batches = read_documents(

@@ -165,6 +165,9 @@ class TarsFolder:
         A local folder is replaced by a rename. To a bucket, the tars are sent first, then the lists
         that name them, and the manifest last.
 
+        Args:
+            manifest: Manifest of the files in the draft.
+
         Returns:
             The manifest in its new place.
         """
