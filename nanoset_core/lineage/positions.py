@@ -15,7 +15,7 @@ a split has.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -202,6 +202,7 @@ class Split(NamedTuple):
             number: Number of the document's dataset in `datasets`.
             origin: The document.
         """
+        # Look for each piece separately.
         member = self.members[number]
         pieces = self.datasets[number].pieces_of(origin.dataset_document)
         appearances: list[Appearance] = []
@@ -211,13 +212,7 @@ class Split(NamedTuple):
             in_sample_index = spans_of(member, piece.sequence).clipped(piece.start, piece.stop)
             drawn, seen = self._drawn(member, in_sample_index)
 
-            # A span has positions in the sequence: add `to_document` to one for the position in the
-            # document.
-            to_document = piece.first - piece.start
-            for sample, offset, start, stop in seen.rows():
-                sample_tokens = (offset, offset + stop - start)
-                document_tokens = (start + to_document, stop + to_document)
-                appearances.append(Appearance(sample, sample_tokens, document_tokens))
+            appearances += _appearances(piece, seen)
 
             # If some tokens are in no sample, find out which step they did not get through.
             tokens = piece.stop - piece.start
@@ -331,6 +326,23 @@ def _members(loaded: Nanoset | BlendedNanoset) -> tuple[Nanoset, ...]:
     if isinstance(loaded, Nanoset):
         return (loaded,)
     return loaded.datasets
+
+
+def _appearances(piece: DocumentPiece, spans: Spans) -> Iterator[Appearance]:
+    """Yield which tokens of a document are in which samples of a split.
+
+    Args:
+        piece: A piece of the document: consecutive tokens of it that are in one sequence.
+        spans: Runs of tokens of this piece. Their `samples` are numbers of samples in the split.
+    """
+    # A span has positions in the sequence. Add this to one for the position in the document.
+    to_document = piece.first - piece.start
+    for sample, offset, start, stop in spans.rows():
+        yield Appearance(
+            sample=sample,
+            sample_tokens=(offset, offset + stop - start),
+            document_tokens=(start + to_document, stop + to_document),
+        )
 
 
 def positions_of(values: NDArray[np.integer[Any]], value: int) -> NDArray[np.int64]:
@@ -452,8 +464,8 @@ def renumbered(
 ) -> Spans:
     """Replace the sample of each span by the positions at which an array lists this sample.
 
-    For example, if `numbers` is [7, 3, 7], a span of sample 7 becomes two spans, of samples 0 and
-    2, and a span of sample 5 is left out.
+    A span is a run of a document's tokens in one sample. For example, if `numbers` is [7, 3, 7], a
+    span of sample 7 becomes two spans, of samples 0 and 2, and a span of sample 5 is left out.
 
     Args:
         spans: The spans.
@@ -467,8 +479,9 @@ def renumbered(
     Returns:
         The new spans, ordered by sample.
     """
-    # Sort the spans by sample, so that those of one sample are a run: (n_samples,) each sample with
-    # start and length of its run.
+    # Sort the spans by sample, so that those of one sample are neighbours, a run. For spans of the
+    # samples [7, 5, 7], `order` is [1, 0, 2], `samples` is [5, 7], and their runs start at [0, 1]
+    # and have the lengths [1, 2]. The last three have the shape (n_samples,).
     order = np.argsort(spans.samples, kind="stable")
     samples, run_starts, run_lengths = np.unique(
         spans.samples[order], return_index=True, return_counts=True
@@ -483,7 +496,8 @@ def renumbered(
         if wraps is not None:
             chunk %= wraps
 
-        # Find the positions in this chunk whose number is one of the samples.
+        # Find the positions in this chunk whose number is one of the samples. `nearest` is the
+        # index of the first sample that is not below the number.
         nearest = np.minimum(np.searchsorted(samples, chunk), len(samples) - 1)
         is_hit = samples[nearest] == chunk
         if members is not None:

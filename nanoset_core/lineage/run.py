@@ -146,7 +146,7 @@ class Run:
     """A training run, with the handoffs that it was started with."""
 
     def __init__(self, spec: RunSpec, parts: Sequence[RunPart], file: object) -> None:
-        """Check that the handoffs of a run follow one another.
+        """Describe a run, and check that its handoffs follow one another.
 
         Args:
             spec: The settings of the run.
@@ -161,10 +161,16 @@ class Run:
         self.file = file
         with _naming(file):
             self.steps = Steps(spec)
+        self._check_begins()
 
-        # Each handoff must begin after the one before it, and with the first sample of a step.
-        begins = np.array([part.begin for part in parts])  # (n_parts,)
-        # (n_parts,) first sample of the step in which each handoff begins
+    def _check_begins(self) -> None:
+        """Check that each handoff begins after the one before it, and where a step begins.
+
+        Raises:
+            ConfigError: A handoff does not.
+        """
+        # First sample of each handoff, and of the step that reads this sample; shape (n_parts,).
+        begins = np.array([part.begin for part in self.parts])
         step_begins, _ = self.steps.samples(self.steps.of(begins))
         is_in_order = np.diff(begins, prepend=-1) > 0
         wrong_parts = np.flatnonzero((step_begins != begins) | ~is_in_order)
@@ -175,7 +181,7 @@ class Run:
                 expected = f"one after sample {begins[number - 1]:,}"
             raise ConfigError(
                 "a handoff does not begin where a step of the run does",
-                where=f"{file}: handoff[{number}]",
+                where=f"{self.file}: handoff[{number}]",
                 found=f"sample {begins[number]:,}",
                 expected=expected,
                 remedy="name the handoffs in the order of the run, and the batch sizes that it had",
@@ -285,6 +291,7 @@ class Run:
             except SampleIndexError:
                 # The data ends within this step, so that the trainer does not train on it.
                 continue
+            # The step may belong to another handoff.
             if step_samples.part is not part:
                 continue
             for row in np.flatnonzero(np.isin(step_samples.samples, samples)).tolist():
@@ -312,7 +319,8 @@ class Run:
 
         # A loader that deals samples to ranks one by one begins with a whole round of ranks when it
         # is resumed: it deals the samples of an incomplete round again, which delays all later
-        # samples by that many.
+        # samples by that many. For example, a run of 4 ranks that is resumed after 10 samples deals
+        # samples 8 and 9 again.
         delays = {0}
         if part.dealer.kind == "interleaved":
             for stretch in self.steps.stretches:

@@ -191,6 +191,41 @@ def explained_split(split: str) -> str | ExplainedValue:
     return ExplainedValue(split, f"{reason} With more text, use {DEFAULT_SPLIT}.")
 
 
+def _batch_size(train_samples: int) -> int:
+    """Return how many samples a training step reads.
+
+    It is the largest power of two, up to _MAX_BATCH, with which the samples last for _MIN_STEPS
+    steps; at least 1.
+
+    Args:
+        train_samples: Number of samples for training.
+    """
+    batch = 1
+    while 2 * batch <= _MAX_BATCH and train_samples / (2 * batch) >= _MIN_STEPS:
+        batch *= 2
+    return batch
+
+
+def _eval_iterations(samples: Mapping[SplitName, int], evaluations: int, batch: int) -> int:
+    """Return how many batches an evaluation reads, so that no sample is read twice.
+
+    Args:
+        samples: About how many samples each split has.
+        evaluations: How many evaluations of valid the run has. Each reads new samples. Test is read
+            once, at the end of the run, with as many batches.
+        batch: Samples of a batch.
+
+    Returns:
+        From 1 to 100; 0 if there are no samples for valid.
+    """
+    if not samples.get("valid"):
+        return 0
+    samples_at_once = samples["valid"] * _EPOCH_SHARE / evaluations
+    if samples.get("test"):
+        samples_at_once = min(samples_at_once, samples["test"] * _EPOCH_SHARE)
+    return min(max(int(samples_at_once / batch), 1), 100)
+
+
 def choose_schedule(
     tokens: Mapping[SplitName, float], length: int
 ) -> CommentedOut | ExplainedValue:
@@ -211,24 +246,13 @@ def choose_schedule(
     if train < 1:
         return CommentedOut({"iterations": 100_000, "global_batch_size": 512})
 
-    # Samples of a step: the largest power of two that leaves at least _MIN_STEPS steps.
-    batch = 1
-    if train > _MIN_STEPS:
-        batch = min(1 << max(int(math.log2(train / _MIN_STEPS)), 0), _MAX_BATCH)
+    # Train for about one epoch, with ten evaluations or one in 1,000 steps.
+    batch = _batch_size(train)
     iterations = max(int(train * _EPOCH_SHARE / batch), 1)
     eval_interval = min(max(iterations // 10, 1), 1000)
+    evaluations = iterations // eval_interval + 1
 
-    # Each evaluation during the run reads new samples of valid; test is read once, at the end.
-    eval_iterations = 0
-    if samples.get("valid"):
-        evaluations: dict[SplitName, int] = {"valid": iterations // eval_interval + 1, "test": 1}
-        samples_at_once = [
-            samples[split] * _EPOCH_SHARE / count
-            for split, count in evaluations.items()
-            if samples.get(split)
-        ]
-        eval_iterations = min(max(int(min(samples_at_once) / batch), 1), 100)
-
+    # Say what the numbers come from.
     rounded_tokens = float(f"{tokens['train']:.2g}")
     note = (
         "About one epoch, by the first MiB of each corpus: "
@@ -238,6 +262,6 @@ def choose_schedule(
         "iterations": iterations,
         "global_batch_size": batch,
         "eval_interval": eval_interval,
-        "eval_iters": eval_iterations,
+        "eval_iters": _eval_iterations(samples, evaluations, batch),
     }
     return ExplainedValue(settings, note)

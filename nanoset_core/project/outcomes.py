@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -207,14 +207,30 @@ def _index_files(project: Project, nodes: Sequence[Node], dataset_digest: str) -
         Names of the files; None if no such version lists index files.
     """
     digests = {dataset_digest}  # of versions that the next output may be made from
-    files: set[str] | None = None
+    files: set[str] = set()
+    has_index_files = False
     for node in nodes:
-        for version in project.outputs.versions(node.stage.layout.folder, node.name):
-            if digests.isdisjoint(version.recipe["parents"].values()):
-                continue
-            # The next output of the row was made from this version.
-            digests.add(version.digest)
-            if isinstance(node.stage, SharesFiles) and CACHE_FILES in version.facts:
-                files = (files or set()) | set(cache_files(version))
-            break
-    return files
+        version = _newest_made_from(project, node, digests)
+        if version is None:
+            continue
+        # The next output of the row was made from this version.
+        digests.add(version.digest)
+        if isinstance(node.stage, SharesFiles) and CACHE_FILES in version.facts:
+            has_index_files = True
+            files.update(cache_files(version))
+    return files if has_index_files else None
+
+
+def _newest_made_from(project: Project, node: Node, digests: Collection[str]) -> Manifest | None:
+    """Return the newest version of an output that was made from one of some versions, or None.
+
+    Args:
+        project: The project.
+        node: The output.
+        digests: Digests of versions of its inputs.
+    """
+    # Versions come with the newest first.
+    for version in project.outputs.versions(node.stage.layout.folder, node.name):
+        if not set(digests).isdisjoint(version.recipe["parents"].values()):
+            return version
+    return None
