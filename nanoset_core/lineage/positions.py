@@ -452,7 +452,13 @@ def blended(loaded: BlendedNanoset, number: int, spans: Spans) -> Spans:
     """
     # Some trainers read a dataset from its start again once all its samples are read.
     wraps = len(loaded.datasets[number]) if loaded.config.rules.wraps == "read" else None
-    return renumbered(spans, loaded.dataset_sample_index, loaded.dataset_index, number, wraps)
+    return renumbered(
+        spans,
+        loaded.dataset_sample_index,
+        members=loaded.dataset_index,
+        member=number,
+        wraps=wraps,
+    )
 
 
 def renumbered(
