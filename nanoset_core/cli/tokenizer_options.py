@@ -232,6 +232,9 @@ def _tokenizer_of(flags: _TokenizerFlags, *, own_vocab_size: bool) -> TokenizerP
 def _named_path(flags: _TokenizerFlags) -> Path | None:
     """Return the local path of the tokenizer's file that options name, or None.
 
+    Args:
+        flags: The values of the options.
+
     Raises:
         ConfigError: Two tokenizers are named.
     """

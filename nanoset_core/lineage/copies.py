@@ -116,6 +116,8 @@ class _NamedTokens:
         """
         if document.tokens < MIN_TOKENS:
             return
+
+        # What copies are recognised by: the number of tokens, a digest and a hash.
         self.lengths.add(document.tokens)
         self.id_by_digest.setdefault(corpus.token_digest(document.number), document.identity)
         token_hash = int(document_hashes(corpus.sequences, document.number, 1)[0])

@@ -87,10 +87,10 @@ class InspectionContext:
             config: The project's settings; None to read no raw text.
             tokenizer_file: The tokenizer's file; None to decode no tokens.
         """
+        # Little is read of each file, so small blocks of it are fetched from a bucket.
         outputs = replace(root, access=replace(root.access, is_sampled=True))
-        return InspectionContext(
-            outputs, config, tokenizer_file, Datasets(outputs, is_sampled=True)
-        )
+        datasets = Datasets(outputs, is_sampled=True)
+        return InspectionContext(outputs, config, tokenizer_file, datasets)
 
     def inventory_of(self, dataset: Manifest) -> Inventory | None:
         """Return the list of files that a dataset was made from, or None if it was deleted.
@@ -394,10 +394,10 @@ class Lineage:
             yield replace(origin, view=view.name, view_document=number)
 
     def _origin(self, shard: int, document: int, values: Mapping[str, Any]) -> DocumentOrigin:
-        """Return where a document came from.
+        """Return where a document came from, given its row in the table of its shard.
 
         Args:
-            shard: The shard that has it.
+            shard: Number of the shard in `shards`.
             document: Number in the corpus.
             values: Column → value in its row of the shard's table.
         """

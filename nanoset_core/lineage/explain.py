@@ -194,6 +194,7 @@ def _samples_by_member(
     Returns:
         Dataset of the blend → those of the samples that are from it.
     """
+    # `sources` says which sequences of the dataset a sample consists of.
     members: dict[Nanoset, list[MemberSample]] = {}
     for row, sample in enumerate(samples):
         # A split that is not a blend reads one dataset.

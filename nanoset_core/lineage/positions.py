@@ -355,7 +355,7 @@ def positions_of(values: NDArray[np.integer[Any]], value: int) -> NDArray[np.int
     Returns:
         Shape (n_positions,), ascending.
     """
-    parts = [np.empty(0, np.int64)]
+    parts = [np.empty(0, np.int64)]  # the dtype of the result if the array is empty
     for start in range(0, len(values), CHUNK):
         parts.append(np.flatnonzero(values[start : start + CHUNK] == value) + start)
     return np.concatenate(parts)

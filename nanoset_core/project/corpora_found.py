@@ -93,9 +93,9 @@ def _divide_folder(name: str, contents: Contents, folder_names: Sequence[str]) -
         contents: Its files.
         folder_names: Names of all folders, which no other corpus may have.
     """
-    # SPLITS[1:] are valid and test.
+    # The name of the folder itself may say that all files are for valid or test, such as
+    # `web_valid`. Then `held_out` returns this split, and the whole name as the pattern.
     for split in SPLITS[1:]:
-        # The name of the folder itself ends in that of the split, such as `web_valid`.
         if held_out(name) == (split, f"{name}*"):
             return [FoundCorpus(name, name, contents, split)]
 
@@ -107,10 +107,10 @@ def _divide_folder(name: str, contents: Contents, folder_names: Sequence[str]) -
             pattern for pattern_split, pattern in held_out_patterns if pattern_split == split
         ]
     choices: dict[SplitName, FileChoice] = {}
-    choices["train"] = FileChoice(None, _patterns_of_others(patterns, "train"))
+    choices["train"] = FileChoice(exclude=_patterns_of_others(patterns, "train"))
     for split, split_patterns in patterns.items():
         if split_patterns:
-            choices[split] = FileChoice(tuple(split_patterns))
+            choices[split] = FileChoice(files=tuple(split_patterns))
 
     # A corpus for each split with text. The first one gets the name of the folder, and all files
     # that no other split has.
@@ -120,7 +120,7 @@ def _divide_folder(name: str, contents: Contents, folder_names: Sequence[str]) -
         corpus_name = name
         choice = choices[split]
         if split == splits[0]:
-            choice = FileChoice(None, _patterns_of_others(patterns, split))
+            choice = FileChoice(exclude=_patterns_of_others(patterns, split))
         else:
             corpus_name = _free_name(f"{name}_{split}", folder_names)
         corpora.append(FoundCorpus(corpus_name, name, contents.chosen(choice), split, choice))

@@ -171,8 +171,8 @@ def _open_version(outputs: OutputRoot, dataset: Manifest) -> DatasetVersion:
         INVENTORY.layout.folder,
         dataset.name,
         dataset.recipe["parents"]["inventory"],
-        "the inventory of this version was deleted",
-        "compare versions of which `nanoset gc` has not removed the inputs",
+        gone="the inventory of this version was deleted",
+        remedy="compare versions of which `nanoset gc` has not removed the inputs",
     )
     files = pieces_by_file(inventory)
 
@@ -209,6 +209,7 @@ def _compare_files(old: DatasetVersion, new: DatasetVersion) -> list[FileDiff]:
         if not has_same_settings or old.files.get(path) != new.files.get(path):
             paths.append(path)
 
+    # Compare their documents and tokens.
     counts_before = _count_documents(old, paths)
     counts_after = _count_documents(new, paths)
     diffs = []

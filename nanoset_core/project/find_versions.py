@@ -150,7 +150,7 @@ def _no_version(
     """Return the error for a digest that names no version, or several.
 
     Args:
-        outputs: The root.
+        outputs: The outputs of the project.
         digest: The digits that the user gave.
         stored: Folders of all versions.
         matching: Folders of those whose digests begin with these digits.
@@ -168,10 +168,11 @@ def _no_version(
     # List the versions that the digits may mean, or all versions if they mean none.
     versions = sorted(f"{folder.parent.name} {folder.name}" for folder in matching or stored)
     listed = one_of(versions[:_MAX_LISTED], "of a built dataset; there is none yet")
+    what = "no such version of a dataset"
+    if len(matching) > 1:
+        what = "several datasets have digests that begin so"
     return ConfigError(
-        "several datasets have digests that begin so"
-        if len(matching) > 1
-        else "no such version of a dataset",
+        what,
         where=where,
         found=repr(digest),
         expected=f"the first four digits or more {listed}",

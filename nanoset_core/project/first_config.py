@@ -229,12 +229,14 @@ def _shared_data(training: Mapping[str, TextAmount], split: str) -> _NanosetData
         training: Name of each corpus → how much text it has.
         split: Shares of train, valid and test, such as "98,1,1".
     """
+    # Without a corpus, write a name that the user has to replace.
     blend: Any = {_NO_CORPUS: 1.0}
     if training:
         blend = _blend(training)
     if isinstance(blend, dict) and len(set(blend.values())) > 1:
         blend = ExplainedValue(blend, "Shares by size: each corpus is read about once.")
 
+    # Each split gets its share of all tokens.
     all_tokens = sum(amount.tokens for amount in training.values())
     tokens: dict[SplitName, float] = {}
     for name, share in zip(SPLITS, parse_split(split), strict=True):

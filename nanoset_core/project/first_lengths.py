@@ -120,6 +120,7 @@ def longest_length(amounts: Sequence[TextAmount]) -> int:
     Returns:
         Number of tokens in a sample.
     """
+    # A sample has one token more than its length: its tokens are inputs and, shifted, labels.
     certain_tokens = [int(amount.certain_tokens) for amount in amounts if amount.tokens]
     if not certain_tokens or min(certain_tokens) > USUAL_LENGTH:
         return USUAL_LENGTH

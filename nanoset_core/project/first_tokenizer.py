@@ -32,7 +32,11 @@ class FirstTokenizer:
     def bytes_per_token(self, text: str) -> float | None:
         """Return how many bytes of a text are one token, on average.
 
-        Returns None without a tokenizer, or if the text has no token.
+        Args:
+            text: The text, which is tokenized.
+
+        Returns:
+            The number; None without a tokenizer, or if the text has no token.
         """
         from nanoset_core.tokenizers.engines.reference import shared_tokenizer
         from nanoset_core.tokenizers.engines.tokenizers_library import encode_text

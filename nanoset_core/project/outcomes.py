@@ -125,6 +125,8 @@ def _outcome_of_row(
 def _with_planned_files(project: Project, node: Node, outcome: Outcome) -> Outcome:
     """Add to an outcome how many index files a build needs now, and how many of them exist.
 
+    Index files are the arrays by which a trainer finds its samples. Versions share them.
+
     Args:
         project: The project.
         node: An output. If it has no index files, the outcome is returned unchanged.

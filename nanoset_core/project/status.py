@@ -251,6 +251,7 @@ def _summary_of_row(graph: Graph, nodes: Sequence[Node]) -> Summary:
         nodes: The outputs of the row, in the order in which they are made.
     """
     figures: dict[str, int] = {}
+    sizes: list[int] = []  # those of outputs that show a size
     details: dict[str, str] = {}
     warnings: list[str] = []
     rejects: list[str] = []
@@ -264,20 +265,18 @@ def _summary_of_row(graph: Graph, nodes: Sequence[Node]) -> Summary:
             # Versions that it needs, such as its shards, cannot be read.
             summary = Summary(warnings=[one_line(error)])
 
-        # Keep `bytes` at the end, where tables and JSON show it.
-        earlier_bytes = figures.get("bytes", 0)
-        has_bytes = "bytes" in summary.figures
-        if has_bytes:
-            figures.pop("bytes", None)
         for name, count in summary.figures.items():
-            if name != "bytes":
+            if name == "bytes":
+                sizes.append(count)
+            else:
                 figures[name] = count
-        if has_bytes:
-            figures["bytes"] = earlier_bytes + summary.figures["bytes"]
-
         details.update(summary.details)
         warnings += summary.warnings
         rejects += summary.rejects
+
+    # The size is the last figure, as tables and JSON show it.
+    if sizes:
+        figures["bytes"] = sum(sizes)
     return Summary(figures, details, warnings, rejects)
 
 

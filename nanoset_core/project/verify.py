@@ -224,6 +224,7 @@ def verify_project(
         if unread.findings:
             yield unread
 
+    # Verify the outputs on a cluster, or one after the other as the reports are requested.
     chosen = targets(project, select)
     executor = project.executor
     if deep and executor is not None:

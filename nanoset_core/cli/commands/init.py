@@ -61,6 +61,7 @@ def _print_text(start: Start) -> None:
     """
     from nanoset_core.text.notices import abbreviated
 
+    # Corpora, with notices on their files, and folders that are no corpora.
     for name, corpus in start.text.corpora.items():
         n_files = format_count(len(corpus.texts), "file")
         echo(f"found {name}: {n_files}, {format_bytes(corpus.size)}")

@@ -124,7 +124,11 @@ class _Decoder:
         return _Decoder(file, load_tokenizer(file), tokenizer_facts(file).max_id)
 
     def decode(self, ids: list[int]) -> str:
-        """Return the text of tokens, or their ids if one is not in the vocabulary."""
+        """Return the text of tokens, or their ids if one is not in the vocabulary.
+
+        Args:
+            ids: The ids of the tokens.
+        """
         import numpy as np
 
         from nanoset_core.formats.indexed.ids import first_foreign
