@@ -104,6 +104,7 @@ def cu_seqlens_at(tokens: NDArray[np.integer[Any]], eod_token: int) -> NDArray[n
     ends_before_sample = np.cumsum(counts) - counts
     numbers = np.arange(len(rows)) - np.repeat(ends_before_sample, counts)
 
+    # The first document begins at 0, and each further one after the end of the one before.
     cu_seqlens = np.full((n_samples, length + 1), length, np.int32)
     cu_seqlens[:, 0] = 0
     cu_seqlens[rows, numbers + 1] = columns + 1

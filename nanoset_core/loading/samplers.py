@@ -156,7 +156,7 @@ class PretrainingSampler(_MicroBatchSampler):
             ConfigError: A number is out of range, or the global batch does not consist of whole
                 micro-batches.
         """
-        _MicroBatchSampler.__post_init__(self)
+        _MicroBatchSampler.__post_init__(self)  # super() fails in dataclasses with slots
         if self.consumed_samples == self.total_samples:
             raise ConfigError(
                 "no samples are left, and the trainers' own samplers refuse that, too",
@@ -253,7 +253,7 @@ class CyclicSampler(_MicroBatchSampler):
             ConfigError: A number is out of range, or the consumed samples are not whole
                 micro-batches of all ranks.
         """
-        _MicroBatchSampler.__post_init__(self)
+        _MicroBatchSampler.__post_init__(self)  # super() fails in dataclasses with slots
         step = self._step
         _check_range("total_samples", self.total_samples, step)  # a micro-batch of every rank
         if self.consumed_samples < 0 or self.consumed_samples % self._epoch_samples % step:
@@ -287,14 +287,16 @@ class CyclicSampler(_MicroBatchSampler):
         size = self.micro_batch_size
         seed = self.seed + epoch
         if self.data_sharding:
-            # Each rank has consecutive samples, in an order that is the same for all ranks.
-            n_shuffled = self.total_samples // self._step * size
-            order = randperm(n_shuffled, seed)
-            samples = order[consumed // n_ranks :] + rank * n_shuffled
+            # Each rank has consecutive samples, whole micro-batches of them, in an order that is
+            # the same for all ranks.
+            n_of_rank = self.total_samples // self._step * size
+            order = randperm(n_of_rank, seed)
+            samples = order[consumed // n_ranks :] + rank * n_of_rank
         else:
-            # All ranks share one order, and take turns.
+            # All ranks share one order of whole micro-batches, and take turns.
             order = randperm(self.total_samples // size * size, seed)
             samples = order[consumed:][rank::n_ranks]
+        # Leave out samples that do not fill a micro-batch.
         for start in range(0, len(samples) - size + 1, size):
             yield samples[start : start + size].tolist()
 
@@ -362,7 +364,12 @@ class ResumableSampler(_RoundRobinSampler):
     """
 
     def __post_init__(self) -> None:
-        _RoundRobinSampler.__post_init__(self)
+        """Check the fields.
+
+        Raises:
+            ConfigError: A number is out of range.
+        """
+        _RoundRobinSampler.__post_init__(self)  # super() fails in dataclasses with slots
         _check_range("consumed_samples", self.consumed_samples, 0, self.total_samples)
 
     def __len__(self) -> int:

@@ -429,10 +429,12 @@ def _check_rest(
 ) -> None:
     """Check that what targets leave of a group can be divided among its other parts.
 
+    A target is an amount that is fixed by `tokens` or `epochs`.
+
     Args:
         node: The group.
-        sharing: Its parts without a target.
-        bounds: The bounds of each of these parts.
+        sharing: Its parts without a target, which have a share instead.
+        bounds: Floor and cap of each of these parts.
         rest: The amount that targets leave.
 
     Raises:

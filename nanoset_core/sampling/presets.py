@@ -319,7 +319,9 @@ class Preset:
     def weighted_size(
         self, size: int, targets: Sequence[int], buffers: Sequence[int], *, per_split: bool
     ) -> int:
-        """Return how many samples a blend with weights has.
+        """Return how many samples a blend with weights has, by the rule in `blend_size`.
+
+        It may be more than were requested, since the numbers of the datasets are rounded up.
 
         Args:
             size: Samples that were requested.

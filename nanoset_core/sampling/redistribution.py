@@ -159,17 +159,18 @@ def _max_shares(
     *,
     except_for: Collection[str],
 ) -> dict[str, float]:
-    """Return the largest share of each dataset that has a limit and no documents of others.
+    """Return the largest share with which each dataset keeps its own limit.
 
     Args:
         plan: Plan of the split.
         size: Samples of the split.
         config: Configuration of the nanoset.
         limits: How often each dataset may be read.
-        except_for: Prefixes of the datasets whose limits hold for others, too.
+        except_for: Prefixes of datasets that are left out: those whose documents other datasets
+            contain, too, so that the limit holds for several datasets together.
 
     Returns:
-        Prefix → share of the split's samples.
+        Prefix → share of the split's samples. Datasets without a limit are left out.
 
     Raises:
         InputError: Earlier phases of the run have read a dataset as often as it may be.

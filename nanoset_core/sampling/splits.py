@@ -219,10 +219,13 @@ def split_bookends(vector: Sequence[float]) -> list[Bookends | None]:
     Args:
         vector: Shares of train, valid and test, which add up to 1.
     """
-    edges: list[float] = [0]
+    bookends: list[Bookends | None] = []
+    start: float = 0
     for share in vector:
-        edges.append(edges[-1] + share)
-    return [None if stop <= start else (start, stop) for start, stop in pairwise(edges)]
+        stop = start + share
+        bookends.append((start, stop) if stop > start else None)
+        start = stop
+    return bookends
 
 
 def rows_by_bookends(bookends: Bookends, sequences: int) -> Rows:

@@ -286,6 +286,7 @@ class MMapIndexedDatasetBuilder:
                 found=f"{values.dtype.name}{list(values.shape)}",
                 expected=f"shape (tokens,), fit for {self.dtype.name}",
             )
+        # Any value of a type that can be cast, such as uint8 to uint16, fits.
         if self.dtype.kind != "f" and not np.can_cast(values.dtype, self.dtype):
             self._check_bounds(values)
         return np.ascontiguousarray(values, dtype=self.dtype)
@@ -382,13 +383,14 @@ def _check_size(index: Index, size_bytes: int, path: Path, start: int, *, is_ran
     Raises:
         FormatError: The file has more or fewer bytes, or the sequences are stored in another way.
     """
-    available: int | str = "no"
+    available_bytes = None
     if path.is_file():
-        available = path.stat().st_size - start
+        available_bytes = path.stat().st_size - start
         if is_range:
-            available = min(available, size_bytes)
-    if available == size_bytes == index.end_bytes:
+            available_bytes = min(available_bytes, size_bytes)
+    if available_bytes == size_bytes == index.end_bytes:
         return
+    available = "no" if available_bytes is None else str(available_bytes)
     raise FormatError(
         "the .bin is not just the sequences of its .idx, back to back",
         where=path,

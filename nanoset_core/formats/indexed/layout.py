@@ -437,7 +437,8 @@ def _check_document_ends(path: Path, index: Index) -> None:
         index: Its arrays.
 
     Raises:
-        FormatError: They do not, or document_indices is empty.
+        FormatError: document_indices is empty, does not start with 0, or does not end with the
+            number of sequences.
     """
     n = len(index.sequence_lengths)
     m = len(index.document_indices)

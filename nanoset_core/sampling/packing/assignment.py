@@ -129,23 +129,25 @@ class _PackFiller:
         self._is_full_class = first_lengths == rule.length  # (n_classes,)
 
     def fill(self, classes: NDArray[np.int64]) -> FilledPacks:
-        """Return the next packs, with their documents.
+        """Return the next packs, with the documents whose pieces they hold.
 
         Args:
-            classes: The class of each of these packs, shape (n_packs,).
+            classes: The class of each of these packs, shape (n_packs,). The packs of a class hold
+                pieces of the same lengths.
         """
         piece_counts = self._pieces_of_class[classes]  # (n_packs,)
         bounds = np.concatenate([[0], np.cumsum(piece_counts)])  # (n_packs + 1,)
         is_full = self._is_full_class[classes]  # (n_packs,)
 
-        # Indices of the pieces of both kinds among all pieces of the packs.
+        # There are two kinds of pieces: full ones, which are as long as a pack, and remainders,
+        # which are the ends of documents. Find the indices of each kind among all pieces.
         full_indices = bounds[:-1][is_full]
         remainder_indices = np.flatnonzero(np.repeat(~is_full, piece_counts))
 
         full_pieces = self._full_pieces.take(len(full_indices))
         remainders = self._take_remainders(classes[~is_full])
 
-        # Put the pieces of both kinds where their packs are.
+        # Put the pieces of both kinds at these indices.
         n_pieces = int(bounds[-1])
         pieces = PieceArrays(
             documents=np.empty(n_pieces, np.int64),
@@ -160,9 +162,9 @@ class _PackFiller:
         return FilledPacks(bounds, pieces)
 
     def _take_remainders(self, classes: NDArray[np.int64]) -> PieceArrays:
-        """Return the pieces of the next packs that have no full piece.
+        """Return the pieces of the next packs that hold remainders.
 
-        Their pieces are remainders, each of which is the end of its document.
+        A remainder is the end of a document, and shorter than a pack.
 
         Args:
             classes: The class of each of these packs, shape (n_packs,).
@@ -176,6 +178,7 @@ class _PackFiller:
         planned_pieces = positions_in(self._plan.piece_starts[classes], piece_counts)
         planned_lengths = self._plan.piece_lengths[planned_pieces]
 
+        # A remainder extends to the end of its document.
         documents = self._remainders.take(planned_lengths, pack_numbers)
         document_tokens = np.asarray(self._lengths[documents], np.int64)
         piece_tokens = self._rule.remainders(document_tokens)

@@ -281,7 +281,9 @@ class _GrowingClasses:
         candidates = self.packs_by_room[room]
         n_unplaced = n_pieces
         while candidates and n_unplaced > 0:
-            packs = candidates[-1]
+            packs = candidates[
+                -1
+            ]  # all fit equally well, and the last one is the fastest to remove
             if n_unplaced >= max_per_pack:
                 n_per_pack = max_per_pack
                 n_packs = min(packs.count, n_unplaced // max_per_pack)

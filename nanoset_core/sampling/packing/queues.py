@@ -77,6 +77,7 @@ class RemainderQueue:
 
         # The queue of each length starts where that of the next shorter length ends.
         self._next_positions = np.cumsum(counts) - counts
+        # 4 bytes are enough for the numbers of up to 2**32 documents.
         dtype = np.uint32 if len(lengths) <= 1 << 32 else np.uint64
         self._documents: NDArray[Any] = np.empty(int(counts.sum()), dtype)
 
