@@ -17,7 +17,6 @@ import argparse
 import ctypes
 import hashlib
 import importlib
-import json
 import os
 import random
 import resource
@@ -28,12 +27,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from campaigns.receipts import is_opening_receipt
 from campaigns.runner import Child, Kind, Outcome, Skipped, Trial, drop_rights, each, watch
 from campaigns.uses import USES, Use, commands, make_world
 from helpers.child_processes import members, wait_until
 from nanoset_core.cli import main
 from nanoset_core.stages.shards import preprocess_ranges
-from nanoset_core.stages.shards.preprocess_options import RECORD_ENDING
 
 HEAD = ("command", "fault")
 """First columns of the table."""
@@ -316,7 +315,7 @@ class Attempt:
 
         # New files must be those of an undisturbed command, or say that they are not finished.
         for path in after.keys() - before.keys():
-            is_finished = not _is_hidden(path) and not _is_opening_receipt(self.folder / path)
+            is_finished = not _is_hidden(path) and not is_opening_receipt(self.folder / path)
             if is_finished and after[path] != expected.get(path):
                 yield f"{path} was left (exit code {outcome.code})"
 
@@ -348,17 +347,6 @@ def _message_problems(outcome: Outcome, *, must_fail: bool, messages: Sequence[s
 def _is_hidden(path: str) -> bool:
     """Return whether a path, or a folder in it, begins with a dot."""
     return any(part.startswith(".") for part in path.split("/"))
-
-
-def _is_opening_receipt(path: Path) -> bool:
-    """Return whether a file says that files next to it are being put in place.
-
-    It becomes the receipt of these files once it lists them. Trainers do not read it. Next to index
-    files, its name ends in -nanoset.json, and next to a tokenized pair in .manifest.json.
-    """
-    if not path.name.endswith(("-nanoset.json", RECORD_ENDING)):
-        return False
-    return "files" not in json.loads(path.read_bytes())
 
 
 def tree(folder: Path) -> dict[str, str]:
