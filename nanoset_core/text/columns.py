@@ -68,8 +68,10 @@ def _longest_view(array: Any) -> float:
 def as_bytes(array: Any) -> Any:
     """Return an Arrow array of strings as an array of bytes, without a copy.
 
-    Strings of a damaged file may not be UTF-8, and many functions of Arrow fail on them. Arrays of
-    other types are returned unchanged.
+    Strings of a damaged file may not be UTF-8, and many functions of Arrow fail on them.
+
+    Args:
+        array: A pyarrow.Array; if it contains no strings, it is returned unchanged.
     """
     import pyarrow as pa
 

@@ -200,6 +200,9 @@ def describe_content(head: bytes) -> str | None:
 def _describe_one_json_value(head: bytes) -> str | None:
     """Describe a file that seems to be one JSON value over many lines.
 
+    Args:
+        head: The first bytes of the file.
+
     Returns:
         The description; None if the file has another content.
     """
@@ -213,6 +216,9 @@ def _describe_one_json_value(head: bytes) -> str | None:
 
 def _describe_unusual_line_ends(head: bytes) -> str | None:
     """Describe a file whose records are not separated by line feeds.
+
+    Args:
+        head: The first bytes of the file.
 
     Returns:
         The description; None if the file has another content.
@@ -228,6 +234,9 @@ def _describe_unusual_line_ends(head: bytes) -> str | None:
 
 def _describe_no_json(head: bytes) -> str | None:
     """Describe a file in which no line starts as JSON does: zeros, binary data, or other text.
+
+    Args:
+        head: The first bytes of the file.
 
     Returns:
         The description; None if a line of the file starts as JSON does.
@@ -246,6 +255,9 @@ def _describe_no_json(head: bytes) -> str | None:
 
 def _describe_several_values(head: bytes) -> str | None:
     """Describe a file whose first line contains several JSON values.
+
+    Args:
+        head: The first bytes of the file.
 
     Returns:
         The description; None if the line contains at most one JSON value.

@@ -328,6 +328,9 @@ class _PieceHasher:
     def add(self, block: bytes) -> list[Piece]:
         """Hash the next bytes of the file.
 
+        Args:
+            block: Bytes that follow those of the previous call.
+
         Returns:
             The pieces that end in these bytes, in order.
         """

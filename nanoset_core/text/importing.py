@@ -175,6 +175,12 @@ def _table_files(sources: Sequence[str | os.PathLike[str]]) -> list[Path]:
 def _tables_in(folder: Path) -> list[Path]:
     """Return the tables in a folder, in natural order.
 
+    Args:
+        folder: The folder, which may also contain files of other kinds.
+
+    Returns:
+        Paths of its files of Parquet and Arrow, and of those in folders below it.
+
     Raises:
         MissingError: The folder does not exist.
         InputError: The folder has no tables, or contains a folder that is named like one.
@@ -325,7 +331,11 @@ class _NoCompressor:
 
 
 def _new_compressor(name: str) -> _Compressor:
-    """Return a new compressor for a file, chosen by the ending of the file's name."""
+    """Return a new compressor for a file.
+
+    Args:
+        name: Name of the file, whose ending says how it is compressed.
+    """
     from isal import isal_zlib
     from zstandard import ZstdCompressor
 

@@ -160,6 +160,9 @@ class _MembersDecoder:
         """Return the bytes at the start of a member, without the padding in front of them.
 
         The bytes of padding are added to the count in the stored piece.
+
+        Args:
+            data: The padding and the bytes after it.
         """
         if self._is_first_member:  # nothing may precede it: zeros there are a fault
             self._is_first_member = False
@@ -326,6 +329,9 @@ class _LineSplitter:
 
         Nearly always, all lines are yielded as one block. If one of them is too long, each line is
         a separate block.
+
+        Args:
+            chunk: Decompressed bytes that follow those of the previous call.
         """
         first, *rest = chunk.split(b"\n")
         self._hold(first)  # the end of the line that was held

@@ -75,6 +75,9 @@ def natural_key(path: str) -> tuple[object, ...]:
     Paths that differ only in leading zeros are ordered by the path itself, so that the order never
     depends on chance.
 
+    Args:
+        path: The path, with / between names.
+
     Returns:
         (the names of folders and file, each divided into runs of digits and of other characters,
         the path).
@@ -256,6 +259,9 @@ def _local_entries_below(
 
 def _stat(entry: os.DirEntry[str]) -> os.stat_result:
     """Return the stat result of an entry, or of what it links to.
+
+    Args:
+        entry: An entry of a folder: a file, a folder, or a link.
 
     Raises:
         MissingError: A link leads nowhere, or the file was just deleted.

@@ -204,6 +204,9 @@ def _dictionary_bytes(chunk: Any) -> float:
     """Estimate the decompressed size of the dictionary of a column chunk, 0 without a dictionary.
 
     No value in the dictionary can be longer.
+
+    Args:
+        chunk: The pyarrow.parquet.ColumnChunkMetaData.
     """
     # The dictionary is stored before the first page of data.
     if not chunk.dictionary_page_offset:

@@ -253,6 +253,9 @@ def _text_at(value: Any, key: str) -> str:
 def _parse(line: bytes) -> Any:
     """Return the value of a line of JSON.
 
+    Args:
+        line: The line, without its line end.
+
     Raises:
         NotADocumentError: The line is not JSON, even for Python's json.
     """

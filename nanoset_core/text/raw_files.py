@@ -118,6 +118,9 @@ def _probe_file(file: BinaryIO) -> Probe:
 def _probe_object(path: RemoteFolder) -> Probe:
     """Return a probe of an object in a bucket.
 
+    Args:
+        path: Path of the object in the bucket.
+
     Raises:
         FileNotFoundError: The object does not exist.
     """

@@ -138,6 +138,9 @@ class StoredPiece:
 
         All reads after that are of the same version.
 
+        Args:
+            mark: Mark of the version that is read now.
+
         Raises:
             SourceChangedError: The object has another ETag.
         """

@@ -137,6 +137,9 @@ def _is_damage(error: Exception) -> bool:
 
     Other exceptions come from the disk, the bucket, a lack of memory, or a mistake in a program;
     they say nothing about the data.
+
+    Args:
+        error: An exception that was raised while the table was read.
     """
     import pyarrow as pa
 

@@ -45,7 +45,12 @@ def joined(kinds: Iterable[str]) -> str:
 
 
 def _kind_of_both(first: str, second: str) -> str:
-    """Return the narrowest kind that holds the values of two kinds."""
+    """Return the narrowest kind that holds the values of two kinds.
+
+    Args:
+        first: One of the kinds in the table of this module.
+        second: Another one, or the same.
+    """
     if first == second or second == "null":
         return first
     if first == "null":
@@ -257,7 +262,14 @@ def _without_nan(array: Any) -> Any:
 
 
 def _as_text(value: Any) -> str | None:
-    """Return a JSON value as text, for a column in which other values are text."""
+    """Return a JSON value as text, for a column in which other values are text.
+
+    Args:
+        value: The value, as Python's json returns it.
+
+    Returns:
+        The text; None for null.
+    """
     import pyarrow as pa
 
     if value is None:

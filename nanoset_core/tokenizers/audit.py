@@ -81,6 +81,9 @@ class Audit:
     def _encode(self, texts: Sequence[str]) -> Encoded:
         """Encode a batch with the engine, and find out whose fault it is if the engine fails.
 
+        Args:
+            texts: The documents.
+
         Raises:
             WrongTokensError: The engine fails on text that the reference can encode.
             InputError: A text is not valid Unicode.

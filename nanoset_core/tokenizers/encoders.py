@@ -46,7 +46,12 @@ def encoder_of(shard: Manifest) -> Encoder | None:
 def encoders_of(shards: Iterable[Manifest]) -> tuple[Encoder, ...]:
     """Return what encoded shards: one encoder for each engine and version.
 
-    The number of audited documents is the sum over the shards.
+    Args:
+        shards: Manifests of the shards. Shards of early versions of nanoset, which do not name
+            their encoder, are left out.
+
+    Returns:
+        The encoders, whose audited documents are the sum over the shards.
     """
     audited: Counter[Encoder] = Counter()
     for shard in shards:

@@ -130,6 +130,9 @@ def naming_special_tokens(file: TokenizerPath) -> str:
 
     Such a file contains no special tokens.
 
+    Args:
+        file: The file of the tokenizer, which may be of any kind.
+
     Returns:
         The text, which starts with a semicolon; empty for all other kinds of files.
     """

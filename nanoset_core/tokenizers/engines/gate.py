@@ -100,6 +100,12 @@ class GatedEngine:
     def encode(self, texts: Sequence[str]) -> Encoded:
         """Encode documents; those that do not pass the gate are given to the fallback.
 
+        Args:
+            texts: The documents.
+
+        Returns:
+            Their tokens, in the order of the documents.
+
         Raises:
             InputError: A text is not valid Unicode (a lone surrogate).
             EncodingError: The fallback fails on a text.

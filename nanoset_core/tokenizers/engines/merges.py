@@ -154,6 +154,10 @@ class _RankTable:
     def insert(self, pairs: Words, entries: Words) -> Bools:
         """Enter pairs into the empty table; if several have the same slot, the first one gets it.
 
+        Args:
+            pairs: uint64, shape (n_pairs,): left token and right token in one number.
+            entries: uint64, shape (n_pairs,): each pair and its rank in one number.
+
         Returns:
             bool, shape (n_pairs,): which pairs were refused.
         """

@@ -340,6 +340,9 @@ class NumpyEngine:
             starts           1 2     5
             lengths          1 2     2
             first_words      0       2
+
+        Args:
+            texts: The texts, in UTF-8.
         """
         padded = _SEPARATOR.join([b"", *texts, bytes(PADDING)])
         data = np.frombuffer(padded, np.uint8)

@@ -166,9 +166,12 @@ class WordTable:
         return hashes.view(np.int64)
 
     def _grow(self, count: int) -> None:
-        """Enlarge the table, so that it has room for `count` keys.
+        """Enlarge the table.
 
         All keys are inserted into a larger table, because their slots depend on its size.
+
+        Args:
+            count: Number of keys for which the new table has room.
         """
         n_slots = len(self.codes)
         while count > FILL_LIMIT * n_slots:

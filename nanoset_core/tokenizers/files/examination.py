@@ -321,7 +321,11 @@ class _Affixes:
 
 
 def _merged_tokens(merges: Iterable[str | Sequence[str]], affixes: _Affixes) -> set[str]:
-    """Return the tokens that merges make; a merge is a pair, or its tokens separated by a space.
+    """Return the tokens that merges make.
+
+    Args:
+        merges: The merges; each is a pair of tokens, or both in a text with a space between them.
+        affixes: Marks of the tokens' position in a word.
 
     Raises:
         ValueError, TypeError, AttributeError: A merge is no pair of texts.
@@ -360,6 +364,11 @@ def _has_parts(token: str, vocabulary: Mapping[str, int], affixes: _Affixes) -> 
     """Return whether two tokens of the vocabulary make up a token, so that a merge could make it.
 
     A token without such parts was added by hand, such as RoBERTa's madeupword0000.
+
+    Args:
+        token: A token of the vocabulary.
+        vocabulary: Token → id.
+        affixes: Marks of the tokens' position in a word.
     """
     for cut in range(1, len(token)):
         left = token[:cut]

@@ -47,6 +47,9 @@ def kind_of(source: TokenizerFile) -> Kind:
 
     A file that is not recognised counts as a tokenizer.json.
 
+    Args:
+        source: Path of the file, and the settings next to it.
+
     Raises:
         MissingError: The file does not exist.
         FormatError: The file is a pointer of Git LFS, whose content is stored elsewhere.

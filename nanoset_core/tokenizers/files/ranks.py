@@ -229,6 +229,12 @@ def number_special_tokens(names: Sequence[str], count: int) -> dict[str, int]:
 def read_json(source: TokenizerFile) -> Any:
     """Read and parse a JSON file.
 
+    Args:
+        source: The file, which contains ranks.
+
+    Returns:
+        The value that the JSON stands for, which may be of any type.
+
     Raises:
         FormatError: The file is not JSON, for example because it was cut off.
     """

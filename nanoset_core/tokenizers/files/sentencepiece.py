@@ -242,8 +242,10 @@ def _normalizer(model: _Model) -> dict[str, Any]:
     """Return the component `normalizer`, which changes a text before it is encoded.
 
     As sentencepiece does, its steps replace characters by those of the model's table, remove
-    superfluous spaces, put a space before the text, and write spaces as ▁. The model decides which
-    of these steps there are.
+    superfluous spaces, put a space before the text, and write spaces as ▁.
+
+    Args:
+        model: The parsed model, which decides which of these steps there are.
     """
     steps: list[dict[str, Any]] = []
     if model.charsmap:

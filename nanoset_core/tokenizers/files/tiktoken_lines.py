@@ -131,7 +131,11 @@ def _parse_line(line: bytes) -> _RankedToken:
 
 
 def _configured_pattern(source: TokenizerFile) -> NamedPattern:
-    """Return the split pattern of the settings, which may be a name or a regular expression.
+    """Return the split pattern of the settings.
+
+    Args:
+        source: The file of ranks, and its settings. Their pattern may be a name or a regular
+            expression.
 
     Raises:
         ConfigError: The settings have no pattern, or one that is neither a known name nor a regular

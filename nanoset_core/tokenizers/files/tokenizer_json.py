@@ -65,7 +65,9 @@ def _has_text(entry: Any) -> bool:
 def component_types(component: Any) -> set[str]:
     """Return the types of a component of a tokenizer.json and of all components inside it.
 
-    A normalizer or pre-tokenizer is an object with a `type`; a `Sequence` contains further ones.
+    Args:
+        component: A parsed normalizer, pre-tokenizer or decoder: an object with a `type`, which may
+            contain further components; or None, which has no types.
     """
     types = set()
     pending = [component]

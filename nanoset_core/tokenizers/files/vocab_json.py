@@ -95,6 +95,9 @@ def _read_vocabulary(source: TokenizerFile) -> dict[str, int]:
 def _check_vocabulary(vocabulary: Any) -> None:
     """Check that a parsed vocab.json maps tokens to ids, and has a token for each byte.
 
+    Args:
+        vocabulary: The parsed value, which may be of any type.
+
     Raises:
         ValueError: The value is something else, two tokens have one id, or a byte has no token.
     """
