@@ -171,3 +171,12 @@ def test_pointers_are_the_running_sum_over_all_chunks(monkeypatch):
     assert [begin for begin, _ in chunks] == [0, 3, 6]
     expected = np.concatenate(([0], np.cumsum(lengths.astype(np.int64) * 4)[:-1]))
     np.testing.assert_array_equal(np.concatenate([pointers for _, pointers in chunks]), expected)
+
+
+def test_a_pair_has_both_files(tmp_path):
+    (tmp_path / "web.bin").write_bytes(b"")
+    assert not layout.is_pair(tmp_path / "web")
+
+    (tmp_path / "web.idx").write_bytes(LITERAL)
+
+    assert layout.is_pair(tmp_path / "web")
