@@ -175,11 +175,12 @@ class BlendedNanoset(SplitSamples):
         Raises:
             StaleError: An entry of the index arrays leads to no dataset or no sample.
         """
-        numbers = self.dataset_index[positions].astype(np.int64)  # (n,)
-        samples = self.dataset_sample_index[positions]  # (n,)
         if not len(positions):
             return
-        if numbers.min() < 0 or numbers.max() >= len(self.datasets) or samples.min() < 0:
+        numbers = self.dataset_index[positions].astype(np.int64)  # (n,) of the datasets
+        samples = self.dataset_sample_index[positions]  # (n,)
+        have_datasets = numbers.min() >= 0 and numbers.max() < len(self.datasets)
+        if not have_datasets or samples.min() < 0:
             raise self._misfit("an entry of the blend that leads nowhere")
 
         for number in np.unique(numbers):

@@ -177,7 +177,7 @@ class ShardReader:
         `shard` is the number of shards that were read completely, and `sample` the number of
         samples that were read of the next one.
         """
-        # Outside of a DataLoader's workers, the position is that of the worker that has read to it.
+        # Outside of a DataLoader's workers, name the worker that the position belongs to.
         worker = _torch_worker()
         if worker is None:
             worker = self._state_worker

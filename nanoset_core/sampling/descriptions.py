@@ -196,9 +196,11 @@ def _identifiers_in(value: Any) -> dict[str, Any]:
     Raises:
         TypeError: The identifiers are not a JSON object.
     """
+    # The description of a blend contains those of its datasets, which have the same tokenizer.
     if isinstance(value.get("datasets"), list):
         value = value["datasets"][0]
-    if "class" in value and "dataset_path" in value:
+    is_dataset = "class" in value and "dataset_path" in value
+    if is_dataset:
         value = value.get("tokenizer", value)
     if not isinstance(value, dict):
         raise TypeError(f"{value!r} is no JSON object")

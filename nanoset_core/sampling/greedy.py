@@ -393,11 +393,8 @@ def _step_cost(n_datasets: int, n_lanes: int) -> float:
 def _counts_by_lane(picks: NDArray[np.integer], n_datasets: int) -> IntArray:
     """Count how often each lane picked each dataset.
 
-    Args:
-        picks: Dataset of each sample, shape (n_steps, n_lanes).
-        n_datasets: Number of datasets.
-
-    For example, two lanes of three steps, with two datasets:
+    A lane is a block of samples while it is advanced, one sample in each step. For example, two
+    lanes of three steps, with two datasets:
 
         picks                           0 1     step 0
                                         0 1     step 1
@@ -408,6 +405,10 @@ def _counts_by_lane(picks: NDArray[np.integer], n_datasets: int) -> IntArray:
         flat result                     2 1 0 3
         counts                          2 1     lane 0
                                         0 3     lane 1
+
+    Args:
+        picks: Dataset of each sample, shape (n_steps, n_lanes).
+        n_datasets: Number of datasets.
 
     Returns:
         Counts, shape (n_lanes, n_datasets).
@@ -598,7 +599,12 @@ class RowLanes(Lanes):
         return self._counts.copy()
 
     def _advance_chunk(self, times: FloatArray, picks: NDArray[np.integer]) -> None:
-        """Pick the datasets of some steps; `Lanes` describes the arguments."""
+        """Pick the dataset with the largest error for each sample, and count the picks.
+
+        Args:
+            times: t of the rule for each sample, shape (n_steps, n_lanes).
+            picks: Filled with the number of the dataset of each sample, shape (n_steps, n_lanes).
+        """
         # The products do not depend on earlier picks, so they are computed for all steps at once.
         products = times[:, :, None] * self._weights  # (n_steps, n_lanes, n_datasets)
         # (n_steps, n_lanes) argmax cannot write its result to the narrower type of the picks
@@ -663,7 +669,12 @@ class ColumnLanes(Lanes):
         return np.ascontiguousarray(self._counts.T)
 
     def _advance_chunk(self, times: FloatArray, picks: NDArray[np.integer]) -> None:
-        """Pick the datasets of some steps; `Lanes` describes the arguments."""
+        """Pick the dataset with the largest error for each sample, and count the picks.
+
+        Args:
+            times: t of the rule for each sample, shape (n_steps, n_lanes).
+            picks: Filled with the number of the dataset of each sample, shape (n_steps, n_lanes).
+        """
         n_datasets, n_lanes = self._counts.shape
 
         # Arrays that every step overwrites.

@@ -47,7 +47,7 @@ class MixPart:
         return parts
 
     @property
-    def is_given(self) -> bool:
+    def has_fixed_amount(self) -> bool:
         """Whether the part has a fixed amount of tokens, which does not depend on its siblings.
 
         So it is if the part itself has `tokens` or `epochs`, or if all parts of a group do and the
@@ -57,7 +57,7 @@ class MixPart:
             return True
         if self.share is not None or self.min_share is not None or self.max_share is not None:
             return False
-        return bool(self.mix) and all(part.is_given for part in self.parts.values())
+        return bool(self.mix) and all(part.has_fixed_amount for part in self.parts.values())
 
     @property
     def corpora(self) -> tuple[str, ...]:

@@ -248,7 +248,7 @@ class _Mixer:
             node = self._group_node(part, path, limit)
         else:
             node = self._corpus_node(part, path, limit)
-        if not part.is_given:
+        if not part.has_fixed_amount:
             return node
 
         # A target is the only amount that the part can have.

@@ -419,6 +419,9 @@ class _IndexScan:
     def add(self, entries: Entries) -> None:
         """Check the next entries of the index.
 
+        A wrong merge of Modalities makes offsets too small, by the headers of the files that were
+        merged: this is their *shortfall*. It can be corrected, so it is only counted here.
+
         Args:
             entries: The entries, at least one, with offsets from the first token.
 
@@ -439,7 +442,7 @@ class _IndexScan:
         if changes:
             self._shortfall_changes += changes
             self._shortfall = int(shortfalls[-1])
-            # A merge forgets whole headers.
+            # A merge forgets whole headers. Any other shortfall has another reason.
             is_by_merge = (shortfalls >= 0) & (shortfalls % HEADER_BYTES == 0)
             self._may_be_merged &= bool(is_by_merge.all())
 

@@ -278,10 +278,11 @@ class MemberCompressor:
         self._stream.compress(_LEAD)
         self._stream.flush(self._flush_block)
 
-        # A full flush ends the body at a whole byte, and forgets the text.
+        # A full flush ends the body at a whole byte, and forgets the text. In a gzip file, the
+        # CRC-32 of the text and its size modulo 2**32 follow.
         body = self._stream.compress(text) + self._stream.flush(self._flush_window)
         checksum = self._crc32(text).to_bytes(4, "little")
-        size = (len(text) & 0xFFFFFFFF).to_bytes(4, "little")
+        size = (len(text) % (1 << 32)).to_bytes(4, "little")
         return b"".join((_GZIP_HEADER, body, _LAST_BLOCK, checksum, size))
 
 

@@ -174,7 +174,7 @@ def _group_errors(where: str, group: MixPart) -> Iterator[ConfigError]:
             remedy="name a corpus, or remove the group",
         )
     # Parts whose amount is not fixed by tokens or epochs. They share what the others leave.
-    sharing_parts = {name: part for name, part in parts.items() if not part.is_given}
+    sharing_parts = {name: part for name, part in parts.items() if not part.has_fixed_amount}
     bounds = [name for name in _BOUNDS if getattr(group, name) is not None]
     if parts and not sharing_parts and bounds:
         yield _useless_bound(f"{where}.{bounds[0]}", "tokens or epochs of each part")
