@@ -147,7 +147,7 @@ def _description(keys: Sequence[str], values: Mapping[str, Any]) -> str:
 def _names(
     description: str, pattern: str, fields: Mapping[str, object], endings: Mapping[str, str]
 ) -> IndexNames:
-    """Return names for a description.
+    """Return the names of the index files that a description belongs to.
 
     Args:
         description: Text of the description.
@@ -156,9 +156,9 @@ def _names(
         endings: Part → its ending in file names.
     """
     digest = hashlib.md5(description.encode("utf-8"), usedforsecurity=False).hexdigest()
-    files = {
-        part: pattern.format(hash=digest, part=ending, **fields) for part, ending in endings.items()
-    }
+    files = {}
+    for part, ending in endings.items():
+        files[part] = pattern.format(hash=digest, part=ending, **fields)
     sidecar = pattern.format(hash=digest, part=_SIDECAR_ENDING, **fields)
     return IndexNames(description, digest, files, sidecar)
 

@@ -238,6 +238,7 @@ def _read_words(
         all_words = _shifted_copies(data, item_bytes)  # (n_copies, words_per_copy)
         words_per_copy = all_words.shape[1]
         copy_of_remainder = np.arange(WORD_BYTES) // item_bytes
+        # starts & 7 and starts >> 3 are the remainder and the quotient of a division by 8.
         start_places = copy_of_remainder[starts & 7] * words_per_copy + (starts >> 3)  # (n_texts,)
         places = np.repeat(start_places - first_words, words_per_text)  # (n_words,)
         places += numbers

@@ -196,13 +196,13 @@ def encode_index(entries: Iterable[Entries]) -> Iterator[bytes]:
 def _regrouped(chunks: Iterable[Entries]) -> Iterator[Entries]:
     """Yield entries in chunks of at most 8,192.
 
-    The first chunk has a single entry only if there are no others, since an index of one entry is
-    pickled differently.
+    The first chunk has a single entry only if there are no others: an index of one entry is pickled
+    differently, so its encoder must know that.
 
     Args:
         chunks: The entries, in chunks of any size.
     """
-    pending = Entries(np.empty(0, np.int64), np.empty(0, np.int64))
+    pending = Entries(np.empty(0, np.int64), np.empty(0, np.int64))  # a single one, or none
     for offsets, lengths in chunks:
         pending = Entries(
             np.concatenate([pending.offsets, offsets]),

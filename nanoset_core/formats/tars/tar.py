@@ -86,7 +86,7 @@ class TarMember:
 
 
 def headers(names: NDArray[np.uint8], sizes: NDArray[np.int64]) -> NDArray[np.uint8]:
-    """Return the headers of members.
+    """Return the 512-byte headers of the members of a tar.
 
     Args:
         names: ASCII, uint8, shape (n_members, at most 100); shorter names are filled with zeros.
@@ -98,6 +98,8 @@ def headers(names: NDArray[np.uint8], sizes: NDArray[np.int64]) -> NDArray[np.ui
     block = np.tile(np.frombuffer(_TEMPLATE, dtype=np.uint8), (len(names), 1))
     block[:, : names.shape[1]] = names
     block[:, SIZE_DIGITS] = octal(sizes, 11)
+
+    # The template has spaces in place of the checksum, as which they count in the sum.
     checksums = block.sum(axis=1, dtype=np.int64)
     block[:, CHECKSUM_DIGITS] = octal(checksums, 6)
     block[:, _CHECKSUM_END] = 0

@@ -55,7 +55,7 @@ class PieceRule:
     """What becomes of documents that are longer than a pack."""
 
     def full_pieces(self, lengths: NDArray[Any]) -> NDArray[np.int64]:
-        """Return the number of full pieces of each document.
+        """Return the number of full pieces of each document: those as long as a pack.
 
         Args:
             lengths: Tokens of each document, integers, shape (n_documents,).
@@ -68,7 +68,9 @@ class PieceRule:
         return (lengths // self.length).astype(np.int64)
 
     def remainders(self, lengths: NDArray[Any]) -> NDArray[np.int64]:
-        """Return the tokens of each document's shorter piece, 0 if it has none.
+        """Return the tokens of each document's remainder, the piece that is shorter than a pack.
+
+        It is 0 for a document without a remainder.
 
         Args:
             lengths: Tokens of each document, integers, shape (n_documents,).
