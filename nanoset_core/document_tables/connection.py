@@ -42,6 +42,9 @@ def open_locked(readable_folders: Iterable[Path] = (), scratch: Path | None = No
         "allow_community_extensions": False,
         # Texts of one batch may have more than 2 GB.
         "arrow_large_buffer_size": True,
+        # A long list of values becomes a join. These would let DuckDB look up documents by values
+        # if that is faster, and documents would have the order of the values.
+        "disabled_optimizers": "build_side_probe_side,join_order",
         # An empty name means that nothing is written.
         "temp_directory": "" if scratch is None else str(scratch / "duckdb"),
     }

@@ -78,8 +78,8 @@ class DocumentScan:
             conditions: Conditions to evaluate for each document; each of them once.
             only: If there are any, only documents for which at least one of these conditions is
                 true are returned.
-            only_ids: An Arrow array of texts. Only documents with one of these ids are returned.
-                None for any id.
+            only_ids: An Arrow array of texts. Only documents with one of these ids are returned,
+                all in one batch. None for any id.
         """
         self._columns = frozenset(columns).union(identifying)
         self._identifying = identifying
@@ -106,14 +106,13 @@ class DocumentScan:
                 another type.
             FormatError: A file is damaged.
         """
-        id_parts = _parts_in_memory(self._only_ids)
-        if len(id_parts) == 1:
-            yield from self._query(relation, rows, id_parts[0])
+        if self._only_ids is None:
+            yield from self._query(relation, rows, None)
             return
 
-        # Each part of the ids finds some of the documents, so put these in order again.
+        # Each part of the ids finds some of the documents.
         found: list[ScannedRows] = []
-        for ids in id_parts:
+        for ids in _parts_in_memory(self._only_ids):
             found.extend(self._query(relation, rows, ids))
         yield from _in_order(found)
 
@@ -201,20 +200,18 @@ def _parts_in_memory(ids: Any) -> list[Any]:
     """Divide ids into parts for which DuckDB has enough memory.
 
     Args:
-        ids: An Arrow array of texts, or None.
+        ids: An Arrow array of texts.
 
     Returns:
-        Consecutive parts of the array, at least one; [None] for None.
+        Consecutive parts of the array.
     """
-    if ids is None or ids.nbytes <= _MAX_LISTED_BYTES:
-        return [ids]
-    n_parts = -(-ids.nbytes // _MAX_LISTED_BYTES)  # rounded up
-    part_length = -(-len(ids) // n_parts)
+    n_parts = max(1, -(-ids.nbytes // _MAX_LISTED_BYTES))  # rounded up
+    part_length = max(1, -(-len(ids) // n_parts))
     return [ids.slice(start, part_length) for start in range(0, len(ids), part_length)]
 
 
 def _in_order(found: Sequence[ScannedRows]) -> Iterator[ScannedRows]:
-    """Yield the documents that several queries of one scan found, in order.
+    """Yield the documents that queries of one scan found, in the order of the documents.
 
     Args:
         found: Of each document at least one result; equal documents have equal results.

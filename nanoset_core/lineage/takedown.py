@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +24,7 @@ from nanoset_core.sampling.splits import SPLITS
 from nanoset_core.stages.dataset.dataset import Dataset
 from nanoset_core.stages.datasets import current_dataset
 from nanoset_core.stages.inventory.corpora import corpus_names
-from nanoset_core.stages.views.ids import COMMENT, Ids
+from nanoset_core.stages.views.ids import COMMENT
 from nanoset_core.stages.views.tables import document_values
 from nanoset_core.storage.atomic import write_atomic
 from nanoset_core.text.endings import is_table
@@ -117,7 +118,7 @@ def holdings(project: Project, ids: Sequence[str]) -> Iterator[Holding]:
 
     config = project.config
     context = InspectionContext.of(project)
-    search = _DocumentSearch(project, Ids(pa.array(ids, pa.large_string())))
+    search = _DocumentSearch(project, pa.array(ids, pa.large_string()))
 
     # Datasets: corpora, views and packs. This is first, since the search remembers what it finds.
     for name in [*corpus_names(project), *config.derived]:
@@ -146,12 +147,12 @@ def holdings(project: Project, ids: Sequence[str]) -> Iterator[Holding]:
 class _DocumentSearch:
     """Finds the documents with some ids in datasets, and remembers what it found."""
 
-    def __init__(self, project: Project, ids: Ids) -> None:
+    def __init__(self, project: Project, ids: Any) -> None:
         """Prepare a search.
 
         Args:
             project: The project.
-            ids: Ids of the documents.
+            ids: Ids of the documents, an Arrow array of texts.
         """
         self._project = project
         self._ids = ids
@@ -178,7 +179,7 @@ class _DocumentSearch:
         parts = [np.empty(0, np.int64)]
         if dataset.is_whole_corpus:
             with_ids = document_values(
-                self._project, dataset.name, dataset.manifest, only_ids=self._ids.texts
+                self._project, dataset.name, dataset.manifest, only_ids=self._ids
             )
             for values in with_ids:
                 parts.append(values.numbers)

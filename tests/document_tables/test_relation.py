@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -107,6 +108,25 @@ def test_long_lists_of_ids_are_searched_in_parts(tmp_path, monkeypatch):
 
     assert scanned.columns["id"].to_pylist() == ids[::3]
     assert scanned.rows.tolist() == list(range(1, 501, 3))
+
+
+@pytest.mark.parametrize("n_listed", [1, 100, 10_000])
+def test_documents_found_by_lists_have_the_order_of_the_table(n_listed, tmp_path):
+    numbers = [number * 7919 % 1000 for number in range(100)]
+    documents = stored(
+        tmp_path / "documents.parquet", {"id": [f"d{number}" for number in numbers], "n": numbers}
+    )
+    relation = DocumentRelation(documents.stored, (documents,))
+    listed = [number * 31 % 10_000 for number in range(n_listed)]
+    expected = [row for row, number in enumerate(numbers) if number in listed]
+
+    by_value = parse_condition(f"n in ({', '.join(map(str, listed))})", "where")
+    ids = pa.array([f"d{number}" for number in listed], pa.large_string())
+    scans = [DocumentScan([], only=[by_value]), DocumentScan([], only_ids=ids)]
+
+    for documents_scan in scans:
+        found = [scanned.rows for scanned in documents_scan.batches(relation)]
+        assert np.concatenate([np.empty(0, np.int64), *found]).tolist() == expected
 
 
 def test_names_that_differ_in_case_are_different_columns(tmp_path):

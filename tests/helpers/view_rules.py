@@ -146,7 +146,7 @@ KEEPS_DOCUMENT = {
         step.condition.text.replace("=", "==").replace("true", "True").replace("false", "False"),
         {name: float("nan") if value is None else value for name, value in row.items()},
     ),
-    Listed: lambda step, row, n, keys: (row["id"] in step.ids._texts.to_pylist()) == step.keep,
+    Listed: lambda step, row, n, keys: (row["id"] in step.ids.texts.to_pylist()) == step.keep,
     Without: lambda step, row, n, keys: n not in step.documents,
     HashSplit: lambda step, row, n, keys: (
         step.start <= int(salted(keys[n : n + 1], "split")[0]) / 2**64 < step.stop

@@ -9,7 +9,6 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nanoset_core.errors import InputError
 from nanoset_core.sampling.hashing import hash_texts
@@ -28,10 +27,10 @@ _MAX_NAMES_SHOWN = 20
 
 
 class Ids:
-    """A set of ids that finds the documents which have them.
+    """A set of ids that remembers which of them documents have.
 
-    It remembers which ids it has seen, so that a list with ids of no document can be reported. Each
-    id takes 24 bytes of memory in addition to its text.
+    So a list with ids of no document can be reported. Each id takes 9 bytes of memory in addition
+    to its text.
     """
 
     def __init__(self, texts: Any) -> None:
@@ -40,60 +39,24 @@ class Ids:
         Args:
             texts: An Arrow array of strings without nulls; an id may occur several times.
         """
-        import pyarrow as pa
-
-        unique_texts = texts.unique()
-        hashes = hash_texts(unique_texts)
-        order = np.argsort(hashes, kind="stable")
-        self._hashes = hashes[order]  # (n_ids,) ascending
-        self._texts = unique_texts.take(pa.array(order))  # (n_ids,)
-        self._is_seen = np.zeros(len(order), np.bool_)  # (n_ids,)
+        self.texts = texts.unique()
+        """The ids, each of them once: an Arrow array of strings."""
+        self._hashes = np.sort(hash_texts(self.texts))  # (n_ids,)
+        self._is_seen = np.zeros(len(self._hashes), np.bool_)  # (n_ids,)
 
     def __len__(self) -> int:
         """Return the number of ids."""
         return len(self._hashes)
 
     @property
-    def texts(self) -> Any:
-        """The ids, each of them once: an Arrow array of strings."""
-        return self._texts
-
-    @property
     def missing(self) -> int:
-        """Number of ids that no call of `mask` has seen so far."""
+        """Number of ids that no call of `mark_seen` has named so far."""
         return len(self) - int(self._is_seen.sum())
 
-    def mask(self, ids: Any, hashes: NDArray[np.uint64]) -> NDArray[np.bool_]:
-        """Return which documents have one of the ids in this set.
-
-        These ids no longer count as `missing`.
-
-        Args:
-            ids: Ids of the documents, an Arrow array of strings; may contain nulls.
-            hashes: Their hashes by `hash_texts`, shape (n_documents,).
-
-        Returns:
-            Shape (n_documents,).
-        """
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
-        mask = np.zeros(len(ids), np.bool_)
-        if len(self) == 0:
-            return mask
-
-        # (n_documents,) position of the only id that may be equal
-        positions = np.minimum(np.searchsorted(self._hashes, hashes), len(self) - 1)
-        rows = np.flatnonzero(self._hashes[positions] == hashes)
-
-        # Different ids may have the same hash, so the texts are compared, too.
-        document_ids = ids.take(pa.array(rows))
-        listed_texts = self._texts.take(pa.array(positions[rows]))
-        is_equal = pc.fill_null(pc.equal(document_ids, listed_texts), False)
-        rows = rows[is_equal.to_numpy(zero_copy_only=False)]
-        mask[rows] = True
-        self._is_seen[positions[rows]] = True
-        return mask
+    def mark_seen(self, ids: Any) -> None:
+        """Remember that documents have some ids of the set: an Arrow array of strings."""
+        positions = np.searchsorted(self._hashes, hash_texts(ids))
+        self._is_seen[positions] = True
 
 
 def read_ids(folder: RawFolder, names: Iterable[str]) -> Ids:

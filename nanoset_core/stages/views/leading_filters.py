@@ -28,7 +28,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from nanoset_core.stages.views.rules import DocumentValues, Filter, Listed, Rule
+from nanoset_core.stages.views.rules import DocumentValues, Filter, Rule
 from nanoset_core.stages.views.scratch import ScratchArray
 
 _RUNS_PER_CHUNK = 16
@@ -99,8 +99,7 @@ class LeadingFilters:
         for number, node in enumerate(self._nodes, start=1):
             candidates = kept_rows[node.parent]
             step = self._filters[node.filter_number]
-            # Lists of ids look at all documents, to find out which ids no document has.
-            if not len(candidates) and not isinstance(step, Listed):
+            if not len(candidates):
                 kept_rows.append(candidates)
                 continue
             if node.filter_number not in mask_by_filter:

@@ -15,6 +15,7 @@ Budget looks at all documents together, and a Repeat changes how often documents
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Protocol
@@ -59,12 +60,19 @@ class DocumentValues:
     A value that several views need, such as the hash of each id, is computed once.
     """
 
-    def __init__(self, first_document: int, scanned: ScannedRows) -> None:
-        """Describe documents of a shard.
+    def __init__(
+        self,
+        first_document: int,
+        scanned: ScannedRows,
+        listed: Mapping[Ids, NDArray[np.int64]] | None = None,
+    ) -> None:
+        """Describe documents of a relation.
 
         Args:
             first_document: Number in the corpus of the relation's first document.
             scanned: What a scan of the relation returned.
+            listed: Set of ids → numbers in the corpus of all documents of the relation that have
+                one of them, ascending. The filters `Listed` need them.
         """
         self.numbers: NDArray[np.int64] = first_document + scanned.rows
         """Numbers in the corpus, ascending, shape (n_documents,)."""
@@ -72,6 +80,8 @@ class DocumentValues:
         """Name of each column → its values, an Arrow array of shape (n_documents,)."""
         self.condition_masks = scanned.condition_masks
         """Condition → the documents that it is true of, shape (n_documents,)."""
+        self.listed = listed or {}
+        """Set of ids → numbers in the corpus of documents that have one of them, ascending."""
         self._hashes: dict[str, NDArray[np.uint64]] = {}
 
     def strings(self, name: str) -> Any:
@@ -121,6 +131,19 @@ class DocumentValues:
         return hashes
 
 
+def _is_among(numbers: NDArray[np.int64], others: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Return which numbers are among others, shape (n_numbers,); both are ascending."""
+    mask = np.zeros(len(numbers), np.bool_)
+    if len(numbers):
+        # Look at the others in the range of the numbers: usually they are few.
+        start, stop = np.searchsorted(others, [numbers[0], numbers[-1] + 1])
+        in_range = others[start:stop]
+        positions = np.searchsorted(numbers, in_range)
+        is_equal = numbers[positions] == in_range
+        mask[positions[is_equal]] = True
+    return mask
+
+
 @dataclass(frozen=True, slots=True)
 class Where:
     """Keeps the documents for which a condition is true.
@@ -153,12 +176,8 @@ class Listed:
     """The step in words."""
 
     def mask(self, documents: DocumentValues) -> NDArray[np.bool_]:
-        """Return which of some documents are kept, shape (n_documents,).
-
-        Call it for all documents of a corpus. Then `ids` knows which ids no document has.
-        """
-        texts = documents.strings("id")
-        is_listed = self.ids.mask(texts, hash_texts(texts))
+        """Return which of some documents are kept, shape (n_documents,)."""
+        is_listed = _is_among(documents.numbers, documents.listed[self.ids])
         return is_listed if self.keep else ~is_listed
 
 
@@ -174,15 +193,7 @@ class Without:
 
     def mask(self, documents: DocumentValues) -> NDArray[np.bool_]:
         """Return which of some documents are kept, shape (n_documents,)."""
-        numbers = documents.numbers
-        is_kept = np.ones(len(numbers), np.bool_)
-        if len(numbers):
-            start, stop = np.searchsorted(self.documents, [numbers[0], numbers[-1] + 1])
-            removed = self.documents[start:stop]  # none is greater than the last number
-            rows = np.searchsorted(numbers, removed)
-            is_among_documents = numbers[rows] == removed
-            is_kept[rows[is_among_documents]] = False
-        return is_kept
+        return ~_is_among(documents.numbers, self.documents)
 
 
 @dataclass(frozen=True, slots=True)

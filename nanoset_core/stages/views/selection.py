@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_core.document_tables.conditions import Condition
-from nanoset_core.document_tables.scan import TOKENS_COLUMN, DocumentScan
+from nanoset_core.document_tables.scan import ID_COLUMN, TOKENS_COLUMN, DocumentScan
 from nanoset_core.sampling.hashing import salted
 from nanoset_core.stages.views.budgets import (
     CHUNK_DOCUMENTS,
@@ -33,6 +33,7 @@ from nanoset_core.stages.views.budgets import (
     find_gap,
     hash_limit,
 )
+from nanoset_core.stages.views.ids import Ids
 from nanoset_core.stages.views.leading_filters import LeadingFilters
 from nanoset_core.stages.views.rules import (
     FILTERS,
@@ -176,9 +177,7 @@ class _CandidateFiles:
         if len(candidates):  # otherwise the ids need not be hashed
             self.hashes.append(documents.hashes()[candidates])
             self.tokens.append(documents.tokens[candidates])
-        for later_filter in self.later_filters.values():
-            # Lists of ids look at all documents, to find out which ids no document has.
-            if len(candidates) or isinstance(later_filter.step, Listed):
+            for later_filter in self.later_filters.values():
                 mask = later_filter.step.mask(documents)
                 later_filter.mask.append(mask[candidates])
 
@@ -256,11 +255,13 @@ def select(
     filters = LeadingFilters(rules, scratch)
     views_with_rows = [view for view in views if view.needs_rows]
     scan = _scan_for(rules)
+    id_sets = _id_sets_of(rules)
     for shard in shards:
+        listed = {ids: _find_listed(ids, shard) for ids in id_sets}
         filters.add_totals(shard.n_documents, shard.n_tokens)
         n_read = 0
         for scanned in scan.batches(shard.relation):
-            documents = DocumentValues(shard.first, scanned)
+            documents = DocumentValues(shard.first, scanned, listed)
             filters.add(documents)
             for view in views_with_rows:
                 view.add(documents, filters.kept(view.number))
@@ -277,6 +278,29 @@ def select(
     return selections
 
 
+def _id_sets_of(rules: Sequence[Rule]) -> list[Ids]:
+    """Return the sets of ids that some rules include or exclude, each of them once."""
+    id_sets: dict[Ids, None] = {}
+    for rule in rules:
+        for step in rule.steps:
+            if isinstance(step, Listed):
+                id_sets[step.ids] = None
+    return list(id_sets)
+
+
+def _find_listed(ids: Ids, shard: ShardDocuments) -> NDArray[np.int64]:
+    """Find the documents that have one of some ids, and remember which ids these are.
+
+    Returns:
+        Numbers in the corpus, ascending, shape (n_listed,).
+    """
+    rows = [np.empty(0, np.int64)]
+    for scanned in DocumentScan([ID_COLUMN], only_ids=ids.texts).batches(shard.relation):
+        rows.append(scanned.rows)
+        ids.mark_seen(scanned.columns[ID_COLUMN])
+    return shard.first + np.concatenate(rows)
+
+
 def _scan_for(rules: Sequence[Rule]) -> DocumentScan:
     """Return the scan that reads what the steps and orders of some rules need."""
     columns = {TOKENS_COLUMN}
@@ -284,7 +308,7 @@ def _scan_for(rules: Sequence[Rule]) -> DocumentScan:
     conditions: dict[Condition, None] = {}  # each of them once, in order
     for rule in rules:
         if rule.needs_hashes:
-            identifying.add("id")
+            identifying.add(ID_COLUMN)
         if rule.order is not None and rule.order.by is not None:
             columns.add(rule.order.by)
         for step in rule.steps:
@@ -292,8 +316,6 @@ def _scan_for(rules: Sequence[Rule]) -> DocumentScan:
                 conditions[step.condition] = None
             elif isinstance(step, HashSplit):
                 identifying.add(step.by)
-            elif isinstance(step, Listed):
-                columns.add("id")
     return DocumentScan(
         columns,
         identifying=identifying,
@@ -305,15 +327,13 @@ def _scan_for(rules: Sequence[Rule]) -> DocumentScan:
 def _conditions_of_all_documents(rules: Sequence[Rule]) -> list[Condition]:
     """Return conditions of which each document that the rules look at meets at least one.
 
-    They are the first filters of the rules. If a rule begins with another filter, or lists ids, all
-    documents are looked at, and there are no such conditions. DuckDB evaluates many alternatives
+    They are the first filters of the rules. If a rule begins with another filter, all documents are
+    looked at, and there are no such conditions. DuckDB evaluates many alternatives
     more slowly than it reads documents, so there are none for many rules either.
     """
     first_conditions: dict[Condition, None] = {}
     for rule in rules:
         if not rule.steps or not isinstance(rule.steps[0], Where):
-            return []
-        if any(isinstance(step, Listed) for step in rule.steps):
             return []
         first_conditions[rule.steps[0].condition] = None
     if len(first_conditions) > _MAX_ALTERNATIVES:

@@ -16,11 +16,11 @@ from helpers.view_rules import (
     shards_of,
 )
 from nanoset_core.document_tables.conditions import parse_condition
-from nanoset_core.sampling.hashing import hash_texts
 from nanoset_core.stages.views.ids import Ids
 from nanoset_core.stages.views.rules import (
     Budget,
     HashSplit,
+    Listed,
     Repeat,
     Rule,
     ViewOrder,
@@ -151,8 +151,11 @@ def test_ten_appends_move_no_document_between_splits(documents, tmp_path):
     assert np.allclose(shares, [0.01, 0.49, 0.5], atol=0.01)
 
 
-def test_ids_are_found_by_their_texts_and_those_missing_are_counted():
-    ids = Ids(pa.array(["a", "b", "b", "c"], pa.large_string()))
-    texts = pa.array(["x", "b", None, "a", ""], pa.large_string())
-    assert ids.mask(texts, hash_texts(texts)).tolist() == [False, True, False, True, False]
+def test_ids_of_no_document_are_counted(tmp_path):
+    ids = Ids(pa.array(["doc-1", "doc-2", "doc-2", "none"], pa.large_string()))
+    rule = Rule((Listed("v", ids, keep=True, text="include ids"),))
+
+    [selection] = select(shards_of(documents_table(), 64), [rule], tmp_path)
+
+    assert chosen(selection) == [1, 2]
     assert (len(ids), ids.missing) == (3, 1)
