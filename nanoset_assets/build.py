@@ -13,7 +13,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby
+from itertools import chain, groupby
 from typing import Any
 
 import dagster as dg
@@ -102,7 +102,7 @@ def build(
     texts = [select] if isinstance(select, str) else select
     selected_nodes = selected(survey.graph.nodes(), texts, corpora, definitions, names)
     runs = _runs_to_execute(survey, selected_nodes, rebuild=rebuild)
-    steps = [step for run in runs for step in run]
+    steps = list(chain.from_iterable(runs))
     nodes = [step.node for step in steps]
     counter.expect(nodes)
 
@@ -112,7 +112,7 @@ def build(
     check_disk(project, set(nodes), say)
     distrusted_before = load_records(project.outputs)
 
-    report = _report_before_runs(survey, steps, whole=not corpora)
+    report = _report_before_runs(survey, steps, is_whole=not corpora)
     build_runs = BuildRuns(
         project=project,
         project_defs=project_defs,
@@ -316,7 +316,7 @@ def _runs_to_execute(
 
 
 def _report_before_runs(
-    survey: _ProjectSurvey, steps: Sequence[Step], *, whole: bool
+    survey: _ProjectSurvey, steps: Sequence[Step], *, is_whole: bool
 ) -> BuildReport:
     """Return a report that lists what is known before the first run.
 
@@ -326,12 +326,12 @@ def _report_before_runs(
     Args:
         survey: The state of the project.
         steps: The steps that will run.
-        whole: Whether all corpora were examined.
+        is_whole: Whether all corpora were examined.
     """
-    report = BuildReport(survey.steps, survey.graph, survey.aside, whole=whole)
+    report = BuildReport(survey.steps, survey.graph, survey.aside, whole=is_whole)
     for node, error in survey.unreadable.items():
         report.failed[label_of(node)] = error
-    if whole:
+    if is_whole:
         report.skipped += _blocked_labels(survey.graph)
     report.replaced |= _replaced_settings(survey.graph, steps)
     return report

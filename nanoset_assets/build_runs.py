@@ -10,6 +10,7 @@ import contextlib
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Any
 
 import dagster as dg
@@ -137,10 +138,11 @@ class BuildRuns:
         with self._lease_of(subject):
             # Find out what another build has made while this one waited, before this build makes
             # any output itself.
-            made_elsewhere = self._made_elsewhere([step for run in runs for step in run])
+            made_elsewhere = self._made_elsewhere(list(chain.from_iterable(runs)))
             for run in runs:
-                inputs = {label_of(node) for step in run for node in step.needs}
-                if self.report.given_up.isdisjoint(inputs):
+                inputs = chain.from_iterable(step.needs for step in run)
+                input_labels = {label_of(node) for node in inputs}
+                if self.report.given_up.isdisjoint(input_labels):
                     self._execute_run(run, made_elsewhere)
                 else:
                     self.report.skip([step.node for step in run])

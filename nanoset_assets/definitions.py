@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 import dagster as dg
@@ -111,7 +112,7 @@ def definitions_of(project_defs: ProjectDefs, automation: Automation = "own") ->
     jobs = {name: _asset_job(project_defs, name, assets) for name, assets in assets_by_job.items()}
     corpus_job = jobs[INVENTORY.kind]  # makes all outputs of a corpus up to its dataset
 
-    assets = [asset for assets in assets_by_job.values() for asset in assets]
+    assets = list(chain.from_iterable(assets_by_job.values()))
     if automation == "host":
         assets = with_condition(assets, project_defs.names)
     assets.append(overview_asset(project_defs, automation))

@@ -235,8 +235,8 @@ def _fitted(text: str, width: int, *, pad: bool = False, is_unicode: bool = True
 
 def _clock(seconds: float) -> str:
     """Return a time as hours, minutes and seconds: 0:01:23."""
-    whole = max(int(seconds), 0)
-    return f"{whole // 3600}:{whole // 60 % 60:02d}:{whole % 60:02d}"
+    whole_seconds = max(int(seconds), 0)
+    return f"{whole_seconds // 3600}:{whole_seconds // 60 % 60:02d}:{whole_seconds % 60:02d}"
 
 
 @contextmanager

@@ -332,7 +332,9 @@ def _damaged_paths(sources: Sequence[TableSource]) -> list[Path]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    paths = [path for source in sources for path in source.paths]
+    paths: list[Path] = []
+    for source in sources:
+        paths.extend(source.paths)
     damaged = []
     for path in paths:
         try:

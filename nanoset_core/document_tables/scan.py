@@ -160,7 +160,7 @@ class DocumentScan:
             _check_tokens(values, relation)
 
             outcomes = dict(zip(comparisons, arrays[len(names) :], strict=True))
-            masks = {one: np.ones(len(numbers), np.bool_) for one in self._conditions}
+            masks = {key: np.ones(len(numbers), np.bool_) for key in self._conditions}
             for parsed, condition in evaluated.items():
                 masks[parsed] = _as_mask(condition.outcome(outcomes))
             yield ScannedRows(numbers, values, masks)

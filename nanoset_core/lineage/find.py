@@ -401,7 +401,9 @@ def _erasure(
     """
     # A purge records digests of ids, and the files and lines of documents.
     access = context.outputs.access
-    names = {name for dataset in datasets for name in dataset.names}
+    names: set[str] = set()
+    for dataset in datasets:
+        names.update(dataset.names)
     for document in documents:
         erasure = None
         if document.identity is not None:

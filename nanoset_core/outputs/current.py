@@ -64,52 +64,52 @@ class CurrentVersion:
         """Whether a version was ever made current."""
         return self.problem != NOT_BUILT
 
-    def stale_reasons(self, wanted: Recipe) -> list[Reason]:
+    def stale_reasons(self, expected: Recipe) -> list[Reason]:
         """Return why this version is not the complete output of a recipe.
 
         Args:
-            wanted: The recipe that a build would use.
+            expected: The recipe that a build would use.
 
         Returns:
             The reasons; an empty list if the version is up to date.
         """
         if self.manifest is None:
             return [Reason(self.problem or NOT_BUILT)]
-        if self.manifest.digest != wanted.digest:
-            return differences(self.manifest.recipe, wanted)
+        if self.manifest.digest != expected.digest:
+            return differences(self.manifest.recipe, expected)
         if self.problem is not None:
             return [Reason(self.problem)]
         return []
 
-    def other_settings(self, wanted: Recipe) -> list[str]:
+    def other_settings(self, expected: Recipe) -> list[str]:
         """Return the settings that differ from those of a recipe, if its inputs are the same.
 
         Args:
-            wanted: The recipe to compare with.
+            expected: The recipe to compare with.
 
         Returns:
             Differences such as `seed: 7 → 8`. The list is empty if inputs differ, or if the recipe
             has none.
         """
-        if self.manifest is None or not wanted.parents:
+        if self.manifest is None or not expected.parents:
             return []
         recipe = self.manifest.recipe
-        if recipe["parents"] != wanted.parents:
+        if recipe["parents"] != expected.parents:
             return []
-        return setting_differences(recipe["options"], wanted.options)
+        return setting_differences(recipe["options"], expected.options)
 
 
-def differences(recipe: Mapping[str, Any], wanted: Recipe) -> list[Reason]:
+def differences(recipe: Mapping[str, Any], expected: Recipe) -> list[Reason]:
     """Return what differs between two recipes: first inputs, then the algorithm, then settings.
 
     Args:
         recipe: The recipe that made an output, from its manifest.
-        wanted: The recipe that a build would use.
+        expected: The recipe that a build would use.
     """
-    reasons = list(_parent_differences(recipe["parents"], wanted.parents))
-    if recipe["version"] != wanted.version:
-        reasons.append(Reason(f"algorithm {recipe['version']} → {wanted.version}"))
-    options = wanted.options
+    reasons = list(_parent_differences(recipe["parents"], expected.parents))
+    if recipe["version"] != expected.version:
+        reasons.append(Reason(f"algorithm {recipe['version']} → {expected.version}"))
+    options = expected.options
     for difference in setting_differences(recipe["options"], options):
         reasons.append(Reason(difference))
     return reasons

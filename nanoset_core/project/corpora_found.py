@@ -156,9 +156,9 @@ def _patterns_of_others(
     return tuple(others)
 
 
-def _free_name(name: str, taken: Sequence[str]) -> str:
+def _free_name(name: str, existing_names: Sequence[str]) -> str:
     """Return a name that is not taken, with `_files` appended as many times as that needs."""
-    while name in taken:
+    while name in existing_names:
         name = f"{name}_files"
     return name
 

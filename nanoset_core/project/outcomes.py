@@ -140,8 +140,8 @@ def _with_planned_files(project: Project, node: Node, outcome: Outcome) -> Outco
         return replace(outcome, why=f"{outcome.why}; it cannot be built: {one_line(error)}")
     if files is None:
         return outcome
-    kept = files.needed & files.existing
-    return replace(outcome, index_files=len(files.needed), kept_files=len(kept))
+    remaining_files = files.needed & files.existing
+    return replace(outcome, index_files=len(files.needed), kept_files=len(remaining_files))
 
 
 def _origins(graph: Graph, nodes: Sequence[Node], manifest: Manifest) -> set[str]:

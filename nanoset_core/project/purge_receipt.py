@@ -105,18 +105,18 @@ class PurgeReceipt:
         # Versions that did not exist before replace those that were erased.
         outputs = self._outputs
         existing_before = set(receipt[_EXISTING])
-        made: dict[str, Any] = {}
+        new_versions: dict[str, Any] = {}
         for output in all_outputs(outputs.access.listing()):
             for digest in sorted(output.versions - existing_before):
                 manifest = outputs.manifest_at(output.folder / digest)
                 if manifest is not None:
-                    made[version_path(manifest)] = own_files(manifest)
+                    new_versions[version_path(manifest)] = own_files(manifest)
 
         values = {key: value for key, value in receipt.items() if key != _EXISTING}
         values["erased"] = receipt["erased"] | {
             version.path: version.files for version in plan.versions
         }
-        values["made"] = made
+        values["made"] = new_versions
         write_small_file(outputs.access, self.path, _to_bytes(values))
         remove_file(outputs.access, self._unfinished_path)
 

@@ -124,8 +124,8 @@ class ProjectConfig(WrittenConfig):
             "id_key": spec.id_key,
             "columns": spec.columns,
         }
-        given = {key: value for key, value in overrides.items() if value is not None}
-        return replace(self.documents, **given)
+        corpus_settings = {key: value for key, value in overrides.items() if value is not None}
+        return replace(self.documents, **corpus_settings)
 
     @property
     def root_access(self) -> FileAccess:

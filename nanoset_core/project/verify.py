@@ -79,10 +79,10 @@ class Target:
 
         if len(reports) == 1:
             return reports[0]
-        whole = Report(_row_label(self.nodes))
+        row_report = Report(_row_label(self.nodes))
         for report in reports:
-            whole.include(report)
-        return whole
+            row_report.include(report)
+        return row_report
 
     def _is_missing(self, node: Node) -> bool:
         """Return whether an output has not been built."""

@@ -169,14 +169,16 @@ class MemberReads:
     """
 
     @staticmethod
-    def of(plan: SplitPlan, config: NanosetConfig, member: MemberPlan, taken: int) -> MemberReads:
+    def of(
+        plan: SplitPlan, config: NanosetConfig, member: MemberPlan, n_samples: int
+    ) -> MemberReads:
         """Return what a run reads of one dataset of a split, up to the end of the split.
 
         Args:
             plan: Plan of the split.
             config: Configuration of the nanoset.
             member: Plan of the dataset.
-            taken: Samples that the split takes of the dataset.
+            n_samples: Samples that the split takes of the dataset.
         """
         # Some trainers repeat one epoch of the blend, which has as many samples as its datasets
         # together, and divides them among the datasets by their weights.
@@ -193,7 +195,7 @@ class MemberReads:
         return MemberReads(
             tokens=member.tokens,
             before=member.taken_before,
-            taken=taken,
+            taken=n_samples,
             epochs=first.epochs,
             separate_last_epoch=first.separate_last_epoch,
             distinct_samples=distinct_samples,
@@ -201,17 +203,17 @@ class MemberReads:
 
     @staticmethod
     def by_prefix(
-        plan: SplitPlan, config: NanosetConfig, taken: Sequence[int]
+        plan: SplitPlan, config: NanosetConfig, tokens_read: Sequence[int]
     ) -> dict[str, MemberReads]:
         """Return prefix → reads of each dataset of a split.
 
         Args:
             plan: Plan of the split.
             config: Configuration of the nanoset.
-            taken: Samples that the split takes of each dataset, in the order of the plan.
+            tokens_read: Samples that the split takes of each dataset, in the order of the plan.
         """
         reads: dict[str, MemberReads] = {}
-        for member, samples in zip(plan.members, taken, strict=True):
+        for member, samples in zip(plan.members, tokens_read, strict=True):
             reads[member.prefix] = MemberReads.of(plan, config, member, samples)
         return reads
 
@@ -301,12 +303,12 @@ def _coverage_of(
         shares_after.append(member.share_read(samples_of_run, config))
 
     # Add up the parts of the corpus.
-    taken = 0.0
+    tokens_read = 0.0
     unique = 0.0
     epochs_of_tokens = 0.0
     most_epochs = 0.0
     for part in corpus.parts:
-        taken += part.tokens * _weighted(part, shares_taken)
+        tokens_read += part.tokens * _weighted(part, shares_taken)
         probability_new = _probability(part, shares_after) - _probability(part, shares_before)
         unique += part.tokens * probability_new
         part_epochs = _weighted(part, epochs)
@@ -315,7 +317,7 @@ def _coverage_of(
 
     # Round to whole tokens; the rest of the samples is padding.
     samples = sum(member.taken for member in members)
-    tokens = round(taken)
+    tokens = round(tokens_read)
     unique_tokens = min(round(unique), tokens)
     mean_epochs = epochs_of_tokens / corpus.tokens if corpus.tokens else 0.0
     return CorpusCoverage(

@@ -69,7 +69,7 @@ def coverage(
     plan: SplitPlan,
     config: NanosetConfig,
     limits: Mapping[str, float] | None = None,
-    given: Sequence[int] | None = None,
+    samples_given: Sequence[int] | None = None,
 ) -> list[MemberCoverage]:
     """Return what a split takes of each dataset.
 
@@ -77,14 +77,16 @@ def coverage(
         plan: Plan of the split.
         config: Configuration with which it was planned.
         limits: Prefix → how often a dataset may be read.
-        given: Samples taken of each dataset, counted in a built blend; None computes or estimates
-            them.
+        samples_given: Samples taken of each dataset, counted in a built blend; None computes or
+            estimates them.
     """
-    if given is None:
-        given = _planned_samples(plan, config)
+    if samples_given is None:
+        samples_given = _planned_samples(plan, config)
     # Samples that this phase of a run takes of each dataset.
-    taken = [count - member.begin for member, count in zip(plan.members, given, strict=True)]
-    total = sum(taken)
+    sample_counts = [
+        count - member.begin for member, count in zip(plan.members, samples_given, strict=True)
+    ]
+    total = sum(sample_counts)
 
     weights: Sequence[float] = (1.0,)
     if plan.blend is not None:
@@ -93,7 +95,7 @@ def coverage(
 
     limit_by_prefix = limits or {}
     rows = []
-    for member, weight, count in zip(plan.members, weights, taken, strict=True):
+    for member, weight, count in zip(plan.members, weights, sample_counts, strict=True):
         start, stop = member.rows
         blend_epoch = _samples_of_blend_epoch(plan, config, weight, weight_sum)
         row = MemberCoverage(
@@ -115,23 +117,23 @@ def coverage(
     return rows
 
 
-def _samples_asked(member: MemberPlan, taken: int) -> int:
+def _samples_asked(member: MemberPlan, n_samples: int) -> int:
     """Return the samples that the blend plans to take of a dataset in this phase of a run.
 
     Args:
         member: Plan of the dataset.
-        taken: Samples that are taken of it: the result if no number is planned.
+        n_samples: Samples that are taken of it: the result if no number is planned.
     """
     if member.samples_target is None:
-        return taken
+        return n_samples
     return max(member.samples_target - member.begin, 0)
 
 
-def _samples_built(member: MemberPlan, taken: int, config: NanosetConfig) -> int:
+def _samples_built(member: MemberPlan, n_samples: int, config: NanosetConfig) -> int:
     """Return the samples that the index files have of a dataset for this phase of a run."""
     if config.rules.shuffles_blend:
         # The trainer repeats one shuffled epoch of the blend, and so may take more than were built.
-        return max(member.samples_given, taken)
+        return max(member.samples_given, n_samples)
     return member.samples_given - member.begin
 
 
@@ -191,13 +193,13 @@ def _samples_by_weight(blend: BlendPlan) -> list[int]:
 
 
 def _tokens_unseen(
-    member: MemberPlan, taken: int, config: NanosetConfig, samples_in_epoch: int | None
+    member: MemberPlan, n_samples: int, config: NanosetConfig, samples_in_epoch: int | None
 ) -> int | None:
     """Return how many tokens of a dataset are in none of the samples that a run has taken.
 
     Args:
         member: Plan of the dataset.
-        taken: Samples that the split takes.
+        n_samples: Samples that the split takes.
         config: Configuration of the nanoset.
         samples_in_epoch: Samples of it in one epoch of the blend, if the trainer repeats such an
             epoch; otherwise None.
@@ -211,11 +213,11 @@ def _tokens_unseen(
     # Count the samples that the run has taken.
     if samples_in_epoch is not None:
         is_repeated = samples_in_epoch > member.samples_given
-        if is_repeated and taken < samples_in_epoch:
+        if is_repeated and n_samples < samples_in_epoch:
             return None  # some of them were taken twice
-        taken = min(taken, samples_in_epoch)
-    taken += member.taken_before
-    if taken == 0:
+        n_samples = min(n_samples, samples_in_epoch)
+    n_samples += member.taken_before
+    if n_samples == 0:
         return member.tokens
 
     # The first epochs are complete if all their samples were taken: those before the last epoch, if
@@ -224,12 +226,12 @@ def _tokens_unseen(
         samples_together = member.samples_built
         if member.separate_last_epoch:
             samples_together = ((member.epochs - 1) * member.tokens - extra) // length
-        return 0 if taken >= samples_together else None
+        return 0 if n_samples >= samples_together else None
 
     # Neighbouring samples share a token: together they have `length` tokens each, and one more at
     # their end.
     samples_of_epoch = config.samples_in(member.tokens)
-    n_different = min(taken, samples_of_epoch)
+    n_different = min(n_samples, samples_of_epoch)
     tokens_seen = n_different * length
     if n_different == samples_of_epoch:
         tokens_seen += extra

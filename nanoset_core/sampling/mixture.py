@@ -380,8 +380,10 @@ class _Mixer:
         allotment_by_path = {}
         weight_sum = plain_sum(weights)
         for child, weight, child_amount in zip(sharing, weights, amounts, strict=True):
-            asked = rest * weight / weight_sum
-            allotment_by_path[child.path] = _Allotment(child, amount, asked, child_amount)
+            requested_amount = rest * weight / weight_sum
+            allotment_by_path[child.path] = _Allotment(
+                child, amount, requested_amount, child_amount
+            )
         for child in node.children:
             if child.target is not None:
                 allotment_by_path[child.path] = _Allotment(child, amount, None, child.target)

@@ -282,14 +282,14 @@ class Planned(Stage):
 
     @abstractmethod
     def refusal(
-        self, project: Project, key: Key, wanted: Recipe, reading: ReadingBudget
+        self, project: Project, key: Key, recipe: Recipe, reading: ReadingBudget
     ) -> str | None:
         """Return why making an output would fail, or None if no reason is known.
 
         Args:
             project: The project.
             key: The output.
-            wanted: Recipe that the output would have.
+            recipe: Recipe that the output would have.
             reading: Limits the bytes that may be read to find out.
         """
 

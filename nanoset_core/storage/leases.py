@@ -242,7 +242,7 @@ def leased(
         StorageError: The lease cannot be written.
     """
     requested_names = frozenset(names)
-    made = sorted(requested_names) if subject is None else [subject]
+    subjects = sorted(requested_names) if subject is None else [subject]
     work = _ReportedWork(since=time.time())
     expected = ROOM if access.has_copies else None
 
@@ -256,7 +256,7 @@ def leased(
                 store=store,
                 name=f"{FOLDER}/{_LEASE}-{new_mark()}",
                 names=sorted(requested_names),
-                made=made,
+                made=subjects,
                 work=work,
                 takes_turns=on_wait is not None,
             )

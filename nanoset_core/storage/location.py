@@ -309,16 +309,16 @@ RawFolder: TypeAlias = Location
 """The folder of the raw text, or a file in it."""
 
 
-def location(given: str | PathLike[str]) -> Location:
+def location(path: str | PathLike[str]) -> Location:
     """Return the location of an input that a user has named.
 
     Args:
-        given: A path, a file:// URL or another URL.
+        path: A path, a file:// URL or another URL.
 
     Raises:
         ConfigError: The URL is not valid; see `remote_location`.
     """
-    text = without_file_scheme(fspath(given))
+    text = without_file_scheme(fspath(path))
     if is_remote(text):
         return remote_location(text, where=text, only_read=True)
     return expanded(text, text)

@@ -150,20 +150,20 @@ def plan_parts(
         while begin < size:
             remaining = size - begin
             if not small_ranges and remaining >= least:
-                taken = remaining
+                n_bytes = remaining
                 if remaining > most:
                     # Leave at least `least` bytes, so that the rest can be copied, too.
-                    taken = min(most, remaining - least)
-                parts.append([JoinedRange(source, begin, begin + taken)])
+                    n_bytes = min(most, remaining - least)
+                parts.append([JoinedRange(source, begin, begin + n_bytes)])
             else:
-                taken = min(remaining, missing)
-                small_ranges.append(JoinedRange(source, begin, begin + taken))
-                missing -= taken
+                n_bytes = min(remaining, missing)
+                small_ranges.append(JoinedRange(source, begin, begin + n_bytes))
+                missing -= n_bytes
                 if missing == 0:
                     parts.append(small_ranges)
                     small_ranges = []
                     missing = least
-            begin += taken
+            begin += n_bytes
     if small_ranges:
         parts.append(small_ranges)
     return parts

@@ -70,12 +70,12 @@ class Contents:
         # Patterns may also name files that would not be read anyway.
         paths = [*self.others, *(file.path for file in self.texts)]
         paths.sort(key=natural_key)
-        taken = {path for path in paths if choice.takes(path)}
+        chosen_paths = {path for path in paths if choice.takes(path)}
         return replace(
             self,
-            texts=tuple(file for file in self.texts if file.path in taken),
-            others=tuple(path for path in self.others if path in taken),
-            left_out=tuple(path for path in paths if path not in taken),
+            texts=tuple(file for file in self.texts if file.path in chosen_paths),
+            others=tuple(path for path in self.others if path in chosen_paths),
+            left_out=tuple(path for path in paths if path not in chosen_paths),
             unmatched=choice.unmatched(paths),
             misnamed=tuple(path for path in self.misnamed if choice.takes(path)),
         )

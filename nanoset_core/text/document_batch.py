@@ -104,22 +104,22 @@ class DocumentBatch:
             places: Byte offsets of the documents' lines, or in a table the numbers of their rows.
         """
         # Find the documents that stay.
-        kept: list[int] = []  # their indices
+        remaining: list[int] = []  # their indices
         for index, (line, offset) in enumerate(zip(self.lines, self.offsets, strict=True)):
             is_row_of_table = offset == NO_OFFSET
             place = line if is_row_of_table else offset
             if place not in places:
-                kept.append(index)
-        n_removed = len(self.texts) - len(kept)
+                remaining.append(index)
+        n_removed = len(self.texts) - len(remaining)
         if n_removed == 0:
             return
 
         # Every list has an entry for each document.
-        self.texts = [self.texts[index] for index in kept]
-        self.lines = [self.lines[index] for index in kept]
-        self.offsets = [self.offsets[index] for index in kept]
-        self.ids = [self.ids[index] for index in kept]
-        rows = np.array(kept, np.int64)
+        self.texts = [self.texts[index] for index in remaining]
+        self.lines = [self.lines[index] for index in remaining]
+        self.offsets = [self.offsets[index] for index in remaining]
+        self.ids = [self.ids[index] for index in remaining]
+        rows = np.array(remaining, np.int64)
         self.columns = [_select_rows(arrays, rows) for arrays in self.columns]
         self.purged += n_removed
 

@@ -356,7 +356,7 @@ class _LineSplitter:
         self._held_parts.append(part)
         if self.held_bytes > self._max_line_bytes:
             # The line will be rejected: its first bytes are enough for the message.
-            beginnings = [held[:EXCERPT_BYTES] for held in self._held_parts]
+            beginnings = [held_part[:EXCERPT_BYTES] for held_part in self._held_parts]
             self._held_parts = [b"".join(beginnings)[:EXCERPT_BYTES]]
 
     def release(self, n_line_ends: int, following: Sequence[bytes] = ()) -> LineBlock:

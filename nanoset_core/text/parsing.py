@@ -176,10 +176,10 @@ def parse_lines(lines: list[bytes], fields: Fields) -> ParsedLines | None:
         else:
             ids.append(id_text(identity, line, fields.id))
 
-    kept: list[list[Any]] = []
+    kept_values: list[list[Any]] = []
     for key in fields.kept:
-        kept.append([value_at(value, key) for value in objects])
-    return ParsedLines(texts_by_key[0], ids, kept)
+        kept_values.append([value_at(value, key) for value in objects])
+    return ParsedLines(texts_by_key[0], ids, kept_values)
 
 
 def _required_values(objects: list[Any], key: str) -> list[Any]:
@@ -208,9 +208,9 @@ def parse_line(line: bytes, fields: Fields) -> ParsedLine:
     """
     value = _parse(line)
     texts = [_text_at(value, key) for key in fields.texts]
-    kept = [value_at(value, key) for key in fields.kept]
+    kept_values = [value_at(value, key) for key in fields.kept]
     identity = id_text(value_at(value, fields.id), line, fields.id)
-    return ParsedLine(texts[0], identity, kept)
+    return ParsedLine(texts[0], identity, kept_values)
 
 
 def has_long_id(line: bytes, key: str) -> bool:

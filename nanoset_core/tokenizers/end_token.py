@@ -82,7 +82,7 @@ class EndToken:
         return f"{self.text} (id {self.ident}, by {self.source})"
 
 
-def end_token(tokenizer: TokenizerPath, given: str | None) -> str:
+def end_token(tokenizer: TokenizerPath, requested_token: str | None) -> str:
     """Return the token that ends documents.
 
     If the user names no token, it is the one that trainers use with the tokenizer; see
@@ -90,14 +90,14 @@ def end_token(tokenizer: TokenizerPath, given: str | None) -> str:
 
     Args:
         tokenizer: The tokenizer's file.
-        given: The token that the user named, or None.
+        requested_token: The token that the user named, or None.
 
     Raises:
         ConfigError: Neither the user nor a file names a token.
         FormatError: The file is no tokenizer.
     """
-    if given is not None:
-        return given
+    if requested_token is not None:
+        return requested_token
     trainer_ends = _trainer_ends(tokenizer)
     if trainer_ends:
         return trainer_ends[0].text

@@ -207,7 +207,7 @@ def test_coverage_is_what_the_blend_takes(data, preset, monkeypatch):
     index = build_blend_indices(plan).dataset_index.astype(np.int64)
     counted = np.bincount(index, minlength=3).tolist()
     planned = coverage(plan, config, {data["b"]: 9.0})
-    exact = coverage(plan, config, given=counted)
+    exact = coverage(plan, config, samples_given=counted)
     assert [row.samples_given for row in exact] == counted
     assert [row.samples_given for row in planned] == counted
     monkeypatch.setattr("nanoset_core.sampling.coverage._EXACT_SAMPLES", 0)

@@ -116,8 +116,8 @@ def _to_json(collection: GarbageCollection) -> dict[str, Any]:
             }
         )
     left_alone: list[dict[str, str]] = []
-    for kept in collection.left_alone:
-        left_alone.append({"path": str(kept.path), "why": kept.why})
+    for entry in collection.left_alone:
+        left_alone.append({"path": str(entry.path), "why": entry.why})
     return {
         "bytes": collection.size,
         "garbage": garbage,

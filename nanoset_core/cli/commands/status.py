@@ -243,8 +243,8 @@ def _cells(kind: str, row: StatusRow, columns: Iterable[str], seconds: Seconds |
     if "bytes" in row.figures:
         cells["size"] = format_bytes(row.figures["bytes"])
     if seconds is not None:
-        spent = seconds.get((row.kind, row.name, row.part), 0)
-        cells["seconds"] = f"{spent:.1f}" if spent else "-"
+        row_seconds = seconds.get((row.kind, row.name, row.part), 0)
+        cells["seconds"] = f"{row_seconds:.1f}" if row_seconds else "-"
     elif row.made_at is not None:
         cells["age"] = format_age(time.time() - row.made_at)
     else:

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from nanoset_core.project.project import Project
     from nanoset_core.project.settings import ProjectConfig
 
+_PATTERN_CHARACTERS = frozenset("*?[")
+"""A name with one of these is a pattern, which may match several files."""
+
 
 @click.command("takedown", short_help="Leave documents out of views.")
 @click.argument("ids", nargs=-1)
@@ -135,7 +138,7 @@ def _only_list(config: ProjectConfig) -> Path:
     for view in config.views.values():
         excluded.update(view.files("exclude") or ())
     # Patterns may name several files, so that it would not be clear which one to add to.
-    files = sorted(name for name in excluded if not any(sign in name for sign in "*?["))
+    files = sorted(name for name in excluded if not _PATTERN_CHARACTERS.intersection(name))
     if len(files) != 1 or "://" in files[0]:
         raise ConfigError(
             "it is not clear which list to add to",

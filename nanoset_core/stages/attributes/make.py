@@ -106,11 +106,11 @@ def read_attributes(project: Project, corpus: str, folder: Path) -> ReadAttribut
         MissingError: There are no files.
     """
     spec = attributes_spec(project.config, corpus)
-    given = given_files(project, spec.files, files_setting(corpus))
+    attribute_files = given_files(project, spec.files, files_setting(corpus))
 
     # Spark writes its data frames with marks such as _SUCCESS and ._SUCCESS.crc.
     files = []
-    for stat in given.stats:
+    for stat in attribute_files.stats:
         file_name = stat.path.rpartition("/")[2]
         if not file_name.startswith(("_", ".")):
             files.append(stat)
@@ -121,7 +121,7 @@ def read_attributes(project: Project, corpus: str, folder: Path) -> ReadAttribut
         reserved={*TAKEN_COLUMNS, *project.config.documents_of(corpus).columns},
         setting=f"{project.config.file}: {STAGE}.{corpus}",
     )
-    tables = AttributeTables(given.folder, files, schema)
+    tables = AttributeTables(attribute_files.folder, files, schema)
     work = project.progress.work(STAGE, corpus, sum(stat.size for stat in files))
     lookup = tables.read(folder, work.advance)
     return ReadAttributes(lookup, schema.names, tables.n_escaped)
@@ -196,12 +196,14 @@ def _join(project: Project, corpus: str, tokenized: Manifest, recipe: Recipe) ->
             fill_of=lambda shard: fill,
         )
         # Workers on other machines could not read the files of the lookup.
-        made = make_tables(project, tables, PROGRESS_NAME, executor=None)
+        shard_tables = make_tables(project, tables, PROGRESS_NAME, executor=None)
 
         # Making a table marks the ids of its documents as matched. Do the same for tables that
         # existed: ids that remain unmarked are counted as those of no document.
-        _mark_matched_ids(project, [shards[number] for number in made.existing], read.lookup)
-        return publish(project, tables, made.results, _facts_of(read, made.results))
+        _mark_matched_ids(
+            project, [shards[number] for number in shard_tables.existing], read.lookup
+        )
+        return publish(project, tables, shard_tables.results, _facts_of(read, shard_tables.results))
 
 
 def _facts_of(read: ReadAttributes, facts_by_shard: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

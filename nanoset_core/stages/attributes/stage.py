@@ -84,14 +84,14 @@ class AttributesStage(AlignedStage, Planned):
         return _first_violation(project.config, manifest)
 
     def refusal(
-        self, project: Project, key: Key, wanted: Recipe, reading: ReadingBudget
+        self, project: Project, key: Key, recipe: Recipe, reading: ReadingBudget
     ) -> str | None:
         """Return why attribute tables cannot be joined to the documents of a corpus.
 
         Args:
             project: The project.
             key: The corpus.
-            wanted: Recipe that the result would have.
+            recipe: Recipe that the result would have.
             reading: A limit on the bytes that may be read, of which none are needed.
 
         Returns:
@@ -101,7 +101,7 @@ class AttributesStage(AlignedStage, Planned):
         try:
             spec = attributes_spec(project.config, key.subject)
             given_files(project, spec.files, files_setting(key.subject))
-            existing = project.outputs.find(wanted)
+            existing = project.outputs.find(recipe)
         except NanosetError as error:
             return one_line(error)
         return None if existing is None else _first_violation(project.config, existing)

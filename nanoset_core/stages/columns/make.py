@@ -94,8 +94,8 @@ def keep_columns(project: Project, corpus: str) -> Manifest:
         names=keys.columns,
         fill_of=fill_of,
     )
-    made = make_tables(project, tables, PROGRESS_NAME, project.executor)
-    return publish(project, tables, made.results)
+    shard_tables = make_tables(project, tables, PROGRESS_NAME, project.executor)
+    return publish(project, tables, shard_tables.results)
 
 
 @dataclass(frozen=True, slots=True)

@@ -66,7 +66,7 @@ def evaluation_options(project: Project, section: str) -> dict[str, Any]:
     contents = []  # of each pattern, the names of the files and a digest of their content
     # If files cannot be read, there must be a recipe nevertheless. `make_evaluation` reports it.
     with contextlib.suppress(MissingError, InputError):
-        contents = [[list(given.names), given.digest] for given in _given_files(project, section)]
+        contents = [[list(group.names), group.digest] for group in _given_files(project, section)]
     return {
         "files": contents or _MISSING,
         "text_keys": list(spec.keys),
@@ -85,8 +85,8 @@ def evaluation_files(project: Project, section: str) -> list[GivenFiles]:
     """
     groups = _given_files(project, section)
     paths: list[RawFolder] = []
-    for given in groups:
-        paths.extend(given.folder / name for name in given.names)
+    for group in groups:
+        paths.extend(group.folder / name for name in group.names)
     repeated = first_repeated(paths)
     if repeated is not None:
         raise ConfigError(
@@ -123,10 +123,10 @@ def _write_evaluation(project: Project, section: str, folder: Path) -> dict[str,
 
     # Files are numbered in the order of the section, and texts in the order of their lines.
     file_names: list[str] = []
-    for given in evaluation_files(project, section):
-        for stat in given.stats:
-            texts = read_texts(given.folder, stat, spec.keys)
-            collector.add(len(file_names), texts, given.folder / stat.path)
+    for group in evaluation_files(project, section):
+        for stat in group.stats:
+            texts = read_texts(group.folder, stat, spec.keys)
+            collector.add(len(file_names), texts, group.folder / stat.path)
             file_names.append(stat.path)
 
     index = collector.index(spec.ngram)

@@ -80,7 +80,7 @@ class ContaminationStage(Planned):
         return verify_contamination(project, key, deep=deep)
 
     def refusal(
-        self, project: Project, key: Key, wanted: Recipe, reading: ReadingBudget
+        self, project: Project, key: Key, recipe: Recipe, reading: ReadingBudget
     ) -> str | None:
         """Return the error if an evaluation file is missing or named twice, or None."""
         from nanoset_core.stages.contamination.evaluation import evaluation_files

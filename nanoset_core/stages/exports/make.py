@@ -182,15 +182,17 @@ class _SampledExport:
         files = sample_files(project, self.dataset, place, self.format, self.traits)
         n_bytes = self.traits.tokens * self.traits.dtype.itemsize
         work = project.progress.work("export", self.recipe.name, n_bytes)
-        made = files.make(
+        sample_file_facts = files.make(
             stream, project.config.workers, project.executor, work, rewrite=project.rebuild
         )
 
         # index.json lists all files, so it is written after them.
-        index = files.index(made)
+        index = files.index(sample_file_facts)
         write_atomic(place / INDEX, index)
         index_fact = FileFact(len(index), sha256_file(place / INDEX))
-        file_facts = dict(zip(self.format.names(files.cut), [*made, index_fact], strict=True))
+        file_facts = dict(
+            zip(self.format.names(files.cut), [*sample_file_facts, index_fact], strict=True)
+        )
 
         facts = export_facts(dataset, count_documents(dataset, stream), self.traits, WRITTEN)
         facts |= self.format.facts(files.cut)

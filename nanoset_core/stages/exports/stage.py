@@ -97,7 +97,7 @@ class ExportStage(Planned, Resumable, Estimated):
         return verify_export(project, self, key, deep=deep)
 
     def refusal(
-        self, project: Project, key: Key, wanted: Recipe, reading: ReadingBudget
+        self, project: Project, key: Key, recipe: Recipe, reading: ReadingBudget
     ) -> str | None:
         """Return why a build of an export should not start, judging by the settings alone.
 
@@ -114,7 +114,7 @@ class ExportStage(Planned, Resumable, Estimated):
 
         traits = traits_of(project, key.subject, project.tokenizer.dtype, tokens=1)
         try:
-            FORMATS[wanted.options["format"]].check(traits)
+            FORMATS[recipe.options["format"]].check(traits)
         except ConfigError as error:
             return one_line(error)
         return None

@@ -236,8 +236,8 @@ def _sizes_since_start(run: RunSpec, n_steps: int, consumed: int) -> _BatchSizes
         return _scheduled_sizes(run.step_batch_size_schedule, tokens_per_sample)
 
     # One size for all steps, perhaps after a ramp-up.
-    whole = run.global_batch_size or 0  # checked to be given, unless there is a schedule
-    constant_size = _BatchSizes(size=lambda _: whole, last_change=0)
+    batch_size = run.global_batch_size or 0  # checked to be given, unless there is a schedule
+    constant_size = _BatchSizes(size=lambda _: batch_size, last_change=0)
     ramp = run.rampup_batch_size
     if ramp is None:
         return constant_size
@@ -246,20 +246,20 @@ def _sizes_since_start(run: RunSpec, n_steps: int, consumed: int) -> _BatchSizes
         return constant_size
 
     # The trainer was started within the ramp-up.
-    if not ramps_up(ramp, whole):
+    if not ramps_up(ramp, batch_size):
         raise ConfigError(
             "the ramp-up does not lead to the batch size with which the run was resumed",
             where=f"step {n_steps + 1:,}",
-            found=f"{list(ramp)}, global_batch_size {whole}",
+            found=f"{list(ramp)}, global_batch_size {batch_size}",
             remedy="correct the entry of `resumes`",
         )
-    n_increments = (whole - first) // increment
+    n_increments = (batch_size - first) // increment
     samples_per_increment = ramp_samples / n_increments  # a float, rounded as Megatron-LM rounds it
 
     def size_during_ramp(consumed: int) -> int:
         """Return the batch size after this number of consumed samples."""
         if consumed > ramp_samples:
-            return whole
+            return batch_size
         return first + int(consumed / samples_per_increment) * increment
 
     return _BatchSizes(size_during_ramp, ramp_samples + 1)

@@ -191,8 +191,8 @@ class NanosetContext(NanosetLookup):
         if plan is None:
             return []
         rows_by_prefix = {member.prefix: member.rows for member in plan.members}
-        taken = [member.samples_given for member in members or planned.members]
-        reads = MemberReads.by_prefix(plan, planned.config, taken)
+        sample_counts = [member.samples_given for member in members or planned.members]
+        reads = MemberReads.by_prefix(plan, planned.config, sample_counts)
 
         # Earlier phases of the run may have read other datasets, which have documents in common
         # with these.

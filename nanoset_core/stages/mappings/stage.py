@@ -118,7 +118,7 @@ class MappingsStage(_SplitStage, Planned):
         return mappings_summary(manifest)
 
     def refusal(
-        self, project: Project, key: Key, wanted: Recipe, reading: ReadingBudget
+        self, project: Project, key: Key, recipe: Recipe, reading: ReadingBudget
     ) -> str | None:
         """Return why the split cannot be planned, or None if no reason is known.
 
@@ -128,7 +128,7 @@ class MappingsStage(_SplitStage, Planned):
         Args:
             project: The project.
             key: The split of a nanoset.
-            wanted: Recipe that the index mappings would have.
+            recipe: Recipe that the index mappings would have.
             reading: A limit on the bytes that may be read before a build.
         """
         split = split_of(key)
@@ -136,7 +136,7 @@ class MappingsStage(_SplitStage, Planned):
         if shared_files:
             return one_line(shared_files[0])
 
-        index_bytes = _index_bytes(project, key.subject, wanted)
+        index_bytes = _index_bytes(project, key.subject, recipe)
         if index_bytes is None or not reading.spend(index_bytes):
             return None
         try:
@@ -355,13 +355,13 @@ def _commit(
     return outputs.make_current(outputs.commit(recipe, write))
 
 
-def _index_bytes(project: Project, name: str, wanted: Recipe) -> int | None:
+def _index_bytes(project: Project, name: str, recipe: Recipe) -> int | None:
     """Return the size of all .idx files that planning a split of a nanoset would read.
 
     Args:
         project: The project.
         name: Name of the nanoset.
-        wanted: Recipe of the split, which names the versions of its datasets.
+        recipe: Recipe of the split, which names the versions of its datasets.
 
     Returns:
         The sum in bytes; None if a dataset is missing, or its current version is not the one that
@@ -371,7 +371,7 @@ def _index_bytes(project: Project, name: str, wanted: Recipe) -> int | None:
     try:
         for corpus in project.nanoset(name).corpora:
             dataset = current_dataset(project, corpus)
-            if wanted.parents.get(dataset.name, dataset.digest) != dataset.digest:
+            if recipe.parents.get(dataset.name, dataset.digest) != dataset.digest:
                 return None
             index_name = idx_path(dataset.facts["prefix"]).name
             total += dataset.files[index_name].size

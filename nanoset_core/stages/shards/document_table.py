@@ -96,8 +96,10 @@ def copy_without(
         for group, (start, stop) in enumerate(table.groups):
             # Numbers of the remaining rows within this row group.
             removed = rows[(rows >= start) & (rows < stop)] - start
-            kept = np.delete(np.arange(stop - start), removed)
-            kept_rows = table.columns(group, list(COLUMNS)).take(number_array(kept, "int64"))
+            remaining_numbers = np.delete(np.arange(stop - start), removed)
+            kept_rows = table.columns(group, list(COLUMNS)).take(
+                number_array(remaining_numbers, "int64")
+            )
 
             # The dictionary of a row group that was read contains only the names of its own files.
             # Restore the dictionary of all files, whose numbers `document_table` writes.

@@ -61,7 +61,9 @@ def _local_matches(pattern: Path) -> PatternMatches:
     files = [path for path in paths if path.is_file()]
     others = [path for path in paths if not path.is_file()]
     if "**" in pattern.parts:
-        folders_with_files = {folder for file in files for folder in file.parents}
+        folders_with_files: set[Path] = set()
+        for file in files:
+            folders_with_files.update(file.parents)
         others = [path for path in others if is_text(path.name) and path not in folders_with_files]
     return PatternMatches(
         files=[ListedFile(path.absolute(), None) for path in files],

@@ -76,8 +76,8 @@ def resolve_inputs(
     """
     listed: list[ListedFile] = []
     notices: list[str] = []
-    for given in inputs:
-        name = os.fspath(given)
+    for path in inputs:
+        name = os.fspath(path)
         resolved = _resolve(name, leave_out)
         listed += resolved.files
         notices += [f"{name}: {notice}" for notice in resolved.notices]
@@ -152,11 +152,11 @@ def by_file(inputs: InputFiles, output_prefix: Location) -> list[tuple[InputFile
     return jobs
 
 
-def _resolve(given: str, leave_out: Callable[[Location], bool]) -> _ResolvedInput:
+def _resolve(name: str, leave_out: Callable[[Location], bool]) -> _ResolvedInput:
     """Return the files that one input of the command line names, and notices on them.
 
     Args:
-        given: The path of a file or folder, or a pattern.
+        name: The path of a file or folder, or a pattern.
         leave_out: Returns whether a file of a folder or pattern is not read.
 
     Raises:
@@ -164,13 +164,13 @@ def _resolve(given: str, leave_out: Callable[[Location], bool]) -> _ResolvedInpu
         InputError: A folder contains no file that can be read.
         StorageError: A bucket cannot be reached, or refuses.
     """
-    given = without_file_scheme(given)
+    name = without_file_scheme(name)
     path: Location
-    if is_remote(given):
-        path = remote_location(given, where="--input", only_read=True)
-        is_possible_file = path.path != "" and not given.endswith("/")
+    if is_remote(name):
+        path = remote_location(name, where="--input", only_read=True)
+        is_possible_file = path.path != "" and not name.endswith("/")
     else:
-        path = expanded(given, "--input")
+        path = expanded(name, "--input")
         is_possible_file = True
 
     # A file or folder whose name has characters of a pattern is taken as it is.
@@ -185,7 +185,7 @@ def _resolve(given: str, leave_out: Callable[[Location], bool]) -> _ResolvedInpu
     if not files:
         raise MissingError(
             "no such file, and no pattern that matches one",
-            where=given,
+            where=name,
             remedy="name an existing file or folder, or quote a pattern that matches files",
         )
     notices = []

@@ -133,7 +133,7 @@ class TokenizeJob:
         """
         outputs = _ShardsOfRanges(job=self, options=options)
         try:
-            made = make_per_shard(
+            shards = make_per_shard(
                 outputs,
                 self.root,
                 self.progress.work(self.activity, self.subject, self.text_bytes),
@@ -143,7 +143,7 @@ class TokenizeJob:
             )
         except ExceptionGroup as group:
             raise _all_returned_documents(group) from group
-        return PackedManifests(made.results, self.root.access)
+        return PackedManifests(shards.results, self.root.access)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

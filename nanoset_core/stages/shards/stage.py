@@ -95,7 +95,7 @@ class TokenizedStage(CorpusStage, OutsideFiles, Planned, Estimated):
         return _refusal_text(refused)
 
     def refusal(
-        self, project: Project, key: Key, wanted: Recipe, reading: ReadingBudget
+        self, project: Project, key: Key, recipe: Recipe, reading: ReadingBudget
     ) -> str | None:
         """Return why a build should not start, if it is known that too much text would be lost.
 
@@ -110,7 +110,7 @@ class TokenizedStage(CorpusStage, OutsideFiles, Planned, Estimated):
         Returns:
             A message; None if the build may start.
         """
-        lost = expected_losses(project, key.subject, wanted)
+        lost = expected_losses(project, key.subject, recipe)
         if lost is None:
             return None
         return _refusal_text(refusal(project, key.subject, lost))

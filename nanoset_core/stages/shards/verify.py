@@ -220,7 +220,9 @@ def _check_of_shard_files(
         tokenized: Manifest of the set of shards.
         shards: Manifests of the shards.
     """
-    shard_bytes = [sum(fact.size for fact in shard.files.values()) for shard in shards]
+    shard_bytes: list[int] = []
+    for shard in shards:
+        shard_bytes.append(sum(fact.size for fact in shard.files.values()))
     digests = tokenized.facts[SHARDS]
     return DividedCheck(
         parts=[digests[numbers.start : numbers.stop] for numbers in runs(shard_bytes)],

@@ -113,8 +113,8 @@ class LeadingFilters:
             self._counts[number] += len(rows), documents.tokens[rows].sum(dtype=np.int64)
 
         # A view keeps what the last node of its path keeps.
-        for path, kept in zip(self._paths, self._kept_documents, strict=True):
-            kept.add(documents.numbers[kept_rows[path[-1]]])
+        for path, kept_documents in zip(self._paths, self._kept_documents, strict=True):
+            kept_documents.add(documents.numbers[kept_rows[path[-1]]])
         self._last_kept = kept_rows
 
     def kept(self, view: int) -> NDArray[np.int64]:

@@ -124,7 +124,7 @@ class ViewStage(DerivedStage, Planned, Advising):
         return verify_view(project, key.subject, key.part or "", deep=deep)
 
     def refusal(
-        self, project: Project, key: Key, wanted: Recipe, reading: ReadingBudget
+        self, project: Project, key: Key, recipe: Recipe, reading: ReadingBudget
     ) -> str | None:
         """Return why the view cannot be made, such as a missing file of ids; None if it can."""
         from nanoset_core.stages.views.choosing import rule_of

@@ -88,7 +88,7 @@ class PlanStage(Planned, Advising):
         return verify_plan(project, key.subject)
 
     def refusal(
-        self, project: Project, key: Key, wanted: Recipe, reading: ReadingBudget
+        self, project: Project, key: Key, recipe: Recipe, reading: ReadingBudget
     ) -> str | None:
         """Return a message if two corpora of the webdataset contain the same file, or else None."""
         from nanoset_core.stages.inventory.shared_files import check_webdataset_files

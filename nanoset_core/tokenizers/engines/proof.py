@@ -184,8 +184,8 @@ def _texts_of_all_characters(categories: Mapping[int, str]) -> Iterator[str]:
 def _after_prefix(prefix: str, points: Sequence[int]) -> Iterator[str]:
     """Yield texts of characters, each of which follows the same prefix."""
     for start in range(0, len(points), _CHARACTERS_OF_A_TEXT):
-        some = points[start : start + _CHARACTERS_OF_A_TEXT]
-        yield "".join(prefix + chr(point) for point in some)
+        text_points = points[start : start + _CHARACTERS_OF_A_TEXT]
+        yield "".join(prefix + chr(point) for point in text_points)
 
 
 def _texts_of_marks() -> Iterator[str]:
