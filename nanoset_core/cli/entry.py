@@ -231,12 +231,15 @@ def message(error: BaseException) -> Multiline:
 
 def _known_error(error: BaseException) -> BaseException | None:
     """Return an error that explains itself to users, or None if this one is unexpected."""
-    # Errors of the operating system, such as a full disk, are explained by `refusal`.
     if isinstance(error, NanosetError):
         return error
+
+    # Errors of the operating system, such as a full disk, are explained by `refusal`.
     storage_error = refusal(error, "what was being read or written")
     if storage_error is not None:
         return storage_error
+
+    # Python reads arguments that are not UTF-8 as texts that cannot be encoded again.
     if isinstance(error, UnicodeEncodeError) and visible(error.object) != error.object:
         return ConfigError(
             "a text that was given is not UTF-8",

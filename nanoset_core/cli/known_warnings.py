@@ -56,6 +56,7 @@ def print_warnings(
         at_most: How many warnings to print in full; default: all new ones.
         err: Whether to print to standard error.
     """
+    # Find out which warnings this user has seen.
     warnings = list(dict.fromkeys(lines))
     if not warnings:
         return

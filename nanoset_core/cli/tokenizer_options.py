@@ -197,6 +197,7 @@ def _tokenizer_of(flags: _TokenizerFlags, *, own_vocab_size: bool) -> TokenizerP
     from nanoset_core.tokenizers.files import TokenizerFile, define
     from nanoset_core.tokenizers.files.kinds import kind_of
 
+    # The file with all that the options say about it.
     path = _named_path(flags)
     source = TokenizerFile(
         path or Path(),
@@ -207,6 +208,8 @@ def _tokenizer_of(flags: _TokenizerFlags, *, own_vocab_size: bool) -> TokenizerP
         vocab_size=None if own_vocab_size else flags.vocab_size,
         legacy=flags.legacy,
     )
+
+    # Without a file, options that describe one are a mistake.
     if path is None:
         if source.settings or flags.tokenizer_type is not None:
             raise click.UsageError(
@@ -215,6 +218,7 @@ def _tokenizer_of(flags: _TokenizerFlags, *, own_vocab_size: bool) -> TokenizerP
             )
         return None
 
+    # Check that the file is of the kind that the options name.
     kind = kind_of(source)
     if flags.tokenizer_type is not None:
         _check_kind(source, kind, "--tokenizer-type", TOKENIZER_TYPES[flags.tokenizer_type])

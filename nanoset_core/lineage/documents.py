@@ -327,6 +327,7 @@ class Lineage:
         else:
             origins_by_shard = in_parallel(read, rows_by_shard, _TABLES_AT_ONCE)
 
+        # Return them in the order of the request, in which a document may occur several times.
         origin_by_document: dict[int, DocumentOrigin] = {}
         for origins in origins_by_shard:
             origin_by_document.update((origin.document, origin) for origin in origins)

@@ -221,6 +221,8 @@ def _without_empty(spans: NDArray[np.int64]) -> NDArray[np.int64]:
 def _offsets_in_sample(spans: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return where each span of one sample begins in it, if the first one begins at token 0.
 
+    For example, spans of 3, 2 and 4 tokens begin at the tokens 0, 3 and 5 of the sample.
+
     Args:
         spans: Sequence, first token in it and stop, shape (n_spans, 3), of one sample.
 

@@ -219,15 +219,16 @@ def _within_corpora(
     Yields:
         The document, with the corpus and with the path below the corpus's folder.
     """
-    # Remove the raw folder from the start of the path.
+    # Remove the raw folder from the start of the path. Its own path may contain symbolic links, so
+    # that it has two names. If it is in a bucket, its URL may be written in two ways.
     file = str(document.file)
     raw_folder = config.raw_folder
-    parents = [str(raw_folder)]
-    parents.append(
-        str(raw_folder.resolve()) if isinstance(raw_folder, Path) else config.raw.rstrip("/")
-    )
+    if isinstance(raw_folder, Path):
+        other_name = str(raw_folder.resolve())
+    else:
+        other_name = config.raw.rstrip("/")
     is_below_raw = False
-    for parent in parents:
+    for parent in (str(raw_folder), other_name):
         if file.startswith(f"{parent}/"):
             file = file[len(parent) + 1 :]
             is_below_raw = True

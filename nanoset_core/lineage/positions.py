@@ -280,24 +280,29 @@ class Split(NamedTuple):
         if not counts.tokens:
             return f"never seen in {split}: it has no tokens"
 
-        start, stop = member.member.rows
-        is_continued = member.member.order is not None
+        # Which steps lost tokens. A phase of a run draws no samples that earlier phases read.
+        is_lost_in_tail = counts.in_sample_index < counts.tokens
+        is_lost_in_draw = counts.drawn < counts.in_sample_index
+        is_lost_in_blend = counts.seen < counts.drawn
+        is_phase = member.member.order is not None
+
+        start, stop = member.member.rows  # the sequences of the dataset that the split reads
         if not start <= piece.sequence < stop:
             # The whole document, or only a piece of it.
             subject = "it" if counts.tokens == counts.document_tokens else "that part"
             why = f"{subject} belongs to {self._other_split(member, piece.sequence)}"
-        elif counts.in_sample_index < counts.tokens and counts.in_sample_index == counts.seen:
-            why = "they lie in the tail, which does not fill a sample"
-        elif counts.drawn < counts.in_sample_index and counts.drawn == counts.seen:
+        elif is_lost_in_blend:
+            why = "the blend takes fewer samples of this corpus than were built"
+            if is_lost_in_draw and is_phase:
+                why += ", and earlier phases of the run read some"
+            if is_lost_in_tail:
+                why += ", and some lie in the tail, which does not fill a sample"
+        elif is_lost_in_draw:
             why = "the samples that hold them are not drawn"
-            if is_continued:
+            if is_phase:
                 why = "earlier phases of the run read the samples that hold them"
         else:
-            why = "the blend takes fewer samples of this corpus than were built"
-            if counts.drawn < counts.in_sample_index and is_continued:
-                why += ", and earlier phases of the run read some"
-            if counts.in_sample_index < counts.tokens:
-                why += ", and some lie in the tail, which does not fill a sample"
+            why = "they lie in the tail, which does not fill a sample"
 
         # The rest of the document is in other pieces, for which there may be other reasons.
         seen = counts.seen + counts.document_tokens - counts.tokens

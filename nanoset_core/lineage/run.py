@@ -548,7 +548,7 @@ def _open_part(outputs: OutputRoot, spec: RunSpec, handoff: str) -> RunPart:
         return RunPart(manifest, loaded, dealer, base=0, begin=config.consumed_samples, end=None)
 
     # A phase trains on the steps [first_step, stop_step), and its split has the samples of these.
-    batch_size = options["schedule"][1]
+    _, batch_size, *_ = options["schedule"]  # number of steps, samples of a step, …
     _check_phase_batch_size(spec, batch_size)
     first_step, stop_step = phase
     first_sample = first_step * batch_size

@@ -186,6 +186,7 @@ def _print_files(diff: DatasetDiff, show: int) -> None:
             change = StyledText(file.change, _CHANGE_STYLES[file.change])
             rows.append(_file_row(file.path, change, file.before, file.after))
 
+    # The last row has the sum over all files that differ, also those that are not listed.
     total_before = diff.total("before")
     total_after = diff.total("after")
     rows.append(_file_row("all that differ", "", total_before, total_after))

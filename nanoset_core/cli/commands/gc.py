@@ -133,12 +133,14 @@ def _print_collection(collection: GarbageCollection, *, is_removed: bool) -> Non
         collection: The versions and files to remove, and those that are kept.
         is_removed: Whether they were removed; if not, they are only listed.
     """
+    # What is removed, what is kept, and what the collection cannot notice.
     _print_outputs(collection)
     for item in collection.left_alone:
         echo(f"kept: {item.path}: {item.why}", fg="yellow")
     if collection.unseen is not None:
         echo(collection.unseen)
 
+    # The total. Unfinished files have no size in the report, so that it is added up here.
     total = f"{len(collection.garbage):,} versions and files, {format_bytes(collection.size)}"
     if collection.unfinished:
         total += f"; {format_count(len(collection.unfinished), 'unfinished output')}"
