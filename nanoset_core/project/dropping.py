@@ -11,6 +11,7 @@ import contextlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 from nanoset_core.errors import FormatError, MissingError
 from nanoset_core.outputs.manifest import FileFact, Manifest
@@ -194,12 +195,12 @@ def _drop_batch(project: Project, batch: Iterable[DuplicateTokens]) -> Iterator[
 
     # Compare while builds may begin: this reads the tokens, and takes long. Note which state of the
     # dataset's file was read, since a build may replace the file before the shards are updated.
-    compared: list[tuple[DuplicateTokens, Stored]] = []
+    compared: list[_ComparedShard] = []
     for duplicate in batch:
         fact = duplicate.in_dataset
         stored = access.stored(access.folder / str(fact.within), fact.begin, fact.size)
         if access.store.sha256_of(stored) == fact.sha256:
-            compared.append((duplicate, stored))
+            compared.append(_ComparedShard(duplicate, stored))
         else:
             yield replace(
                 duplicate,
@@ -208,35 +209,47 @@ def _drop_batch(project: Project, batch: Iterable[DuplicateTokens]) -> Iterator[
 
     # Update the shards while no build can begin.
     with collecting(access) as leases:
-        idle = [pair for pair in compared if pair[0].corpus not in leases]
-        outcomes = access.each(lambda pair: _drop(project.outputs, *pair), idle)
+        idle = [shard for shard in compared if shard.duplicate.corpus not in leases]
+        outcomes = access.each(lambda shard: _drop(project.outputs, shard), idle)
     yield from [outcome for outcome in outcomes if outcome is not None]
-    for duplicate, _ in compared:
-        if duplicate.corpus in leases:
-            yield replace(duplicate, why_not=f"a build works on it ({leases[duplicate.corpus]})")
+
+    # Leave the shards alone that a running build may be using.
+    for shard in compared:
+        corpus = shard.duplicate.corpus
+        if corpus in leases:
+            yield replace(shard.duplicate, why_not=f"a build works on it ({leases[corpus]})")
 
 
-def _drop(
-    outputs: OutputRoot, duplicate: DuplicateTokens, stored: Stored
-) -> DuplicateTokens | None:
+class _ComparedShard(NamedTuple):
+    """A shard whose tokens are equal to a range of its corpus's dataset."""
+
+    duplicate: DuplicateTokens
+    """The shard, and the range."""
+    dataset_file: Stored
+    """The file of the dataset, as it was when the range was read."""
+
+
+def _drop(outputs: OutputRoot, compared: _ComparedShard) -> DuplicateTokens | None:
     """Remove a shard's tokens, unless the shard or the dataset was replaced in the meantime.
 
     The shard's manifest then names the range of the dataset that contains them.
 
     Args:
         outputs: The output root.
-        duplicate: The shard.
-        stored: The file of the dataset, as it was when its range was read.
+        compared: The shard, and the file of the dataset as it was when its range was read.
 
     Returns:
         The shard; with a reason if it keeps its tokens, or None if something was replaced.
     """
+    # Neither the shard nor the dataset may have changed since they were compared.
+    duplicate = compared.duplicate
     shard = outputs.manifest_at(duplicate.folder)
-    dataset_file = outputs.access.store.stat(stored.name)
     if shard is None or shard.files[BIN] != duplicate.recorded:
         return None
-    if dataset_file is None or dataset_file.mark != stored.mark:
+    dataset_file = outputs.access.store.stat(compared.dataset_file.name)
+    if dataset_file is None or dataset_file.mark != compared.dataset_file.mark:
         return None
+
     try:
         point_into(shard, duplicate.in_dataset)
     except OSError as error:

@@ -88,7 +88,7 @@ def _outputs_below(
     """Yield the outputs in a folder of a stage, and below it; links are followed.
 
     Args:
-        listing: Access to the root.
+        listing: Access to the output root.
         stage_folder: Folder of the stage.
         name: Path of a folder below it; empty for the folder itself.
         shared_folder: Name of the folder with shared files in the folder of each subject, which has
@@ -116,6 +116,7 @@ def _outputs_below(
             raise unreadable(folder / current, "this is the current version, but it was deleted")
         yield StoredOutput(stage_folder, name, folder, versions, current)
 
+    # Search the other folders: names of outputs have several parts, such as pretrain/train/blend.
     for folder_name in folder_names:
         is_in_subject = not is_below_stage and "/" not in name
         is_shared = is_in_subject and folder_name == shared_folder

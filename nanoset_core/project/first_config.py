@@ -257,6 +257,7 @@ def _data_per_split(
         amounts: How much text each has, by its name.
         length: Tokens of a sample.
     """
+    # Assign the corpora to splits.
     amounts_by_split: dict[SplitName, dict[str, TextAmount]] = {name: {} for name in SPLITS}
     too_small: list[str] = []
     files: list[str] = []
@@ -275,6 +276,7 @@ def _data_per_split(
     if is_test_shared:
         amounts_by_split["valid"] = amounts_by_split["test"]
 
+    # Say why: it is written as a comment above the key.
     reason = f"By the names of files and folders: {', '.join(files)}."
     if too_small:
         reason += f" {', '.join(too_small)} left out, since there might be no sample."
@@ -284,6 +286,7 @@ def _data_per_split(
     if empty_splits:
         reason += f" There is nothing for {' and '.join(empty_splits)}."
 
+    # A split without corpora is left out.
     blends: dict[SplitName, Any] = {}
     tokens: dict[SplitName, float] = {}
     for name, amount_by_corpus in amounts_by_split.items():
@@ -306,6 +309,8 @@ def _blend(amounts: Mapping[str, TextAmount]) -> str | dict[str, float]:
         return next(iter(amounts))
     if not all(amount.tokens for amount in amounts.values()):
         return dict.fromkeys(amounts, 1.0)  # the sizes are not known
+
+    # Shares are rounded to three digits, since the sizes are estimates.
     all_tokens = sum(amount.tokens for amount in amounts.values())
     shares: dict[str, float] = {}
     for name, amount in amounts.items():

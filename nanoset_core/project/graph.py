@@ -268,7 +268,11 @@ class Graph:
             yield from self._unknown_inputs(parent)
 
     def look_again(self, nodes: Iterable[Node]) -> None:
-        """Forget what was read about outputs that were built, and about everything downstream."""
+        """Forget what was read about outputs that were built, and about what is made from them.
+
+        Args:
+            nodes: The outputs that were built.
+        """
         changed = set(nodes)
         if not changed:
             return

@@ -292,7 +292,7 @@ def _tainted_versions(project: Project, shards: Collection[ShardKey]) -> Iterato
     folder_by_digest: dict[str, Path] = {}
     needs_by_digest: dict[str, set[str]] = {}
     stored_shards: list[str] = []
-    orphans: list[str] = []
+    orphans: list[str] = []  # datasets that may be made from the shards: their lists were deleted
     for output in outputs:
         is_shards = output.stage_folder == SHARDS
         digests = sorted(output.versions & tainted if is_shards else output.versions)

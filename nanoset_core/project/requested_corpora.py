@@ -26,8 +26,7 @@ def requested_corpora(config: ProjectConfig) -> set[str]:
 
 
 def check_requested_corpora(config: ProjectConfig, known: Collection[str]) -> None:
-    """Check that the corpora in nanoset.yaml exist, and that no derived dataset has the name of
-    one.
+    """Check that the corpora in nanoset.yaml exist, and that no view or packs have such a name.
 
     Args:
         config: The configuration.

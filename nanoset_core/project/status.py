@@ -125,6 +125,7 @@ def project_status(project: Project) -> Iterator[StatusRow]:
     survey = CorpusSurvey(graph)
     planning = ReadingBudget(PLANNED_BYTES)
 
+    # Rows of corpora come first: what is made from them can be judged afterwards.
     yield from _rows_of_unread_folders(text.aside)
     for nodes in graph.rows():
         corpus = _corpus_of(nodes)
