@@ -37,7 +37,7 @@ from nanoset_core.stages.webdataset.plan import ShufflePlan
 from nanoset_core.stages.webdataset.recipes import STAGE
 from nanoset_core.stages.webdataset.sources import TokenSource
 from nanoset_core.stages.webdataset.stage import SHUFFLE_PLAN, WEBDATASET
-from nanoset_core.stages.webdataset.tars import shard_stem
+from nanoset_core.stages.webdataset.tars import TarFacts, shard_stem
 from nanoset_core.storage.uploads import drop_copies
 
 _REMOVE = f"delete the tar, and {BUILD}"
@@ -183,20 +183,34 @@ def verify_group(project: Project, name: str, group: str) -> Report:
         report.figures["shards"] = len(facts_by_tar)
         report.count("contexts_read", 0)
 
-        plan, _ = current_plan(project, name)
         # Opening one tar shows whether the group was written from the plan.
+        plan, _ = current_plan(project, name)
         first_tar = next(iter(facts_by_tar), None)
         if first_tar is not None:
             facts = facts_by_tar[first_tar]
             if facts is not None:
-                with report.catching(remedy=_REMOVE):
-                    path = access.fetch(first_tar)
-                    expected = _expected_contexts(
-                        project, plan, plan_digest=plan.digest, deep=False
-                    )
-                    _check_tar(report, path, asdict(facts), expected, deep=False)
-                drop_copies(access, [first_tar])
+                _check_tar_of_group(report, project, plan, first_tar, facts)
     return report
+
+
+def _check_tar_of_group(
+    report: Report, project: Project, plan: Manifest, tar: Path, facts: TarFacts
+) -> None:
+    """Compare the ends of a tar with the plan; a tar in a bucket is copied to this machine for it.
+
+    Args:
+        report: Report on the group of the tar.
+        project: The project.
+        plan: Manifest of the current plan of the webdataset.
+        tar: Path of the tar, which may be in a bucket only.
+        facts: What was recorded when the tar was written.
+    """
+    access = project.outputs.access
+    with report.catching(remedy=_REMOVE):
+        path = access.fetch(tar)
+        expected = _expected_contexts(project, plan, plan_digest=plan.digest, deep=False)
+        _check_tar(report, path, asdict(facts), expected, deep=False)
+    drop_copies(access, [tar])
 
 
 def _check_tars(

@@ -29,6 +29,7 @@ from nanoset_core.stages.webdataset.rows import (
     RunRows,
     SweptRows,
 )
+from nanoset_core.stages.webdataset.settings import ShuffleEngine
 from nanoset_core.stages.webdataset.sizing import EngineChoice, choose_engine, runs_of
 from nanoset_core.stages.webdataset.sources import TokenSource
 from nanoset_core.stages.webdataset.stored_rows import ROWS, is_worth_storing, store_rows
@@ -149,17 +150,10 @@ def _write_missing(
         The facts of the tars, in the order in which they were finished.
     """
     plan = target.plan
-    # Tokens in a store, or a bounded disk, leave only one engine.
     is_stored = any(source.access is not None for source in sources)
-    engine = options.present_engine
-    if is_stored:
-        # `mmap` reads at random places, and would fetch all blocks again and again.
-        engine = "buckets"
-    elif options.has_bounded_disk:
-        engine = "mmap"  # needs no scratch files
     choice = choose_engine(
         plan,
-        engine=engine,
+        engine=_permitted_engine(options, is_stored=is_stored),
         memory_bytes=options.memory_bytes,
         workers=options.workers,
         shards=len(shards),
@@ -187,6 +181,21 @@ def _write_missing(
     else:
         return _write_by_buckets(target, sources, runs, choice, scratch, options)
     return _write_runs(target, [_ShardRun(run, supplier) for run in runs], options)
+
+
+def _permitted_engine(options: WriteOptions, *, is_stored: bool) -> ShuffleEngine:
+    """Return the engine that a user named, or the only one that works with a store or a small disk.
+
+    Args:
+        options: How the tars are written.
+        is_stored: Whether the tokens are read from a store, such as a bucket.
+    """
+    if is_stored:
+        # `mmap` reads at random places, and would fetch all blocks again and again.
+        return "buckets"
+    if options.has_bounded_disk:
+        return "mmap"  # needs no scratch files
+    return options.present_engine
 
 
 def _rows_of_stored_tokens(

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from importlib.metadata import version
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -234,38 +234,18 @@ class SentencePieceEngine(ReferenceEngine):
         """
         super().__init__(tokenizer)
         self.reason = "a SentencePiece model"
-        try:
-            from sentencepiece import SentencePieceProcessor
-        except ImportError as error:
-            raise ConfigError(
-                "the sentencepiece package is not installed, which is needed to encode "
-                "with a SentencePiece model",
-                where=tokenizer,
-                found=error,
-                remedy="pip install 'nanoset-platform[sentencepiece]'",
-            ) from error
-        self.version = version("sentencepiece")
-
         definition = define(tokenizer)
-        try:
-            self._processor = SentencePieceProcessor(model_file=os.fspath(tokenizer))
-        except (OSError, RuntimeError, ValueError, TypeError) as error:
-            raise FormatError(
-                "not a model that the sentencepiece package can load",
-                where=tokenizer,
-                found=error,
-                expected="a model as sentencepiece's trainer writes it",
-                remedy="download the complete file again, or update the sentencepiece package",
-            ) from error
+        self._processor = _load_processor(tokenizer)
+        self.version = version("sentencepiece")
+        self._space_id = self._processor.piece_to_id(SPACE_SIGN)
 
-        names = definition.source.special_tokens or ()
-        self._special_tokens = {name: definition.special_tokens[name] for name in names}
         # Finds the special tokens in a text. If several start at the same place, the one that the
         # user named first is found, since a regular expression tries alternatives in their order.
+        names = definition.source.special_tokens or ()
+        self._special_tokens = {name: definition.special_tokens[name] for name in names}
         self._special_pattern = None
         if names:
             self._special_pattern = re.compile("|".join(map(re.escape, names)))
-        self._space_id = self._processor.piece_to_id(SPACE_SIGN)
 
     def locate(self, text: str) -> tuple[list[int], list[int]]:
         """Return the tokens of a text, and about at which character each starts.
@@ -320,6 +300,41 @@ class SentencePieceEngine(ReferenceEngine):
             start = match.end()
         tail: list[int] = self._processor.encode(text[start:], out_type=int)
         return ids + tail
+
+
+def _load_processor(model: str | os.PathLike[str]) -> Any:
+    """Load a model with the `sentencepiece` package, which is not a requirement of nanoset.
+
+    Args:
+        model: The file of the SentencePiece model.
+
+    Returns:
+        The sentencepiece.SentencePieceProcessor.
+
+    Raises:
+        ConfigError: The package is not installed.
+        FormatError: The file is no SentencePiece model.
+    """
+    try:
+        from sentencepiece import SentencePieceProcessor
+    except ImportError as error:
+        raise ConfigError(
+            "the sentencepiece package is not installed, which is needed to encode "
+            "with a SentencePiece model",
+            where=model,
+            found=error,
+            remedy="pip install 'nanoset-platform[sentencepiece]'",
+        ) from error
+    try:
+        return SentencePieceProcessor(model_file=os.fspath(model))
+    except (OSError, RuntimeError, ValueError, TypeError) as error:
+        raise FormatError(
+            "not a model that the sentencepiece package can load",
+            where=model,
+            found=error,
+            expected="a model as sentencepiece's trainer writes it",
+            remedy="download the complete file again, or update the sentencepiece package",
+        ) from error
 
 
 def reference_engine(tokenizer: str | os.PathLike[str]) -> ReferenceEngine:

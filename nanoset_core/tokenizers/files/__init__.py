@@ -265,7 +265,8 @@ def _examined(
 ) -> Examination:
     """Examine a tokenizer for faults, together with the files next to it.
 
-    Examining a large tokenizer takes a second, so the result is cached.
+    Examining a large tokenizer takes a second, so the result is cached, and returned from the cache
+    the next time.
 
     Args:
         source: The tokenizer's file.
@@ -293,20 +294,40 @@ def _examined(
     if not isinstance(tokenizer, dict):
         return Examination()
 
-    # Examine the tokenizer as it is used: with the tokens that are added to it.
     addition = _addition(tokenizer, content, companions, converted)
+    examination = _examine_with(addition, tokenizer, source, min_unmerged_share)
+    if len(content) >= _MIN_CACHED_BYTES:
+        cached.save({"examination": to_array(asdict(examination))})
+    return examination
+
+
+def _examine_with(
+    addition: Addition,
+    tokenizer: dict[str, Any],
+    source: TokenizerFile,
+    min_unmerged_share: float,
+) -> Examination:
+    """Examine a tokenizer as it is used: with the special tokens that are added to it.
+
+    Args:
+        addition: The special tokens that are named only in the files next to the tokenizer.
+        tokenizer: The parsed tokenizer.json, in which these tokens are entered.
+        source: The tokenizer's file.
+        min_unmerged_share: Missing merges are reported if a larger share of the vocabulary is made
+            by no merge.
+
+    Returns:
+        What is wrong with the tokenizer, and what was added to it.
+    """
     if addition.added_tokens:
         tokenizer["added_tokens"] = list(addition.added_tokens)
     examination = examine(tokenizer, source, min_unmerged_share=min_unmerged_share)
-    examination = replace(
+    return replace(
         examination,
         added_tokens=addition.added_tokens,
         new_names=addition.new_names,
         notices=[*addition.notices, *examination.notices],
     )
-    if len(content) >= _MIN_CACHED_BYTES:
-        cached.save({"examination": to_array(asdict(examination))})
-    return examination
 
 
 def _addition(
