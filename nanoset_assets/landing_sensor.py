@@ -50,7 +50,8 @@ def landing_sensor(project_defs: ProjectDefs, job: Any) -> dg.SensorDefinition:
     def landed(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         """Request a build of each corpus whose text has landed since the last tick."""
         instance = context.instance
-        # The cursor: corpus → id of the latest materialisation that led to a request.
+        # The cursor: corpus → id of the latest materialisation that led to a request. It has no
+        # declared keys, so that it is not one of the records that `load` reads.
         handled: dict[str, int] = json.loads(context.cursor or "{}")
         due = _landed_since(instance, project_defs, assets, handled)
         nothing = f"nothing has landed since the last look ({len(assets):,} assets)"

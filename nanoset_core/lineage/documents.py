@@ -425,7 +425,8 @@ class Lineage:
         if shard + 1 < len(self._begins):
             return self._begins[shard + 1] - self._begins[shard]
 
-        # From a bucket, the manifest is downloaded.
+        # From a bucket, the manifest is downloaded. Only one number is taken from it, and a corpus
+        # has thousands of shards, so that its other entries are not checked as `load` would.
         path = self.access.fetch(self.folder(shard) / MANIFEST)
         try:
             return int(orjson.loads(read_regular(path))["facts"]["documents"])

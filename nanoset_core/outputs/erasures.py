@@ -1,13 +1,7 @@
 """Find out whether a purge erased a version, a document or a line, from the receipts of purges.
 
-A purge erases documents from all outputs, and writes a receipt: a JSON file below the root, which
-`project/purge_receipt.py` writes. If a user asks for something that was erased, the error of the
-command then says so. The entries that are read here are:
-
-    day         day of the purge, in ISO format
-    ids         digests of the erased ids
-    documents   the erased documents, each with `corpus`, `file` and `line`
-    erased      the erased versions, by their paths below the root
+A purge erases documents from all outputs, and writes a receipt: a `PurgeRecord` in a JSON file
+below the root. If a user asks for something that was erased, the error of the command then says so.
 
 While a purge is in progress, or after it was interrupted, the name of its receipt begins with a
 dot.
@@ -15,12 +9,14 @@ dot.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
-from nanoset_core.errors import MissingError
+from nanoset_core.errors import FormatError, MissingError
+from nanoset_core.records.codecs import stored
+from nanoset_core.records.json_records import JsonForm, Record, load
 from nanoset_core.storage.access import FileAccess
 
 RECEIPTS = "purge_receipts"
@@ -39,12 +35,57 @@ class Erasure(NamedTuple):
         return f"erased by the purge of {self.day} (receipt: {self.receipt})"
 
 
+@dataclass(frozen=True, slots=True)
+class ErasedDocument:
+    """A document that a purge erased, as its receipt lists it."""
+
+    corpus: str
+    file: str
+    """Its file of the raw text, relative to the corpus's folder."""
+    line: int
+    """Number of its line in the file, from 1."""
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class PurgeRecord(Record):
+    """The content of the receipt of a purge."""
+
+    json_form: ClassVar[JsonForm] = JsonForm(
+        "this is not the receipt of a purge",
+        remedy="move it away, and purge again",
+        indent=1,
+        sorts_keys=True,
+        ends_with_newline=True,
+    )
+    ignores_unknown_keys: ClassVar[bool] = True
+
+    day: str
+    """Day of the purge, in ISO format."""
+    ids: tuple[str, ...]
+    """Digests of the erased ids. Receipts do not contain the ids themselves."""
+    corpora: tuple[str, ...]
+    """The corpora that were searched; empty for all."""
+    documents: tuple[ErasedDocument, ...] = ()
+    erased: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Path of each erased version below the root → size and checksum of its files by name."""
+    made: Mapping[str, Mapping[str, Any]] | None = field(
+        default=None, metadata=stored(omit_default=True)
+    )
+    """The versions that replaced them, in the same form; None until the purge is complete."""
+    existing: tuple[str, ...] | None = field(
+        default=None, metadata=stored("there", omit_default=True)
+    )
+    """Digests of all versions that existed when the purge began; None in a complete receipt."""
+    nanoset_purge: int = 1
+    """Version of this format."""
+
+
 class _Receipt(NamedTuple):
-    """The receipt of a purge."""
+    """The receipt of a purge, and what messages say about it."""
 
     erasure: Erasure
-    content: Mapping[str, Any]
-    """The parsed file; its entries may be of any type, since the file may have been edited."""
+    record: PurgeRecord
 
 
 def erasure_of_version(access: FileAccess, stage: str, name: str, digest: str) -> Erasure | None:
@@ -57,14 +98,11 @@ def erasure_of_version(access: FileAccess, stage: str, name: str, digest: str) -
         digest: Digest of the version; its first digits are enough if `stage` is empty.
     """
     for receipt in _receipts(access):
-        erased = receipt.content.get("erased")
-        if not isinstance(erased, dict):
-            continue
-        paths = [str(path) for path in erased]
+        erased = receipt.record.erased
         if stage:
-            is_erased = f"{stage}/{name}/{digest}" in paths
+            is_erased = f"{stage}/{name}/{digest}" in erased
         else:
-            is_erased = any(path.rpartition("/")[2].startswith(digest) for path in paths)
+            is_erased = any(path.rpartition("/")[2].startswith(digest) for path in erased)
         if is_erased:
             return receipt.erasure
     return None
@@ -78,8 +116,7 @@ def erasure_of_id(access: FileAccess, id_digest: str) -> Erasure | None:
         id_digest: Digest of the id, from `purged.id_digest`. Receipts must not contain the id.
     """
     for receipt in _receipts(access):
-        ids = receipt.content.get("ids")
-        if isinstance(ids, list) and id_digest in ids:
+        if id_digest in receipt.record.ids:
             return receipt.erasure
     return None
 
@@ -96,14 +133,9 @@ def erasure_of_line(
         line: Number of the line.
     """
     for receipt in _receipts(access):
-        documents = receipt.content.get("documents")
-        if not isinstance(documents, list):
-            continue
-        for document in documents:
-            if not isinstance(document, dict):
-                continue
-            is_same_line = document.get("file") == file and document.get("line") == line
-            if is_same_line and document.get("corpus") in corpora:
+        for document in receipt.record.documents:
+            is_same_line = document.file == file and document.line == line
+            if is_same_line and document.corpus in corpora:
                 return receipt.erasure
     return None
 
@@ -147,16 +179,15 @@ def missing_version(
 def _receipts(access: FileAccess) -> Iterator[_Receipt]:
     """Yield all receipts, ordered by name, including those of purges that are not complete.
 
-    Files that are not valid are left out.
+    Files that are not receipts are left out: an answer about one erasure must not fail because of
+    another file, which somebody may have edited.
     """
     folder: Path = access.folder / RECEIPTS
     for name in sorted(access.names(folder)):
         if not name.endswith(".json"):
             continue
         try:
-            content = json.loads(access.read_current(folder / name))
-        except (OSError, ValueError, RecursionError):
+            record = load(PurgeRecord, access.read_current(folder / name), where=folder / name)
+        except (OSError, FormatError):
             continue
-        if isinstance(content, dict):
-            erasure = Erasure(str(content.get("day")), access.url(folder / name))
-            yield _Receipt(erasure, content)
+        yield _Receipt(Erasure(record.day, access.url(folder / name)), record)

@@ -8,7 +8,6 @@ written last: a folder without it is an output that was never completed.
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,6 +21,7 @@ from nanoset_core.records.json_records import (
     JsonForm,
     Record,
     RecordType,
+    as_parsed,
     canonical_json,
     load,
     to_plain,
@@ -325,7 +325,7 @@ class StoredManifest(Record):
         sorted_files = dict(sorted(files.items()))
         plain_files = {name: to_plain(fact) for name, fact in sorted_files.items()}
         # The checksum will be compared with that of the parsed file, in which all keys are text.
-        parsed_facts = json.loads(json.dumps(dict(facts), allow_nan=False))
+        parsed_facts = as_parsed(dict(facts))
         sha256 = _checksum(parsed_facts, plain_files)
         return cls(recipe.digest, recipe, dict(facts), sorted_files, sha256)
 

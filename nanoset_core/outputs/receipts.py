@@ -29,7 +29,7 @@ from typing import Any
 
 from nanoset_core.errors import MissingError
 from nanoset_core.outputs.current import setting_differences
-from nanoset_core.records.json_records import JsonForm
+from nanoset_core.records.json_records import JsonForm, as_parsed
 from nanoset_core.storage.location import (
     Location,
     RemoteFolder,
@@ -127,6 +127,9 @@ class StoredReceipt:
 def parse_receipt(data: bytes | None) -> StoredReceipt | None:
     """Return the receipt with these bytes, or None if they are not a JSON object.
 
+    Receipts have no declared keys, so that `load` cannot read them: their callers decide what an
+    output is made from, and earlier versions wrote other keys.
+
     Args:
         data: The bytes; None if the receipt does not exist.
     """
@@ -180,8 +183,8 @@ def record_of(
     max_parallel = CONNECTIONS if any_remote(source_paths) else 1
     rows = in_parallel(lambda path: _source_row(path, output), source_paths, max_parallel)
 
-    # As plain JSON values, so that it compares equal to a record that was read from a file.
-    content: dict[str, Any] = json.loads(json.dumps({"options": dict(options), "sources": rows}))
+    # The record is compared with one that was read from a file.
+    content: dict[str, Any] = as_parsed({"options": dict(options), "sources": rows})
     return {"nanoset": RECORD_VERSION, "command": command, **content}
 
 

@@ -7,12 +7,12 @@ it may be somebody's only copy.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from nanoset_core.errors import FormatError
 from nanoset_core.outputs.manifest import MANIFEST, read_manifest
+from nanoset_core.outputs.receipts import FILES, parse_receipt
 from nanoset_core.outputs.root import CURRENT
 from nanoset_core.project.existing import StoredOutput, shared_folders
 from nanoset_core.project.garbage import Garbage, GarbageKind, LeftAlone, Policy
@@ -216,11 +216,15 @@ def _noted_files(listing: FileAccess, folder: Path, note: str) -> set[str]:
         Names of files in the folder.
     """
     try:
-        value = json.loads(listing.read_current(folder / note))
-        is_ours = isinstance(value["made_from"], dict)
-        return {note, *value["files"]} if is_ours else set()
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        receipt = parse_receipt(listing.read_current(folder / note))
+    except OSError:
         return set()
+    if receipt is None:
+        return set()
+    files = receipt.content.get(FILES)
+    if not isinstance(receipt.content.get("made_from"), Mapping) or not isinstance(files, Mapping):
+        return set()  # somebody else's file, with a name such as those of our notes
+    return {note, *files}
 
 
 def _is_linked(listing: FileAccess, folder: Path) -> bool:

@@ -175,6 +175,18 @@ def canonical_json(value: object) -> bytes:
     return CANONICAL.write(value)
 
 
+def as_parsed(value: Any) -> Any:
+    """Return a plain value as it would be read after it was written: lists in place of tuples.
+
+    So it can be compared with, or has the digest of, a value that was read from a file.
+
+    Raises:
+        ValueError: A number is infinite or NaN, which JSON cannot express.
+        TypeError: JSON cannot express a value.
+    """
+    return _DECODER.decode(json.dumps(value, allow_nan=False))
+
+
 def _not_a_record(form: JsonForm, where: object, error: Exception) -> FormatError:
     """Return the error for a file that is not a record.
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import io
-import json
 import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -51,16 +50,6 @@ _PIECE_BYTES = 1 << 24
 """Bytes of a file that are written and hashed at once."""
 _DESCRIPTION = "description"
 """The part of a set that is text. It is written last, since it completes the set for a trainer."""
-_UNREADABLE = (
-    FileNotFoundError,
-    NotADirectoryError,
-    ValueError,
-    KeyError,
-    TypeError,
-    AttributeError,
-    RecursionError,
-)
-"""Errors of reading a sidecar that is missing, or not ours."""
 
 
 def index_sets(plan: SplitPlan, config: NanosetConfig) -> Iterator[FileSet]:
@@ -308,11 +297,11 @@ class FileSet:
             name: What to call the file.
             sidecar: Bytes of the sidecar next to it, if there is one.
         """
-        try:
-            made_from = json.loads(sidecar or b"")["made_from"]
-            differences = setting_differences(made_from, self.made_from)
-        except _UNREADABLE:
+        receipt = parse_receipt(sidecar)
+        made_from = None if receipt is None else receipt.content.get("made_from")
+        if not isinstance(made_from, Mapping):
             return f"{name}, without {self.sidecar}, which would say what it was made from"
+        differences = setting_differences(made_from, self.made_from)
         if not differences:
             return None
         return f"{name}, made from something else: {'; '.join(differences)}"

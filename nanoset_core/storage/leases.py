@@ -25,15 +25,16 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import json
 import platform
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import ClassVar, TypeVar
 
 from nanoset_core.errors import StorageError
+from nanoset_core.records.codecs import stored
+from nanoset_core.records.json_records import JsonForm, Record, dump, load
 from nanoset_core.storage.access import ROOM, FileAccess
 from nanoset_core.storage.heartbeats import (
     has_ended,
@@ -114,6 +115,33 @@ class Work:
 
 
 @dataclass(frozen=True, slots=True)
+class _LeaseRecord(Record):
+    """The content of the object that a lease, or a gate of `nanoset gc`, is in a store."""
+
+    json_form: ClassVar[JsonForm] = JsonForm("this is not a lease of a build")
+    ignores_unknown_keys: ClassVar[bool] = True
+
+    host: str
+    """Machine of the process that holds the lease."""
+    names: tuple[str, ...]
+    """The outputs that are kept: names of corpora, nanosets, webdatasets and exports."""
+    made: tuple[str, ...] | None = field(default=None, metadata=stored(omit_default=True))
+    """Those of them that the process makes; None if that is all of them."""
+    ticket: int | None = field(default=0, metadata=stored(omit_default=True))
+    """Place in the order of builds that make the same output; None if it is not drawn yet.
+
+    Runs in Dagster, and builds of earlier versions, do not take turns. Their leases have no ticket,
+    which counts as 0, the lowest one: other builds wait for them.
+    """
+    since: float | None = field(default=None, metadata=stored(omit_default=True))
+    """When the build began its work, in seconds since 1970."""
+    stage: str | None = field(default=None, metadata=stored(omit_default=True))
+    """What is being made, once the build has reported it."""
+    share: float | None = field(default=None, metadata=stored(only_with="stage"))
+    """How much of it is done, from 0 to 1."""
+
+
+@dataclass(frozen=True, slots=True)
 class _Lease:
     """A lease as another process reads it."""
 
@@ -133,23 +161,23 @@ class _Lease:
     def of(name: str, data: bytes) -> _Lease:
         """Return the lease that a process has written.
 
-        Leases of runs in Dagster, and of earlier versions, have no ticket, since these do not take
-        turns. They count as the lowest ticket, so that others wait for them.
-
         Args:
             name: Name of the object, which ends with the mark of the process.
-            data: Its JSON.
+            data: Its content.
+
+        Raises:
+            FormatError: The content is not that of a lease.
         """
-        values = json.loads(data)
-        owner = owner_of(name, str(values["host"]), values.get("since"))
-        names = frozenset(values["names"])
+        record = load(_LeaseRecord, data, where=name)
+        owner = owner_of(name, record.host, record.since)
+        made = record.names if record.made is None else record.made
         return _Lease(
             name=name,
             host=owner.host,
-            names=names,
-            made=frozenset(values.get("made", names)),
-            ticket=values.get("ticket", 0),
-            work=Work(owner.host, values.get("stage", ""), values.get("share"), owner),
+            names=frozenset(record.names),
+            made=frozenset(made),
+            ticket=record.ticket,
+            work=Work(owner.host, record.stage or "", record.share, owner),
         )
 
 
@@ -172,18 +200,16 @@ class _OwnLease:
 
     def content(self) -> bytes:
         """Return the JSON of the lease, with the work that was reported last."""
-        values: dict[str, Any] = {
-            "host": platform.node(),
-            "names": self.names,
-            "made": self.made,
-        }
-        if self.takes_turns:
-            values["ticket"] = self.ticket
-        values["since"] = self.work.since
-        if self.work.stage is not None:
-            values["stage"] = self.work.stage
-            values["share"] = self.work.share
-        return json.dumps(values).encode()
+        record = _LeaseRecord(
+            host=platform.node(),
+            names=tuple(self.names),
+            made=tuple(self.made),
+            ticket=self.ticket if self.takes_turns else 0,  # 0 is not written
+            since=self.work.since,
+            stage=self.work.stage,
+            share=self.work.share,
+        )
+        return dump(record)
 
     def draw_ticket(self) -> None:
         """Draw a ticket above those of all builds that make the same outputs, and publish it."""
@@ -343,7 +369,7 @@ def _gate_content(store: Store) -> bytes:
     if isinstance(store, LocalStore):
         # An empty file can be written on a full disk, and a collection is what makes room there.
         return b""
-    return json.dumps({"host": platform.node(), "names": []}).encode()
+    return dump(_LeaseRecord(platform.node(), names=()))
 
 
 def leased_names(access: FileAccess) -> Mapping[str, str]:

@@ -354,7 +354,9 @@ def _flatten(task: _FlattenTask) -> None:
     # The marker has the tar's time of modification, so that a changed tar is decoded again.
     identity = asdict(tar) | {"path": str(tar.path), "mtime_ns": tar.path.stat().st_mtime_ns}
     marker = task.folder / f"done-{task.number}.json"
-    if marker.exists() and json.loads(read_regular(marker)) == identity:
+    # The marker is only compared, as a whole, so that it is not a record with keys.
+    marker_content = json.dumps(identity).encode()
+    if marker.exists() and read_regular(marker) == marker_content:
         return
     dtype = np.dtype(task.tar_input.dtype)
     context_bytes = task.tar_input.sequence_length * dtype.itemsize
@@ -368,7 +370,7 @@ def _flatten(task: _FlattenTask) -> None:
             file.write(np.array(chunk, dtype).tobytes())
         file.flush()
         os.fsync(file.fileno())
-    write_atomic(marker, json.dumps(identity).encode())
+    write_atomic(marker, marker_content)
 
 
 def _checked_contexts(tar: TarSource, tar_input: TarInput) -> Iterator[NDArray[np.integer[Any]]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +14,7 @@ from nanoset_core.outputs.manifest import Manifest, Recipe, Written, first_fault
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.project.project import Project, holding
 from nanoset_core.project.settings import ProjectConfig
-from nanoset_core.records.json_records import dump
+from nanoset_core.records.json_records import as_parsed, dump
 from nanoset_core.sampling.splits import SPLITS, SplitName
 from nanoset_core.stages.contamination.stage import gates
 from nanoset_core.stages.datasets import current_dataset, dataset_node
@@ -231,8 +230,8 @@ def mappings_recipe(
         split: One of its splits.
         datasets: Name of each dataset → its digest; None takes the current datasets.
     """
-    # JSON has lists instead of tuples. So the recipe equals one that was stored and read again.
-    options = json.loads(json.dumps(nanoset.options(split)))
+    # The recipe is compared with one that was stored and read again.
+    options = as_parsed(nanoset.options(split))
     if not datasets:
         datasets = nanoset.digests(nanoset.spec.corpora_of(split))
     name = f"{nanoset.name}/{split}/{MAPPINGS}"

@@ -8,7 +8,6 @@ complete output or none.
 from __future__ import annotations
 
 import contextlib
-import json
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -23,6 +22,7 @@ from nanoset_core.outputs.manifest import (
     read_manifest,
 )
 from nanoset_core.outputs.receipts import Receipt, flag_differences, parse_receipt
+from nanoset_core.records.json_records import load, to_plain
 from nanoset_core.stages.webdataset.lists import LISTS
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.location import Location, store_of
@@ -176,7 +176,9 @@ class TarsFolder:
             return replace(manifest, folder=self.output)
 
         # In a bucket, the manifest is the receipt of the output.
-        content = json.loads(read_regular(self.draft / MANIFEST))
+        # Its values are copied as they are, also the checksum of the whole.
+        path = self.draft / MANIFEST
+        content = to_plain(load(StoredManifest, read_regular(path), where=path))
         receipt = Receipt(
             name=MANIFEST,
             opening_name=_OPENING,
