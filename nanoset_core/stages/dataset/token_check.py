@@ -544,6 +544,7 @@ class _FramingCheck:
         self, lengths: NDArray[np.int32], stops: NDArray[np.int64], expected: Expected
     ) -> None:
         # A sequence that is too short for the expected tokens does not have them.
+        """Note which sequences are too short, and where the tokens of the others are expected."""
         is_long_enough = lengths >= expected.min_length
         self._unframed = [np.flatnonzero(~is_long_enough)]
 

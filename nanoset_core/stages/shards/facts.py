@@ -87,7 +87,7 @@ class ShardFacts:
         return text
 
     def __add__(self, other: ShardFacts) -> ShardFacts:
-        """Return the counts of two parts of a corpus together."""
+        """Return the counts of two parts of a corpus together, such as two shards."""
         sums: dict[str, Any] = {}
         for name in _COUNTS:
             sums[name] = getattr(self, name) + getattr(other, name)

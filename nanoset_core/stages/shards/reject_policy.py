@@ -180,20 +180,9 @@ class RejectPolicy:
             f"{facts.rejected:,} of {facts.lines:,} lines rejected, {share:.2%} "
             f"({counts_by_reason_text(facts.reasons)})"
         )
-
-        # What such lines should be, and what usually helps.
         line_reasons = [reason for reason in facts.reasons if not is_fault(reason)]
         most_common = max(line_reasons, key=lambda reason: facts.reasons[reason])
-        if most_common == "missing_key":
-            key_name = self.names.text_key
-            expected = f"the key {self.text_key!r} ({key_name}) in every line or row"
-            remedy = f"name the key that holds the text ({key_name})"
-        else:
-            expected = (
-                f'one JSON object in each line, as {{"{self.text_key}": "Some text."}}, '
-                "or a table with a text in each row"
-            )
-            remedy = "repair the lines"
+        expected, remedy = self._expected_lines(most_common)
 
         # The example. If its file is something else than text, that explains all of its lines.
         where = folder
@@ -218,6 +207,24 @@ class RejectPolicy:
             found=found,
             expected=f"{expected} ({limit})",
             remedy=f"{remedy}; each is listed in {_lists_text(losses)}",
+        )
+
+    def _expected_lines(self, reason: str) -> tuple[str, str]:
+        """Return what rejected lines should be, and what usually helps, as texts for an error.
+
+        Args:
+            reason: Why most of the lines were rejected, such as `missing_key`.
+        """
+        if reason == "missing_key":
+            key_name = self.names.text_key
+            return (
+                f"the key {self.text_key!r} ({key_name}) in every line or row",
+                f"name the key that holds the text ({key_name})",
+            )
+        example = f'{{"{self.text_key}": "Some text."}}'
+        return (
+            f"one JSON object in each line, as {example}, or a table with a text in each row",
+            "repair the lines",
         )
 
     def _leave_out(self, paths: Sequence[str]) -> str:

@@ -370,6 +370,9 @@ def _counts_of(
 ) -> SourceContexts:
     """Count the rows, contexts and tokens of one source.
 
+    Streams of tokens are cut into rows of one length. A context is one occurrence of a row: with a
+    frequency of 2.5, every row occurs twice, and half of the rows, which are chosen, once more.
+
     Args:
         name: Name of the source.
         tokens: Its tokens.

@@ -28,12 +28,19 @@ class PackPadding:
     """Number of a packed source → padding tokens of each of its sequences, shape (n_sequences,)."""
 
     def counted(self, facts: TarFacts) -> TarFacts:
-        """Return the facts of a tar, with this padding counted as padding instead of tokens."""
+        """Return the facts of a tar, with the padding inside packs counted as padding.
+
+        Args:
+            facts: Facts that were recorded while it was written, in which it counts as tokens.
+        """
         padding = self._padding(self.plan.shard_contexts(facts.shard))
         return replace(facts, tokens=facts.tokens - padding, pad_tokens=facts.pad_tokens + padding)
 
     def counted_sources(self) -> tuple[SourceContexts, ...]:
-        """Return the counts of the sources, with this padding counted as padding."""
+        """Return the counts of the plan's sources, with the padding inside packs as padding.
+
+        The plan counts it as tokens. If a context occurs several times, so does its padding.
+        """
         table = self.plan.table
         sources = list(table.sources)
         # In chunks, since a source may have more contexts than memory holds.

@@ -79,7 +79,11 @@ def differing(engine: Engine, reference: Engine, texts: Sequence[str]) -> list[i
 
 @cache
 def _common_canaries() -> tuple[str, ...]:
-    """Return the canaries that do not depend on the tokenizer."""
+    """Return the canaries that are the same for all tokenizers.
+
+    A canary is a text that a wrong engine is likely to get wrong. An engine is only used if it
+    encodes all canaries as the reference does.
+    """
     categories = _categories()
     unassigned = [point for point, name in categories.items() if name == "Cn"]
     texts = [

@@ -97,7 +97,10 @@ class Definition:
         return self.converted.eod if self.converted else None
 
     def json(self) -> bytes:
-        """Return the tokenizer in the format of a tokenizer.json, with all changes."""
+        """Return the tokenizer in the format of a tokenizer.json, as nanoset uses it.
+
+        `model_changes` and `added_tokens` are entered in it.
+        """
         if self.converted is None:
             content = read_regular(self.source.path)
         else:
