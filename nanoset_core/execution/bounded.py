@@ -12,7 +12,7 @@ Handle = TypeVar("Handle")
 
 
 class BoundedRun(ABC, Generic[Task, Handle]):
-    """One run of tasks, of which a limited number is handed out to workers at any time.
+    """One run of tasks, which hands out a limited number of them to workers at any time.
 
     The tasks may come from an iterator that is too long to be held in memory. A derived class says
     how a task is handed out, and what a *handle* is: the object that represents a task until it has

@@ -88,7 +88,7 @@ class DaskExecutor:
 
         Args:
             work: The function. A worker must be able to import it by its name.
-            tasks: The tasks, of which some thousand are in memory at any time.
+            tasks: The tasks; a few thousand of them are in memory at any time.
 
         Yields:
             (number of the task, from 0; its result)
@@ -131,7 +131,7 @@ def _dask_run(
         finally:
             del connection.receivers[check.place]
             if run.pending and client.status == "running":
-                # If the scheduler is gone, so are the tasks.
+                # If the scheduler has ended, it has no tasks any more.
                 with contextlib.suppress(OSError):
                     client.cancel(list(run.pending))
 
@@ -286,7 +286,7 @@ class _WorkerWatch:
 
         Raises:
             MissingError: There has been none for too long.
-            NanosetError: The scheduler is gone.
+            NanosetError: The scheduler has ended.
         """
         try:
             n_workers = len(self._client.nthreads())
@@ -309,7 +309,7 @@ class _WorkerWatch:
         )
 
     def worker_seen(self) -> None:
-        """Note that there is a worker, so that the time to wait for one begins anew."""
+        """Note that there is a worker, so that the time to wait for one begins again."""
         self._waiting.restart(self.cluster.wait_seconds)
         self._connection.wait_seconds = self.cluster.wait_seconds
 

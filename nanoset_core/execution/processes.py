@@ -71,7 +71,7 @@ def run_tasks(
 
     Args:
         work: The function. Another process must be able to import it by its name.
-        tasks: The tasks, of which a few are in memory at any time.
+        tasks: The tasks; a few of them are in memory at any time.
         workers: Number of processes, at most. With one, the tasks run in this process.
         executor: Runs all tasks instead, whatever `workers` says.
 
@@ -166,7 +166,7 @@ class _Pool:
 
         Args:
             work: The function. A worker must be able to import it by its name.
-            tasks: The tasks, of which a few are in memory at any time.
+            tasks: The tasks; a few of them are in memory at any time.
 
         Yields:
             (number of the task, from 0; its result)

@@ -95,7 +95,7 @@ class OutputRoot:
     access: FileAccess
     """How the files are read and written."""
     rebuild: bool = False
-    """Whether outputs are made again even if they are complete."""
+    """Whether outputs are rebuilt even if they are complete."""
     seen: Seen | None = field(default=None, compare=False, repr=False)
     """Versions in a bucket that were found current recently; None to ask each time."""
 
@@ -106,7 +106,7 @@ class OutputRoot:
 
     @property
     def local(self) -> OutputRoot:
-        """The outputs in the local folder alone; for a bucket, those of which there are copies."""
+        """The outputs that are in the local folder; for a bucket, those that have copies there."""
         return OutputRoot(FileAccess(self.folder), self.rebuild)
 
     def place(self, recipe: Recipe) -> Path:

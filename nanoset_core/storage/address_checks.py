@@ -71,8 +71,8 @@ def check_without_secrets(url: str, rest: str, where: str) -> None:
         found=HIDDEN if has_password and not is_hidden_by_error else url,
         expected="an address without credentials",
         remedy=(
-            "leave it out: it would stand in manifests and logs. Give credentials as the "
-            "package behind the scheme finds them (environment, profile, configuration file), "
+            "leave it out, since it would be written to manifests and logs. Give credentials as "
+            "the package behind the scheme finds them (environment, profile, configuration file), "
             "or copy the text to a local folder first"
         ),
     )
@@ -93,7 +93,8 @@ def check_endpoint(endpoint: str) -> None:
             where=where,
             found=endpoint,
             remedy=(
-                "remove it: credentials come by the usual AWS chain, and would stand in logs here"
+                "remove it, since it would be written to logs; credentials come by the usual AWS "
+                "chain"
             ),
         )
     if endpoint and _ENDPOINT.fullmatch(endpoint) is None:
@@ -151,7 +152,7 @@ def check_readable(url: str, where: str, *, only_read: bool) -> None:
             found=_WEB_SECRET.sub(HIDDEN, url),
             expected="https://host/folder",
             remedy=(
-                "leave it out: it would stand in manifests and logs; "
+                "leave it out, since it would be written to manifests and logs; "
                 "copy what needs it to a local folder first"
             ),
         )

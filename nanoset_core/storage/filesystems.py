@@ -220,10 +220,10 @@ class FilesystemStore(Store):
         has_version = version is not None or written_ns != 0
         if size is None or not has_version:
             raise self._unreadable(
-                "this file cannot be read safely: whether it changes meanwhile could not be seen",
+                "this file cannot be read safely, since a change during reading could not be seen",
                 name,
                 found="no size" if size is None else "neither ETag, version nor time",
-                expected="a server that tells a file's size, and its ETag or Last-Modified",
+                expected="a server that reports a file's size, and its ETag or Last-Modified",
             )
         mark = f"{written_ns if version is None else version}-{size}"
         return Stored(name, int(size), mark, written_ns)

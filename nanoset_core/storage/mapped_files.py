@@ -1,4 +1,4 @@
-"""Large files as memory maps: local files, and objects of which only the needed blocks are read.
+"""Large files as memory maps: local files, and objects from which only the needed blocks are read.
 
 `MappedFile` and `BlockFile` have the same methods. A reader first calls `fetch` or `fetch_span`
 with the ranges that it needs, and then takes these bytes from `buffer`, for example as a NumPy

@@ -702,7 +702,7 @@ class Upload:
                 "the bucket does not hold what was sent",
                 where=self._store.url(self._name),
                 found="another process aborted the upload",
-                remedy="run again: it is made anew",
+                remedy="run again, which uploads it again",
             ) from error
 
     def abandon(self) -> None:

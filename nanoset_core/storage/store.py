@@ -482,7 +482,7 @@ def checked_name(name: str) -> str:
 def gone(url: str) -> MissingError:
     """Return the error for an object that was listed, but does not exist any more."""
     return MissingError(
-        "an object that was there before is gone", where=url, remedy="run the same command again"
+        "an object that was listed is gone", where=url, remedy="run the same command again"
     )
 
 
@@ -504,7 +504,7 @@ def changed(url: str, found: str, expected: str) -> SourceChangedError:
         where=url,
         found=found,
         expected=expected,
-        remedy="build again once nothing writes to it: the inventory is taken anew",
+        remedy="build again once nothing writes to it",
     )
 
 
