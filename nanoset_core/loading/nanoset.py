@@ -149,18 +149,18 @@ class Nanoset(SplitSamples):
         stored_index = 0 if index is None else index
         return self.sample_of(stored_index, index)
 
-    def sample_of(self, index: int, requested: int | None) -> Sample:
+    def sample_of(self, index: int, asked: int | None) -> Sample:
         """Return a sample of this dataset as the trainer's dictionary, also as part of a blend.
 
         Args:
             index: Index of the sample in this dataset.
-            requested: What the trainer requested: an index in this dataset or in the blend that it
-                belongs to, or None for padding.
+            asked: What the trainer requested: an index in this dataset or in the blend that it
+                belongs to, or None for padding. The public interface keeps this name.
         """
         boundaries = None
         if self._form.by_document:
             boundaries = self.cu_seqlens([index])[0]
-        return self._form.sample(self._read(index), requested, boundaries)
+        return self._form.sample(self._read(index), asked, boundaries)
 
     def tokens(self, index: int) -> NDArray[np.int64]:
         """Return the tokens of a sample.
