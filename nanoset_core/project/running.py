@@ -106,7 +106,11 @@ class ExecutorSpec(Section):
         return ".address" if self.scheduler_file is None else ".scheduler_file"
 
     def broken_rules(self, where: str) -> Iterator[ConfigError]:
-        """Yield an error for each mistake in this section, or in the environment variables."""
+        """Yield an error for each mistake in this section, or in environment variables for it.
+
+        Args:
+            where: Place of the section, such as "nanoset.yaml: executor".
+        """
         yield from self._foreign_keys(where)
         if self.kind == "dask":
             yield from _scheduler_errors(self, f"{where}{self.address_key}")
@@ -116,7 +120,11 @@ class ExecutorSpec(Section):
         yield from raised(chosen_executor, where, self)
 
     def _foreign_keys(self, where: str) -> Iterator[ConfigError]:
-        """Yield an error for each key that only other kinds of executors have."""
+        """Yield an error for each key that only other kinds of executors have.
+
+        Args:
+            where: Place of the section.
+        """
         lacks = f"the executor {self.kind} has no"
         if self.kind == "processes":
             lacks = "processes have no"
@@ -132,7 +140,11 @@ class ExecutorSpec(Section):
             )
 
     def _slurm_errors(self, where: str) -> Iterator[ConfigError]:
-        """Yield an error for each setting that Slurm, or the script of a job, cannot take."""
+        """Yield an error for each setting that Slurm, or the script of a job, cannot take.
+
+        Args:
+            where: Place of the section.
+        """
         if self.jobs is None:
             yield ConfigError(
                 "the number of Slurm jobs is missing",
@@ -197,7 +209,11 @@ class AutomationSpec(Section):
     """Time zone of the cron line, such as Europe/Vienna."""
 
     def broken_rules(self, where: str) -> Iterator[ConfigError]:
-        """Yield an error for a text that is not a cron line, and for an unknown time zone."""
+        """Yield an error for a text that is not a cron line, and for an unknown time zone.
+
+        Args:
+            where: Place of the section, such as "nanoset.yaml: automation".
+        """
         if self.reconcile is not None and not _CRON.fullmatch(self.reconcile):
             yield not_a_cron_line(f"{where}.reconcile", self.reconcile)
         if self.timezone == "UTC":

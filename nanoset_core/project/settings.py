@@ -60,7 +60,7 @@ class ProjectConfig(WrittenConfig):
     """Name → a training set."""
 
     def folder_name(self, corpus: str) -> str:
-        """Return the folder below `raw` that a corpus is read from."""
+        """Return the folder below `raw` that a corpus is read from; by default, it has its name."""
         return self._corpus_spec(corpus).folder or corpus
 
     def corpus_folder(self, corpus: str) -> Path | RemoteFolder:
@@ -76,9 +76,10 @@ class ProjectConfig(WrittenConfig):
         return self.corpora.get(corpus, CorpusSpec())
 
     def trains_on(self, corpus: str) -> bool:
-        """Return whether an output for training reads a corpus, or a view or packs of it.
+        """Return whether anything that a trainer reads is made from a corpus.
 
-        These outputs are webdatasets, exports, .pbin files, and the train splits of nanosets.
+        It may be made from the corpus itself, or from a view or packs of it. Trainers read
+        webdatasets, exports, .pbin files, and the train splits of nanosets.
         """
         # The corpus, and the views and packs that are made from it.
         names = {corpus}
@@ -86,20 +87,22 @@ class ProjectConfig(WrittenConfig):
             if base_of(self.derived, name) == corpus:
                 names.add(name)
 
+        # What is made from whole datasets.
         sources = [*self.pbin]
         sources += [export.of for export in self.exports.values()]
         for webdataset in self.webdatasets.values():
             sources += webdataset.corpora
         if not names.isdisjoint(sources):
             return True
+
+        # Nanosets may only validate with a dataset.
         for nanoset in self.nanosets.values():
-            for name in names:
-                if nanoset.trains_on(name):
-                    return True
+            if any(nanoset.trains_on(name) for name in names):
+                return True
         return False
 
     def repeats(self, name: str) -> bool:
-        """Return whether a name is that of a view which repeats documents."""
+        """Return whether a dataset is a view that has documents other than exactly once each."""
         view = self.views.get(name)
         return view is not None and view.repeat != 1
 
@@ -137,12 +140,17 @@ class ProjectConfig(WrittenConfig):
 
     @property
     def tokenizer_file(self) -> TokenizerPath:
-        """The path of the tokenizer, with its settings."""
+        """The path of the tokenizer on this machine, with its settings if it has some.
+
+        If nanoset.yaml names a file in a bucket, a copy of it is downloaded.
+        """
         spec = self.tokenizer
-        merges = None if spec.merges is None else self._tokenizer_path(spec.merges, "merges")
+        merges_path: Path | None = None
+        if spec.merges is not None:
+            merges_path = self._tokenizer_path(spec.merges, "merges")
         file = TokenizerFile(
             self._tokenizer_path(spec.path, "path"),
-            merges,
+            merges_path,
             spec.pattern,
             spec.special_tokens,
             spec.num_special_tokens,
@@ -174,11 +182,13 @@ class ProjectConfig(WrittenConfig):
         """Return the settings for a worker of a cluster, which cannot see this machine's files.
 
         Args:
-            folder: The worker's folder for local copies. The tokenizer was sent to the worker.
+            folder: The worker's folder for local copies of files.
         """
         config = self.with_copies_in(folder)
         if is_remote(self.tokenizer.path):
-            return config
+            return config  # The worker downloads it, too.
+
+        # A local tokenizer was sent to the worker, with a path of its own there.
         received = as_source(local_tokenizer(config.tokenizer_file))
         merges = None if received.merges is None else str(received.merges)
         return replace(
@@ -231,10 +241,10 @@ def load_config(path: str | os.PathLike[str]) -> ProjectConfig:
 
 
 def config_from(value: object, file: Path, text: str | None = None) -> ProjectConfig:
-    """Return the configuration that the plain values of a nanoset.yaml describe.
+    """Return the settings that the plain values of a nanoset.yaml describe, resolved for stages.
 
     Args:
-        value: The content of the file.
+        value: The content of the file: mappings, lists, text and numbers.
         file: Its path. Relative paths in it start in its folder.
         text: Its text, from which errors take the lines of mistakes; None if there is no file.
 
@@ -250,11 +260,14 @@ def config_from(value: object, file: Path, text: str | None = None) -> ProjectCo
 
 
 def check_config(value: object, file: Path) -> tuple[ProjectConfig | None, list[ConfigError]]:
-    """Return the configuration that plain values describe, or None and all mistakes in them.
+    """Return the settings that plain values describe, or all mistakes in them.
 
     Args:
-        value: The content of a nanoset.yaml.
+        value: The content of a nanoset.yaml: mappings, lists, text and numbers.
         file: Its path.
+
+    Returns:
+        The settings and no errors, or None and at least one error.
     """
     if value is None:
         error = ConfigError(
@@ -296,7 +309,10 @@ def check_config(value: object, file: Path) -> tuple[ProjectConfig | None, list[
 
 
 def resolve(written: WrittenConfig) -> ProjectConfig:
-    """Return the settings that stages use, given those of a nanoset.yaml that follow all rules.
+    """Return the settings that stages use: without phases, schedules and the key `packing`.
+
+    Args:
+        written: The settings of a nanoset.yaml, which follow all rules.
 
     Raises:
         ConfigError: A file that the settings name is not what it should be, or the key `packing`

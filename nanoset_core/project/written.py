@@ -141,18 +141,21 @@ class WrittenConfig(Section):
         return name in self.packs
 
     def attributes_of(self, corpus: str) -> AttributesSpec | None:
-        """Return which tables are joined to a corpus's documents, or None."""
+        """Return which tables of attributes are joined to a corpus's documents, or None.
+
+        Attributes are values that were computed elsewhere, such as the scores of a classifier.
+        """
         spec = self.attributes.get(corpus)
-        if isinstance(spec, str):
+        if isinstance(spec, str):  # only the files of the tables are named
             return AttributesSpec(spec)
         return spec
 
     @property
     def root_folder(self) -> Path:
         """The folder of outputs; if they are in a bucket, the folder with local copies of them."""
-        place = self.root_place
-        if place is not None:
-            return copies_folder(place, self._mirror)
+        bucket_place = self.root_place
+        if bucket_place is not None:
+            return copies_folder(bucket_place, self._mirror)
         return self.local(self.root, "root")
 
     @property
@@ -197,27 +200,40 @@ class WrittenConfig(Section):
         return local_path(path, base=self.file.parent, where=f"{self.file}: {key}")
 
     def broken_rules(self, where: str) -> Iterator[ConfigError]:
-        """Yield an error for each rule about several sections that they break together.
+        """Yield an error for each rule about several sections of the file that they break.
+
+        Rules of single sections are methods of their classes, and are not checked here.
 
         Args:
             where: The nanoset.yaml; its path is also `file`.
         """
+        # Files and folders.
         yield from self._location_errors()
+
+        # What sections need of the sections `tokenizer` and `tokenization`.
         yield from missing_token_errors(self.file, self.tokenizer, self.tokenization)
         yield from end_token_errors(self.file, self.nanosets, self.tokenization)
         for name, webdataset in self.webdatasets.items():
             yield from webdataset_errors(
                 self.file, name, webdataset, self.tokenizer, self.tokenization
             )
+
+        # What datasets need of those that they are made from, or that they name.
         yield from view_errors(self.file, self.views, self.corpora)
         yield from self.broken_pack_rules()
         yield from contamination_errors(self.file, self.contamination, self.views)
         yield from reader_errors(self.file, self.nanosets, self.exports)
         yield from pbin_errors(self.file, self.pbin, self.packed)
+
+        # Names, which all sections share in Dagster.
         yield from self._name_errors()
 
     def broken_pack_rules(self) -> Iterator[ConfigError]:
-        """Yield an error for each of the packs that cannot be made, or cannot be samples."""
+        """Yield an error for each of the packs that cannot be made, or whose readers cannot use it.
+
+        Packs are datasets whose sequences have one length. Their readers are nanosets, webdatasets
+        and exports, which need packs of their own sample length.
+        """
         source_of_view = {name: view.of for name, view in self.views.items()}
         yield from pack_errors(self.file, self.packs, source_of_view, self.corpora)
         yield from pack_reader_errors(
@@ -226,9 +242,12 @@ class WrittenConfig(Section):
 
     def _location_errors(self) -> Iterator[ConfigError]:
         """Yield an error for each invalid path or URL, and for outputs inside the raw folder."""
+        # The tokenizer's files, which are not read here.
         for key, location in (("path", self.tokenizer.path), ("merges", self.tokenizer.merges)):
             if location is not None:
                 yield from raised(self._check_location, location, f"tokenizer.{key}")
+
+        # These properties raise an error for what is neither a path nor a URL.
         try:
             raw = self.raw_folder
             root = self.root_folder
@@ -237,9 +256,13 @@ class WrittenConfig(Section):
             yield error
             return
 
+        # Outputs below the raw folder would be listed as corpora. URLs are compared as text, with
+        # a slash at the end: s3://b/text-2 is not inside s3://b/text.
         is_remote_root = self.root_place is not None
         if isinstance(raw, RemoteFolder) or is_remote_root:
-            is_inside = f"{self.root.rstrip('/')}/".startswith(f"{self.raw.rstrip('/')}/")
+            raw_prefix = self.raw.rstrip("/") + "/"
+            root_prefix = self.root.rstrip("/") + "/"
+            is_inside = root_prefix.startswith(raw_prefix)
         else:
             is_inside = root == raw or raw in root.parents
         if is_inside:
@@ -258,7 +281,11 @@ class WrittenConfig(Section):
             )
 
     def _check_location(self, location: str, key: str) -> None:
-        """Check that the value of a key is a path or a URL.
+        """Check that a text is a path or a URL; whether the file exists is not checked.
+
+        Args:
+            location: The text.
+            key: The key of nanoset.yaml that it is from, for the error.
 
         Raises:
             ConfigError: It is neither.
@@ -269,15 +296,16 @@ class WrittenConfig(Section):
             self.local(location, key)
 
     def _name_errors(self) -> Iterator[ConfigError]:
-        """Yield an error for each name that is used twice.
+        """Yield an error for each name that is used twice, also in different sections.
 
         Names of nanosets, webdatasets and so on become names of Dagster's jobs and groups of
-        assets, in which '-' is replaced by '_'.
+        assets, in which '-' is replaced by '_': so `my-set` and `my_set` are one name.
         """
-        first_path: dict[str, str] = {}  # name as Dagster compares it → the first key with it
+        path_by_dagster_name: dict[str, str] = {}  # the first key with each name
         for path in self._named_things():
             _, _, name = path.partition(".")
-            first = first_path.setdefault(name.replace("-", "_"), path)
+            dagster_name = name.replace("-", "_")
+            first = path_by_dagster_name.setdefault(dagster_name, path)
             if first != path:
                 yield ConfigError(
                     "two things share a name",
@@ -290,9 +318,9 @@ class WrittenConfig(Section):
     def _named_things(self) -> Iterator[str]:
         """Yield `<section>.<name>` of everything that becomes a job or a group of assets."""
         for name, nanoset in self.nanosets.items():
-            phases = [f"{name}-phase-{number}" for number in range(1, len(nanoset.phases) + 1)]
-            yield from [f"nanosets.{part}" for part in phases or [name]]
+            yield from nanoset.names_after_resolving(f"nanosets.{name}")
         yield from [f"webdatasets.{name}" for name in self.webdatasets]
+
         # One job makes all views of a corpus, and one all its packs.
         corpora_with_views = dict.fromkeys(base_of(self.views, name) for name in self.views)
         for corpus in corpora_with_views:
@@ -300,6 +328,8 @@ class WrittenConfig(Section):
         corpora_with_packs = dict.fromkeys(base_of(self.derived, name) for name in self.packs)
         for corpus in corpora_with_packs:
             yield f"packs.{corpus}_packs"
+
+        # The .pbin of a view or packs has a job. Those of corpora are partitions of one asset.
         for name in (*self.pbin, *self.packed):
             if name in self.derived:
                 yield f"pbin.{name}_packed"

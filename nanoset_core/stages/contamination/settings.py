@@ -45,7 +45,11 @@ class ContaminationSpec(Section):
         return (self.text_keys,) if isinstance(self.text_keys, str) else self.text_keys
 
     def broken_rules(self, where: str) -> Iterator[ConfigError]:
-        """Yield an error if there is nothing to search for, or if `of` is not a list of corpora."""
+        """Yield an error if there is nothing to search for, or if `of` is not a list of corpora.
+
+        Args:
+            where: Place of this section, such as "nanoset.yaml: contamination.evals".
+        """
         if self.of:
             yield from raised(check_corpora, self.of, f"{where}.of")
         if not self.patterns:

@@ -44,7 +44,11 @@ class ExportSpec(Section):
     is written there."""
 
     def broken_rules(self, where: str) -> Iterator[ConfigError]:
-        """Yield an error if the length of samples is missing, or is for other formats."""
+        """Yield an error if the length of samples is missing, or is for other formats.
+
+        Args:
+            where: Place of the export, such as "nanoset.yaml: exports.web-mds".
+        """
         if self.format in IN_SAMPLES and self.sequence_length is None:
             yield ConfigError(
                 "this format has samples of one length",

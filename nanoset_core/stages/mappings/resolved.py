@@ -136,16 +136,19 @@ def _phases(name: str, run: ResolvedNanoset) -> dict[str, ResolvedNanoset]:
         name: Name of the nanoset that describes the run.
         run: Its settings, with `phases` and `schedule`.
     """
+    names = run.names_after_resolving(name)
+    spans = pairwise(run.phase_bounds)
+
     nanosets: dict[str, ResolvedNanoset] = {}
     previous_name: str | None = None
     earlier_corpora: dict[str, None] = {}  # each once, in the order of the phases
-    for phase, (start, stop) in zip(run.phases, pairwise(run.phase_bounds), strict=True):
+    for phase_name, phase, (start, stop) in zip(names, run.phases, spans, strict=True):
         nanoset = replace(run, blend=phase.data, mix=phase.mix, span=(start, stop))
         if run.continue_ and previous_name is not None:
             nanoset = replace(nanoset, after=previous_name, earlier=tuple(earlier_corpora))
+        nanosets[phase_name] = _with_samples(nanoset, iterations=stop - start)
 
-        previous_name = f"{name}-phase-{len(nanosets) + 1}"
-        nanosets[previous_name] = _with_samples(nanoset, iterations=stop - start)
+        previous_name = phase_name
         earlier_corpora |= dict.fromkeys(corpora_of(phase.data))
     return nanosets
 

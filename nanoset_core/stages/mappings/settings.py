@@ -284,6 +284,16 @@ class NanosetSpec(Section):
         end = self.schedule.iterations if self.schedule else 0
         return [0, *self.transitions, end]
 
+    def names_after_resolving(self, name: str) -> list[str]:
+        """Return the names of the nanosets that this section becomes: one for each phase, if any.
+
+        Args:
+            name: Name of the section.
+        """
+        if not self.phases:
+            return [name]
+        return [f"{name}-phase-{number}" for number in range(1, len(self.phases) + 1)]
+
     def broken_rules(self, where: str) -> Iterator[ConfigError]:
         """Yield an error for each setting that contradicts or lacks another one of this nanoset."""
         # There are so many rules that they have a file of their own, which imports this class.

@@ -82,7 +82,10 @@ def resolve_packing(
 
 @dataclass
 class _PackNames:
-    """The packs of a project, to which those of the key `packing` are added."""
+    """Collects the packs of a project while its key `packing` is resolved.
+
+    Each request for the packs of a corpus adds them to `packs`, unless they are there.
+    """
 
     file: Path
     """nanoset.yaml, for messages."""

@@ -117,7 +117,11 @@ class ViewSpec(Section):
         return (files,) if isinstance(files, str) else files
 
     def broken_rules(self, where: str) -> Iterator[ConfigError]:
-        """Yield an error if there are two budgets, or empty lists of files of ids."""
+        """Yield an error if there are two budgets, or empty lists of files of ids.
+
+        Args:
+            where: Place of the view, such as "nanoset.yaml: views.english".
+        """
         if self.tokens is not None and self.documents is not None:
             yield ConfigError(
                 "a budget is of tokens or of documents",

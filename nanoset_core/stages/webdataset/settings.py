@@ -99,7 +99,11 @@ class WebdatasetSpec(Section):
         return dict(self.corpora) if isinstance(self.corpora, Mapping) else None
 
     def broken_rules(self, where: str) -> Iterator[ConfigError]:
-        """Yield an error for each mistake in the corpora, and in their frequencies or weights."""
+        """Yield an error for each mistake in the corpora, and in their frequencies or weights.
+
+        Args:
+            where: Place of the webdataset, such as "nanoset.yaml: webdatasets.tars".
+        """
         yield from raised(check_corpora, self.names, f"{where}.corpora")
         if self.bos and self.sequence_length < 2:
             yield out_of_range(Range(2), self.sequence_length, f"{where}.sequence_length")
