@@ -114,21 +114,10 @@ def find_in(
         ConfigError: The document is not named in exactly one way.
     """
     document = _checked(_with_line(document))
-
-    # Check the corpus, if the user named one.
     datasets = searched.datasets
-    names: list[str] = []
-    for dataset in datasets:
-        names += dataset.names
-    corpora = list(dict.fromkeys(names))
-    if document.corpus is not None and document.corpus not in corpora:
-        raise MissingError(
-            "the corpus is not in this nanoset or webdataset",
-            where=name,
-            found=repr(document.corpus),
-            expected=", ".join(corpora),
-            remedy=remedy_for_name(document.corpus, corpora, "name one of these"),
-        )
+    corpora = _names_of(datasets)
+    if document.corpus is not None:
+        _check_corpus(document.corpus, corpora, name)
 
     # A file that begins with a corpus or folder may mean a file of that corpus. If there is no such
     # document, take the path as it was given: a corpus's folder may contain a folder with the name
@@ -153,6 +142,35 @@ def find_in(
         ),
         remedy=_remedy(context, datasets, [*within_corpora, document]),
     )
+
+
+def _names_of(datasets: Sequence[Dataset]) -> list[str]:
+    """Return the names by which a user may mean datasets: their own, and those of their corpora."""
+    names: dict[str, None] = {}  # a dictionary without values, as a set that keeps its order
+    for dataset in datasets:
+        names.update(dict.fromkeys(dataset.names))
+    return list(names)
+
+
+def _check_corpus(corpus: str, corpora: Sequence[str], searched: str) -> None:
+    """Check that a corpus which a user named is among those that are searched.
+
+    Args:
+        corpus: The name that the user gave.
+        corpora: Names of the corpora and datasets that are searched.
+        searched: Name of the nanoset or webdataset, for the error.
+
+    Raises:
+        MissingError: The corpus is not searched.
+    """
+    if corpus not in corpora:
+        raise MissingError(
+            "the corpus is not in this nanoset or webdataset",
+            where=searched,
+            found=repr(corpus),
+            expected=", ".join(corpora),
+            remedy=remedy_for_name(corpus, corpora, "name one of these"),
+        )
 
 
 def _with_line(document: DocumentName) -> DocumentName:

@@ -66,22 +66,7 @@ def add_ids(file: Path, ids: Sequence[str], reason: str, day: str) -> list[str]:
     Raises:
         ConfigError: One of the ids cannot be a line of the list, or the list is a table.
     """
-    for identity in ids:
-        is_one_line = "\n" not in identity and "\r" not in identity
-        if not identity.strip() or not is_one_line or identity.startswith(COMMENT):
-            raise ConfigError(
-                "this id cannot be a line of a list",
-                found=repr(identity),
-                expected=f"one line that does not begin with {COMMENT!r}",
-                remedy="leave it out by a condition on `id`",
-            )
-    if is_table(file.name):
-        raise ConfigError(
-            "ids are added to lists of text, and not to tables",
-            where=file,
-            expected="a file with one id a line",
-            remedy="let the views exclude a file of text, too, and name it with --list",
-        )
+    _check_can_be_listed(file, ids)
 
     # Leave out ids that the list already has.
     text = file.read_text(encoding="utf-8") if file.exists() else ""
@@ -99,6 +84,35 @@ def add_ids(file: Path, ids: Sequence[str], reason: str, day: str) -> list[str]:
     file.parent.mkdir(parents=True, exist_ok=True)
     write_atomic(file, f"{text}{lines}\n".encode())
     return new_ids
+
+
+def _check_can_be_listed(file: Path, ids: Sequence[str]) -> None:
+    """Check that ids can be lines of a list: of a text file in which some lines are comments.
+
+    Args:
+        file: The list.
+        ids: The ids.
+
+    Raises:
+        ConfigError: One of the ids cannot be a line of the list, or the list is a table.
+    """
+    for identity in ids:
+        is_one_line = "\n" not in identity and "\r" not in identity
+        is_comment = identity.startswith(COMMENT)
+        if not identity.strip() or not is_one_line or is_comment:
+            raise ConfigError(
+                "this id cannot be a line of a list",
+                found=repr(identity),
+                expected=f"one line that does not begin with {COMMENT!r}",
+                remedy="leave it out by a condition on `id`",
+            )
+    if is_table(file.name):
+        raise ConfigError(
+            "ids are added to lists of text, and not to tables",
+            where=file,
+            expected="a file with one id a line",
+            remedy="let the views exclude a file of text, too, and name it with --list",
+        )
 
 
 def holdings(project: Project, ids: Sequence[str]) -> Iterator[Holding]:

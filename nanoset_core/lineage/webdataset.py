@@ -180,43 +180,54 @@ class Tars:
             ConfigError: This names no context.
             SampleIndexError: There is no such context.
         """
-        # Find the number of the tar, and the number in it. `shard` is the number of a tar.
         plan = self.plan
-        text = place if sample is None else f"{place} {sample}"
-        key = _KEY.fullmatch(place)
-        tar = _TAR.fullmatch(place)
-        if sample is not None and tar is not None:
-            shard = int(tar[1])
-        elif sample is None and key is not None:
-            shard = int(key[1])
-            sample = int(key[2])
-        elif sample is None and place.isascii() and place.isdigit():
-            shard, sample = divmod(int(place), plan.shard_size)
-        else:
-            ways = f"a key such as {self.key(0)}, a tar and a number such as {self.tar(0)} 0"
-            raise ConfigError(
-                "this names no context of a webdataset",
-                where=self.name,
-                found=text,
-                expected=f"{ways}, or a number over all tars",
-            )
+        tar, number = self._tar_and_number(place, sample)
 
-        # The last tar may have fewer contexts than the others.
+        # The contexts of the tar, [start, stop) over all tars. The last tar may have fewer contexts
+        # than the others, and a tar that does not exist has none.
         start = 0
         stop = 0
-        if shard < plan.shards:
-            start, stop = plan.shard_ranks(shard)
-        if not 0 <= sample < stop - start:
+        if tar < plan.shards:
+            start, stop = plan.shard_ranks(tar)
+        if not 0 <= number < stop - start:
             raise SampleIndexError(
                 "no such context in the webdataset",
                 where=self.name,
-                found=text,
+                found=place if sample is None else f"{place} {sample}",
                 expected=(
                     f"{plan.contexts:,} contexts, of {plan.shard_size:,} "
                     f"in each of {plan.shards:,} tars"
                 ),
             )
-        return start + sample
+        return start + number
+
+    def _tar_and_number(self, place: str, sample: int | None) -> tuple[int, int]:
+        """Return the number of a tar, and of a context within it, that a user named.
+
+        Args:
+            place: Without `sample`, the key or member of the context (`00000003_00000017.npy`), or
+                its number over all tars. With `sample`, the tar or its number.
+            sample: Number of the context within the tar, from 0.
+
+        Raises:
+            ConfigError: This names no context.
+        """
+        key = _KEY.fullmatch(place)
+        tar = _TAR.fullmatch(place)
+        if sample is not None and tar is not None:
+            return int(tar[1]), sample
+        if sample is None and key is not None:
+            return int(key[1]), int(key[2])
+        if sample is None and place.isascii() and place.isdigit():
+            return divmod(int(place), self.plan.shard_size)
+
+        ways = f"a key such as {self.key(0)}, a tar and a number such as {self.tar(0)} 0"
+        raise ConfigError(
+            "this names no context of a webdataset",
+            where=self.name,
+            found=place if sample is None else f"{place} {sample}",
+            expected=f"{ways}, or a number over all tars",
+        )
 
     def tar(self, position: int) -> str:
         """Return the name of the tar that contains the context at a position."""

@@ -192,20 +192,36 @@ def _plan(
     left_alone += busy
     left_alone += _unrequested(project, outputs)
 
-    # Unfinished files of killed builds. Those in garbage are removed with it.
-    unfinished: list[Path] = []
-    for folder, names in project.outputs.unfinished():
-        unfinished += [folder / name for name in names]
-    garbage_folders = {item.path for item in garbage}
-    for path in listing.unfinished():
-        if path.parent not in garbage_folders and _is_idle(listing.name(path), leases):
-            unfinished.append(path)
     return GarbageCollection(
         garbage=tuple(garbage),
         left_alone=tuple(left_alone),
-        unfinished=tuple(unfinished),
+        unfinished=tuple(_unfinished_files(project, listing, garbage, leases)),
         unseen=UNSEEN if listing.has_copies else None,
     )
+
+
+def _unfinished_files(
+    project: Project, listing: FileAccess, garbage: Iterable[Garbage], leases: Collection[str]
+) -> Iterator[Path]:
+    """Yield unfinished files, most of which killed builds left behind.
+
+    Args:
+        project: The project.
+        listing: Access to the output root, with a listing of all files.
+        garbage: Versions that are removed. The unfinished files in them are removed with them.
+        leases: Names of corpora, nanosets and so on that running builds work on. Their objects in a
+            bucket are left out.
+    """
+    # On this machine. A running process may own some: when they are removed, these are left alone.
+    for folder, names in project.outputs.unfinished():
+        for name in names:
+            yield folder / name
+
+    # In a bucket, objects that remain if the joining of objects was interrupted.
+    garbage_folders = {item.path for item in garbage}
+    for path in listing.unfinished():
+        if path.parent not in garbage_folders and _is_idle(listing.name(path), leases):
+            yield path
 
 
 def _reason_if_busy(leases: Mapping[str, str], subject: str) -> str | None:
