@@ -22,6 +22,7 @@ from benchmarks.growth import write_dataset
 from benchmarks.harness import options
 from nanoset_core.document_tables.conditions import parse_condition
 from nanoset_core.document_tables.relation import DocumentRelation, TableSource, value_type
+from nanoset_core.document_tables.row_groups import RowGroups
 from nanoset_core.formats.indexed.layout import read_idx
 from nanoset_core.stages.attributes.schema import AttributeSchema
 from nanoset_core.stages.attributes.tables import AttributeTables
@@ -49,10 +50,9 @@ def shards(folder: Path) -> Iterator[ShardTables]:
 def file_as_shard(path: Path) -> ShardTables:
     """Return a Parquet file as a shard."""
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
-    with pq.ParquetFile(path) as file:
-        source = TableSource((path,), file.schema_arrow, metadata=(file.metadata,))
+    with RowGroups(path) as file:
+        source = TableSource((path,), file.schema, metadata=(file.metadata,))
     types = {field.name: value_type(field.type) for field in source.stored}
     return ShardTables(
         first=0,

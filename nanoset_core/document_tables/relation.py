@@ -25,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_core.document_tables.connection import BATCH_DOCUMENTS, exact_path, text_literal
+from nanoset_core.document_tables.row_groups import RowGroups
 from nanoset_core.errors import FormatError
 from nanoset_core.text.values import as_type
 
@@ -330,7 +331,6 @@ def _damaged_paths(sources: Sequence[TableSource]) -> list[Path]:
     DuckDB does not always name the file that it could not read.
     """
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     paths: list[Path] = []
     for source in sources:
@@ -338,9 +338,9 @@ def _damaged_paths(sources: Sequence[TableSource]) -> list[Path]:
     damaged = []
     for path in paths:
         try:
-            with pq.ParquetFile(path) as file:
-                for _ in file.iter_batches():
-                    pass
+            with RowGroups(path) as file:
+                for group in range(len(file.ranges)):
+                    file.read(group)
         except (pa.ArrowException, OSError):
             damaged.append(path)
     return damaged or paths

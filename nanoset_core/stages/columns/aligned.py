@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from nanoset_core.document_tables.relation import TableSource
+from nanoset_core.document_tables.row_groups import RowGroups
 from nanoset_core.errors import FormatError
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.stages.columns.column_table import TABLE
@@ -76,11 +77,10 @@ def _source_at(path: Path) -> TableSource:
         FormatError: The file is not a table.
     """
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     try:
-        with pq.ParquetFile(path) as file:
-            return TableSource((path,), file.schema_arrow, metadata=(file.metadata,))
+        with RowGroups(path) as file:
+            return TableSource((path,), file.schema, metadata=(file.metadata,))
     except (pa.ArrowException, OSError) as error:
         raise FormatError(
             "a table of columns cannot be read",

@@ -7,6 +7,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from nanoset_core.document_tables.row_groups import RowGroups
 from nanoset_core.stages.shards.document_table import ROW_GROUP_ROWS
 from nanoset_core.text.values import as_type, joined, kind_of, limited, type_of
 
@@ -93,16 +94,14 @@ class ColumnTable:
         Args:
             kinds: Name of each column → its new kind.
         """
-        import pyarrow.parquet as pq
-
         self._writer.close()
         narrow_path = self._path.rename(self._path.with_suffix(".before"))
         self._kinds = dict(kinds)
         self._writer = self._open_writer()
-        with pq.ParquetFile(narrow_path) as file:
-            for group in range(file.num_row_groups):
+        with RowGroups(narrow_path) as file:
+            for group in range(len(file.ranges)):
                 columns = []
-                narrow_columns = file.read_row_group(group).columns
+                narrow_columns = file.read(group).columns
                 for column, wide_type in zip(
                     narrow_columns, self._writer.schema.types, strict=True
                 ):

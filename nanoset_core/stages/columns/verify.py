@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from nanoset_core.document_tables.row_groups import RowGroups
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.project.project import Project
 from nanoset_core.stages.checking import check_files, check_freshness, current_manifest
@@ -94,7 +95,6 @@ def _check_rows(report: Report, table: Manifest, shard: Manifest, *, deep: bool)
         deep: Read every value.
     """
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     where = table.place(TABLE).path
     remedy = f"delete {table.url()}, and {BUILD}"
@@ -102,12 +102,11 @@ def _check_rows(report: Report, table: Manifest, shard: Manifest, *, deep: bool)
     rows_of_documents = [stop - start for start, stop in documents.groups]
 
     try:
-        with pq.ParquetFile(table.path(TABLE)) as file:
-            groups = range(file.num_row_groups)
-            rows_of_table = [file.metadata.row_group(group).num_rows for group in groups]
+        with RowGroups(table.path(TABLE)) as file:
+            rows_of_table = [stop - start for start, stop in file.ranges]
             if deep:
-                for group in groups:
-                    file.read_row_group(group).validate(full=True)
+                for group in range(len(rows_of_table)):
+                    file.read(group)
     except (pa.ArrowException, OSError) as error:
         report.error(
             "a table of columns cannot be read",

@@ -31,6 +31,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from nanoset_core.document_tables.row_groups import RowGroups
 from nanoset_core.errors import FormatError
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.sampling.packing.pieces import FilledPacks
@@ -104,11 +105,9 @@ class PieceTable:
     """
 
     def __init__(self, path: Path) -> None:
-        import pyarrow.parquet as pq
-
         self._path = path
         with self._readable():
-            self._file = pq.ParquetFile(path)
+            self._file = RowGroups(path)
 
     def of_packs(self, packs: NDArray[np.int64]) -> PieceRows:
         """Return the rows of some packs, by number of the pack."""
@@ -194,15 +193,14 @@ class PieceTable:
                 value of the column in it. Row groups without statistics are always read. None
                 reads all.
         """
-        metadata = self._file.metadata
-        for group in range(metadata.num_row_groups):
-            statistics = metadata.row_group(group).column(COLUMNS.index(column)).statistics
+        for group in range(len(self._file.ranges)):
+            value_range = self._file.value_range(group, column)
             is_needed = True
-            if may_contain is not None and statistics is not None:
-                is_needed = may_contain(statistics.min, statistics.max)
+            if may_contain is not None and value_range is not None:
+                is_needed = may_contain(value_range.smallest, value_range.largest)
             if is_needed:
                 with self._readable():
-                    table = self._file.read_row_group(group)
+                    table = self._file.read(group)
                 yield PieceRows(*[table.column(name).to_numpy() for name in COLUMNS])
 
     @contextmanager

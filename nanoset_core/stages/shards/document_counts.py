@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from nanoset_core.document_tables.row_groups import RowGroups
 from nanoset_core.stages.shards.document_rows import explaining_errors
 
 
@@ -35,32 +36,29 @@ def counts_by_file(path: Path) -> dict[str, DocumentCounts]:
         FormatError: It cannot be read.
     """
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
-    with explaining_errors(path), pq.ParquetFile(path) as file:
-        table = file.read(columns=["file", "tokens"], use_threads=False)
+    with explaining_errors(path), RowGroups(path) as file:
+        groups = [file.read(group, ["file", "tokens"]) for group in range(len(file.ranges))]
+        # Decode the paths: each row group has a dictionary of its own for them.
+        schema = pa.schema({"file": pa.string(), "tokens": file.schema.field("tokens").type})
+        table = pa.concat_tables([schema.empty_table(), *(group.cast(schema) for group in groups)])
 
         # Check the table. `explaining_errors` turns the exceptions into a FormatError.
-        table.validate(full=True)
         n_nulls = sum(column.null_count for column in table.columns)
         if n_nulls or table.num_rows != file.metadata.num_rows:
             raise ValueError(
                 f"{table.num_rows:,} of {file.metadata.num_rows:,} rows, with {n_nulls:,} nulls"
             )
 
-        # Paths are dictionary-encoded, and each row group has a dictionary of its own. Decode them.
-        paths = table.column("file").cast(pa.string())
-        rows = pa.table({"file": paths, "tokens": table.column("tokens")})
-
         # Without threads, groups keep the order in which they first occur.
-        groups = rows.group_by("file", use_threads=False).aggregate(
+        totals = table.group_by("file", use_threads=False).aggregate(
             [("tokens", "count"), ("tokens", "sum")]
         )
         counts: dict[str, DocumentCounts] = {}
-        for group in groups.to_pylist():
-            counts[group["file"]] = DocumentCounts(
-                documents=group["tokens_count"],
-                tokens=group["tokens_sum"],
+        for total in totals.to_pylist():
+            counts[total["file"]] = DocumentCounts(
+                documents=total["tokens_count"],
+                tokens=total["tokens_sum"],
             )
     return counts
 

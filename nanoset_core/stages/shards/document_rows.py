@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ from numpy.typing import NDArray
 
 from nanoset_core.document_tables.conditions import values_equal
 from nanoset_core.document_tables.relation import DocumentRelation, TableSource
+from nanoset_core.document_tables.row_groups import RowGroups
 from nanoset_core.document_tables.scan import DocumentScan, ScannedRows
 from nanoset_core.errors import FormatError, MissingError
 from nanoset_core.storage.regular_files import open_regular
@@ -42,18 +42,16 @@ class DocumentRows:
             MissingError: There is no such table.
             FormatError: It is damaged, or has another number of rows.
         """
-        import pyarrow.parquet as pq
-
         self.path = path
         self.count = documents
         """Number of rows."""
         with explaining_errors(path):
-            self._file = pq.ParquetFile(path)
+            self._file = RowGroups(path)
             metadata = self._file.metadata
-            names = self._file.schema_arrow.names
+            names = self._file.schema.names
             if metadata.num_rows != documents or tuple(names) != COLUMNS:
                 raise ValueError(f"{metadata.num_rows:,} rows, columns {', '.join(names)}")
-            self.source = TableSource((path,), self._file.schema_arrow, metadata=(metadata,))
+            self.source = TableSource((path,), self._file.schema, metadata=(metadata,))
             """The table as a part of the relation of the shard's documents."""
 
     @property
@@ -64,11 +62,7 @@ class DocumentRows:
     @property
     def groups(self) -> Sequence[tuple[int, int]]:
         """Rows of each row group: half-open ranges (start, stop)."""
-        [metadata] = self.source.metadata
-        rows_per_group = [
-            metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)
-        ]
-        return list(pairwise(accumulate(rows_per_group, initial=0)))
+        return self._file.ranges
 
     def read(self, rows: Sequence[int]) -> list[dict[str, Any]]:
         """Return some rows of the table, each as a mapping from columns to values.
@@ -126,9 +120,7 @@ class DocumentRows:
             FormatError: The row group is damaged.
         """
         with explaining_errors(self.path):
-            table = self._file.read_row_group(group, columns=names)
-            table.validate(full=True)
-        return table
+            return self._file.read(group, names)
 
 
 def _values_of_rows(scanned: Iterable[ScannedRows]) -> Iterator[tuple[int, dict[str, Any]]]:

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,6 +13,7 @@ import pytest
 
 from helpers.packs import write_packs, write_view
 from nanoset_core import MMapIndexedDatasetBuilder
+from nanoset_core.document_tables.row_groups import RowGroups
 from nanoset_core.sampling.packing import assignment
 from nanoset_core.sampling.packing.plan import PieceRule
 from nanoset_core.stages.packs import make as writing
@@ -164,22 +164,20 @@ def test_only_groups_with_what_is_asked_for_are_read(tmp_path, monkeypatch):
     packs, table, _ = write_packs(
         tmp_path / "all", tmp_path / "packs", PackingRules(PieceRule(64), "pad", PAD, 1)
     )
-    whole, read = np.stack(table.of_packs(np.arange(len(packs))), axis=1), list[int]()
-    groups = table._file.read_row_group
-    monkeypatch.setattr(
-        table,
-        "_file",
-        SimpleNamespace(
-            metadata=table._file.metadata,
-            read_row_group=lambda group: (read.append(group), groups(group))[1],
-        ),
-    )
-    ends = np.array([0, len(packs) - 1])
-    assert (
-        np.stack(table.of_packs(ends), axis=1).tolist()
-        == whole[np.isin(whole[:, 0], ends)].tolist()
-    )
-    assert len(read) < 8 < len(whole) / 8
+    all_rows = np.stack(table.of_packs(np.arange(len(packs))), axis=1)
+    groups_read = []
+    read_group = RowGroups.read
+
+    def record(groups, group, columns=None):
+        groups_read.append(group)
+        return read_group(groups, group, columns)
+
+    monkeypatch.setattr(RowGroups, "read", record)
+    first_and_last = np.array([0, len(packs) - 1])
+    rows = np.stack(table.of_packs(first_and_last), axis=1)
+
+    assert rows.tolist() == all_rows[np.isin(all_rows[:, 0], first_and_last)].tolist()
+    assert len(groups_read) < 8 < len(all_rows) / 8
 
 
 def test_nothing_to_pack(tmp_path):

@@ -1,0 +1,82 @@
+"""Read a Parquet file row group by row group.
+
+DuckDB answers questions about documents. Row groups are read one by one for what it does not do:
+outputs that have the row groups of their input, and checks of each row group of a file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate, pairwise
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+
+
+class ValueRange(NamedTuple):
+    """The smallest and the largest value of a column in a row group."""
+
+    smallest: Any
+    largest: Any
+
+
+class RowGroups:
+    """The row groups of a Parquet file; a context manager that closes the file.
+
+    Raises:
+        OSError: The file cannot be read; also raised by the methods that read.
+        pyarrow.ArrowException: The file is damaged; also raised by the methods that read.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Open a file, and read its metadata."""
+        import pyarrow.parquet as pq
+
+        self.path = path
+        self._file = pq.ParquetFile(path)
+        self.schema: Any = self._file.schema_arrow
+        """The pyarrow.Schema of the columns."""
+        self.metadata: Any = self._file.metadata
+        """The pyarrow.parquet.FileMetaData of the file."""
+
+    @property
+    def ranges(self) -> Sequence[tuple[int, int]]:
+        """Rows of each row group: half-open ranges (start, stop)."""
+        numbers = range(self.metadata.num_row_groups)
+        n_rows = [self.metadata.row_group(number).num_rows for number in numbers]
+        return list(pairwise(accumulate(n_rows, initial=0)))
+
+    def read(self, group: int, columns: Sequence[str] | None = None) -> Any:
+        """Return a row group as an Arrow table, after a check of its values.
+
+        Args:
+            group: Number of the row group.
+            columns: Names of the columns to read; None for all.
+        """
+        table = self._file.read_row_group(group, columns=columns)
+        # Arrow trusts what it reads: texts may, for example, not be UTF-8.
+        table.validate(full=True)
+        return table
+
+    def value_range(self, group: int, column: str) -> ValueRange | None:
+        """Return the range of a column's values in a row group, or None if it is not stored."""
+        index = self.schema.get_field_index(column)
+        statistics = self.metadata.row_group(group).column(index).statistics
+        if statistics is None:
+            return None
+        return ValueRange(statistics.min, statistics.max)
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        error_type: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
