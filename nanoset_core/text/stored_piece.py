@@ -118,7 +118,7 @@ class StoredPiece:
         if not has_etag and self._mark is None:
             return False
         with open_raw(self.path) as file:
-            mark = status_of(file).st_ino
+            mark = status_of(file).st_ino  # derived from the ETag; objects have no inode
         self._check_etag(mark)
         if self._mark is None:
             return True  # the ETag in the digest is the same

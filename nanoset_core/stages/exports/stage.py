@@ -104,7 +104,7 @@ class ExportStage(Planned, Resumable, Estimated):
         Args:
             project: The project.
             key: The export.
-            wanted: Recipe of the export that would be built, with the name of its format.
+            recipe: Recipe of the export that would be built, with the name of its format.
             reading: Not used, since nothing is read for this.
 
         Returns:

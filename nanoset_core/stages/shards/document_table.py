@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_core.stages.shards.arrow_arrays import number_array, text_array
-from nanoset_core.stages.shards.document_rows import COLUMNS, DocumentRows
+from nanoset_core.stages.shards.document_rows import COLUMNS, DocumentRows, document_schema
 from nanoset_core.text.document_batch import DocumentBatch
 
 ROW_GROUP_ROWS = 1 << 16
@@ -150,14 +150,9 @@ class _RowGroupWriter:
 
 
 def _schema() -> Any:
-    """Return the Arrow schema of the table."""
+    """Return the Arrow schema of the file: paths of files are numbered, and each is stored once."""
     import pyarrow as pa
 
-    types = [
-        pa.dictionary(pa.int32(), pa.string()),
-        pa.int64(),
-        pa.int64(),
-        pa.string(),
-        pa.int32(),
-    ]
-    return pa.schema(list(zip(COLUMNS, types, strict=True)))
+    numbered_path = pa.field("file", pa.dictionary(pa.int32(), pa.string()))
+    schema = document_schema()
+    return schema.set(schema.get_field_index("file"), numbered_path)

@@ -104,7 +104,7 @@ class TokenizedStage(CorpusStage, OutsideFiles, Planned, Estimated):
         Args:
             project: The project.
             key: The corpus.
-            wanted: Recipe of the set of shards that would be built.
+            recipe: Recipe of the set of shards that would be built.
             reading: Not used, since nothing is read for this.
 
         Returns:

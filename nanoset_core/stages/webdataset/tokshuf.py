@@ -67,8 +67,10 @@ def tokshuf_tokens(tokenizer_file: TokenizerPath) -> TokshufTokens:
     eot = tokenizer.id_to_token(TOKSHUF_EOT)
     if eot is not None:
         for known in _KNOWN_TOKENIZERS:
-            if all(tokenizer.token_to_id(token) == i for token, i in known.id_by_token.items()):
-                return TokshufTokens(eot, known.vocab_size + 2)
+            ids = {token: tokenizer.token_to_id(token) for token in known.id_by_token}
+            if ids == known.id_by_token:
+                # tokshuf-rust pads with this id, whether the vocabulary has it or not.
+                return TokshufTokens(eot, pad_id=known.vocab_size + 2)
     raise ConfigError(
         "tokshuf-rust does not know this tokenizer",
         where=tokenizer_file,

@@ -298,6 +298,7 @@ def _join_leaders(
             several such characters is joined.
         letter: Class of the letters.
     """
+    # The first and last byte of each leader: a character may have several bytes.
     is_leader = (byte_classes[:-1] == leader) & (byte_classes[1:] == letter)
     last_bytes = np.flatnonzero(is_leader)  # (n_leaders,)
     first_bytes = character_starts(data, last_bytes)
@@ -306,6 +307,8 @@ def _join_leaders(
         last_bytes = last_bytes[is_free]
     else:
         is_start[first_bytes] = True
+
+    # The word starts at the leader, and so no longer at the letter after it.
     is_start[last_bytes + 1] = False
 
 
