@@ -324,7 +324,8 @@ class Choice:
         """Check that the choice is possible, and that its arithmetic does not overflow.
 
         Raises:
-            ConfigError: More rows are chosen than there are, or some of very many.
+            ConfigError: More rows are chosen than there are; or some, but not all, of more than
+                MAX_ROWS.
         """
         is_possible = 0 <= self.n_chosen <= self.n_rows
         is_partial = 0 < self.n_chosen < self.n_rows

@@ -200,9 +200,9 @@ def store_rows(
     memory_bytes: int,
     options: WriteOptions,
 ) -> StoredRows:
-    """Store the rows of all contexts, except those parts that are stored already.
+    """Store the rows of all contexts in shuffled order, except parts that are stored already.
 
-    Each token is read once.
+    Each token is read once. A part has as many rows as a worker can hold.
 
     Args:
         plan: Plan of the tars.
@@ -210,6 +210,9 @@ def store_rows(
         store: Where the rows go.
         memory_bytes: Memory of each worker.
         options: How the tars are written.
+
+    Returns:
+        The stored rows, from which tars can be written.
     """
     # A worker holds the rows of one part, and the blocks of it that are being sent.
     room = max(memory_bytes // 4, memory_bytes - _SENDING_BYTES)
