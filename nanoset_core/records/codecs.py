@@ -49,10 +49,10 @@ from nanoset_core.records.mismatches import (
     wrong_value,
 )
 from nanoset_core.records.settings import (
-    MISSING,
     Range,
     alternatives,
     bare,
+    default_of,
     field_help,
     is_required,
     key_of,
@@ -568,7 +568,7 @@ class _SettingMappingCodec(_MappingCodec):
 
 
 class _Field(NamedTuple):
-    """A field of a dataclass that is a key."""
+    """A field of a dataclass that is a key, with what its codec asks about it most often."""
 
     field: dataclasses.Field[Any]
     hint: Any
@@ -648,9 +648,6 @@ class _DataclassCodec(ValueCodec):
             field: The field.
             hint: Its declared type.
         """
-        default = field.default
-        if field.default_factory is not MISSING:
-            default = field.default_factory()
         codec = codec_of(field.metadata.get(_HINT) or hint, self._notation)
         return _Field(
             field=field,
@@ -659,7 +656,7 @@ class _DataclassCodec(ValueCodec):
             key=field.metadata.get(_JSON_KEY) or key_of(field),
             codec=codec,
             plain_types=_plain_types_of(codec),
-            default=default,
+            default=default_of(field),
             is_required=is_required(field),
             omit_default=field.metadata.get(_OMIT_DEFAULT, False),
             only_with=field.metadata.get(_ONLY_WITH),

@@ -100,30 +100,42 @@ def settings(section: type[DataclassInstance], path: str = "") -> Iterator[Setti
         path: Path of the section, such as "nanosets.<name>"; empty for the whole file.
     """
     for field, hint in own_fields(section):
-        key = f"{path}.{key_of(field)}" if path else key_of(field)
-        default = field.default
-        if field.default_factory is not MISSING:
-            default = field.default_factory()
+        # None stands for an absent key, which the default describes: it is not a type of values.
         kinds = [kind for kind in alternatives(hint) if kind is not type(None)]
         hint_without_none = reduce(or_, kinds)
-        yield Setting(section, key, hint_without_none, default, field_help(section, field.name))
+        setting_of_field = Setting(
+            section=section,
+            key=f"{path}.{key_of(field)}" if path else key_of(field),
+            hint=hint_without_none,
+            default=default_of(field),
+            help=field_help(section, field.name),
+        )
+        yield setting_of_field
 
+        # A section within itself is a tree, such as a mixture. Its keys repeat at each level, so
+        # that they are listed only once.
         for inner, suffix in inner_sections(hint_without_none):
-            # A section within itself is a tree, such as a filter: its keys repeat at each level.
             if inner is not section:
-                yield from settings(inner, key + suffix)
+                yield from settings(inner, setting_of_field.key + suffix)
 
 
 def setting(section: type[DataclassInstance], name: str) -> Setting:
-    """Return one setting of a dataclass by its name."""
-    return next(found for found in settings(section) if found.key == name)
+    """Return one setting of a dataclass.
+
+    Args:
+        section: The dataclass.
+        name: Path of the setting's key within it, such as "seed" or "split.by".
+    """
+    return next(candidate for candidate in settings(section) if candidate.key == name)
 
 
 @lru_cache(maxsize=256)
 def own_fields(section: type[DataclassInstance]) -> list[tuple[dataclasses.Field[Any], Any]]:
     """Return the fields of a dataclass that are keys, each with its type.
 
-    The types include ranges, and are resolved even if annotations are stored as text.
+    The types include ranges and rules. Where `from __future__ import annotations` makes them text,
+    they are evaluated. Fields that are marked as `NOT_A_KEY`, or that the constructor does not
+    take, are left out.
     """
     hints = get_type_hints(section, include_extras=True)
     fields = []
@@ -146,6 +158,13 @@ def is_required(field: dataclasses.Field[Any]) -> bool:
     return field.default is MISSING and field.default_factory is MISSING
 
 
+def default_of(field: dataclasses.Field[Any]) -> Any:
+    """Return the default of a field, or `MISSING` if it has none."""
+    if field.default_factory is not MISSING:
+        return field.default_factory()
+    return field.default
+
+
 def field_help(section: type, name: str) -> str:
     """Return the docstring below a field on one line, or "" if it has none.
 
@@ -164,12 +183,22 @@ def field_help(section: type, name: str) -> str:
 
 @lru_cache(maxsize=256)
 def _field_docstrings(section: type) -> dict[str, str]:
-    """Return name → docstring, on one line, of the fields that a class itself declares."""
+    """Return the docstrings of the fields that a class itself declares, by their names.
+
+    A docstring of a field is a text below its declaration, as here:
+
+        seed: int = 1234
+        '''Seed of every shuffle.'''
+
+    Returns:
+        Name → docstring on one line. Empty if the source of the class is not known.
+    """
     try:
         source = textwrap.dedent(inspect.getsource(section))
     except (OSError, TypeError):
         return {}  # The class is built in, or was installed without its source.
 
+    # Find each declaration of a field that is followed by a text.
     definition = next(node for node in ast.parse(source).body if isinstance(node, ast.ClassDef))
     docstrings = {}
     for statement, next_statement in pairwise(definition.body):
@@ -183,7 +212,10 @@ def _field_docstrings(section: type) -> dict[str, str]:
 
 
 def inner_sections(hint: Any) -> Iterator[tuple[Any, str]]:
-    """Yield the dataclasses within a type.
+    """Yield the dataclasses whose keys may be below a key, given the type of this key.
+
+    Args:
+        hint: The type, such as `Mapping[str, ViewSpec]`.
 
     Yields:
         A dataclass, and what leads from the key of the type to the keys of the dataclass: "" for
@@ -203,7 +235,7 @@ def inner_sections(hint: Any) -> Iterator[tuple[Any, str]]:
 
 
 def alternatives(hint: Any) -> tuple[Any, ...]:
-    """Return the members of a union, or another type as the only member."""
+    """Return the members of a union, such as str and None, or another type as the only member."""
     if get_origin(hint) in (Union, types.UnionType):
         return get_args(hint)
     return (hint,)
@@ -223,7 +255,11 @@ def range_of(hint: Any) -> Range | None:
 
 
 def describe(hint: Any) -> str:
-    """Return a type in words for users, such as "text or a whole number", without its range."""
+    """Return a type in words for users, such as "text or a whole number", without its range.
+
+    Args:
+        hint: The type. That a value may be None is not said, since users then leave the key out.
+    """
     hint = bare(hint)
     if hint in _TEXT_BY_TYPE:
         return _TEXT_BY_TYPE[hint]
@@ -236,9 +272,9 @@ def describe(hint: Any) -> str:
     if origin is Literal:
         return "one of " + ", ".join(repr(choice) for choice in arguments)
     if origin in (tuple, list):
-        return f"a list of which each is {describe(arguments[0])}"
+        return f"a list of {describe(arguments[0])}"
     if arguments:
-        return f"a mapping of which each value is {describe(arguments[1])}"
+        return f"a mapping of names to {describe(arguments[1])}"
     return "a mapping of keys to values"
 
 
@@ -247,7 +283,8 @@ def json_schema(section: type[DataclassInstance], *, templates: bool = False) ->
 
     Args:
         section: A dataclass, such as `WrittenConfig`.
-        templates: Whether a template such as `{{ env.ROOT }}` may be used for any value.
+        templates: Whether a template such as `{{ env.ROOT }}`, which Dagster replaces, may be used
+            in place of any value.
     """
     properties = {}
     required = []
@@ -270,7 +307,7 @@ def json_schema(section: type[DataclassInstance], *, templates: bool = False) ->
 def _schema_of_field(
     section: type[DataclassInstance], hint: Any, templates: bool
 ) -> dict[str, Any]:
-    """Return the JSON schema of a field's type.
+    """Return the JSON schema of a field's type; a section within itself is any mapping there.
 
     Args:
         section: The dataclass of the field.
@@ -279,7 +316,7 @@ def _schema_of_field(
     """
     for kind in alternatives(hint):
         for inner, _ in inner_sections(kind):
-            # The schema of a section within itself, such as a filter of filters, would not end.
+            # The schema of a section within itself, such as a group of groups, would not end.
             if inner is section:
                 return {"type": "object"}
     return _schema(hint, templates)
@@ -306,7 +343,12 @@ def _schema(hint: Any, templates: bool) -> dict[str, Any]:
 
 
 def _schema_of_kind(hint: Any, templates: bool) -> dict[str, Any]:
-    """Return the JSON schema of a type that is not a union; see `_schema`."""
+    """Return the JSON schema of a type that is not a union.
+
+    Args:
+        hint: The type, perhaps with a range.
+        templates: Whether a template may be used for any value in it.
+    """
     value_range = range_of(hint)
     if value_range is not None:
         schema = _schema_of_kind(bare(hint), templates)

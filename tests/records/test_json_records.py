@@ -121,7 +121,7 @@ def with_value(path: str, value: object) -> dict[str, Any]:
             "parts",
             [],
             "[] (list) as parts",
-            "a mapping of which each value is a mapping of keys to values",
+            "a mapping of names to a mapping of keys to values",
         ),
         ("parts.z.bytes", True, "True (bool) as parts.z.bytes", "a whole number"),
         ("parts.z", {}, "a key is missing: parts.z.bytes", "a whole number"),
