@@ -315,6 +315,8 @@ class Nanoset(SplitSamples):
         # One sample at most is short, unless the index files belong to other data.
         for row in np.flatnonzero(sample_tokens != width):
             self._check_short(int(samples[row]), int(sample_tokens[row]))
+
+        # Fill the rows with padding, and then with the tokens that there are.
         batch = np.full((len(samples), width), self._form.pad, np.int64)
         has_token = np.arange(width) < sample_tokens[:, None]  # (n, width)
         batch[has_token] = self._gather(pieces)
@@ -405,10 +407,11 @@ class Nanoset(SplitSamples):
         """Return the tokens of some pieces, concatenated; shape (tokens of all pieces,)."""
         starts = pieces.starts << self._item_shift  # (n_pieces,) in bytes
         stops = (pieces.starts + pieces.lengths) << self._item_shift
-        tokens = self.dataset.tokens_for(starts, stops)
+        tokens = self.dataset.tokens_for(starts, stops)  # those of the whole .bin
 
         n_tokens = int(pieces.lengths.sum())
-        if len(pieces.lengths) * _PIECE_TOKENS > n_tokens:
+        are_short = n_tokens < len(pieces.lengths) * _PIECE_TOKENS
+        if are_short:
             return tokens[positions_in(pieces.starts, pieces.lengths)]
         # For long pieces, joining bytes is twice as fast as copying into an array.
         return np.frombuffer(b"".join(self._slices(starts, stops)), tokens.dtype)

@@ -99,7 +99,8 @@ class SampleForm:
         if padding_rows:
             parts["loss_mask"][padding_rows] = 0.0
 
-        # Divide the arrays of all samples into a dictionary for each.
+        # Divide the arrays of all samples into a dictionary for each sample: entry k of an array
+        # belongs to sample k.
         rows = zip(*parts.values(), strict=True)
         return [dict(zip(parts, row, strict=True)) for row in rows]
 

@@ -119,17 +119,18 @@ def samples_taken(
             two each.
     """
     values = np.ascontiguousarray(weights, dtype=np.float64)
-    if not exact:
+    if exact:
+        counts = np.zeros(len(values), np.int64)
+        for first_sample, picks in greedy_segments(values, stop):
+            # Leave out the samples before the part.
+            within_part = picks[max(start - first_sample, 0) :]
+            counts += np.bincount(within_part, minlength=len(values))
+    else:
         shares = values / values.sum()
-        taken_before_stop = np.floor(shares * stop + 0.5)  # (n_datasets,)
+        taken_before_stop = np.floor(shares * stop + 0.5)  # (n_datasets,) rounded
         taken_before_start = np.floor(shares * start + 0.5)
-        return tuple(int(count) for count in taken_before_stop - taken_before_start)
-
-    counts = np.zeros(len(values), np.int64)
-    for first_sample, picks in greedy_segments(values, stop):
-        within_part = picks[max(start - first_sample, 0) :]
-        counts += np.bincount(within_part, minlength=len(values))
-    return tuple(int(count) for count in counts)
+        counts = (taken_before_stop - taken_before_start).astype(np.int64)
+    return tuple(counts.tolist())
 
 
 class OccurrenceCounter:

@@ -46,10 +46,12 @@ class ExceededLimit:
         """What would be read how often, as a clause of a message."""
         times = f"{self.epochs:.2f} times in {self.split} (at most {self.limit:g})"
         if not self.holders:
-            return f"{Path(self.prefix).name} {times}"
+            name = Path(self.prefix).name
+            return f"{name} {times}"
+        holders = " and ".join(self.holders)
         if len(self.holders) == 1:
-            return f"documents that {self.holders[0]} repeats {times}"
-        return f"documents that {' and '.join(self.holders)} share {times}"
+            return f"documents that {holders} repeats {times}"
+        return f"documents that {holders} share {times}"
 
 
 def most_samples(tokens: int, limit: float, config: NanosetConfig) -> int:

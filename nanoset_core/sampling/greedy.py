@@ -481,12 +481,16 @@ def simplex_projection(weights: FloatArray) -> FloatArray:
     Returns:
         Shape (n_datasets,).
     """
-    descending = np.sort(weights)[::-1]
-    # (n_datasets,) entry k: the amount if the k + 1 largest weights are the ones above it
+    # If only the k largest weights are above the common amount, the shares add up to 1 with the
+    # amount (sum of these weights - 1) / k.
+    descending = np.sort(weights)[::-1]  # (n_datasets,)
     n_largest = np.arange(1, len(weights) + 1)
-    amounts = (np.cumsum(descending) - 1.0) / n_largest
-    last_above = np.flatnonzero(descending > amounts)[-1]
-    shares: FloatArray = np.maximum(weights - amounts[last_above], 0.0)
+    amounts = (np.cumsum(descending) - 1.0) / n_largest  # (n_datasets,) by k - 1
+
+    # The right k is the last one for which the k-th largest weight is indeed above the amount.
+    is_above = descending > amounts
+    amount = amounts[np.flatnonzero(is_above)[-1]]
+    shares: FloatArray = np.maximum(weights - amount, 0.0)
     return shares
 
 

@@ -49,13 +49,17 @@ def member_names(shard: int, start: int, stop: int, member: MemberKind) -> NDArr
     Returns:
         ASCII, uint8, shape (stop - start, name_bytes).
     """
+    prefix = b"%08d_" % shard
     suffix = f".{member}".encode()
-    names = np.empty((stop - start, _KEY_BYTES + len(suffix)), dtype=np.uint8)
-    names[:, : _INDEX_DIGITS + 1] = np.frombuffer(b"%08d_" % shard, dtype=np.uint8)
-    # (n_members, 8) decimal digits of each number
-    powers = 10 ** np.arange(_INDEX_DIGITS - 1, -1, -1)
-    digits = np.arange(start, stop)[:, None] // powers % 10
-    names[:, _INDEX_DIGITS + 1 : _KEY_BYTES] = digits + ord("0")
+
+    # (n_members, 8) decimal digits of each member's number
+    numbers = np.arange(start, stop)
+    powers = 10 ** np.arange(_INDEX_DIGITS - 1, -1, -1)  # 10,000,000 to 1
+    digits = numbers[:, None] // powers % 10
+
+    names = np.empty((len(numbers), _KEY_BYTES + len(suffix)), dtype=np.uint8)
+    names[:, : len(prefix)] = np.frombuffer(prefix, dtype=np.uint8)
+    names[:, len(prefix) : _KEY_BYTES] = digits + ord("0")
     names[:, _KEY_BYTES:] = np.frombuffer(suffix, dtype=np.uint8)
     return names
 
@@ -97,11 +101,15 @@ class NpyRecords:
         no_name = np.zeros((1, name_bytes), dtype=np.uint8)
         sizes = np.array([body_bytes], dtype=np.int64)
         unnamed = headers(no_name, sizes)  # (1, 512)
-        self._unnamed_sum = int(unnamed[0, CHECKSUM_DIGITS].tobytes(), 8)
+        checksum_digits = unnamed[0, CHECKSUM_DIGITS].tobytes()
+        self._unnamed_sum = int(checksum_digits, 8)
         self._records = np.zeros((rows, record_bytes(body_bytes)), dtype=np.uint8)
         self._records[:, :BLOCK_BYTES] = unnamed
+
+        # All bodies have the same header of a .npy file.
         start_of_npy = np.frombuffer(npy_header(dtype, length), dtype=np.uint8)
         self._records[:, BLOCK_BYTES:tokens_start] = start_of_npy
+
         # View the (rows, length * itemsize) bytes of the bodies as (rows, length) tokens.
         token_bytes = self._records[:, tokens_start : BLOCK_BYTES + body_bytes]
         self.tokens: NDArray[np.integer[Any]] = token_bytes.view(dtype.newbyteorder("<"))
@@ -134,11 +142,13 @@ def json_gz_records(
     for tokens in contexts:
         text = orjson.dumps(tokens, option=orjson.OPT_SERIALIZE_NUMPY)
         bodies.append(compressor.compress(text))
-    sizes = np.array([len(body) for body in bodies], dtype=np.int64)
+
     # Each record is a header, a body, and zeros up to the next whole block.
+    sizes = np.array([len(body) for body in bodies], dtype=np.int64)
     pieces: list[bytes] = []
     for header, body in zip(headers(names, sizes), bodies, strict=True):
-        pieces += (header.tobytes(), body, bytes(-len(body) % BLOCK_BYTES))
+        n_zeros = -len(body) % BLOCK_BYTES
+        pieces += (header.tobytes(), body, bytes(n_zeros))
     return b"".join(pieces)
 
 

@@ -199,23 +199,27 @@ def _pack_order(plan: PackPlan, seed: int) -> Iterator[NDArray[np.int64]]:
     Yields:
         The class of each pack of one stratum, shape (n_packs_of_stratum,).
     """
-    n_pieces = int((np.diff(plan.piece_starts) * plan.counts).sum())
-    n_strata = max(1, -(-n_pieces // _STRATUM_PIECES))  # rounded up
+    n_strata = max(1, -(-plan.pieces // _STRATUM_PIECES))  # rounded up
     class_numbers = np.arange(len(plan.counts), dtype=np.uint64)
     class_salts = mix(class_numbers * STEP + mix(np.array([seed], np.uint64)))  # (n_classes,)
 
     for stratum in range(n_strata):
         # The packs of each class that can be in the stratum, and one more at each end, so that none
         # is lost if a position is rounded.
-        start = np.maximum(plan.counts * stratum // n_strata - 1, 0)  # (n_classes,)
-        stop = np.minimum(-(-plan.counts * (stratum + 1) // n_strata) + 1, plan.counts)
-        classes = np.repeat(np.arange(len(plan.counts)), stop - start)  # (n_candidates,)
-        numbers = positions_in(start, stop - start)  # (n_candidates,) the number j of each pack
+        first_inside = plan.counts * stratum // n_strata  # (n_classes,) rounded down
+        stop_inside = -(-plan.counts * (stratum + 1) // n_strata)  # (n_classes,) rounded up
+        starts = np.maximum(first_inside - 1, 0)
+        stops = np.minimum(stop_inside + 1, plan.counts)
+        n_candidates = stops - starts
+        # One entry for each candidate: its class, and its number j in the class.
+        classes = np.repeat(np.arange(len(plan.counts)), n_candidates)
+        numbers = positions_in(starts, n_candidates)
 
         # Position of each candidate on the line, in strata. The upper 53 bits of a hash are a float
         # from 0 to 1.
         hashes = mix(class_salts[classes] + numbers.astype(np.uint64) * STEP)
-        jitter = (hashes >> U64(11)).astype(np.float64) * 2.0**-53
+        upper_bits = hashes >> U64(11)
+        jitter = upper_bits.astype(np.float64) * 2.0**-53
         positions = (numbers + jitter) / plan.counts[classes] * n_strata
         # Rounding may put the last pack at the end of the line, behind the last stratum.
         stratum_of_pack = np.minimum(positions.astype(np.int64), n_strata - 1)
@@ -224,6 +228,7 @@ def _pack_order(plan: PackPlan, seed: int) -> Iterator[NDArray[np.int64]]:
         classes = classes[is_inside]
 
         # Sort by position, in units of 2**-32, and packs at the same position by class and number.
-        units = np.minimum((positions * 2.0**32).astype(np.int64), (1 << 32) - 1)
+        units = (positions * 2.0**32).astype(np.int64)
+        units = np.minimum(units, (1 << 32) - 1)
         order = sort_pairs(units, np.arange(len(units))).second
         yield classes[order]
