@@ -64,6 +64,9 @@ class Steps:
     def __init__(self, run: RunSpec) -> None:
         """Divide the steps of a run into stretches.
 
+        Args:
+            run: The settings of the run, from run.yaml.
+
         Raises:
             ConfigError: The trainer would refuse a batch size.
         """

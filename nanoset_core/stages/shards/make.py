@@ -385,6 +385,9 @@ def _engine(task: ShardTask) -> Engine:
 
     It is loaded once, and kept for the next tasks of this process.
 
+    Args:
+        task: The task: a range of text that becomes a shard, and the settings for it.
+
     Raises:
         SourceChangedError: The tokenizer has changed since the build started.
     """

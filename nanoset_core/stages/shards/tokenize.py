@@ -16,7 +16,7 @@ from nanoset_core.stages.inventory.make import current_inventory, with_object_ma
 from nanoset_core.stages.shards import purged
 from nanoset_core.stages.shards.job import TokenizeJob
 from nanoset_core.stages.shards.line_numbers import piece_lines_of_corpus
-from nanoset_core.stages.shards.losses import sum_losses
+from nanoset_core.stages.shards.losses import Losses, sum_losses
 from nanoset_core.stages.shards.make import SHARDS
 from nanoset_core.stages.shards.options import end_of_documents_notice, range_bytes, shard_settings
 from nanoset_core.stages.shards.shard_sets import BY_SHARD, reject_policy, set_recipe
@@ -40,6 +40,10 @@ def tokenize_corpus(project: Project, corpus: str) -> Manifest:
     again, so that only new text is tokenized. The decorator `holding` protects them from
     `nanoset gc` meanwhile.
 
+    Args:
+        project: The project.
+        corpus: Name of the corpus.
+
     Returns:
         The manifest of the set, which lists the shards and has the counts of the whole corpus.
 
@@ -54,18 +58,8 @@ def tokenize_corpus(project: Project, corpus: str) -> Manifest:
 
     shards, options = _make_shards_without_erased(project, corpus, inventory)
 
-    # Check that there is text, and that not more of it was lost than the settings allow.
-    folder = project.config.corpus_folder(corpus)
     lost = sum_losses(shards, inventory.pieces)
-    reject_policy(project, corpus).check(lost, folder)
-    if lost.facts.tokens == 0:
-        raise InputError(
-            "the corpus holds no text",
-            where=folder,
-            found=lost.facts.described(),
-            expected="at least one document with text",
-            remedy="add documents, or remove the folder",
-        )
+    _check_text(project, corpus, lost)
 
     # Store the set. It has no files: its manifest says everything.
     facts = {
@@ -78,6 +72,29 @@ def tokenize_corpus(project: Project, corpus: str) -> Manifest:
     recipe = set_recipe(project, corpus, {"inventory": inventory_manifest.digest}, options)
     manifest = project.outputs.commit(recipe, lambda _: Written(facts))
     return project.outputs.make_current(manifest)
+
+
+def _check_text(project: Project, corpus: str, lost: Losses) -> None:
+    """Check that a corpus has text, and that not more of it was lost than the settings allow.
+
+    Args:
+        project: The project.
+        corpus: Name of the corpus.
+        lost: What was lost, and the counts of what was read.
+
+    Raises:
+        InputError: There is no text, or more was lost than is allowed.
+    """
+    folder = project.config.corpus_folder(corpus)
+    reject_policy(project, corpus).check(lost, folder)
+    if lost.facts.tokens == 0:
+        raise InputError(
+            "the corpus holds no text",
+            where=folder,
+            found=lost.facts.described(),
+            expected="at least one document with text",
+            remedy="add documents, or remove the folder",
+        )
 
 
 def _make_shards_without_erased(
