@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from threading import Lock
+from typing import Any, NamedTuple
 
 MEMORY_LIMIT = "1GB"
 """Memory that DuckDB may use; beyond that it writes to the scratch folder, or fails."""
@@ -61,6 +61,24 @@ def open_locked(readable_folders: Iterable[Path] = (), scratch: Path | None = No
     return connection
 
 
+_MAX_SHARED = 4
+"""Connections that `shared_connection` keeps open in a process."""
+
+
+class _SharedConnection(NamedTuple):
+    """A connection that is kept open."""
+
+    process: int
+    """Id of the process that opened it."""
+    readable_folders: frozenset[Path]
+    connection: Any
+
+
+_shared_connections: list[_SharedConnection] = []
+"""Connections that are kept open, the one that was opened first at the start."""
+_shared_connections_lock = Lock()
+
+
 def shared_connection(readable_folders: frozenset[Path]) -> Any:
     """Return a connection as `open_locked` opens it, which is kept for the next callers.
 
@@ -70,13 +88,21 @@ def shared_connection(readable_folders: frozenset[Path]) -> Any:
     Args:
         readable_folders: See `open_locked`.
     """
-    return _connection_of_process(os.getpid(), readable_folders)
+    process = os.getpid()
+    with _shared_connections_lock:
+        # A forked process can neither use nor free the connections of its parent: DuckDB's threads
+        # do not exist in it. So it leaves them alone.
+        own_connections = [shared for shared in _shared_connections if shared.process == process]
+        for shared in own_connections:
+            if shared.readable_folders == readable_folders:
+                return shared.connection
 
-
-@lru_cache(maxsize=4)
-def _connection_of_process(process: int, readable_folders: frozenset[Path]) -> Any:
-    """Open a connection; a forked process must not use that of its parent."""
-    return open_locked(readable_folders)
+        if len(own_connections) == _MAX_SHARED:
+            # Callers that still use it hold a reference, so that it is not closed yet.
+            _shared_connections.remove(own_connections[0])
+        connection = open_locked(readable_folders)
+        _shared_connections.append(_SharedConnection(process, readable_folders, connection))
+        return connection
 
 
 def text_literal(text: str) -> str:

@@ -30,9 +30,11 @@ from nanoset_core.errors import FormatError
 from nanoset_core.text.values import as_type
 
 FILE_NUMBER = "file_number"
-"""SQL of the number of a document's shard in the relation, for `DocumentRelation.batches`."""
+"""An expression for `DocumentRelation.batches`: number of the shard of a document, from 0, among
+the shards of the relation.
+"""
 ROW_NUMBER = "row_number"
-"""SQL of a document's number in its shard."""
+"""An expression for `DocumentRelation.batches`: number of a document in its shard, from 0."""
 LISTED_IDS = "listed_ids"
 """Name in SQL of a table of ids, for `DocumentRelation.batches`."""
 _MAX_ERROR_CHARACTERS = 500

@@ -110,7 +110,7 @@ class DocumentScan:
             yield from self._query(relation, rows, None)
             return
 
-        # Each part of the ids finds some of the documents.
+        # Collect what each part of the ids finds: usually there is one part, and few documents.
         found: list[ScannedRows] = []
         for ids in _parts_in_memory(self._only_ids):
             found.extend(self._query(relation, rows, ids))
@@ -119,21 +119,21 @@ class DocumentScan:
     def _query(
         self, relation: DocumentRelation, rows: Sequence[int] | None, ids: Any
     ) -> Iterator[ScannedRows]:
-        """Yield what one query returns; see `batches`.
+        """Write the query of the scan as SQL, and yield the documents that DuckDB returns.
 
         Args:
             relation: The tables.
             rows: Numbers of the only documents to return, or None.
             ids: An Arrow array with the only ids of documents to return, or None.
         """
-        # Columns in alphabetical order.
+        # The columns to read, in alphabetical order.
         schema = relation.schema
         columns = self._columns
         if any(relation.may_be_null(column) for column in self._identifying):
             columns = columns.union(LOCATION_COLUMNS)
         names = sorted(columns)
 
-        # Comparisons that several conditions share are computed once.
+        # DuckDB computes a comparison once, even if several conditions have it.
         evaluated = self._evaluated_conditions(schema)
         comparisons: dict[str, None] = {}
         for condition in evaluated.values():
@@ -159,10 +159,11 @@ class DocumentScan:
             values = dict(zip(names, arrays[: len(names)], strict=True))
             _check_tokens(values, relation)
 
-            outcomes = dict(zip(comparisons, arrays[len(names) :], strict=True))
+            # Conditions that are not evaluated are true of all documents.
+            outcome_by_comparison = dict(zip(comparisons, arrays[len(names) :], strict=True))
             masks = {key: np.ones(len(numbers), np.bool_) for key in self._conditions}
             for parsed, condition in evaluated.items():
-                masks[parsed] = _as_mask(condition.outcome(outcomes))
+                masks[parsed] = _as_mask(condition.outcome(outcome_by_comparison))
             yield ScannedRows(numbers, values, masks)
 
     def _evaluated_conditions(self, schema: Any) -> dict[Condition, SqlCondition]:

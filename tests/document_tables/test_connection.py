@@ -1,0 +1,46 @@
+"""Connections to DuckDB that are kept open."""
+
+from __future__ import annotations
+
+import multiprocessing
+
+from nanoset_core.document_tables import connection
+from nanoset_core.document_tables.connection import shared_connection
+
+
+def test_a_connection_is_kept_for_the_same_folders(tmp_path):
+    first = shared_connection(frozenset({tmp_path}))
+    other = shared_connection(frozenset({tmp_path / "other"}))
+
+    assert shared_connection(frozenset({tmp_path})) is first
+    assert other is not first
+
+
+def test_few_connections_are_kept_and_the_others_can_still_be_used(tmp_path):
+    first = shared_connection(frozenset({tmp_path}))
+    for number in range(10):
+        shared_connection(frozenset({tmp_path / str(number)}))
+
+    assert len(connection._shared_connections) <= connection._MAX_SHARED
+    with first.cursor() as cursor:
+        assert cursor.execute("SELECT 1").fetchall() == [(1,)]
+
+
+def _ask(folders, answers) -> None:
+    """Ask DuckDB in a forked process."""
+    with shared_connection(folders).cursor() as cursor:
+        answers.put(cursor.execute("SELECT 2").fetchall())
+
+
+def test_a_forked_process_opens_a_connection_of_its_own(tmp_path):
+    folders = frozenset({tmp_path})
+    shared_connection(folders)
+    context = multiprocessing.get_context("fork")
+    answers = context.Queue()
+
+    process = context.Process(target=_ask, args=(folders, answers))
+    process.start()
+
+    assert answers.get(timeout=60) == [(2,)]
+    process.join(60)
+    assert process.exitcode == 0
