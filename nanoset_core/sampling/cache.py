@@ -198,6 +198,10 @@ def cache_dir_of(member: MemberPlan, config: NanosetConfig) -> Path:
     return Path(folder)
 
 
+def _has_room(n_bytes: int, folder: str) -> None:
+    """Take it for granted that a folder has room for files of this size."""
+
+
 @dataclass(frozen=True, slots=True)
 class FileSet:
     """The index files of one dataset or blend, which are built and checked together."""
@@ -308,7 +312,7 @@ class FileSet:
 
     def write(
         self,
-        make_room: Callable[[int, str], object] = lambda size, what: None,
+        make_room: Callable[[int, str], object] = _has_room,
         *,
         folder: Location | None = None,
     ) -> dict[str, str]:
@@ -329,17 +333,20 @@ class FileSet:
             StaleError: The .idx is not the one with which the set was planned.
             ConfigError, SampleIndexError: The arrays cannot be built.
         """
+        # Keep the files if they exist.
         delivery = self.delivery(folder)
         sidecar = delivery.find(overwrite=True)
         digests = None if sidecar is None else self._digests_in(sidecar)
         if digests is not None:
             return digests
 
+        # Build the arrays. Each part of the set, except the description, is named like one.
         indices = self.build()
         arrays = {part: getattr(indices, part) for part in self.files if part != _DESCRIPTION}
         n_bytes = sum(array.nbytes for array in arrays.values())
         make_room(n_bytes, str(delivery.folder))
 
+        # The bytes of each file, in the order in which they are written: the description last.
         pieces_by_name = {self.files[part]: _npy_pieces(array) for part, array in arrays.items()}
         if _DESCRIPTION in self.files:
             text = self.description.encode("utf-8")
@@ -353,7 +360,12 @@ class FileSet:
 
 
 def _write_durably(path: Path, pieces: list[memoryview]) -> None:
-    """Write a new file, and make it durable."""
+    """Write a new file, and wait until it is on the disk.
+
+    Args:
+        path: Path of the file, which must not exist.
+        pieces: Its bytes.
+    """
     # In some presets, names of index files begin with a folder.
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("xb") as file:
@@ -383,7 +395,11 @@ def _sha256_of(pieces: list[memoryview]) -> str:
 
 
 def _npy_pieces(array: NDArray[np.integer]) -> list[memoryview]:
-    """Return the bytes that numpy.save writes, without copying them."""
+    """Return the bytes that `numpy.save` writes, without copying those of the array.
+
+    Returns:
+        The header, and the bytes of the array in pieces.
+    """
     header = io.BytesIO()
     np.lib.format.write_array_header_1_0(header, np.lib.format.header_data_from_array_1_0(array))
     pieces = [header.getbuffer()]

@@ -116,16 +116,24 @@ def _limited_weights(
     else:
         filled = fill_shares(shares, max_shares)
     if filled is None:
-        raise InputError(
-            "the limits on epochs leave too few samples, whatever the shares",
-            found=", ".join(
-                [*_describe_max_shares(max_shares), *_describe_split_limits(split_limits)]
-            ),
-            expected="limits that add up to 1 or more",
-            remedy="request fewer samples, add text, raise max_epochs, "
-            "or set on_exhaustion to stop",
-        )
+        raise _too_few_samples(max_shares, split_limits)
     return filled
+
+
+def _too_few_samples(max_shares: Shares, split_limits: Sequence[_SplitLimit]) -> InputError:
+    """Return the error for limits that no shares of the datasets can keep.
+
+    Args:
+        max_shares: Prefix → largest share of the dataset.
+        split_limits: The limits that several datasets keep together.
+    """
+    texts = [*_describe_max_shares(max_shares), *_describe_split_limits(split_limits)]
+    return InputError(
+        "the limits on epochs leave too few samples, whatever the shares",
+        found=", ".join(texts),
+        expected="limits that add up to 1 or more",
+        remedy="request fewer samples, add text, raise max_epochs, or set on_exhaustion to stop",
+    )
 
 
 def _describe_max_shares(max_shares: Shares) -> list[str]:

@@ -240,6 +240,38 @@ def test_long_run_shares_add_up_to_1_whatever_the_weights(weights):
         np.testing.assert_allclose(shares, weights)
 
 
+def slow_projection(weights):
+    """The weights minus the amount at which they add up to 1, found by halving an interval."""
+    low = min(weights) - 1.0
+    high = max(weights)
+    for _ in range(100):
+        middle = (low + high) / 2
+        if sum(max(weight - middle, 0.0) for weight in weights) > 1.0:
+            low = middle
+        else:
+            high = middle
+    return [max(weight - low, 0.0) for weight in weights]
+
+
+@given(st.lists(st.floats(0.0, 10.0), min_size=1, max_size=20))
+def test_long_run_shares_are_the_weights_minus_a_common_amount(weights):
+    shares = simplex_projection(np.array(weights))
+
+    assert shares.tolist() == pytest.approx(slow_projection(weights), abs=1e-9)
+
+
+@given(st.integers(1, 5), st.integers(1, 6), st.data())
+def test_picks_are_counted_lane_by_lane(datasets, lanes, data):
+    rows = st.lists(st.integers(0, datasets - 1), min_size=lanes, max_size=lanes)
+    picks = data.draw(st.lists(rows, min_size=1, max_size=6))
+
+    counts = greedy._counts_by_lane(np.array(picks), datasets)
+
+    picks_by_lane = zip(*picks, strict=True)
+    expected = [[lane.count(dataset) for dataset in range(datasets)] for lane in picks_by_lane]
+    assert counts.tolist() == expected
+
+
 @pytest.mark.parametrize("start", [2**31 - 20_000, 2**33, 2**45])
 @pytest.mark.parametrize("datasets", [3, 100])
 def test_segments_beyond_2_to_the_31_samples_are_those_of_the_plain_loop(start, datasets):
