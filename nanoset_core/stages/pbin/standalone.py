@@ -122,16 +122,18 @@ def make_pbin_once(
     end_id = _end_id(options, is_text=isinstance(source, InputFiles))
     call = _PbinCall(source, output, rejects, options, end_id, progress)
 
+    # If an earlier call has made the file, keep it, unless it left out rejected lines under other
+    # limits: whether these lines are too many is decided while the text is read.
     delivery = call.delivery()
     record = delivery.find(overwrite=overwrite)
-    is_new = record is None or not options.accept(record["facts"])
-    facts: Mapping[str, Any]
-    if record is None or is_new:
+    facts: Mapping[str, Any] | None = None
+    if record is not None and options.accept(record["facts"]):
+        facts = record["facts"]
+    is_new = facts is None
+    if facts is None:
         with delivery.drafting(overwrite=overwrite) as draft:
             facts = call.write(draft.folder)
             draft.facts = facts
-    else:
-        facts = record["facts"]
 
     result = PbinResult(
         counts=PbinCounts(**facts["packed"]),
