@@ -36,6 +36,9 @@ def checks_for(project_defs: ProjectDefs) -> list[dg.AssetChecksDefinition]:
     errors. A check that shows warnings blocks nothing. They are separate, because Dagster's
     automation conditions build nothing from an asset whose blocking check has failed, even if it
     failed with a mere warning.
+
+    Args:
+        project_defs: The names and settings of the project in Dagster.
     """
     checks: list[dg.AssetChecksDefinition] = []
     for stage in stages():

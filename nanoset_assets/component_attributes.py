@@ -168,8 +168,8 @@ def no_project(projects: list[str]) -> ConfigError:
 def _key_path(value: Any, where: str) -> KeyPath:
     """Return the keys that lead to the place that an error names.
 
-    For `project: nanosets.pretrain.blend` these are nanosets, pretrain and blend. A key that is
-    missing from the value ends the path.
+    For an error at `project: nanosets.pretrain.blend`, these are nanosets, pretrain and blend. A
+    key that is missing from the value ends the path.
 
     Args:
         value: The value of the attribute `project`.
@@ -178,6 +178,7 @@ def _key_path(value: Any, where: str) -> KeyPath:
     rest = where.removeprefix(f"{INLINE}: ")
     path: list[str | int] = []
     while isinstance(value, Mapping) and rest:
+        # A key may contain dots itself, so the text cannot simply be split at dots.
         key = _first_key(value, rest)
         if key is None:
             break

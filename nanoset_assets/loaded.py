@@ -36,10 +36,15 @@ class LoadedAssets:
 
     @staticmethod
     def of(config: ProjectConfig) -> LoadedAssets:
-        """Return the assets of the definitions that were made from a configuration."""
+        """Return the assets of the definitions that were made from a configuration.
+
+        Args:
+            config: The settings of nanoset.yaml when the definitions were loaded.
+        """
         parts_by_asset: dict[tuple[str, ...], frozenset[str | None]] = {}
         dynamic_assets: set[tuple[str, ...]] = set()
         for stage in stages():
+            # A stage has an asset for each nanoset, webdataset, …, or one for all corpora.
             for keys in subjects_of(stage, config).values():
                 asset = asset_path(Node(stage, keys[0]))
                 if is_of_corpora(stage):
@@ -82,6 +87,12 @@ def not_loaded(loaded: ProjectConfig, now: ProjectConfig) -> list[str]:
 
 def _definition_inputs(config: ProjectConfig) -> dict[str, Any]:
     """Return the parts of a configuration that decide the definitions.
+
+    Definitions are Dagster's assets, jobs and sensors. If one of these parts changes, they have to
+    be loaded again.
+
+    Args:
+        config: The settings of nanoset.yaml.
 
     Returns:
         Name of each part for messages → a value that can be compared.

@@ -279,6 +279,9 @@ class SlurmRunLauncher(RunLauncher, ConfigurableClass):
 def _split_options(options: str) -> list[str]:
     """Split the options in a run's tag as a shell would.
 
+    Args:
+        options: Options of sbatch, such as `--mem=64G --comment="a b"`.
+
     Raises:
         ConfigError: A quotation mark is not closed.
     """

@@ -81,6 +81,7 @@ class ColumnWriter:
         Args:
             arrow_type: Name of the type of the first array with a value.
         """
+        # A row without a value has the number 0, or a text that ends where it starts.
         if arrow_type in _DTYPES:
             self.kind = arrow_type
             zeros_bytes = self.n_rows * np.dtype(_DTYPES[arrow_type]).itemsize

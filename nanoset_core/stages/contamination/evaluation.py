@@ -76,7 +76,14 @@ def evaluation_options(project: Project, section: str) -> dict[str, Any]:
 
 
 def evaluation_files(project: Project, section: str) -> list[GivenFiles]:
-    """Return the evaluation files of a section.
+    """Return the files whose texts documents are searched for.
+
+    Args:
+        project: The project.
+        section: A section of `contamination` in nanoset.yaml, which names files and patterns.
+
+    Returns:
+        The files of each name and pattern.
 
     Raises:
         ConfigError: Two of its names lead to the same file.

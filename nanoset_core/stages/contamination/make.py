@@ -128,6 +128,9 @@ def _current_dataset(project: Project, corpus: str) -> Manifest:
 def _shard_recipes(recipe: Recipe, evaluation: Manifest, sharded: Sharded) -> list[Recipe]:
     """Return the recipe of each shard's result.
 
+    It names the shard and not the dataset, so that the result stays valid when text is appended to
+    the corpus.
+
     Args:
         recipe: The recipe of the result for the whole corpus.
         evaluation: The index of evaluation texts.

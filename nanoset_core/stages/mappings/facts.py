@@ -113,7 +113,10 @@ def cache_files(manifest: Manifest) -> FileNotes:
 def files_in_use(manifest: Manifest) -> set[str]:
     """Return the names of the files in the cache that an output of a split needs.
 
-    These are its index files, and the notes next to them.
+    These are its index files, and the notes next to them on what they were made from.
+
+    Args:
+        manifest: Manifest of the index mappings or the blend of a split.
 
     Raises:
         FormatError: The plan of the split cannot be read.

@@ -113,11 +113,14 @@ class NanosetLookup:
         version of a corpus would replace the files that a run over the present version is reading.
         And no trainer's names say where a run continues.
         """
+        # These names must not change: trainers look for files of earlier builds in such folders.
         if self.spec.continues_run:
             train_digests = self.digests(self.spec.corpora_of("train"))
             return f"goes-on-{digest_of([train_digests, self._settings('train')])}/"
         if get_preset(self.spec.preset).index_names_have_versions:
             return ""
+
+        # A digest of what the index files are made from.
         made_from: list[object] = [self.digests(self.spec.corpora), self.spec.shares]
         if self.compensated_sums:
             made_from.append("compensated sums")

@@ -83,9 +83,10 @@ class IndexFileWriter:
         return self._write(files, self._access.make_room)
 
     def upload(self) -> None:
-        """Upload what was written since the last upload; for a local root this does nothing.
+        """Upload the index files that were written since the last upload.
 
-        Descriptions go last: a trainer that finds the description takes the set for complete.
+        For a local root this does nothing. Descriptions go last: a trainer that finds the
+        description of a set takes the set for complete.
         """
         sha256_by_path: dict[Path, str] = {}
         arrays: list[Path] = []

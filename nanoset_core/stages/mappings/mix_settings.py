@@ -94,12 +94,12 @@ def mix_errors(
 def _part_errors(
     where: str, part: MixPart, limit: float | None, *, has_samples: bool
 ) -> Iterator[ConfigError]:
-    """Yield the errors of one part of a tree, and of the parts within it.
+    """Yield the errors of one part of a mixture, and of the parts within it.
 
     Args:
-        where: Key of the part.
-        part: The part.
-        limit: `max_epochs` of the nearest group around it that has it.
+        where: Key of the part in nanoset.yaml, for the errors.
+        part: The part: a corpus, or a group of further parts.
+        limit: `max_epochs` of the nearest group around the part that has this key.
         has_samples: Whether the number of train's samples is known.
     """
     if part.max_epochs is not None:
@@ -107,11 +107,12 @@ def _part_errors(
     yield from _amount_errors(where, part, limit)
 
     # Tokens and epochs become shares only if it is known how much is read in all.
-    sized = [name for name in ("tokens", "epochs", "max_epochs") if getattr(part, name) is not None]
-    if sized and not has_samples:
+    keys_with_size = ("tokens", "epochs", "max_epochs")
+    used_keys = [key for key in keys_with_size if getattr(part, key) is not None]
+    if used_keys and not has_samples:
         yield ConfigError(
             "this needs the number of train's samples",
-            where=f"{where}.{sized[0]}",
+            where=f"{where}.{used_keys[0]}",
             remedy="add `schedule`, or `samples: {train: …}`",
         )
     if part.mix is None:

@@ -72,6 +72,8 @@ class SharedDocuments:
     def parts(self, rows_by_prefix: Mapping[str, Rows]) -> Sequence[CorpusParts]:
         """Return the corpora that datasets were made from, with the tokens that they contain.
 
+        Counting takes long for a large corpus, so results are kept for the next call.
+
         Args:
             rows_by_prefix: Prefix of each dataset → (start, stop) of its sequences that count.
 
@@ -97,6 +99,7 @@ class SharedDocuments:
             members[prefix] = _Member(dataset, rows)
             prefixes_by_digest.setdefault(dataset.corpus.manifest.digest, []).append(prefix)
 
+        # Count the tokens of each corpus by how many copies of them each of its datasets contains.
         results: list[CorpusParts] = []
         for prefixes in prefixes_by_digest.values():
             corpus_members = [members[prefix] for prefix in prefixes]

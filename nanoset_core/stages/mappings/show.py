@@ -34,6 +34,7 @@ def _figures(manifest: Manifest) -> dict[str, int]:
     Args:
         manifest: Manifest of the index mappings or the blend.
     """
+    # The index files are in the trainer's cache, and not among the files of the output.
     facts = manifest.facts
     index_bytes = sum(note["bytes"] for note in cache_files(manifest).values())
     figures = {"bytes": size_bytes(manifest) + index_bytes}

@@ -112,15 +112,18 @@ def verify_blend(project: Project, name: str, split: SplitName, *, deep: bool = 
         if not is_of_current_mappings:
             return report
         plan, _ = read_split(manifest, project.outputs.folder)
-        if plan is None or plan.blend is None:
+        if plan is None or plan.blend is None:  # the split has no data, or reads one dataset
             return report
 
+        # Check the files, and what they contain if they are as they were written.
         files = blend_set(plan, plan.blend, cache_folder(project, name))
         if _check_files(report, manifest, [files], deep=deep):
             indices = open_blend(plan, files.folder, manifest.access)
             _check_entries(report, plan, files, indices)
             if deep:
                 _check_rebuilt(report, files, indices)
+
+        # Report which share of the samples each dataset has, as counted when the blend was built.
         for member in manifest.facts["members"]:
             report.figures[f"share_{member['corpus']}"] = round(member["share"], 6)
     return report

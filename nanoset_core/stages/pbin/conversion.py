@@ -47,11 +47,12 @@ def write_dataset_as_pbin(
     max_id: int | None = None,
     progress: Progress = SILENT,
 ) -> PbinCounts:
-    """Write all documents of a dataset as a `.pbin` of layout D, which appears when it is complete.
+    """Write all documents of a dataset as a `.pbin`, the file from which Modalities trains.
 
-    The sequences of a document are joined. Documents without tokens are left out and counted, since
-    Modalities has no empty documents. Memory is bounded; with `end_token`, it grows by one byte for
-    each document.
+    The file appears when it is complete. It has layout D, the newest one that Modalities reads (see
+    `formats/pbin/layout.py`). The sequences of a document are joined. Documents without tokens are
+    left out and counted, since Modalities has no empty documents. Memory is bounded; with
+    `end_token`, it grows by one byte for each document.
 
     Args:
         prefix: Path of the dataset's .bin and .idx, without the ending.

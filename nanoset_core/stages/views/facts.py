@@ -114,9 +114,13 @@ def _unfilled_budget_warnings(facts: Mapping[str, Any], name: str) -> Iterator[s
     A budget stays unfilled if the next document is too long for the rest of it. Manifests of
     earlier versions do not record that, but the fact `steps` shows it: each of its rows has what is
     left after a step, and the row before it what was available.
+
+    Args:
+        facts: The facts of the view's manifest.
+        name: Name of the view. Budgets of views from which it is chosen are not reported.
     """
     for before, after in pairwise(step_rows(facts)):
-        budget = _BUDGET.fullmatch(after.step)
+        budget = _BUDGET.fullmatch(after.step)  # None for other steps, such as `where …`
         if budget is None or after.view != name:
             continue
         limit = int(budget["limit"].replace(",", ""))

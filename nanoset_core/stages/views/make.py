@@ -138,6 +138,7 @@ class _ViewWriter:
         Returns:
             Facts about the view for its manifest, and checksums of the files.
         """
+        # The .idx lists the chosen documents, and points to their tokens in the corpus's .bin.
         prefix = self._prefix
         base_name = f"{self.dataset.facts['prefix']}.idx"
         base_index = read_idx(self.dataset.path(base_name), validate=False)

@@ -302,7 +302,11 @@ def _find_listed(ids: Ids, shard: ShardDocuments) -> NDArray[np.int64]:
 
 
 def _scan_for(rules: Sequence[Rule]) -> DocumentScan:
-    """Return the scan that reads what the steps and orders of some rules need."""
+    """Return the scan that reads what the steps and orders of some rules need.
+
+    Args:
+        rules: Rules of views, which are all applied in one pass over the tables of a corpus.
+    """
     columns = {TOKENS_COLUMN}
     identifying: set[str] = set()  # columns that are hashed
     conditions: dict[Condition, None] = {}  # each of them once, in order
