@@ -170,12 +170,12 @@ class _Lease:
         """
         record = load(_LeaseRecord, data, where=name)
         owner = owner_of(name, record.host, record.since)
-        made = record.names if record.made is None else record.made
+        subjects = record.names if record.made is None else record.made
         return _Lease(
             name=name,
             host=owner.host,
             names=frozenset(record.names),
-            made=frozenset(made),
+            made=frozenset(subjects),
             ticket=record.ticket,
             work=Work(owner.host, record.stage or "", record.share, owner),
         )
