@@ -49,6 +49,11 @@ class DatasetStage(CorpusStage, Estimated):
         """Return the recipe, which names the files and settings, but not the shards.
 
         A dataset has the same bytes however its corpus is divided into shards.
+
+        Args:
+            project: The project.
+            key: The corpus.
+            parents: Name of each input → its digest.
         """
         options = {
             **token_options(project, key.subject),

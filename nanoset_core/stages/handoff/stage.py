@@ -21,6 +21,7 @@ from nanoset_core.stages.handoff.gather import gather, trainer_tokenizer, views_
 from nanoset_core.stages.handoff.show import handoff_summary
 from nanoset_core.stages.mappings.facts import cache_files
 from nanoset_core.stages.mappings.planning import NanosetContext
+from nanoset_core.stages.mappings.settings import ScheduleSpec
 from nanoset_core.stages.mappings.stage import BLENDED, INDEX_MAPPINGS, mappings_recipe
 from nanoset_core.stages.report import Report, Run, run_here
 from nanoset_core.stages.stage import (
@@ -61,7 +62,15 @@ class HandoffStage(BoundToMachine, Advising):
         return nodes
 
     def recipe(self, project: Project, key: Key, parents: Mapping[str, str]) -> Recipe:
-        """Return the recipe of a handoff: all settings that its files mention."""
+        """Return the recipe of a handoff: all settings that its files mention.
+
+        If the digest of a recipe is another one than that of the built handoff, this is stale.
+
+        Args:
+            project: The project.
+            key: The nanoset.
+            parents: Name of each input → its digest.
+        """
         nanoset = NanosetContext(project, key.subject)
         spec = nanoset.spec
         options: dict[str, Any] = {
@@ -81,15 +90,8 @@ class HandoffStage(BoundToMachine, Advising):
         if spec.masks:
             options[MASKS_OPTION] = list(spec.masks)
 
-        schedule = spec.schedule
-        if schedule is not None:
-            # The digest depends on the order of these numbers.
-            options["schedule"] = [
-                schedule.iterations,
-                schedule.global_batch_size,
-                schedule.eval_interval,
-                schedule.eval_iters,
-            ]
+        if spec.schedule is not None:
+            options["schedule"] = _numbers_of(spec.schedule)
             # The part of the run that a phase covers, or None if the nanoset is the whole run.
             options["span"] = None if spec.span is None else list(spec.span)
 
@@ -269,3 +271,17 @@ def _check_cache(nanoset: NanosetContext) -> None:
             remedy=f"run `nanoset build`, or materialise {nanoset.name}/{MAPPINGS} and "
             f"{nanoset.name}/{BLEND} again",
         )
+
+
+def _numbers_of(schedule: ScheduleSpec) -> list[int]:
+    """Return the numbers of a schedule in the order in which recipes list them.
+
+    Args:
+        schedule: How many steps a run trains and evaluates, and with which batch size.
+    """
+    return [
+        schedule.iterations,
+        schedule.global_batch_size,
+        schedule.eval_interval,
+        schedule.eval_iters,
+    ]

@@ -61,7 +61,13 @@ class PacksStage(DerivedStage, Advising, Estimated):
         return {"dataset": unpacked_node(config, spec.of)}
 
     def recipe(self, project: Project, key: Key, parents: Mapping[str, str]) -> Recipe:
-        """Return the recipe: how documents are packed, and the token that fills packs up."""
+        """Return the recipe: how documents are packed, and the token that fills packs up.
+
+        Args:
+            project: The project.
+            key: The packs.
+            parents: "dataset" → digest of the dataset whose documents are packed.
+        """
         name = self.layout.name_of(key)
         spec = project.config.packs[name]
         options = {

@@ -218,6 +218,14 @@ def _finished(tars: TarsFolder, recipe: Recipe, options: ShuffleOptions) -> Mani
 
     If the earlier call rejected lines and allowed a different number of them, its output does not
     count: whether there are too many must be decided again.
+
+    Args:
+        tars: The folder of the output.
+        recipe: Recipe of this call: its inputs and settings.
+        options: The settings of this call.
+
+    Returns:
+        The manifest; None if the output has to be made.
     """
     with contextlib.suppress(NanosetError):
         manifest = tars.manifest()
