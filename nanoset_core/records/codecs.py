@@ -383,13 +383,18 @@ class _UnionCodec(ValueCodec):
         return any(codec.fits(value) for codec in self._codecs)
 
     def decode(self, value: Any) -> Any:
+        """Return a value as the first type that it has the form of; see `ValueCodec.fits`.
+
+        Raises:
+            MismatchError: It has the form of none of the types, or is not valid as this type.
+        """
         for codec in self._codecs:
             if codec.fits(value):
                 return codec.decode(value)
         raise wrong_value(self._hint, value)
 
     def encode(self, value: Any) -> Any:
-        # Which of the types a value has is seen from the value.
+        """Return a value as plain JSON values. Which of the types it has is seen from the value."""
         if dataclasses.is_dataclass(value):
             return codec_of(type(value)).encode(value)
         if isinstance(value, tuple):
@@ -419,6 +424,11 @@ class _SequenceCodec(ValueCodec):
         return isinstance(value, list)
 
     def decode(self, value: Any) -> Any:
+        """Return a list as the sequence, with each item converted to the type of the items.
+
+        Raises:
+            MismatchError: The value is not a list, or some of its items have a wrong type.
+        """
         if not isinstance(value, list):
             raise wrong_value(self._hint, value)
         # If all items stay as they are, they need not be decoded one by one.
@@ -496,6 +506,11 @@ class _MappingCodec(ValueCodec):
         return isinstance(value, dict)
 
     def decode(self, value: Any) -> Mapping[str, Any]:
+        """Return a mapping with each value converted to the type of the values.
+
+        Raises:
+            MismatchError: The value is not a mapping, or some of its values have a wrong type.
+        """
         if not isinstance(value, dict):
             raise wrong_value(self._hint, value)
         # If all items stay as they are, they need not be decoded one by one.
@@ -510,7 +525,7 @@ class _MappingCodec(ValueCodec):
 
         Args:
             value: The mapping.
-            mismatches: Mistakes that were found in its keys, which are reported with those here.
+            mismatches: Mistakes that were found in its keys, to be reported with those in values.
 
         Raises:
             MismatchError: There are mistakes.
@@ -544,6 +559,11 @@ class _SettingMappingCodec(_MappingCodec):
         self._choices = get_args(bare(key_hint))  # of a Literal; empty for other types
 
     def decode(self, value: Any) -> FrozenDict[str, Any]:
+        """Return a mapping that cannot be changed, with each value converted.
+
+        Raises:
+            MismatchError: The value is not a mapping, or some of its keys or values are wrong.
+        """
         if not isinstance(value, dict):
             raise wrong_value(self._hint, value)
         mismatches: list[Mismatch] = []
@@ -666,9 +686,17 @@ class _DataclassCodec(ValueCodec):
         return isinstance(value, dict)
 
     def decode(self, value: Any) -> Any:
+        """Return a mapping as the dataclass, with each value converted to the type of its field.
+
+        Raises:
+            MismatchError: The value is not a mapping, or some of its keys are unknown, missing, or
+                have values of a wrong type. The error lists all of these.
+        """
         if not isinstance(value, dict):
             raise wrong_value(self._kind, value)
 
+        # Convert the value of each key to an argument of the class. This loop decides how fast
+        # manifests are read.
         decoding = self._decoding
         arguments: dict[str, Any] = {}
         mismatches: list[Mismatch] = []
@@ -676,8 +704,7 @@ class _DataclassCodec(ValueCodec):
             if key in decoding:
                 name, plain_types, decode = decoding[key]
                 if type(item) in plain_types:
-                    # The codec would return the value as it is: the call is saved.
-                    arguments[name] = item
+                    arguments[name] = item  # `decode` would return it as it is
                 else:
                     try:
                         arguments[name] = decode(item)
@@ -686,17 +713,16 @@ class _DataclassCodec(ValueCodec):
             elif not self._ignores_unknown_keys:
                 mismatches.append(unknown_key(str(key), decoding))
 
-        if not mismatches:
-            try:
-                return self._kind(**arguments)
-            except TypeError:
-                # Usually, a required key is missing. If not, the class itself has raised the error.
-                mismatches = self._missing_keys(value)
-                if not mismatches:
-                    raise
-        else:
-            mismatches += self._missing_keys(value)
-        raise MismatchError(mismatches)
+        if mismatches:
+            raise MismatchError([*mismatches, *self._missing_keys(value)])
+        try:
+            return self._kind(**arguments)
+        except TypeError:
+            # Usually, a required key is missing. If not, the class itself has raised the error.
+            missing_keys = self._missing_keys(value)
+            if not missing_keys:
+                raise
+        raise MismatchError(missing_keys)
 
     def _mismatches_of(self, key: str, item: object, error: MismatchError) -> list[Mismatch]:
         """Return the mistakes in the value of a key.
@@ -739,6 +765,7 @@ class _DataclassCodec(ValueCodec):
         )
 
     def encode(self, value: Any) -> dict[str, Any]:
+        """Return the dataclass as a mapping, without keys that its class leaves out (`stored`)."""
         result: dict[str, Any] = {}
         for field, name, key, encode, is_conditional in self._encoding:
             if not is_conditional or field.is_stored(value):
