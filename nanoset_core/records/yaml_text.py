@@ -160,15 +160,34 @@ def _parsed(text: str) -> Any:
         _TooMuchError: The text has too many or too deep values.
         yaml.YAMLError: The text is not YAML.
     """
+    loader = _loader_class()(text)
+    # Nodes are values with their lines. They are counted before values are made of them.
+    root = loader.get_single_node()
+    if root is None:
+        return None
+    _check_size(root)
+    return loader.construct_document(root)
+
+
+@lru_cache(maxsize=1)
+def _loader_class() -> type[Any]:
+    """Return PyYAML's loader, with limits, and with an error for a key that occurs twice.
+
+    The class is made in a function, since most calls of nanoset do not need PyYAML.
+    """
     import yaml
 
-    class Loader(yaml.SafeLoader):
-        """PyYAML's loader, with limits, and with an error for a key that occurs twice."""
+    class LimitedLoader(yaml.SafeLoader):
+        """Reads YAML that people write, and refuses what no file of settings needs."""
 
         depth = 0
         n_values = 0
 
         def compose_node(self, parent: Any, index: Any) -> Any:
+            """Return the next value of the text as a node, unless there are too many values.
+
+            PyYAML calls this method for each value, and within it for the values in this value.
+            """
             self.n_values += 1
             if self.n_values > MOST_VALUES:
                 raise _too_many_values(self.peek_event().start_mark.line)  # type: ignore[no-untyped-call]
@@ -185,16 +204,18 @@ def _parsed(text: str) -> Any:
             return node
 
         def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
-            seen: set[str] = set()
+            """Return a node as a dictionary, unless it has a key twice: PyYAML keeps the last."""
+            keys: set[str] = set()
             for key_node, _ in node.value:
                 key = str(key_node.value)
-                if key in seen:
+                if key in keys:
                     what = f"the key {key!r} occurs twice"
                     raise yaml.constructor.ConstructorError(None, None, what, key_node.start_mark)
-                seen.add(key)
+                keys.add(key)
             return super().construct_mapping(node, deep)
 
         def construct_yaml_int(self, node: Any) -> int:
+            """Return a node as a whole number, unless it is so long that Python cannot print it."""
             n_digits = len(node.value)
             if n_digits > _MAX_DIGITS:
                 what = (
@@ -203,13 +224,9 @@ def _parsed(text: str) -> Any:
                 raise yaml.constructor.ConstructorError(None, None, what, node.start_mark)
             return int(super().construct_yaml_int(node))
 
-    Loader.add_constructor("tag:yaml.org,2002:int", Loader.construct_yaml_int)
-    loader = Loader(text)
-    root = loader.get_single_node()
-    if root is None:
-        return None
-    _check_size(root)
-    return loader.construct_document(root)
+    # PyYAML looks methods for types up in a table, and not by their names.
+    LimitedLoader.add_constructor("tag:yaml.org,2002:int", LimitedLoader.construct_yaml_int)
+    return LimitedLoader
 
 
 def _check_size(root: Any) -> None:
@@ -291,11 +308,13 @@ def located(file: Path, text: str, errors: Iterable[ConfigError]) -> ConfigError
     """
     import yaml
 
+    # Find the line of each key. Parsed values have none, so that the text is parsed again.
     root = yaml.compose(text)
     line_by_key = {"": 1}
     if root is not None:
         line_by_key = dict(_lines(root, "", root.start_mark.line + 1, set()))
 
+    # An error about a missing key is shown at the line of the section that lacks it.
     located_errors = []
     for error in errors:
         before, separator, key = (error.where or "").partition(f"{file}: ")
