@@ -311,12 +311,15 @@ class Tars:
             n_planned: How many of its tokens are in contexts of the plan.
             n_seen: How many of its tokens are in contexts of the tars.
         """
+        # Find the step from the document to the tars in which tokens were lost, the last one first.
         if n_seen < n_planned:
             return "they are in contexts that are left out so that all tars are equal (even)"
         if n_seen == origin.tokens:
             return None
         if n_seen == n_in_dataset:
             return "packing left them out"
+
+        # The rest of a source, which is shorter than a context, is left out of the plan.
         tail = "they lie in a tail that does not fill a context"
         # Of a source with a frequency below 1, only some contexts are in the tars.
         if self.plan.table.sources[source].frequency < 1:

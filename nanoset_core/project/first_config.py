@@ -90,6 +90,7 @@ def write_config(
         InputError: A file of text belongs to no corpus.
         StorageError: The folder cannot be written to.
     """
+    # Without a raw folder, there are no corpora yet. Nothing is asked if nothing will be written.
     path = folder / CONFIG_FILE
     raw = folder / "raw"
     text = list_corpora(raw) if raw.is_dir() else RawText({}, {})

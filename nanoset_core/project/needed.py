@@ -83,8 +83,10 @@ def find_needed(
         output = output_by_digest[digest]
         folder = output.folder / digest
 
-        is_shard = output.stage_folder in lister_by_folder
-        if is_shard:
+        # What an internal version, such as a shard, was made from is kept anyway: the version that
+        # lists it was made from the same. But a shard may have given its tokens to a dataset.
+        is_internal = output.stage_folder in lister_by_folder
+        if is_internal:
             if digest not in moving:
                 waiting += holders_of_tokens(root, folder)
             continue

@@ -336,6 +336,7 @@ def _reasons(graph: Graph, nodes: Sequence[Node]) -> list[str]:
             if is_reported:
                 why.append(reason.text)
 
+    # Say how many parts exist, if some are missing and nothing keeps them from being written.
     if stale and parts and can_write_parts:
         n_written = len(parts) - len(stale.intersection(parts))
         why.append(f"{n_written:,} of {len(parts):,} {_parts_name(parts[0])} written")
