@@ -140,7 +140,8 @@ class NanosetBuilder:
             return datasets[0]
         folder = self.config.path_to_cache
         if folder is not None and _write_if_possible(blend_set(plan, plan.blend, folder)):
-            return BlendedNanoset(datasets, plan, self.config, open_blend(plan, folder), folder)
+            indices = open_blend(plan, folder)
+            return BlendedNanoset(datasets, plan, self.config, indices, folder)
         # Without a folder that can be written to, keep the index arrays in memory.
         return BlendedNanoset(datasets, plan, self.config, build_blend_indices(plan))
 

@@ -180,7 +180,8 @@ class Nanoset(SplitSamples):
             Shape (n_pieces, 3): number of the sequence, first token in it, and the token after the
             last one.
         """
-        span = self._span(self._shuffle_entries[self._position(index)])
+        position = self._position(index)
+        span = self._span(self._shuffle_entries[position])
         sequences = self.document_index[span.first : span.last + 1].astype(np.int64)
 
         # Sequences are complete, except at both ends of the sample.

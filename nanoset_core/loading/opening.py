@@ -215,6 +215,9 @@ def _end_token_of(outputs: OutputRoot, folder: Path) -> int | None:
 def live_version(outputs: OutputRoot, place: str) -> Manifest:
     """Return the current version of a split: its blend, or its index mappings if it has no blend.
 
+    The index mappings are the samples of each dataset of the split, and the blend says which
+    dataset each sample of the split is from.
+
     Args:
         outputs: The project's outputs.
         place: Nanoset and split, such as `pretrain/train`.
@@ -237,6 +240,8 @@ def live_version(outputs: OutputRoot, place: str) -> Manifest:
     if not mappings.facts["blended"]:
         return mappings
 
+    # A build writes the mappings first, and then the blend. If it was interrupted between the two,
+    # the blend is that of older mappings.
     blend = outputs.require(STAGE, f"{place}/{BLEND}", remedy="run `nanoset build`")
     blended_digest = blend.recipe["parents"][MAPPINGS]
     if blended_digest != mappings.digest:

@@ -232,7 +232,10 @@ class FileSet:
         return None if sidecar is None else self._digests_in(sidecar)
 
     def delivery(self, folder: Location | None = None, *, compares_sizes: bool = False) -> Delivery:
-        """Return the files of this set as a delivery, of which the sidecar is the receipt.
+        """Return how the files of this set are written to a folder, or found there.
+
+        A delivery writes files so that each appears as a whole, and the *completing* ones last. Its
+        receipt, which here is the sidecar, records what the files were made from.
 
         Args:
             folder: Folder or bucket that the files go to; by default the folder of this set.
@@ -240,6 +243,7 @@ class FileSet:
         """
         place = self.folder if folder is None else folder
         receipt = self._receipt()
+        # A trainer takes the files for complete if the description exists.
         completing: tuple[str, ...] = ()
         if _DESCRIPTION in self.files:
             completing = (self.files[_DESCRIPTION],)

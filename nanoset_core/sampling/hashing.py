@@ -134,6 +134,7 @@ def hash_ranges(data: NDArray[np.uint8], borders: NDArray[np.int64]) -> NDArray[
         Shape (n_texts,).
     """
     hashes = np.empty(max(len(borders) - 1, 0), np.uint64)
+    # Hash some texts at a time, so that their words stay in the processor's cache.
     for texts in divide_into_blocks(borders, _BLOCK_BYTES):
         block_borders = borders[texts.start : texts.stop + 1]
         sums = sum_words(data, block_borders)

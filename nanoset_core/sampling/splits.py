@@ -220,7 +220,7 @@ def split_bookends(vector: Sequence[float]) -> list[Bookends | None]:
         vector: Shares of train, valid and test, which add up to 1.
     """
     bookends: list[Bookends | None] = []
-    start: float = 0
+    start: float = 0  # not 0.0
     for share in vector:
         stop = start + share
         bookends.append((start, stop) if stop > start else None)

@@ -179,9 +179,8 @@ def positions_in(starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArr
     """
     # Count all positions, and shift those of each range to its start.
     positions_before = np.cumsum(lengths) - lengths  # (n_ranges,) positions in all earlier ranges
-    positions: NDArray[np.int64] = np.arange(lengths.sum()) + np.repeat(
-        starts - positions_before, lengths
-    )
+    shifts = np.repeat(starts - positions_before, lengths)  # (sum of lengths,)
+    positions: NDArray[np.int64] = np.arange(lengths.sum()) + shifts
     return positions
 
 

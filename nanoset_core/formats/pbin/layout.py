@@ -226,6 +226,7 @@ def open_pbin(path: str | os.PathLike[str], file: MappedFile | None = None) -> P
             file = MappedFile(map_regular(path))
     view = memoryview(file.buffer)
 
+    # Read the header. The smallest possible file has one of 12 bytes.
     _fetch(file, 0, HEADER_BYTES)
     if len(view) < HEADER_BYTES:
         raise damaged(

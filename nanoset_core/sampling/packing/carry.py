@@ -128,6 +128,7 @@ def _cut(stream: PieceArrays, length: int) -> _CutStream:
     start_or_cut = np.sort(np.concatenate([starts, cuts]), kind="stable")
     is_first = np.diff(start_or_cut, prepend=-1) > 0  # False for a cut where a piece starts anyway
     new_starts = start_or_cut[is_first]
+    # Each piece ends where the next one starts; without pieces, there is no end either.
     new_stops = np.append(new_starts[1:], n_tokens)[: len(new_starts)]
     sources = np.searchsorted(stops, new_starts, side="right")  # the piece that each is cut from
 

@@ -133,9 +133,11 @@ class LengthHistogram:
         Args:
             rule: How the documents are divided into pieces.
         """
+        # Documents of several lengths may have remainders of the same length, so add them up.
         counts = np.zeros(rule.length + 1, np.int64)  # index: the length of a piece
         np.add.at(counts, rule.remainders(self.lengths), self.counts)
-        counts[rule.length] = int((rule.full_pieces(self.lengths) * self.counts).sum())
+        full_pieces = rule.full_pieces(self.lengths) * self.counts  # (n_lengths,)
+        counts[rule.length] = int(full_pieces.sum())
 
         lengths = 1 + np.flatnonzero(counts[1:])  # entry 0 counts documents without a remainder
         return LengthHistogram(lengths, counts[lengths])
