@@ -1,7 +1,8 @@
-"""Dictionaries and lists that cannot be changed, for the fields of frozen dataclasses."""
+"""Values that cannot be changed, for the fields of frozen dataclasses."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NoReturn, TypeVar
 
 Key = TypeVar("Key")
@@ -40,3 +41,17 @@ def freeze(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return tuple(freeze(item) for item in value)
     return value
+
+
+def set_while_made(record: object, values: Mapping[str, Any]) -> None:
+    """Set fields of a frozen dataclass in its `__post_init__`, before anybody else has the object.
+
+    So a constructor can take values of several types, such as paths and NumPy's integers, and store
+    them as one. An object that is complete is never changed: `dataclasses.replace` makes a new one.
+
+    Args:
+        record: The object that is being made.
+        values: Name of a field → its value.
+    """
+    for name, value in values.items():
+        object.__setattr__(record, name, value)

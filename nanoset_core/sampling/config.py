@@ -15,7 +15,7 @@ from typing import Any
 
 from nanoset_core.errors import ConfigError
 from nanoset_core.records.codecs import stored
-from nanoset_core.records.frozen import FrozenDict, freeze
+from nanoset_core.records.frozen import FrozenDict, freeze, set_while_made
 from nanoset_core.records.json_records import from_plain, to_plain
 from nanoset_core.sampling.presets import Preset, get_preset
 from nanoset_core.sampling.splits import SPLITS, Rows, SplitName, parse_split, sample_count
@@ -161,8 +161,9 @@ class NanosetConfig:
         Raises:
             ConfigError: A value is impossible, or the trainer does not have an option.
         """
-        self._check_numbers()
-        self._set_data()
+        set_while_made(self, self._whole_numbers())
+        self._check_surplus()
+        set_while_made(self, self._plain_data())
         rules = get_preset(self.preset)
         rules.check_options(
             add_extra_token=self.add_extra_token,
@@ -316,11 +317,11 @@ class NanosetConfig:
         """
         return from_plain(cls, values)
 
-    def _check_numbers(self) -> None:
-        """Check the numbers, and convert them to plain integers.
+    def _whole_numbers(self) -> dict[str, int]:
+        """Return the whole numbers among the options as plain integers, by their names.
 
-        Descriptions, which the trainer hashes, would otherwise print numpy's integers differently.
-        This is a part of making the object, which nobody has seen yet.
+        Descriptions, which the trainer hashes, would print those of numpy differently. Numbers of
+        samples that are None are left out.
 
         Raises:
             ConfigError: A number is not an integer, or out of range.
@@ -330,9 +331,10 @@ class NanosetConfig:
             if self.samples(split) is not None:
                 ranges[f"{split}_split_samples"] = (0, 2**62)
 
+        numbers: dict[str, int] = {}
         for name, (minimum, maximum) in ranges.items():
             value = getattr(self, name)
-            number = None
+            number: int | None = None
             if hasattr(value, "__index__") and not isinstance(value, bool):
                 number = operator.index(value)
             if number is None or not minimum <= number <= maximum:
@@ -342,8 +344,15 @@ class NanosetConfig:
                     found=repr(value),
                     expected=f"{minimum} to {maximum}",
                 )
-            object.__setattr__(self, name, number)
+            numbers[name] = number
+        return numbers
 
+    def _check_surplus(self) -> None:
+        """Check that the surplus is a share of samples.
+
+        Raises:
+            ConfigError: It is not.
+        """
         if not 0 <= self.surplus < math.inf:
             raise ConfigError(
                 "this share is impossible",
@@ -352,8 +361,8 @@ class NanosetConfig:
                 expected="0 or more",
             )
 
-    def _set_data(self) -> None:
-        """Convert the data to plain types, and all mappings to ones that cannot change.
+    def _plain_data(self) -> dict[str, Any]:
+        """Return the data in plain types, and all mappings as ones that cannot change, by name.
 
         Raises:
             ConfigError: The data are not given, given twice, or not a blend.
@@ -364,17 +373,19 @@ class NanosetConfig:
                 where="data_path",
                 found="neither" if self.data_path is None else "both",
             )
+        values: dict[str, Any] = {}
         if self.data_path is not None:
-            object.__setattr__(self, "data_path", _plain_blend("data_path", self.data_path))
+            values["data_path"] = _plain_blend("data_path", self.data_path)
         if self.blend_per_split is not None:
-            object.__setattr__(self, "blend_per_split", _plain_blends(self.blend_per_split))
+            values["blend_per_split"] = _plain_blends(self.blend_per_split)
 
         trainer_paths = {
             os.fspath(prefix): str(path) for prefix, path in self.trainer_paths.items()
         }
-        object.__setattr__(self, "trainer_paths", FrozenDict(trainer_paths))
-        object.__setattr__(self, "orders", FrozenDict(self.orders))
-        object.__setattr__(self, "tokenizer_identifiers", freeze(dict(self.tokenizer_identifiers)))
+        values["trainer_paths"] = FrozenDict(trainer_paths)
+        values["orders"] = FrozenDict(self.orders)
+        values["tokenizer_identifiers"] = freeze(dict(self.tokenizer_identifiers))
+        return values
 
 
 def check_masks(masks: Collection[str]) -> None:

@@ -91,7 +91,12 @@ def contamination_errors(
 
 
 def _nothing_to_look_for(where: str, found: str) -> ConfigError:
-    """Return the error for a section without files or without keys."""
+    """Return the error for a section without files of texts, or without keys of texts.
+
+    Args:
+        where: Place of the key whose list is empty.
+        found: What the list has: "no file" or "no key".
+    """
     return ConfigError(
         "there is nothing to look for",
         where=where,

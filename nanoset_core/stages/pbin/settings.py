@@ -36,6 +36,6 @@ def pbin_errors(
 
 
 def warn_of_former_key(file: Path) -> None:
-    """Warn that a nanoset.yaml uses the former name of the key. Python prints the warning once."""
+    """Warn that a nanoset.yaml uses `packed`, the former name of `pbin`, once in each process."""
     text = f"{file}: `{FORMER_KEY}` is the former name of `{KEY}`: rename the key"
     warnings.warn(visible(text), FormerNameWarning, stacklevel=2)

@@ -128,6 +128,7 @@ class ViewSpec(Section):
                 where=f"{where}.tokens",
                 remedy="keep one of them; a view of this view may have the other",
             )
+        # An empty list is probably a mistake: it would choose no document, or leave none out.
         if () in (self.files("include"), self.files("exclude")):
             yield ConfigError(
                 "include and exclude are lists of files of ids",
@@ -149,8 +150,13 @@ class Derived(Protocol):
 def chain_of(views: Mapping[str, Derived], name: str) -> list[str]:
     """Return the views that lead from a corpus to a view, in this order; the view itself is last.
 
-    A chain longer than MAX_CHAIN_LENGTH, or a circle, is cut off one above that length, so that
-    `view_errors` can report it.
+    If `b` is a view of `a`, and `a` is a view of a corpus, the chain of `b` is `a`, `b`. A chain
+    that is too long, or a circle, is cut off at MAX_CHAIN_LENGTH + 1 views, so that `view_errors`
+    can report it.
+
+    Args:
+        views: All derived datasets, by name.
+        name: One of these names.
     """
     chain = [name]
     while len(chain) <= MAX_CHAIN_LENGTH:
@@ -162,7 +168,7 @@ def chain_of(views: Mapping[str, Derived], name: str) -> list[str]:
 
 
 def base_of(views: Mapping[str, Derived], name: str) -> str:
-    """Return the corpus at the start of the chain that leads to a derived dataset.
+    """Return the corpus that a dataset is made from, directly or by way of other datasets.
 
     Args:
         views: The derived datasets, by name.
@@ -193,7 +199,13 @@ def view_errors(
 
 
 def _chain_errors(chain: list[str], view: ViewSpec, where: str) -> Iterator[ConfigError]:
-    """Yield an error if a view does not lead to a corpus in a few steps."""
+    """Yield an error if a view does not lead to a corpus in a few steps.
+
+    Args:
+        chain: The views that lead to the view, as `chain_of` returns them.
+        view: Settings of the view.
+        where: Place of the view.
+    """
     if len(set(chain)) < len(chain):
         yield ConfigError(
             "this view is of itself, by way of others",

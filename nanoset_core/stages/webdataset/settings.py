@@ -182,7 +182,13 @@ def webdataset_errors(
 def _token_errors(
     file: Path, spec: WebdatasetSpec, tokenizer: TokenizerSpec
 ) -> Iterator[ConfigError]:
-    """Yield an error for each special token that is needed, but missing in `tokenizer`."""
+    """Yield an error for each special token that contexts need, and that `tokenizer` lacks.
+
+    Args:
+        file: Path of nanoset.yaml.
+        spec: The settings of the webdataset.
+        tokenizer: The section `tokenizer`.
+    """
     if spec.tail == "pad" and tokenizer.pad is None:
         yield ConfigError(
             "tail: pad needs a padding token",
