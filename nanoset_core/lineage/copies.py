@@ -206,7 +206,7 @@ def _current_corpora(
     corpora: list[_Corpus] = []
     not_readable: dict[str, str] = {}
     for name in sorted(outputs.access.names(outputs.folder / DATASET.layout.folder)):
-        # A corpus that cannot be read does not end the search: the user is told of it.
+        # A corpus that cannot be read does not end the search, but is reported to the user.
         try:
             dataset = outputs.current(DATASET.layout.folder, name)
             if dataset is None:

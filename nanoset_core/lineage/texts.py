@@ -263,7 +263,11 @@ class _OpenLines(NamedTuple):
 
     @staticmethod
     def of(stored: StoredPiece) -> _OpenLines:
-        """Open a piece of a file, of which no block has been read yet."""
+        """Open a piece of a file. No block of it has been read yet.
+
+        Args:
+            stored: The piece.
+        """
         begin = stored.piece.begin
         stream = _FaultyStream(read_lines(stored, MOST_LINE_BYTES))
         return _OpenLines(stream, LineBlock([], 1, begin, begin))

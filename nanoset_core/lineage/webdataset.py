@@ -407,7 +407,7 @@ def explain_context(
     Args:
         project_or_root: A project; or its output root alone, without whose settings no raw text is
             read, and no tokens are decoded.
-        name: Name of a webdataset, of which the current version is read.
+        name: Name of a webdataset. Its current version is read.
         place: Without `sample`, the key or member of the context, or its number over all tars, from
             0. With `sample`, the tar or its number.
         sample: Number of the context within the tar, from 0.

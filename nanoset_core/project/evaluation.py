@@ -1,4 +1,4 @@
-"""Warn about evaluations that a trainer is asked for, but has no samples for."""
+"""Warn about evaluations that the settings request, but that have no samples."""
 
 from __future__ import annotations
 

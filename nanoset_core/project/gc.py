@@ -6,8 +6,8 @@ that these were made from or refer to. Of the rest, it removes what nanoset cert
 It does so in two phases:
 
 1. While no build can begin, it *retracts* versions, which is quick: on a disk, a version is renamed
-   to an unfinished name, which no reader looks at; in a bucket, its manifest is removed. A
-   collection that is killed so leaves no version of which only some files exist.
+   to an unfinished name, which no reader looks at; in a bucket, its manifest is removed. So if
+   a collection is killed, no reader finds a version that has lost some of its files.
 2. Then it removes the files, while builds may begin.
 
 A build holds leases on what it works on, which are visible from any machine, so that a collection
@@ -410,7 +410,7 @@ def old_versions(project: Project) -> OldVersions:
         return OldVersions(0, 0)
 
     # Find the needed versions. Pretend that the tokens of all shards are about to move, so that
-    # the manifests of shards, of which there are many, are not read.
+    # the many manifests of shards are not read.
     outputs = all_outputs(access)
     policy = Policy()
     all_digests: set[str] = set()

@@ -56,7 +56,7 @@ class _PresentFiles:
 
 
 class CorpusSurvey:
-    """Looks at the files of corpora, and tells a graph what their inventories should be.
+    """Looks at the files of corpora, and adds to a graph what their inventories should be.
 
     All corpora share one budget of bytes to read.
     """
