@@ -196,6 +196,11 @@ class Project:
     def _named(self, key: str, specs: Mapping[str, _R], name: str) -> _R:
         """Return the settings with a name in a section of nanoset.yaml.
 
+        Args:
+            key: Key of the section, such as "nanosets".
+            specs: Name → settings, of the whole section.
+            name: The name.
+
         Raises:
             ConfigError: There are none with this name.
         """

@@ -140,7 +140,7 @@ class ExecutorSpec(Section):
             )
 
     def _slurm_errors(self, where: str) -> Iterator[ConfigError]:
-        """Yield an error for each setting that Slurm, or the script of a job, cannot take.
+        """Yield an error for each setting that Slurm cannot take: jobs, time, memory and names.
 
         Args:
             where: Place of the section.
@@ -168,7 +168,16 @@ class ExecutorSpec(Section):
                 remedy="write 8GB",
             )
 
-        # These texts become part of a script that a shell runs.
+        yield from self._job_script_errors(where)
+
+    def _job_script_errors(self, where: str) -> Iterator[ConfigError]:
+        """Yield an error for each text that cannot be part of a Slurm job's script.
+
+        A shell runs the script, so that names must not have characters that are special to it.
+
+        Args:
+            where: Place of the section.
+        """
         for key, name in (("partition", self.partition), ("account", self.account)):
             if name is not None and not _SLURM_NAME.fullmatch(name):
                 yield ConfigError(
@@ -178,6 +187,7 @@ class ExecutorSpec(Section):
                     expected="letters, digits and . _ - , : @ % + = /",
                     remedy="write the name as `sinfo` or `sacctmgr` shows it",
                 )
+        # A directive with control characters would not be what people see in the file.
         for number, directive in enumerate(self.directives or ()):
             if not _DIRECTIVE.fullmatch(directive) or visible(directive) != directive:
                 yield ConfigError(

@@ -289,23 +289,28 @@ def check_config(value: object, file: Path) -> tuple[ProjectConfig | None, list[
     errors = _distinct(rule_errors(WrittenConfig, written, file))
     if errors:
         return None, errors
+
     try:
         config = resolve(written)
     except ConfigError as error:
         return None, [error]
-
-    # Check the packs that `packing` added, too.
-    errors = _distinct(
-        [
-            *rule_errors(Mapping[CorpusName, PacksSpec], config.packs, file, "packs"),
-            *config.broken_pack_rules(),
-        ]
-    )
+    errors = _errors_of_packs(config)
     if errors:
         return None, errors
     if config.packed:
         warn_of_former_key(file)
     return config, []
+
+
+def _errors_of_packs(config: ProjectConfig) -> list[ConfigError]:
+    """Return an error for each mistake in packs, also in those that the key `packing` added.
+
+    Args:
+        config: The resolved settings.
+    """
+    # Names that are made of the name of a corpus may be too long for a dataset.
+    name_errors = rule_errors(Mapping[CorpusName, PacksSpec], config.packs, config.file, "packs")
+    return _distinct([*name_errors, *config.broken_pack_rules()])
 
 
 def resolve(written: WrittenConfig) -> ProjectConfig:

@@ -167,7 +167,15 @@ def codec_of(hint: Any, notation: Notation = Notation.JSON) -> ValueCodec:
 
 
 def _make_codec(hint: Any, notation: Notation) -> ValueCodec:
-    """Return a new codec of a type; see `codec_of`."""
+    """Return a new codec of a type, by its form: a union, a number in a range, a dataclass, …
+
+    Args:
+        hint: A type that an annotation declares.
+        notation: Where the values come from.
+
+    Raises:
+        TypeError: No key can have this type.
+    """
     if len(alternatives(hint)) > 1:
         return _codec_of_union(hint, notation)
     value_range = range_of(hint)
@@ -187,6 +195,10 @@ def _make_codec(hint: Any, notation: Notation) -> ValueCodec:
 
 def _codec_of_scalar(hint: Any, notation: Notation) -> ValueCodec:
     """Return the codec of text, a number, a boolean, None, or any value.
+
+    Args:
+        hint: The type, without arguments.
+        notation: Where the values come from.
 
     Raises:
         TypeError: The type is something else.
@@ -209,6 +221,10 @@ def _codec_of_scalar(hint: Any, notation: Notation) -> ValueCodec:
 
 def _codec_of_generic(hint: Any, notation: Notation) -> ValueCodec:
     """Return the codec of a type with arguments, such as `tuple[int, ...]`.
+
+    Args:
+        hint: The type.
+        notation: Where the values come from.
 
     Raises:
         TypeError: No key can have this type.
@@ -443,6 +459,10 @@ class _SequenceCodec(ValueCodec):
 
 def _decode_items(codecs: Sequence[ValueCodec], values: Sequence[Any]) -> list[Any]:
     """Return the items of a list, each decoded by its codec.
+
+    Args:
+        codecs: The codec of each item.
+        values: The plain value of each item.
 
     Raises:
         MismatchError: Some items do not have their types.

@@ -34,10 +34,14 @@ def files_setting(corpus: str) -> str:
 
 
 def attributes_spec(config: ProjectConfig, corpus: str) -> AttributesSpec:
-    """Return the settings of the attributes of a corpus.
+    """Return which tables of attributes are joined to the documents of a corpus.
+
+    Args:
+        config: The settings of the project.
+        corpus: Name of the corpus.
 
     Raises:
-        ConfigError: It has none.
+        ConfigError: nanoset.yaml names no such tables for the corpus.
     """
     spec = config.attributes_of(corpus)
     if spec is None:

@@ -91,9 +91,15 @@ def exports_read(settings: NanosetSpec, exports: Mapping[str, ExportSpec]) -> di
 def reader_errors(
     file: Path, nanosets: Mapping[str, NanosetSpec], exports: Mapping[str, ExportSpec]
 ) -> Iterator[ConfigError]:
-    """Yield an error for each nanoset whose trainer cannot read its exports.
+    """Yield an error for each nanoset whose trainer cannot read the exports of its corpora.
 
-    Each corpus needs an export, and all exports must name the same tokenizer.
+    Some trainers read .ds files, which are exports, and not the nanoset's own .bin files. Then each
+    corpus needs an export, and all exports must name the same tokenizer.
+
+    Args:
+        file: nanoset.yaml, for messages.
+        nanosets: Name → settings of a nanoset.
+        exports: Name → settings of an export.
     """
     for name, nanoset in nanosets.items():
         where = f"{file}: nanosets.{name}"

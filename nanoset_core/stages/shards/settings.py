@@ -234,7 +234,12 @@ def _unnamed_token(file: Path, option: str, key: str, token: str, example: str) 
 
 
 def _pattern_errors(where: str, patterns: tuple[str, ...]) -> Iterator[ConfigError]:
-    """Yield an error for each pattern that no path below a corpus's folder can fit."""
+    """Yield an error for each pattern that no path below a corpus's folder can fit.
+
+    Args:
+        where: Place of the list of patterns.
+        patterns: Patterns of files, such as "train-*.parquet".
+    """
     for number, pattern in enumerate(patterns):
         if pattern.strip("/") and ".." not in pattern.split("/"):
             continue
