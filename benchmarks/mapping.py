@@ -28,7 +28,7 @@ from nanoset_core.sampling.shuffle_index import build_shuffle_index
 
 BIG = """
 import numpy as np, sys
-from nanoset_core.sampling import build_blending_indices
+from nanoset_core.sampling.blending import build_blending_indices
 weights = np.random.RandomState(0).dirichlet(np.ones(16))
 print(len(build_blending_indices(weights, int(sys.argv[1]))[0]))
 """

@@ -11,21 +11,35 @@ writes as fast as tokens are copied.
 
 from __future__ import annotations
 
-import multiprocessing
+import os
 import resource
 import subprocess
 import tempfile
 import time
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 
-from benchmarks.harness import options
+from benchmarks.harness import options, run_in_new_process
 from nanoset_core.formats.indexed.layout import HEADER, MAGIC, VERSION, dtype_code, read_idx
 from nanoset_core.sampling.packing.assignment import assign, document_lengths
 from nanoset_core.sampling.packing.plan import LengthHistogram, PieceRule, plan_packs
 
 CHUNK = 1 << 22
+"""Documents whose lengths are written at once."""
+COLUMNS = (
+    "length",
+    "packs",
+    "padding",
+    "opened",
+    "counted",
+    "planned",
+    "assigned",
+    "all",
+    "CPU",
+    "peak",
+)
 OLMO = """
 import sys, time, resource
 import numpy as np
@@ -37,102 +51,120 @@ instances, _, _ = InstancePacker(length).pack_documents(np.stack([ends - lengths
 wall, cpu = time.perf_counter() - started, time.process_time() - before
 print(len(instances), wall, cpu, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6)
 """
-
-
-def write_idx(path: Path, documents: int) -> None:
-    """Write an .idx whose pointers are a hole in the file: packing does not read them."""
-    generator = np.random.default_rng(0)
-    with path.open("xb") as file:
-        file.write(HEADER.pack(MAGIC, VERSION, dtype_code(np.int32), documents, documents + 1))
-        for begin in range(0, documents, CHUNK):
-            some = generator.lognormal(np.log(600), 1.2, min(CHUNK, documents - begin))
-            file.write(np.maximum(some, 1).astype("<i4").data)
-        file.seek(8 * documents, 1)
-        for begin in range(0, documents + 1, CHUNK):
-            file.write(np.arange(begin, min(begin + CHUNK, documents + 1), dtype="<i8").data)
-
-
-def pack(path: Path, length: int) -> None:
-    """Plan and assign, and print what it took."""
-    started, before = time.perf_counter(), time.process_time()
-    index = read_idx(path, validate=False)
-    lengths, cut = (
-        document_lengths(index.sequence_lengths, index.document_indices),
-        PieceRule(length),
-    )
-    opened = time.perf_counter()
-    histogram = LengthHistogram.of(lengths)
-    counted = time.perf_counter()
-    plan = plan_packs(histogram.pieces(cut), length)
-    planned = time.perf_counter()
-    packs = pieces = tokens = 0
-    for window in assign(lengths, cut, plan, 1234):
-        packs += len(window.bounds) - 1
-        pieces += len(window.pieces.documents)
-        tokens += int(window.pieces.lengths.sum())
-    assert (packs, tokens) == (plan.packs, histogram.tokens)
-    done, cpu = time.perf_counter(), time.process_time() - before
-    padding, peak = (
-        1 - tokens / (packs * length),
-        resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6,
-    )
-    steps = (
-        f"{opened - started:.1f} | {counted - opened:.2f} | {planned - counted:.2f} | "
-        f"{done - planned:.1f}"
-    )
-    print(
-        f"| {length:,} | {packs:,} | {padding:.5%} | {steps} | {done - started:.1f} | {cpu:.1f} | "
-        f"{peak:.1f} GB |",
-        flush=True,
-    )
-
-
-def compare(path: Path, length: int, python: str, folder: Path) -> None:
-    """Give OLMo-core the same pieces."""
-    cut, lengths = PieceRule(length), read_idx(path, validate=False).sequence_lengths
-    rest = cut.rest(lengths)
-    pieces = np.concatenate([np.full(int(cut.whole(lengths).sum()), length), rest[rest > 0]])
-    np.save(folder / "pieces.npy", pieces)
-    words = [python, "-c", OLMO, str(folder / "pieces.npy"), str(length)]
-    packs, wall, cpu, peak = (
-        subprocess.run(words, check=True, capture_output=True).stdout.decode().split()
-    )
-    assert int(packs) == plan_packs(LengthHistogram.of(lengths).pieces(cut), length).packs
-    took = f"{float(wall):.1f} | {float(cpu):.1f} | {float(peak):.1f} GB"
-    print(f"| {length:,} | {int(packs):,} | OLMo-core: | | | | | {took} |", flush=True)
+"""Packs the pieces of a file in memory, and prints the packs, what it took in seconds and of CPU, and
+the peak memory in GB.
+"""
 
 
 def main() -> None:
     arguments = options(
         __doc__, millions=1.0, lengths=[2048, 8192, 32768, 131072], folder="", olmo=""
     )
-    documents = int(arguments.millions * 1_000_000)
+    n_documents = int(arguments.millions * 1_000_000)
     with tempfile.TemporaryDirectory(dir=arguments.folder or None) as temporary:
-        folder, path = Path(temporary), Path(temporary, "web.idx")
-        write_idx(path, documents)
-        print(
-            f"{documents:,} documents; seconds until the .idx is opened, lengths are counted, and "
-            "so on"
-        )
-        columns = [
-            "length",
-            "packs",
-            "padding",
-            "opened",
-            "counted",
-            "planned",
-            "assigned",
-            "all",
-            "CPU",
-            "peak",
-        ]
-        print(f"| {' | '.join(columns)} |\n{'| ---: ' * len(columns)}|")
+        folder = Path(temporary)
+        idx = folder / "web.idx"
+        write_idx(idx, n_documents)
+        print(f"{n_documents:,} documents; the columns of steps are in seconds")
+        print(f"| {' | '.join(COLUMNS)} |\n{'| ---: ' * len(COLUMNS)}|")
         for length in arguments.lengths:
-            process = multiprocessing.get_context("spawn").Process(target=pack, args=(path, length))
-            process.start()
-            process.join()
+            # In a process of its own, whose peak is that of this length only.
+            run_in_new_process(pack, idx, length)
             if arguments.olmo:
-                compare(path, length, arguments.olmo, folder)
+                pack_by_olmo(idx, length, arguments.olmo, folder)
+
+
+def write_idx(path: Path, n_documents: int) -> None:
+    """Write an .idx whose pointers are a hole in the file, since packing does not read them."""
+    generator = np.random.default_rng(0)
+    with path.open("xb") as file:
+        file.write(HEADER.pack(MAGIC, VERSION, dtype_code(np.int32), n_documents, n_documents + 1))
+
+        for begin in range(0, n_documents, CHUNK):
+            n_lengths = min(CHUNK, n_documents - begin)
+            lengths = generator.lognormal(np.log(600), 1.2, n_lengths)
+            file.write(np.maximum(lengths, 1).astype("<i4").data)
+
+        pointer_bytes = 8 * n_documents
+        file.seek(pointer_bytes, os.SEEK_CUR)
+
+        n_indices = n_documents + 1
+        for begin in range(0, n_indices, CHUNK):
+            end = min(begin + CHUNK, n_indices)
+            file.write(np.arange(begin, end, dtype="<i8").data)
+
+
+def pack(path: Path, length: int) -> None:
+    """Plan the packs of an .idx, fill them with documents, and print a row of what each step took.
+
+    Args:
+        path: The .idx.
+        length: Tokens of a pack.
+    """
+    cpu_before = time.process_time()
+    times = [time.perf_counter()]
+    rule = PieceRule(length)
+
+    index = read_idx(path, validate=False)
+    lengths = document_lengths(index.sequence_lengths, index.document_indices)
+    times.append(time.perf_counter())
+
+    histogram = LengthHistogram.of(lengths)
+    times.append(time.perf_counter())
+
+    plan = plan_packs(histogram.pieces(rule), length)
+    times.append(time.perf_counter())
+
+    n_packs = 0
+    n_tokens = 0
+    for filled in assign(lengths, rule, plan, 1234):
+        n_packs += len(filled.bounds) - 1
+        n_tokens += int(filled.pieces.lengths.sum())
+    times.append(time.perf_counter())
+    cpu = time.process_time() - cpu_before
+
+    if (n_packs, n_tokens) != (plan.packs, histogram.tokens):
+        raise RuntimeError("the packs do not have all tokens")
+    cells = [
+        f"{length:,}",
+        f"{n_packs:,}",
+        f"{1 - n_tokens / (n_packs * length):.5%}",
+        *(f"{end - begin:.2f}" for begin, end in pairwise(times)),
+        f"{times[-1] - times[0]:.1f}",
+        f"{cpu:.1f}",
+        f"{resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6:.1f} GB",
+    ]
+    print(f"| {' | '.join(cells)} |", flush=True)
+
+
+def pack_by_olmo(path: Path, length: int, python: str, folder: Path) -> None:
+    """Let OLMo-core pack the same pieces, and print its row.
+
+    Args:
+        path: The .idx; each of its sequences is a document.
+        length: Tokens of a pack.
+        python: A Python with OLMo-core.
+        folder: Folder for the file of pieces.
+
+    Raises:
+        RuntimeError: OLMo-core makes another number of packs.
+    """
+    rule = PieceRule(length)
+    lengths = read_idx(path, validate=False).sequence_lengths
+    remainders = rule.remainders(lengths)
+    full_pieces = np.full(int(rule.full_pieces(lengths).sum()), length)
+    pieces = folder / "pieces.npy"
+    np.save(pieces, np.concatenate([full_pieces, remainders[remainders > 0]]))
+
+    words = [python, "-c", OLMO, str(pieces), str(length)]
+    output = subprocess.run(words, check=True, stdout=subprocess.PIPE, text=True).stdout
+    packs, wall, cpu, peak = output.split()
+
+    n_packs = plan_packs(LengthHistogram.of(lengths).pieces(rule), length).packs
+    if int(packs) != n_packs:
+        raise RuntimeError(f"OLMo-core makes {packs} packs, and this project {n_packs}")
+    costs = f"{float(wall):.1f} | {float(cpu):.1f} | {float(peak):.1f} GB"
+    print(f"| {length:,} | {n_packs:,} | OLMo-core: | | | | | {costs} |", flush=True)
 
 
 if __name__ == "__main__":
