@@ -222,7 +222,13 @@ def collate_varlen(
 
 
 def _stored_cu_seqlens(samples: Sequence[dict[str, Any]]) -> NDArray[np.int32]:
-    """Return the `cu_seqlens` of samples, shape (n_samples, sequence_length + 1).
+    """Return where documents begin in samples that say so.
+
+    Args:
+        samples: Dictionaries with `cu_seqlens`, each of shape (sequence_length + 1,).
+
+    Returns:
+        Shape (n_samples, sequence_length + 1).
 
     Raises:
         ConfigError: A sample has none.

@@ -475,7 +475,16 @@ def open_members(
 ) -> list[Nanoset]:
     """Open the samples of each dataset of a split, several at once if they are in a bucket.
 
-    The arguments and exceptions are those of `open_nanoset`, except that there are several plans.
+    Args:
+        members: The plans of the datasets, by which the index files were built.
+        config: Settings of the nanoset.
+        cache_dir: Folder of the index files.
+        access: Downloads files of a bucket; None for local files.
+
+    Raises:
+        MissingError: A file does not exist.
+        FormatError: A dataset is damaged.
+        StaleError: An index file differs from the plan.
     """
 
     def open_one(member: MemberPlan) -> Nanoset:

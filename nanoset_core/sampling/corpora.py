@@ -203,17 +203,17 @@ class MemberReads:
 
     @staticmethod
     def by_prefix(
-        plan: SplitPlan, config: NanosetConfig, tokens_read: Sequence[int]
+        plan: SplitPlan, config: NanosetConfig, sample_counts: Sequence[int]
     ) -> dict[str, MemberReads]:
         """Return prefix → reads of each dataset of a split.
 
         Args:
             plan: Plan of the split.
             config: Configuration of the nanoset.
-            tokens_read: Samples that the split takes of each dataset, in the order of the plan.
+            sample_counts: Samples that the split takes of each dataset, in the order of the plan.
         """
         reads: dict[str, MemberReads] = {}
-        for member, samples in zip(plan.members, tokens_read, strict=True):
+        for member, samples in zip(plan.members, sample_counts, strict=True):
             reads[member.prefix] = MemberReads.of(plan, config, member, samples)
         return reads
 

@@ -114,6 +114,7 @@ def _allowed_samples(
     """
 
     def fits(samples: int) -> bool:
+        """Return whether the limits are kept with a number of samples of the split."""
         return not limits.exceeded(config.with_samples({split: samples}), split)
 
     if fits(requested):

@@ -294,8 +294,12 @@ class MMapIndexedDatasetBuilder:
     def _check_bounds(self, values: NDArray[np.integer]) -> None:
         """Check that all tokens are in the range of the dataset's type.
 
+        Args:
+            values: The tokens, at least one.
+
         Raises:
-            ConfigError: A token is outside of it.
+            ConfigError: A token is less than the smallest or more than the largest number of the
+                type.
         """
         low = int(values.min())
         high = int(values.max())

@@ -227,6 +227,9 @@ def _decoded(name: str, body: bytes) -> NDArray[Any]:
 def _unzipped(body: bytes) -> bytes:
     """Unpack a gzip stream of at most `MAX_MEMBER_BYTES`.
 
+    Args:
+        body: The stream, after which only zeros may follow.
+
     Raises:
         ValueError: It unpacks to more, is cut off, or other bytes follow it.
         zlib.error: It is no gzip stream, or damaged.
@@ -235,7 +238,9 @@ def _unzipped(body: bytes) -> bytes:
     text = decoder.decompress(body, MAX_MEMBER_BYTES + 1)
     if len(text) > MAX_MEMBER_BYTES:
         raise ValueError(f"it unpacks to more than {MAX_MEMBER_BYTES:,} bytes")
-    if not decoder.eof or decoder.unused_data.strip(b"\0"):
+    is_complete = decoder.eof
+    other_bytes = decoder.unused_data.strip(b"\0")  # after the end of the stream
+    if not is_complete or other_bytes:
         raise ValueError("it is cut off, or not one gzip stream")
     return text
 

@@ -120,9 +120,12 @@ def iterate_token_members(archive: Archive, where: object) -> Iterator[TarMember
 def _key_and_extension(entry: TarMember) -> tuple[str, str] | None:
     """Return the key of a member's sample, and the member's extension in lower case.
 
+    For example, "text/0001.Meta.json" gives ("text/0001", "meta.json").
+
     Returns:
-        None if the member belongs to no sample.
+        (key, extension), or None if the member belongs to no sample.
     """
+    # The extension starts at the first dot of the file name. Hidden files have nothing before it.
     folder, slash, name = entry.name.rpartition("/")
     stem, dot, extension = name.partition(".")
     if not entry.is_file or not stem or not dot or _META.match(name):

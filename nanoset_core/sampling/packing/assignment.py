@@ -118,6 +118,7 @@ class _PackFiller:
     """
 
     def __init__(self, lengths: NDArray[Any], rule: PieceRule, plan: PackPlan) -> None:
+        """Prepare to fill the packs of a plan, from the first pack on."""
         self._lengths = lengths
         self._rule = rule
         self._plan = plan
