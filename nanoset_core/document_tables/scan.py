@@ -78,8 +78,8 @@ class DocumentScan:
             conditions: Conditions to evaluate for each document; each of them once.
             only: If there are any, only documents for which at least one of these conditions is
                 true are returned.
-            only_ids: An Arrow array of texts. Only documents with one of these ids are returned,
-                all in one batch. None for any id.
+            only_ids: An Arrow array of texts. Only documents with one of these ids are returned.
+                None for any id.
         """
         self._columns = frozenset(columns).union(identifying)
         self._identifying = identifying
@@ -110,9 +110,14 @@ class DocumentScan:
             yield from self._query(relation, rows, None)
             return
 
-        # Collect what each part of the ids finds: usually there is one part, and few documents.
+        id_parts = _parts_in_memory(self._only_ids)
+        if len(id_parts) == 1:
+            yield from self._query(relation, rows, id_parts[0])
+            return
+
+        # Each part of the ids finds some of the documents, in order: put all of them in order.
         found: list[ScannedRows] = []
-        for ids in _parts_in_memory(self._only_ids):
+        for ids in id_parts:
             found.extend(self._query(relation, rows, ids))
         yield from _in_order(found)
 
@@ -150,12 +155,15 @@ class DocumentScan:
             where=self._where(schema, first_rows, rows),
             listed_ids=ids,
         )
+        last_number = -1
         for batch in batches:
             if batch.num_rows == 0:
                 continue
             # The arrays have the order of the expressions.
             file_numbers, rows_in_files, *arrays = batch.columns
             numbers = first_rows[file_numbers.to_numpy()] + rows_in_files.to_numpy()
+            _check_order(numbers, last_number)
+            last_number = int(numbers[-1])
             values = dict(zip(names, arrays[: len(names)], strict=True))
             _check_tokens(values, relation)
 
@@ -254,6 +262,23 @@ def _is_one_of(rows: Sequence[int], first_rows: NDArray[np.int64]) -> str:
             is_listed = f"({FILE_NUMBER} = {shard} AND {is_listed})"
         alternatives.append(is_listed)
     return "(" + " OR ".join(alternatives) + ")"
+
+
+def _check_order(numbers: NDArray[np.int64], last_number: int) -> None:
+    """Check that documents are in order, without which views would choose other documents.
+
+    DuckDB keeps the order of rows, if `open_locked` opened it. This notices if a later version of
+    DuckDB does not.
+
+    Args:
+        numbers: Numbers of the documents of a batch, at least one, shape (n_documents,).
+        last_number: Number of the last document before the batch; -1 if there is none.
+
+    Raises:
+        RuntimeError: They are not.
+    """
+    if numbers[0] <= last_number or (numbers[1:] <= numbers[:-1]).any():
+        raise RuntimeError("DuckDB returned documents out of order")
 
 
 def _check_tokens(values: Mapping[str, Any], relation: DocumentRelation) -> None:
