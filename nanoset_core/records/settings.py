@@ -268,6 +268,8 @@ def describe(hint: Any) -> str:
     arguments = get_args(hint)
     if origin in (Union, types.UnionType):
         kinds = [kind for kind in arguments if kind is not type(None)]
+        # "text or a list of text" is clear, and "a list of text or text" is not.
+        kinds.sort(key=lambda kind: get_origin(bare(kind)) in (tuple, list, Mapping))
         return " or ".join(describe(kind) for kind in kinds)
     if origin is Literal:
         return "one of " + ", ".join(repr(choice) for choice in arguments)
