@@ -176,16 +176,22 @@ class SplitData:
         return {prefix: self.part_of(prefix).tokens for prefix in self.prefixes}
 
     def _rows(self, n_sequences: int) -> Rows:
-        """Return the split's sequences in a dataset, by the rounding of the trainer.
+        """Return the range of the split's sequences in a dataset, rounded as by the trainer.
 
-        The range is not checked: with few sequences it may lie outside of the dataset.
+        The range is not checked: with few sequences it may be outside of the dataset.
+
+        Args:
+            n_sequences: Number of sequences in the dataset.
         """
+        # A split with a blend of its own has all sequences.
         if self.shares is None:
             return 0, n_sequences
+
+        # Trainers round either the size of each split, or the border between two splits.
         split_number = SPLITS.index(self.split)
         if self.config.rules.split_rule == "cuts":
             return rows_by_cuts(self.shares, n_sequences)[split_number]
         bookends = split_bookends(self.shares)[split_number]
         if bookends is None:
-            return 0, 0
+            return 0, 0  # the split has no share
         return rows_by_bookends(bookends, n_sequences)

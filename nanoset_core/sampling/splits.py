@@ -246,7 +246,8 @@ def rows_by_cuts(vector: Sequence[float], sequences: int) -> list[Rows]:
 
     If the rounded sizes do not add up to the number of sequences, all cuts after the first are
     shifted, so that the last one is the end of the dataset. With very few sequences, this can put a
-    cut before an earlier one, or below 0.
+    cut before an earlier one, or below 0. For example, 17 sequences and the shares 0.5, 0.3 and 0.2
+    give the sizes 8, 5 and 3, and the cuts 0, 8, 13, 16, which become 0, 9, 14, 17.
 
     Sources: NeMo `get_train_valid_test_split_`, nanotron `get_split_indices`, Megatron-LM before
     core 0.5.

@@ -128,6 +128,8 @@ def _key_and_extension(entry: TarMember) -> tuple[str, str] | None:
     # The extension starts at the first dot of the file name. Hidden files have nothing before it.
     folder, slash, name = entry.name.rpartition("/")
     stem, dot, extension = name.partition(".")
-    if not entry.is_file or not stem or not dot or _META.match(name):
+    has_both = bool(stem and dot)
+    describes_tar = _META.match(name) is not None
+    if not entry.is_file or not has_both or describes_tar:
         return None
     return f"{folder}{slash}{stem}", extension.lower()

@@ -24,6 +24,9 @@ from nanoset_core.sampling.packing.pieces import NO_PIECES, FilledPacks, PieceAr
 def carry_room(batches: Iterable[FilledPacks], length: int) -> Iterator[FilledPacks]:
     """Fill the room in packs, so that all packs except the last one are full.
 
+    The pieces of all packs that are not full are concatenated to one stream of tokens, which is cut
+    into full packs. The module's docstring has an example.
+
     Args:
         batches: All packs in order, some at a time.
         length: Tokens of a pack.
