@@ -14,12 +14,14 @@ from threading import Lock
 from typing import Any, NamedTuple
 
 MEMORY_LIMIT = "1GB"
-"""Memory that DuckDB may use; beyond that it writes to the scratch folder, or fails."""
+"""Memory that DuckDB may use. A query that needs more fails: none needs much, since documents are
+read in batches.
+"""
 BATCH_DOCUMENTS = 1 << 16
 """Documents of one batch of results."""
 
 
-def open_locked(readable_folders: Iterable[Path] = (), scratch: Path | None = None) -> Any:
+def open_locked(readable_folders: Iterable[Path] = ()) -> Any:
     """Open a duckdb.DuckDBPyConnection, a context manager, that reads only some folders.
 
     It has one thread, since stages run one task on each processor. Results have the order of the
@@ -28,8 +30,6 @@ def open_locked(readable_folders: Iterable[Path] = (), scratch: Path | None = No
     Args:
         readable_folders: Contain all files that queries may read. DuckDB follows symbolic links
             before it compares paths, so these are paths without any.
-        scratch: A folder for what exceeds the memory limit. Without it, nothing is written, and a
-            query that needs more memory fails.
     """
     import duckdb
 
@@ -45,8 +45,8 @@ def open_locked(readable_folders: Iterable[Path] = (), scratch: Path | None = No
         # A long list of values becomes a join. These would let DuckDB look up documents by values
         # if that is faster, and documents would have the order of the values.
         "disabled_optimizers": "build_side_probe_side,join_order",
-        # An empty name means that nothing is written.
-        "temp_directory": "" if scratch is None else str(scratch / "duckdb"),
+        # An empty name means that DuckDB writes nothing.
+        "temp_directory": "",
     }
     connection = duckdb.connect(":memory:", config=config)
     # Queries name files by `exact_path`, and DuckDB checks that text as well as the path.

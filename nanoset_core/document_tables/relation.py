@@ -16,7 +16,7 @@ name. `column_reference` returns what to write for a column.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from nanoset_core.document_tables.connection import BATCH_DOCUMENTS, exact_path, text_literal
 from nanoset_core.document_tables.row_groups import RowGroups
-from nanoset_core.errors import FormatError
+from nanoset_core.errors import FormatError, NanosetError, StorageError
 from nanoset_core.text.values import as_type
 
 FILE_NUMBER = "file_number"
@@ -108,11 +108,11 @@ class DocumentRelation:
 
         quality = column_reference(relation.schema, "quality")
         expressions = [f"{quality} >= 3", f"{quality} IS NULL"]
-        with open_locked(relation.folders, scratch) as connection:
-            for batch in relation.batches(connection, ["quality"], expressions):
-                is_good, is_missing = batch.columns  # Arrow arrays, one value for each document
+        connection = shared_connection(relation.folders)
+        for batch in relation.batches(connection, ["quality"], expressions):
+            is_good, is_missing = batch.columns  # Arrow arrays, one value for each document
 
-    `DocumentScan` does this for the columns and conditions of views.
+    `DocumentScan` writes such expressions for columns and conditions.
     """
 
     schema: Any
@@ -162,12 +162,12 @@ class DocumentRelation:
         """Compute expressions for documents, and yield the results in the documents' order.
 
         Args:
-            connection: As `open_locked` returns it for `folders`, and possibly more folders.
+            connection: As `shared_connection` returns it for `folders`.
             columns: Names of all columns that the expressions and `where` use.
-            expressions: SQL in which columns are written as `column_reference` returns them, or
-                ROW_NUMBER.
+            expressions: SQL in which columns are written as `column_reference` returns them;
+                FILE_NUMBER and ROW_NUMBER say which document it is.
             where: SQL that is true for the documents that are needed; empty if all are.
-            listed_ids: Arrow array of texts, which SQL can read as `(SELECT id FROM LISTED_IDS)`.
+            listed_ids: Arrow array of texts, which SQL reads as `SELECT id FROM {LISTED_IDS}`.
 
         Yields:
             A pyarrow.RecordBatch of at most BATCH_DOCUMENTS documents. It has a column for each
@@ -175,6 +175,7 @@ class DocumentRelation:
 
         Raises:
             FormatError: A file is damaged.
+            StorageError: DuckDB fails for another reason: it may need more than MEMORY_LIMIT.
         """
         import duckdb
         import pyarrow as pa
@@ -190,13 +191,7 @@ class DocumentRelation:
                     query += f" WHERE {where}"
                 yield from cursor.sql(query).to_arrow_reader(BATCH_DOCUMENTS)
         except (duckdb.Error, pa.ArrowException, OSError) as error:
-            raise FormatError(
-                "a table of documents cannot be read",
-                where=", ".join(map(str, _damaged_paths(used))),
-                found=str(error)[:_MAX_ERROR_CHARACTERS],
-                expected="a Parquet file with one row for each document of the shard",
-                remedy="delete the folder of the damaged file, and run `nanoset build`",
-            ) from error
+            raise _explained(error, used) from error
 
     def _sources_of(self, columns: Collection[str]) -> list[TableSource]:
         """Return the tables that have some columns; if there are none, the first table."""
@@ -223,32 +218,15 @@ class DocumentRelation:
             columns: Names of the columns.
             expressions: SQL over the columns.
         """
-        import pyarrow as pa
-
         tables = []
         value_by_column: dict[str, str] = {}  # name → SQL of the value
         for number, source in enumerate(used):
             rows = self._in_common_types(source, columns)
-            if rows.table is None:
-                paths = [text_literal(exact_path(str(path.resolve()))) for path in rows.paths]
-                table = f"read_parquet([{', '.join(paths)}], hive_partitioning = false)"
-            else:
-                # DuckDB numbers the rows of files by itself, and not those of tables in memory.
-                table = f"table_{number}"
-                row_numbers = pa.array(range(rows.table.num_rows), pa.int64())
-                file_numbers = pa.repeat(pa.scalar(0, pa.uint64()), rows.table.num_rows)
-                numbered = rows.table.append_column(ROW_NUMBER, row_numbers)
-                connection.register(table, numbered.append_column(FILE_NUMBER, file_numbers))
-
-            # Columns are named by their positions in the table.
-            names = [f"t{number}_{index}" for index in range(len(rows.stored))]
-            columns_of_table = ", ".join(names)
-            if rows.table is not None:
-                columns_of_table += ", file_row_number, file_index"
-            tables.append(f"{table} AS t{number}({columns_of_table})")
-            for name, field in zip(names, rows.stored, strict=True):
+            tables.append(_table_sql(connection, number, rows))
+            for index, field in enumerate(rows.stored):
                 if field.name in columns and field.name not in value_by_column:
                     target = self.schema.field(field.name).type
+                    name = _stored_column(number, index)
                     value_by_column[field.name] = _converted(name, field.type, target)
 
         values = [f"t0.file_index AS {FILE_NUMBER}", f"t0.file_row_number AS {ROW_NUMBER}"]
@@ -284,6 +262,39 @@ class DocumentRelation:
         arrays = [as_type(table.column(name), self.schema.field(name).type) for name in names]
         converted = pa.table(dict(zip(names, arrays, strict=True)))
         return TableSource(source.paths, converted.schema, converted)
+
+
+def _stored_column(table_number: int, index: int) -> str:
+    """Return how a query names a column of a table, by their positions."""
+    return f"t{table_number}_{index}"
+
+
+def _table_sql(connection: Any, number: int, source: TableSource) -> str:
+    """Return the SQL of a table, for the clause FROM.
+
+    Besides its columns, the table has `file_index` and `file_row_number`, which DuckDB counts.
+
+    Args:
+        connection: A table in memory is registered with it.
+        number: Position of the table in the query.
+        source: The table.
+    """
+    import pyarrow as pa
+
+    columns = [_stored_column(number, index) for index in range(len(source.stored))]
+    if source.table is None:
+        paths = [text_literal(exact_path(str(path.resolve()))) for path in source.paths]
+        table = f"read_parquet([{', '.join(paths)}], hive_partitioning = false)"
+    else:
+        # DuckDB does not count the rows of tables in memory: they get columns with the numbers.
+        n_rows = source.table.num_rows
+        row_numbers = pa.array(range(n_rows), pa.int64())
+        file_numbers = pa.repeat(pa.scalar(0, pa.uint64()), n_rows)
+        numbered = source.table.append_column(ROW_NUMBER, row_numbers)
+        table = f"table_{number}"
+        connection.register(table, numbered.append_column(FILE_NUMBER, file_numbers))
+        columns += ["file_row_number", "file_index"]
+    return f"{table} AS t{number}({', '.join(columns)})"
 
 
 def _converted(value: str, stored: Any, target: Any) -> str:
@@ -327,16 +338,38 @@ def concatenated(relations: Sequence[DocumentRelation]) -> DocumentRelation:
     return DocumentRelation(relations[0].schema, tuple(sources))
 
 
-def _damaged_paths(sources: Sequence[TableSource]) -> list[Path]:
-    """Return the files of tables that cannot be read, or all files if each of them can be read.
+def _explained(error: Exception, sources: Sequence[TableSource]) -> NanosetError:
+    """Return the error that explains why DuckDB could not read some tables.
 
-    DuckDB does not always name the file that it could not read.
+    Args:
+        error: What DuckDB raised.
+        sources: The tables.
     """
-    import pyarrow as pa
-
     paths: list[Path] = []
     for source in sources:
         paths.extend(source.paths)
+    damaged = _damaged_paths(paths)
+    found = str(error)[:_MAX_ERROR_CHARACTERS]
+    if damaged:
+        return FormatError(
+            "a table of documents cannot be read",
+            where=", ".join(map(str, damaged)),
+            found=found,
+            expected="a Parquet file with one row for each document of the shard",
+            remedy="delete the folder of the damaged file, and run `nanoset build`",
+        )
+    return StorageError(
+        "tables of documents could not be searched, although each of them can be read",
+        where=", ".join(map(str, paths)),
+        found=found,
+        remedy="run the command again; if it needs more memory, use shorter lists of values",
+    )
+
+
+def _damaged_paths(paths: Iterable[Path]) -> list[Path]:
+    """Return which Parquet files cannot be read: DuckDB does not always name the file."""
+    import pyarrow as pa
+
     damaged = []
     for path in paths:
         try:
@@ -345,4 +378,4 @@ def _damaged_paths(sources: Sequence[TableSource]) -> list[Path]:
                     file.read(group)
         except (pa.ArrowException, OSError):
             damaged.append(path)
-    return damaged or paths
+    return damaged

@@ -32,10 +32,10 @@ def stored(path: Path, columns: dict) -> TableSource:
     return TableSource((path,), table.schema)
 
 
-def values_of(relation: DocumentRelation, column: str, scratch: Path) -> list:
+def values_of(relation: DocumentRelation, column: str) -> list:
     """Return the values of a column of all documents."""
     values = []
-    with open_locked(relation.folders, scratch) as connection:
+    with open_locked(relation.folders) as connection:
         reference = column_reference(relation.schema, column)
         for batch in relation.batches(connection, [column, "id"], [reference]):
             values += batch.column(0).to_pylist()
@@ -50,8 +50,8 @@ def test_tables_are_joined_by_position_and_the_first_one_with_a_name_counts(tmp_
     schema = pa.schema({"id": pa.string(), "tokens": pa.int64(), "lang": pa.string()})
     relation = DocumentRelation(schema, (documents, columns))
 
-    assert values_of(relation, "lang", tmp_path) == ["a", "b", "c"]
-    assert values_of(relation, "tokens", tmp_path) == [1, 2, 3]
+    assert values_of(relation, "lang") == ["a", "b", "c"]
+    assert values_of(relation, "tokens") == [1, 2, 3]
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_a_column_has_the_type_of_the_corpus_also_where_a_shard_has_another(
     columns = stored(tmp_path / "columns.parquet", {"value": values})
     schema = pa.schema({"id": pa.string(), "value": target})
 
-    found = values_of(DocumentRelation(schema, (documents, columns)), "value", tmp_path)
+    found = values_of(DocumentRelation(schema, (documents, columns)), "value")
 
     assert found == expected
 
@@ -134,8 +134,8 @@ def test_names_that_differ_in_case_are_different_columns(tmp_path):
     schema = pa.schema({"id": pa.string(), "Lang": pa.string(), "lang": pa.string()})
     relation = DocumentRelation(schema, (documents,))
 
-    assert values_of(relation, "Lang", tmp_path) == ["A"]
-    assert values_of(relation, "lang", tmp_path) == ["a"]
+    assert values_of(relation, "Lang") == ["A"]
+    assert values_of(relation, "lang") == ["a"]
 
 
 def test_a_path_is_not_a_pattern_and_its_folders_are_not_columns(tmp_path):
@@ -144,7 +144,7 @@ def test_a_path_is_not_a_pattern_and_its_folders_are_not_columns(tmp_path):
     stored(root / "key=7" / "qq.parquet", {"id": ["wrong"]})
     relation = DocumentRelation(pa.schema({"id": pa.string()}), (documents,))
 
-    assert values_of(relation, "id", root) == ["right"]
+    assert values_of(relation, "id") == ["right"]
 
 
 def test_folders_of_a_root_may_be_links_to_other_disks(tmp_path):
@@ -155,7 +155,7 @@ def test_folders_of_a_root_may_be_links_to_other_disks(tmp_path):
     schema = pa.schema({"id": pa.string()})
     relation = DocumentRelation(schema, (TableSource((path,), schema),))
 
-    assert values_of(relation, "id", tmp_path) == ["x"]
+    assert values_of(relation, "id") == ["x"]
 
 
 def test_only_the_damaged_table_is_named(tmp_path):
@@ -168,7 +168,7 @@ def test_only_the_damaged_table_is_named(tmp_path):
     path.write_bytes(data[:4] + bytes(len(data) // 2) + data[4 + len(data) // 2 :])
 
     with pytest.raises(FormatError, match="a table of documents cannot be read") as caught:
-        values_of(concatenated(sources), "id", tmp_path)
+        values_of(concatenated(sources), "id")
 
     assert "damaged.parquet" in str(caught.value)
     assert "good.parquet" not in str(caught.value)
@@ -195,7 +195,7 @@ def test_a_connection_reaches_nothing_outside_of_its_folder(query, tmp_path):
     outside.write_text("secret")
     (tmp_path / "root").mkdir()
 
-    connection = open_locked([tmp_path / "root"], tmp_path / "root")
+    connection = open_locked([tmp_path / "root"])
 
     with connection, pytest.raises(duckdb.Error):
         connection.execute(query.format(outside=outside)).fetchall()
