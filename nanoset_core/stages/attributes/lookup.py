@@ -3,6 +3,10 @@
 The columns are stored in files (see `column_files`), and so is an index from the hashes of the ids
 to rows (see `id_index`). All files are mapped into memory, and shared by the processes of a
 machine.
+
+DuckDB answers other questions about documents, but not this one. For 4 * 10^7 rows in any order it
+needs 950 MB of memory, in a single process, and as much CPU time for the join alone as this does
+for reading, joining and writing, with 200 MB of memory.
 """
 
 from __future__ import annotations
