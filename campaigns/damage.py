@@ -1,8 +1,11 @@
-"""Damage to one file of a project: every loss must be said by build, `status`, `verify` and the
-UI's check alike.
+"""Damage one file of a project, and require that every loss is reported.
 
-A trial takes a built project, damages one file of its raw text and builds again; or damages one
-file of its outputs and verifies deeply. It is bad where something was lost without a word.
+- If a file of raw text is damaged and the project is built again, the build fails and names the
+  file; or the build's report, `nanoset status`, `nanoset verify` and the asset check of the UI all
+  name it; or no document was lost.
+- If a file of an output is damaged, `nanoset verify --deep` names the file or its folder.
+
+A trial is bad if a document or an output was lost and one of these did not report it.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ import argparse
 import contextlib
 import io
 import json
+import math
 import random
 import re
 import shutil
@@ -19,7 +23,7 @@ from collections.abc import Callable, Iterator
 from functools import cache
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import dagster as dg
 
@@ -28,6 +32,7 @@ from campaigns.runner import Kind, Trial, each
 from helpers.building import build_all
 from helpers.sample_project import CONFIG, encoded, sentences, tokenizer_json, write_raw
 from nanoset_assets.build import build
+from nanoset_assets.build_runs import BuildReport
 from nanoset_assets.commands import show_report
 from nanoset_core.cli.commands.status import print_tables
 from nanoset_core.project.project import Project
@@ -38,17 +43,24 @@ from nanoset_core.text.inventories import take_inventory
 from nanoset_core.text.pieces import cut_ranges
 from nanoset_core.text.table_documents import ZEROS
 
-HEAD, COLUMNS = ("what", "damage"), ("refused", "warned", "unharmed")
-"""The build fails and names the file; everything warns and names it; no document is lost."""
+HEAD = ("what", "damage")
+"""First columns of the table."""
+COLUMNS = ("refused", "warned", "unharmed")
+"""The build failed and named the file; everything named the file; no document was lost."""
 TRIALS = 200
-_CONFIG = """\
+"""Trials on raw text, and as many on outputs."""
+_SETTINGS = """\
 raw: raw
 root: data
 tokenizer: {path: tokenizer.json, eod: "<|endoftext|>"}
 documents: {max_rejected_fraction: 0.5, max_unreadable_fraction: LIMIT}
 tokenization: {range_mib: 0.004, workers: 1, engine: tokenizers}
 """
-_ENDINGS = (
+"""A nanoset.yaml. LIMIT is 0, then a build fails if it meets a file that it cannot read, or 1, then
+it skips the file and warns.
+"""
+_CORPORA = ("lines", "packed", "tables")
+_RENAMED_ENDINGS = (
     ".jsonl",
     ".jsonl.gz",
     ".jsonl.zst",
@@ -60,278 +72,417 @@ _ENDINGS = (
     ".jsonl.bz2",
     ".csv",
 )
+"""Endings of other formats, and of formats that are not read."""
 _COMPANION_ENDINGS = (".jsonl.lock", ".bin", ".md", ".jsonl.md5", ".crc")
-_OUTPUT_NAMES = (
+"""Endings of files that often accompany text. Builds ignore these files without a warning."""
+_NAMED_OUTPUTS = (
     "manifest.json",
     "documents.parquet",
     "current.json",
     "inventory.json",
     "plan.json",
 )
+"""Files of outputs that have a row of their own in the table."""
+_ENDINGS_OF_OUTPUTS = (".npy", ".tar", ".jsonl", ".pbin", ".bin", ".idx")
+"""All files of outputs with one of these endings have one row in the table."""
+_MAX_RANGE_BYTES = 1 << 30
+"""More than any corpus here has: all of its text is one range."""
+
+
+class TextFile(NamedTuple):
+    """A file of raw text for the project."""
+
+    name: str
+    """Path below the folder of raw text; its ending says the format, as `encoded` knows it."""
+    n_documents: int
+    part: int
+    """Documents in the first gzip member or zstd frame, in a row group, or in a record batch."""
+
+
+_TEXT_FILES = (
+    TextFile("lines/part-0/a.jsonl", 30, 30),
+    TextFile("lines/part-0/b.jsonl", 30, 30),
+    TextFile("lines/part-1/c.ndjson", 20, 20),
+    TextFile("packed/a.jsonl.gz", 25, 25),
+    TextFile("packed/members.json.gz", 25, 12),
+    TextFile("packed/a.jsonl.zst", 25, 25),
+    TextFile("packed/frames.jsonl.zst", 25, 12),
+    TextFile("tables/a.parquet", 20, 7),
+    TextFile("tables/b.parquet", 20, 7),
+    TextFile("tables/c.arrow", 20, 7),
+    TextFile("tables/saved/data-00000-of-00001.stream.arrow", 20, 7),
+)
 
 
 def write_text(raw: Path) -> None:
-    """Three corpora, with a file or more of every kind that is read."""
+    """Write three corpora, which contain at least one file of every format that builds read."""
     rows = iter(sentences("text", 260))
-    for name, count, part in (
-        ("lines/part-0/a.jsonl", 30, 30),
-        ("lines/part-0/b.jsonl", 30, 30),
-        ("lines/part-1/c.ndjson", 20, 20),
-        ("packed/a.jsonl.gz", 25, 25),
-        ("packed/members.json.gz", 25, 12),
-        ("packed/a.jsonl.zst", 25, 25),
-        ("packed/frames.jsonl.zst", 25, 12),
-        ("tables/a.parquet", 20, 7),
-        ("tables/b.parquet", 20, 7),
-        ("tables/c.arrow", 20, 7),
-        ("tables/saved/data-00000-of-00001.stream.arrow", 20, 7),
-    ):
-        data = encoded(name, list(islice(rows, count)), part, checked="b.parquet" not in name)
-        path = raw / name.replace(".stream", "")
+    for file in _TEXT_FILES:
+        # One Parquet file has no checksums, so that damage to its pages can only show as bad text.
+        has_checksums = "b.parquet" not in file.name
+        documents = list(islice(rows, file.n_documents))
+        data = encoded(file.name, documents, file.part, checked=has_checksums)
+        path = raw / file.name.replace(".stream", "")
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)
-    for name in ("dataset_info.json", "state.json"):  # as Hugging Face's save_to_disk leaves them
+
+    # The files that `save_to_disk` of Hugging Face's `datasets` writes next to its tables.
+    for name in ("dataset_info.json", "state.json"):
         (raw / "tables/saved" / name).write_text(json.dumps({"_split": "train"}))
 
 
-def _to_bytes(*mutations: Mutation) -> Damage:
-    """Damage that changes the bytes of a file."""
+def text_files(corpus_folder: Path) -> list[Path]:
+    """Return the files of a corpus that contain text."""
+    paths: list[Path] = []
+    for path in sorted(corpus_folder.rglob("*.*")):
+        # The JSON files in `saved` describe its tables.
+        describes_tables = path.parent.name == "saved" and path.suffix == ".json"
+        if path.is_file() and not describes_tables:
+            paths.append(path)
+    return paths
 
-    def damage(_folder: Path, path: Path, rng: random.Random) -> None:
-        sound = path.read_bytes()
-        data = bytearray(sound)
-        while data == sound:
-            rng.choice(mutations)(data, rng)
+
+Damage = Callable[[Path, Path, random.Random], Path | None]
+"""Damages a file, given the folder of its corpus, its path, and random numbers.
+
+Returns another file that a report may name instead of this one, or None.
+"""
+
+
+def _damage_bytes(*mutations: Mutation) -> Damage:
+    """Return damage that applies one of some mutations to the content of a file."""
+
+    def damage(_corpus_folder: Path, path: Path, rng: random.Random) -> None:
+        original = path.read_bytes()
+        data = bytearray(original)
+        # A mutation may do nothing, for example if it overwrites zeros with zeros.
+        while data == original:
+            apply_mutation = rng.choice(mutations)
+            apply_mutation(data, rng)
         path.write_bytes(data)
 
     return damage
 
 
-def _cut_between(data: bytearray, rng: random.Random) -> None:
-    """At the end of a line, member or frame, where it has such, so that the file itself shows
-    nothing.
+def _empty(data: bytearray, _rng: random.Random) -> None:
+    """Remove all bytes."""
+    data.clear()
+
+
+def _cut_between_records(data: bytearray, rng: random.Random) -> None:
+    """Remove the end of a file from the start of a line, a gzip member or a zstd frame on.
+
+    What remains is a sound file, so that only its size shows that text was lost. Parquet and Arrow
+    files, which have a footer, and files of one record are cut anywhere.
     """
-    begins = rb"\n(?=.)" if data[:1] == b"{" else rb"(?<=.)(?=\x1f\x8b\x08\0|\x28\xb5\x2f\xfd)"
-    places = [match.end() for match in re.finditer(begins, data, re.DOTALL)]
-    if data[:4] in (b"PAR1", b"ARRO") or not places:
-        return cut(data, rng)
-    del data[rng.choice(places) :]
+    if data[:1] == b"{":
+        record_start = rb"\n(?=.)"
+    else:
+        record_start = rb"(?<=.)(?=\x1f\x8b\x08\0|\x28\xb5\x2f\xfd)"
+    starts = [match.end() for match in re.finditer(record_start, data, re.DOTALL)]
+
+    is_table = data[:4] in (b"PAR1", b"ARRO")
+    if is_table or not starts:
+        cut(data, rng)
+    else:
+        del data[rng.choice(starts) :]
 
 
-def _swap(folder: Path, path: Path, rng: random.Random) -> Path:
-    other = rng.choice([one for one in text_files(folder) if one != path])
-    first, second = path.read_bytes(), other.read_bytes()
-    path.write_bytes(second)
-    other.write_bytes(first)
+def _swap_files(corpus_folder: Path, path: Path, rng: random.Random) -> Path:
+    """Exchange the contents of the file and another one of the corpus, and return the other path."""
+    others = [other for other in text_files(corpus_folder) if other != path]
+    other = rng.choice(others)
+    content = path.read_bytes()
+    path.write_bytes(other.read_bytes())
+    other.write_bytes(content)
     return other
 
 
-def _rename(_folder: Path, path: Path, rng: random.Random) -> Path:
-    name = path.name.partition(".")
-    ending = rng.choice([one for one in _ENDINGS if one != name[1] + name[2]])
-    return path.rename(path.with_name(name[0] + "-renamed" + ending))
+def _rename(_corpus_folder: Path, path: Path, rng: random.Random) -> Path:
+    """Rename the file, so that its ending says another format, and return the new path."""
+    stem, dot, ending = path.name.partition(".")
+    other_endings = [other for other in _RENAMED_ENDINGS if other != dot + ending]
+    return path.rename(path.with_name(f"{stem}-renamed{rng.choice(other_endings)}"))
 
 
-def _rename_aside(_folder: Path, path: Path, rng: random.Random) -> None:
-    """To a name of which nothing is said by itself."""
-    path.rename(
-        path.with_name(
-            rng.choice(["." + path.name, *(path.name + ending for ending in _COMPANION_ENDINGS)])
-        )
-    )
+def _hide(_corpus_folder: Path, path: Path, rng: random.Random) -> None:
+    """Rename the file to a name that builds ignore without a warning."""
+    names = [f".{path.name}"]
+    names += [path.name + ending for ending in _COMPANION_ENDINGS]
+    path.rename(path.with_name(rng.choice(names)))
 
 
-Damage = Callable[[Path, Path, random.Random], Path | None]
-"""Takes a corpus, a file of it and a generator; → another file that may be named instead."""
-_EMPTY: Mutation = lambda data, _rng: data.clear()  # noqa: E731
+def _delete(_corpus_folder: Path, path: Path, _rng: random.Random) -> None:
+    """Delete the file."""
+    path.unlink()
+
+
 DAMAGES: dict[str, Damage] = {
-    "cut": _to_bytes(cut),
-    "cut between records": _to_bytes(_cut_between),
-    "zeroed": _to_bytes(zero),
-    "swapped": _swap,
+    "cut": _damage_bytes(cut),
+    "cut between records": _damage_bytes(_cut_between_records),
+    "zeroed": _damage_bytes(zero),
+    "swapped": _swap_files,
     "renamed": _rename,
-    "emptied": _to_bytes(_EMPTY),
-    "flipped": _to_bytes(flip),
-    "renamed aside": _rename_aside,
-    "deleted": lambda _folder, path, _rng: path.unlink(),
+    "emptied": _damage_bytes(_empty),
+    "flipped": _damage_bytes(flip),
+    "renamed aside": _hide,
+    "deleted": _delete,
 }
-_TO_OUTPUTS = _to_bytes(cut, zero, flip, _EMPTY)
+"""Name of each damage to raw text → the function that does it."""
+_damage_output = _damage_bytes(cut, zero, flip, _empty)
 
 
-def text_files(folder: Path) -> list[Path]:
-    """The files of a corpus that hold text."""
-    return sorted(
-        path
-        for path in folder.rglob("*.*")
-        if path.is_file() and path.parent.name + path.suffix != "saved.json"
-    )
+class DamagedText:
+    """Trials that damage a file of raw text and build the project again.
 
+    The project is built once; every trial works on a copy of it.
 
-class Bench:
-    """A project that was built once, of which each trial takes a copy."""
+    Args:
+        scratch: Folder for the project and its copies.
+    """
 
     def __init__(self, scratch: Path) -> None:
-        self.scratch, self.sound = scratch, scratch / "sound"
-        write_text(self.sound / "raw")
-        (self.sound / "tokenizer.json").write_bytes(tokenizer_json())
-        (self.sound / "nanoset.yaml").write_text(_CONFIG.replace("LIMIT", "0"))
-        self.instance = dg.DagsterInstance.ephemeral(tempdir=str(scratch))
-        found = (path for corpus in (self.sound / "raw").iterdir() for path in text_files(corpus))
-        self.victims = sorted(path.relative_to(self.sound / "raw") for path in found)
-        project = Project.open(self.sound / "nanoset.yaml")
-        report = build(project, self.instance)
+        self._scratch = scratch
+        self._original = scratch / "sound"
+        raw = self._original / "raw"
+        write_text(raw)
+        (self._original / "tokenizer.json").write_bytes(tokenizer_json())
+        (self._original / "nanoset.yaml").write_text(_SETTINGS.replace("LIMIT", "0"))
+
+        # Paths, below `raw`, of the files that a trial may damage.
+        self._victims: list[Path] = []
+        for corpus in _CORPORA:
+            self._victims += [path.relative_to(raw) for path in text_files(raw / corpus)]
+
+        # Dagster's history of runs, which the check of the UI is read from.
+        self._instance = dg.DagsterInstance.ephemeral(tempdir=str(scratch))
+        project = Project.open(self._original / "nanoset.yaml")
+        report = build(project, self._instance)
         assert not report.failed, report.failed
-        assert not any(found.findings for found in verify_project(project))
-        self.documents = {
-            corpus: _documents(project, corpus) for corpus in ("lines", "packed", "tables")
+        assert not _verify_findings(project)
+        self._original_documents = {
+            corpus: _count_documents(project, corpus) for corpus in _CORPORA
         }
 
     def run(self, damage: Damage, rng: random.Random) -> Trial:
-        """Damage a file of the raw text, and build."""
-        folder, victim = self.scratch / "trial", rng.choice(self.victims)
-        shutil.copytree(self.sound, folder, symlinks=True)
+        """Damage a random file of a copy of the project, build the copy, and judge the reports."""
+        victim = rng.choice(self._victims)
+        folder = self._scratch / "trial"
+        shutil.copytree(self._original, folder, symlinks=True)
         try:
-            corpus = folder / "raw" / victim.parts[0]
-            if rng.random() < 0.5:
-                (folder / "nanoset.yaml").write_text(_CONFIG.replace("LIMIT", "1"))
-            other = damage(corpus, folder / "raw" / victim, rng)
-            names = [
-                path.relative_to(corpus).as_posix()
-                for path in (folder / "raw" / victim, other)
-                if path
-            ]
-            outcome, said = self._weigh(folder, corpus.name, names)
+            may_skip_files = rng.random() < 0.5
+            if may_skip_files:
+                (folder / "nanoset.yaml").write_text(_SETTINGS.replace("LIMIT", "1"))
+
+            corpus_folder = folder / "raw" / victim.parts[0]
+            path = folder / "raw" / victim
+            other_path = damage(corpus_folder, path, rng)
+            names = [path.relative_to(corpus_folder).as_posix()]
+            if other_path is not None:
+                names.append(other_path.relative_to(corpus_folder).as_posix())
+
+            return self._build_and_judge(folder, corpus_folder.name, names)
         finally:
             shutil.rmtree(folder)
-        silent = [f"{' or '.join(names)} of {corpus.name}: {said}"] if outcome == "silent" else []
-        return Trial(Counter([outcome]), silent)
 
-    def _weigh(self, folder: Path, corpus: str, names: list[str]) -> tuple[str, str]:
-        """(what became of it, what was said): any of the names has to be told."""
+    def _build_and_judge(self, folder: Path, corpus: str, names: list[str]) -> Trial:
+        """Build a damaged project, and check that the damage is reported.
+
+        Args:
+            folder: The project.
+            corpus: The corpus whose text is damaged.
+            names: The files of the corpus of which each report must name at least one.
+        """
         project = Project.open(folder / "nanoset.yaml")
-        before = self.instance.get_runs_count()
-        report = build(project, self.instance)
-        told = {"build": " ".join(map(str, report.failed.values()))}
-        if not report.failed:
-            told = {
-                "build": _printed(lambda: show_report(project, report)),
-                "status": _printed(lambda: print_tables(project_status(project))),
-                "verify": " ".join(
-                    str(one) for found in verify_project(project) for one in found.findings
-                ),
-                "check": self._checks(self.instance.get_runs_count() - before),
-            }
-        quiet = [
-            channel for channel, text in told.items() if not any(name in text for name in names)
-        ]
-        if quiet and not report.failed and not self._is_lost(project, corpus):
-            return "unharmed", ""
-        said = "refused" if report.failed else "warned"
-        return ("silent" if quiet else said), f"nothing from {', '.join(quiet)}"
+        n_runs_before = self._instance.get_runs_count()
+        report = build(project, self._instance)
+        n_runs = self._instance.get_runs_count() - n_runs_before
+        texts = self._report_texts(project, report, n_runs)
 
-    def _checks(self, runs: int) -> str:
-        """Findings of the checks of the last runs."""
-        texts = []
-        for run in self.instance.get_runs(limit=runs) if runs else ():
-            for entry in self.instance.all_logs(
+        silent: list[str] = []
+        for channel, text in texts.items():
+            if not any(name in text for name in names):
+                silent.append(channel)
+        if not silent:
+            return Trial(Counter(["refused" if report.failed else "warned"]))
+        if not report.failed and not self._has_lost_documents(project, corpus):
+            return Trial(Counter(["unharmed"]))
+        message = f"{' or '.join(names)} of {corpus}: nothing from {', '.join(silent)}"
+        return Trial(Counter(["silent"]), [message])
+
+    def _report_texts(self, project: Project, report: BuildReport, n_runs: int) -> dict[str, str]:
+        """Return all texts in which a user may learn of the damage, by the name of their source.
+
+        Args:
+            project: The project that was built.
+            report: What `build` returned for it.
+            n_runs: Number of runs that the build has started.
+        """
+        # A build that failed has changed nothing, so its message is all that there is.
+        if report.failed:
+            messages = [str(message) for message in report.failed.values()]
+            return {"build": " ".join(messages)}
+        return {
+            "build": _printed(lambda: show_report(project, report)),
+            "status": _printed(lambda: print_tables(project_status(project))),
+            "verify": " ".join(_verify_findings(project)),
+            "check": self._check_texts(n_runs),
+        }
+
+    def _check_texts(self, n_runs: int) -> str:
+        """Return what the asset checks of the last runs say, as the UI shows it.
+
+        Args:
+            n_runs: Number of the last runs.
+        """
+        # A limit of 0 would return all runs.
+        if n_runs == 0:
+            return ""
+        texts: list[str] = []
+        for run in self._instance.get_runs(limit=n_runs):
+            entries = self._instance.all_logs(
                 run.run_id, of_type=dg.DagsterEventType.ASSET_CHECK_EVALUATION
-            ):
+            )
+            for entry in entries:
                 evaluation: Any = entry.dagster_event.event_specific_data
-                findings = evaluation.metadata.get("findings")
-                texts += [
-                    evaluation.description or "",
-                    *(str(one.data) for one in getattr(findings, "records", ())),
-                ]
+                texts.append(evaluation.description or "")
+                # The table of findings, which not every check has.
+                table = evaluation.metadata.get("findings")
+                texts += [str(row.data) for row in getattr(table, "records", ())]
         return " ".join(texts)
 
-    def _is_lost(self, project: Project, corpus: str) -> bool:
-        """Whether a document is gone: lines that were edited into other documents are what the text
-        says now.
+    def _has_lost_documents(self, project: Project, corpus: str) -> bool:
+        """Return whether a document of a corpus was lost by the damage.
+
+        A flipped bit may turn a document into another one. Nobody can notice this, so it is no
+        loss, unless there are fewer documents now, or texts that the reader filled with zeros.
         """
-        was, now = self.documents[corpus], _documents(project, corpus)
-        return bool(was - now) and (now.total() < was.total() or any(ZEROS in text for text in now))
+        before = self._original_documents[corpus]
+        after = _count_documents(project, corpus)
+        missing = before - after
+        if not missing:
+            return False
+        has_fewer = after.total() < before.total()
+        has_zeros = any(ZEROS in text for text in after)
+        return has_fewer or has_zeros
 
 
-def _documents(project: Project, corpus: str) -> Counter[str]:
-    """Text of each document that was made of a corpus → how often."""
+def _count_documents(project: Project, corpus: str) -> Counter[str]:
+    """Return how many documents of a corpus have each text."""
     folder = project.config.raw_folder / corpus
-    batches = (
-        read_documents(folder, part) for part in cut_ranges(take_inventory(folder, corpus), 1 << 30)
-    )
-    return Counter(text for some in batches for batch in some for text in batch.texts)
+    texts: Counter[str] = Counter()
+    for source in cut_ranges(take_inventory(folder, corpus), _MAX_RANGE_BYTES):
+        for batch in read_documents(folder, source):
+            texts.update(batch.texts)
+    return texts
+
+
+def _verify_findings(project: Project, *, deep: bool = False) -> list[str]:
+    """Return the findings of `nanoset verify`, or of `nanoset verify --deep`."""
+    findings: list[str] = []
+    for result in verify_project(project, deep=deep):
+        findings += [str(finding) for finding in result.findings]
+    return findings
 
 
 def _printed(show: Callable[[], object]) -> str:
-    with contextlib.redirect_stdout(io.StringIO()) as shown:
+    """Return what a function prints to standard output."""
+    output = io.StringIO()
+    with contextlib.redirect_stdout(output):
         show()
-    return shown.getvalue()
+    return output.getvalue()
 
 
-class OutputBench:
-    """The outputs of a whole project, of which each trial damages one file, has it verified deeply,
-    and mends it.
+class DamagedOutputs:
+    """Trials that damage a file of an output, verify the project, and restore the file.
+
+    Args:
+        scratch: Folder for the project, which is built once.
     """
 
     def __init__(self, scratch: Path) -> None:
         folder = scratch / "outputs"
         write_raw(folder / "raw")
         (folder / "tokenizer.json").write_bytes(tokenizer_json())
-        (folder / "nanoset.yaml").write_text(
-            CONFIG.replace("webdatasets:", "pbin: [books]\nwebdatasets:")
-        )
-        self.project = build_all(folder / "nanoset.yaml")
-        self.files = sorted(
-            path
-            for path in (folder / "data").rglob("*")
-            if path.is_file()
-            and path.stat().st_size
-            and not any(p.is_symlink() for p in (path, *path.parents))
-            if not path.name.startswith(".")
-        )
-        self.before = self.findings()
-        assert not self.before, self.before
+        settings = CONFIG.replace("webdatasets:", "pbin: [books]\nwebdatasets:")
+        (folder / "nanoset.yaml").write_text(settings)
+        self._project = build_all(folder / "nanoset.yaml")
+        self.files = [
+            path for path in sorted((folder / "data").rglob("*")) if _can_be_damaged(path)
+        ]
+        findings = _verify_findings(self._project, deep=True)
+        assert not findings, findings
 
-    def findings(self) -> str:
-        return "\n".join(
-            str(one) for found in verify_project(self.project, deep=True) for one in found.findings
-        )
+    def run(self, row: str, rng: random.Random) -> Trial:
+        """Damage a random file that belongs to a row of the table, and verify.
 
-    def run(self, kind: str, rng: random.Random) -> Trial:
-        """Damage a file of a kind, and verify."""
-        path = rng.choice([one for one in self.files if _kind(one) == kind])
+        Args:
+            row: As `_row_of` names it.
+            rng: Random numbers.
+        """
+        path = rng.choice([path for path in self.files if _row_of(path) == row])
         data = path.read_bytes()
-        path.unlink()  # it may be mapped, or linked from elsewhere
+        # Write a new file: the old one may be mapped into memory, or have other hard links.
+        path.unlink()
         path.write_bytes(data)
         try:
-            _TO_OUTPUTS(path.parent, path, rng)
-            text = self.findings()
+            _damage_output(path.parent, path, rng)
+            findings = "\n".join(_verify_findings(self._project, deep=True))
         finally:
             path.unlink()
             path.write_bytes(data)
-        said = str(path) in text or str(path.parent) in text
-        return Trial(
-            Counter(warned=int(said)), [] if said else [f"{path}: {text[:500] or 'nothing'}"]
-        )
+
+        if str(path) in findings or str(path.parent) in findings:
+            return Trial(Counter(["warned"]))
+        return Trial(wrong=[f"{path}: {findings[:500] or 'nothing'}"])
 
 
-def _kind(path: Path) -> str:
-    """What a file of an output is, for the table."""
-    if path.suffix in (".npy", ".tar", ".jsonl", ".pbin", ".bin", ".idx"):
+def _can_be_damaged(path: Path) -> bool:
+    """Return whether a path is a file of an output, with content, and not a link to another one."""
+    if not path.is_file() or path.name.startswith(".") or path.stat().st_size == 0:
+        return False
+    return not any(parent.is_symlink() for parent in (path, *path.parents))
+
+
+def _row_of(path: Path) -> str:
+    """Return the name of the table's row that a file of an output belongs to, such as `*.npy`."""
+    if path.suffix in _ENDINGS_OF_OUTPUTS:
         return f"*{path.suffix}"
-    return path.name if path.name in _OUTPUT_NAMES else f"other *{path.suffix}"
+    if path.name in _NAMED_OUTPUTS:
+        return path.name
+    return f"other *{path.suffix}"
 
 
 def kinds(folder: Path, options: argparse.Namespace) -> Iterator[Kind]:
-    """A kind for each damage to raw text, and for each kind of output."""
-    text, outputs = (cache(lambda bench=bench: bench(folder)) for bench in (Bench, OutputBench))
-    share = -(-options.trials // len(DAMAGES))
+    """Yield a kind of trial for each damage to raw text, and for each sort of file of an output.
+
+    Args:
+        folder: Where the trials write.
+        options: Options of the command line.
+    """
+
+    # The projects are built when the first trial needs them: `--select` may exclude all of these.
+    @cache
+    def damaged_text() -> DamagedText:
+        return DamagedText(folder)
+
+    @cache
+    def damaged_outputs() -> DamagedOutputs:
+        return DamagedOutputs(folder)
+
+    n_trials = math.ceil(options.trials / len(DAMAGES))
     for name, damage in DAMAGES.items():
-        yield each(
-            ("raw text", name), share, lambda rng, _number, damage=damage: text().run(damage, rng)
-        )
-    names = sorted({_kind(path) for path in outputs().files})
-    share = -(-options.trials // len(names))
-    for name in names:
-        yield each(
-            ("output", name), share, lambda rng, _number, name=name: outputs().run(name, rng)
-        )
+
+        def run_text_trial(rng: random.Random, _number: int, damage: Damage = damage) -> Trial:
+            return damaged_text().run(damage, rng)
+
+        yield each(("raw text", name), n_trials, run_text_trial)
+
+    rows = sorted({_row_of(path) for path in damaged_outputs().files})
+    n_trials = math.ceil(options.trials / len(rows))
+    for row in rows:
+
+        def run_output_trial(rng: random.Random, _number: int, row: str = row) -> Trial:
+            return damaged_outputs().run(row, rng)
+
+        yield each(("output", row), n_trials, run_output_trial)

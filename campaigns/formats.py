@@ -1,4 +1,12 @@
-"""Damaged files of every format, read in forks that may crash, hang or run out of memory."""
+"""Damage files of every format, and read them in forks that may crash, hang or use too much memory.
+
+A trial damages one file and reads it. Three results are allowed:
+
+- *refused*: an error of nanoset, whose message names the file;
+- *unharmed*: the content of the original file;
+- *as written*: other content, if an independent reader finds the same in the damaged file, which
+  may happen to be another valid file.
+"""
 
 from __future__ import annotations
 
@@ -17,111 +25,161 @@ from campaigns.runner import Kind, Trial, forked, seeded
 from helpers.sample_project import tokenizer_json
 from nanoset_core.errors import NanosetError
 
-HEAD, COLUMNS = ("format",), ("refused", "unharmed", "as written")
-"""An error of ours that names the file; what the sound file gives; what an independent reader finds
-in the damaged file (which may be another sound one). Anything else is bad."""
+HEAD = ("format",)
+"""First column of the table."""
+COLUMNS = ("refused", "unharmed", "as written")
+"""The allowed results; see above. Anything else is bad."""
 TRIALS = 3000
+"""Trials of each format."""
+_MAX_MESSAGE_LENGTH = 20_000
+"""A longer message would fill a terminal; it most likely contains the file."""
+
+
+def _never(_value: Any) -> bool:
+    """Return False: no value of this format says that something was refused."""
+    return False
 
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """A kind of file, with a reader of ours and a judge of what it returns."""
+    """A format of files, with a reader of nanoset, and a judge of what it returns."""
 
     name: str
-    """in the table"""
+    """Its name in the table."""
     files: Mapping[str, bytes]
-    """relative path → content, all sound"""
+    """Relative path → content of the files that the reader needs, all of them valid."""
     victim: str
-    """the one that is damaged"""
+    """Relative path of the file that is damaged."""
     read: Callable[[Path], Any]
-    """takes the folder; gives plain values, to be compared by =="""
+    """Reads the files in a folder, and returns values that can be compared by `==`."""
     judge: Callable[[Path, Any], bool] | None = None
-    """takes folder and value: whether an independent reader finds the same; None: only the sound
-    value is right
+    """Returns whether an independent reader finds a value in a folder. If it is None, only the
+    content of the original files is right.
     """
-    refuses: Callable[[Any], bool] = lambda _value: False
-    """whether a value says that something was refused, for readers that keep what is bad aside
-    instead of raising
+    refuses: Callable[[Any], bool] = _never
+    """Returns whether a value says that something was refused. Some readers do not raise an error
+    for bad data, but return it separately.
     """
     is_json: bool = False
-    """half of the damage keeps it JSON"""
+    """Whether half of the trials change values so that the file stays valid JSON."""
     share: float = 1.0
-    """of the trials of other formats, for one that takes long"""
+    """Number of trials, relative to other formats: small for a reader that takes long."""
     mend: Callable[[Path], None] | None = None
-    """puts checksums right again in a third of the trials, so that what lies behind them is reached
+    """Corrects the checksums after a third of the damage, so that also the checks behind them are
+    tested.
     """
 
 
-class Bench:
-    """A folder in which a format's files lie, for one trial after the other."""
+class DamagedFormat:
+    """Trials that damage and read the files of one format.
+
+    Args:
+        kind: The format.
+        folder: Is emptied, and takes the files.
+    """
 
     def __init__(self, kind: Format, folder: Path) -> None:
-        self.kind, self.folder = kind, folder
-        shutil.rmtree(folder, ignore_errors=True)  # of an earlier fork
+        self._kind = kind
+        self._folder = folder
+        # An earlier fork may have left files.
+        shutil.rmtree(folder, ignore_errors=True)
         for name, data in kind.files.items():
             path = folder / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(data)
-        self.sound = kind.read(folder)
-
-    def damage(self, number: int) -> None:
-        """Put the damaged file of trial `number` into place; the bytes depend on format and number
-        alone.
-        """
-        kind, rng = self.kind, seeded(self.kind.name, number)
-        sound = kind.files[kind.victim]
-        data = (
-            mutate_json(sound, rng) if kind.is_json and rng.random() < 0.5 else mutate(sound, rng)
-        )
-        path = self.folder / kind.victim
-        path.unlink(missing_ok=True)  # an earlier trial may still have it mapped
-        path.write_bytes(data)
-        if kind.mend is not None:
-            for name in kind.files:
-                if name != kind.victim and name.endswith(".json"):
-                    (self.folder / name).write_bytes(kind.files[name])
-            if rng.random() < 0.34:
-                kind.mend(self.folder)
+        self._original_value = kind.read(folder)
 
     def run(self, number: int) -> Trial:
-        """Run a trial."""
-        self.damage(number)
+        """Run the trial with a number: damage the file, read it, and judge the result."""
+        self._damage(number)
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             try:
-                outcome = self._outcome()
-            except BaseException as error:  # noqa: BLE001 - whatever it is, that is the finding
+                outcome = self._read_and_judge()
+            # Any exception that is no error of nanoset, even a SystemExit, is a fault to report.
+            except BaseException as error:  # noqa: BLE001
                 outcome = f"{type(error).__name__}: {str(error)[:400]}"
-        return Trial(Counter([outcome])) if outcome in COLUMNS else Trial(wrong=[outcome])
+        if outcome in COLUMNS:
+            return Trial(Counter([outcome]))
+        return Trial(wrong=[outcome])
 
-    def _outcome(self) -> str:
+    def _damage(self, number: int) -> None:
+        """Write the damaged file of a trial, which depends only on the format and the number."""
+        kind = self._kind
+        rng = seeded(kind.name, number)
+        original = kind.files[kind.victim]
+        stays_json = kind.is_json and rng.random() < 0.5
+        data = mutate_json(original, rng) if stays_json else mutate(original, rng)
+
+        # Write a new file: an earlier trial may still have the old one mapped into memory.
+        path = self._folder / kind.victim
+        path.unlink(missing_ok=True)
+        path.write_bytes(data)
+
+        if kind.mend is None:
+            return
+        # The earlier trial may have corrected checksums in other files.
+        for name, content in kind.files.items():
+            if name != kind.victim and name.endswith(".json"):
+                (self._folder / name).write_bytes(content)
+        if rng.random() < 0.34:
+            kind.mend(self._folder)
+
+    def _read_and_judge(self) -> str:
+        """Read the damaged file, and return one of COLUMNS or a message that says what is wrong."""
+        kind = self._kind
         try:
-            value = self.kind.read(self.folder)
+            value = kind.read(self._folder)
         except NanosetError as error:
-            is_told = str(self.folder) in str(error) and len(str(error)) < 20_000
-            return "refused" if is_told else f"names no file, or too long: {str(error)[:400]}"
-        if value == self.sound:
+            message = str(error)
+            if str(self._folder) not in message:
+                return f"names no file: {message[:400]}"
+            if len(message) >= _MAX_MESSAGE_LENGTH:
+                return f"message of {len(message)} characters: {message[:400]}"
+            return "refused"
+
+        if value == self._original_value:
             return "unharmed"
-        is_refused = self.kind.refuses(value)
-        if not (is_refused if self.kind.judge is None else self.kind.judge(self.folder, value)):
+        is_refusal = kind.refuses(value)
+        is_right = is_refusal if kind.judge is None else kind.judge(self._folder, value)
+        if not is_right:
             return f"not what is written: {str(value)[:300]}"
-        return "refused" if is_refused else "as written"
+        return "refused" if is_refusal else "as written"
 
 
 def all_formats(scratch: Path) -> list[Format]:
-    """Every kind of file, made in an empty folder."""
+    """Return every format, with files that are made in an empty folder."""
+    # Not at the top of this module, which both of them import.
     from campaigns import datasets, outputs
 
     tokenizer = tokenizer_json()
-    made = [*datasets.formats(scratch), *datasets.text_formats()]
-    return [*made, *outputs.formats(scratch, tokenizer), *outputs.settings_formats(tokenizer)]
+    return [
+        *datasets.formats(scratch),
+        *datasets.text_formats(),
+        *outputs.formats(scratch, tokenizer),
+        *outputs.settings_formats(tokenizer),
+    ]
 
 
 def kinds(folder: Path, options: argparse.Namespace) -> Iterator[Kind]:
-    """A kind for each format."""
-    (folder / "made").mkdir()
-    for kind in all_formats(folder / "made"):
-        bench = cache(lambda kind=kind: Bench(kind, folder / "tried"))
-        count = max(1, round(options.trials * kind.share))
-        limits = {"batch": 500, "extra_bytes": 1 << 30, "seconds": 20}
-        yield forked((kind.name,), count, lambda number, bench=bench: bench().run(number), **limits)
+    """Yield a kind of trial for each format.
+
+    Args:
+        folder: Where the trials write.
+        options: Options of the command line.
+    """
+    made_folder = folder / "made"
+    made_folder.mkdir()
+    for kind in all_formats(made_folder):
+        # Each fork writes and reads the original files once, for all of its trials.
+        @cache
+        def damaged_format(kind: Format = kind) -> DamagedFormat:
+            return DamagedFormat(kind, folder / "tried")
+
+        def run_trial(
+            number: int, damaged_format: Callable[[], DamagedFormat] = damaged_format
+        ) -> Trial:
+            return damaged_format().run(number)
+
+        n_trials = max(1, round(options.trials * kind.share))
+        yield forked((kind.name,), n_trials, run_trial, batch=500, extra_bytes=1 << 30, seconds=20)

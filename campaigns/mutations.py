@@ -1,4 +1,9 @@
-"""Seeded damage to files: what disks, networks, half-finished copies and hostile hands do to bytes."""
+"""Damage bytes the way that disks, networks, interrupted copies and attackers do.
+
+A *mutation* changes a bytearray in place. `mutate` applies a few of them to the content of a file;
+`mutate_json` changes values of a JSON file, so that it can still be parsed. All damage is decided
+by the random numbers that the caller passes: the same numbers give the same damage.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +12,15 @@ import json
 import random
 import re
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 Mutation = Callable[[bytearray, random.Random], None]
+"""Changes the bytes in place, given random numbers."""
 
 _EDGE_BYTES = 64
-"""headers and footers are this near to the ends, and are hit more often"""
-_HUGE = (
+"""Headers and footers are this close to the ends of a file."""
+_BOUNDARY_NUMBERS = (
     0,
     1,
     0x7F,
@@ -29,200 +35,262 @@ _HUGE = (
     1 << 62,
     1 << 63,
 )
-_WORDS = (
-    *(
-        b"null",
-        b"true",
-        b"-1",
-        b"0",
-        b"1e999",
-        b"NaN",
-        b"[]",
-        b"{}",
-        b'""',
-        b"[[[[",
-        b"99999999999999999999",
-        b"*a",
-    ),
-    *(
-        b'"../../x"',
-        b'"/etc/passwd"',
-        b'"a\\u0000b"',
-        b'"\\ud800"',
-        b"&a",
-        b"!!python/object:os.system",
-        b"!!int",
-        b"\t",
-    ),
+"""Numbers at the limits of integer types, which a reader may not expect as a length or offset."""
+_NUMBER_FORMATS = ("<B", "<H", ">H", "<I", ">I", "<Q", ">Q")
+"""Ways in which file formats store a number, as `struct` writes them."""
+_HOSTILE_WORDS = (
+    b"null",
+    b"true",
+    b"-1",
+    b"0",
+    b"1e999",
+    b"NaN",
+    b"[]",
+    b"{}",
+    b'""',
+    b"[[[[",
+    b"99999999999999999999",
+    b"*a",
+    b'"../../x"',
+    b'"/etc/passwd"',
+    b'"a\\u0000b"',
+    b'"\\ud800"',
+    b"&a",
+    b"!!python/object:os.system",
+    b"!!int",
+    b"\t",
 )
+"""Words of JSON and YAML that a reader of another value may not expect."""
+_PUNCTUATION = (
+    b"\n",
+    b" ",
+    b"\r\n",
+    b"\0",
+    b"\xff",
+    b"{",
+    b"[",
+    b"]",
+    b":",
+    b"- ",
+    b"\xef\xbb\xbf",
+)
+"""Characters with a meaning in text formats, NUL, a byte that is not UTF-8, and a byte order mark."""
 VALUES = (
-    *(
-        None,
-        True,
-        -1,
-        0,
-        1 << 31,
-        1 << 63,
-        10**400,
-        1.5,
-        1e308,
-        "",
-        "x",
-        "../../x",
-        "/etc/passwd",
-        "a\0b",
-        "é\ud800",
-    ),
-    *([], {}, [[]], [None], {"a": None}, ["../x"], {"../../x": {"bytes": 0}}, "x" * 300),
+    None,
+    True,
+    -1,
+    0,
+    1 << 31,
+    1 << 63,
+    10**400,
+    1.5,
+    1e308,
+    "",
+    "x",
+    "../../x",
+    "/etc/passwd",
+    "a\0b",
+    "é\ud800",
+    [],
+    {},
+    [[]],
+    [None],
+    {"a": None},
+    ["../x"],
+    {"../../x": {"bytes": 0}},
+    "x" * 300,
 )
-"""what may stand anywhere in a JSON file of a hostile hand"""
+"""Values that an attacker could write anywhere in a JSON file."""
 
 
 def mutate(data: bytes, rng: random.Random) -> bytes:
-    """The bytes with one to three kinds of damage; the same for the same state of `rng`."""
+    """Return the bytes after one to three mutations.
+
+    Args:
+        data: Content of a file.
+        rng: Random numbers, which alone decide the damage.
+    """
     damaged = bytearray(data)
-    for _ in range(rng.choice((1, 1, 1, 2, 3))):
-        rng.choice(_MUTATIONS)(damaged, rng)
+    # Most often a single mutation: several at once hide what each of them would show.
+    n_mutations = rng.choice((1, 1, 1, 2, 3))
+    for _ in range(n_mutations):
+        apply_mutation = rng.choice(_MUTATIONS)
+        apply_mutation(damaged, rng)
     return bytes(damaged)
 
 
 def mutate_json(data: bytes, rng: random.Random) -> bytes:
-    """JSON that stays JSON, with one to three of its values replaced, removed or moved."""
-    value = json.loads(data)
-    for _ in range(rng.choice((1, 1, 2, 3))):
-        places = list(_places(value))
-        if not places:
+    """Return a JSON file in which one to three values are replaced, removed or moved.
+
+    Args:
+        data: Content of the file.
+        rng: Random numbers, which alone decide the damage.
+    """
+    document = json.loads(data)
+    n_changes = rng.choice((1, 1, 2, 3))
+    for _ in range(n_changes):
+        slots = list(_slots(document))
+        if not slots:
             break
-        holder, key = rng.choice(places)
+        container, key = rng.choice(slots)
+        other_container, other_key = rng.choice(slots)
+
         action = rng.random()
         if action < 0.6:
-            holder[key] = copy.deepcopy(rng.choice(VALUES))
+            container[key] = copy.deepcopy(rng.choice(VALUES))
         elif action < 0.75:
-            del holder[key]
+            del container[key]
         elif action < 0.9:
-            other, name = rng.choice(places)
-            is_there = name in other if isinstance(other, dict) else name < len(other)
-            holder[key] = copy.deepcopy(other[name]) if is_there else None
-        elif isinstance(holder, dict):
-            holder[str(rng.choice(VALUES))] = holder.pop(key)
+            container[key] = copy.deepcopy(other_container[other_key])
+        elif isinstance(container, dict):
+            new_key = str(rng.choice(VALUES))
+            container[new_key] = container.pop(key)
         else:
-            holder.append(copy.deepcopy(rng.choice(VALUES)))
-    return json.dumps(value).encode()
+            container.append(copy.deepcopy(rng.choice(VALUES)))
+    return json.dumps(document).encode()
 
 
-def _places(value: Any) -> Any:
-    """(container, key) of every value below a value."""
-    keys = (
-        list(value)
-        if isinstance(value, dict)
-        else range(len(value))
-        if isinstance(value, list)
-        else ()
-    )
+def _slots(value: Any) -> Iterator[tuple[Any, Any]]:
+    """Yield each dictionary or list inside a JSON value with each key or index that it has."""
+    keys: list[Any] = []
+    if isinstance(value, dict):
+        keys = list(value)
+    elif isinstance(value, list):
+        keys = list(range(len(value)))
     for key in keys:
         yield value, key
-        yield from _places(value[key])
+        yield from _slots(value[key])
 
 
 def _position(data: bytearray, rng: random.Random) -> int:
+    """Return the offset of a random byte; headers and footers are more likely than other bytes."""
     size = len(data)
     if size <= 1:
         return 0
+    edge_size = min(size, _EDGE_BYTES)
     choice = rng.random()
     if choice < 0.3:
-        return rng.randrange(min(size, _EDGE_BYTES))
+        return rng.randrange(edge_size)
     if choice < 0.5:
-        return size - 1 - rng.randrange(min(size, _EDGE_BYTES))
+        return size - 1 - rng.randrange(edge_size)
     return rng.randrange(size)
 
 
-def _run(data: bytearray, rng: random.Random) -> tuple[int, int]:
-    begin = _position(data, rng)
-    return begin, min(len(data), begin + rng.choice((1, 2, 4, 8, 16, 64, 512, len(data) // 3 + 1)))
+def _random_slice(data: bytearray, rng: random.Random) -> slice:
+    """Return a slice of one byte up to about a third of the data."""
+    start = _position(data, rng)
+    length = rng.choice((1, 2, 4, 8, 16, 64, 512, len(data) // 3 + 1))
+    return slice(start, min(len(data), start + length))
 
 
 def flip(data: bytearray, rng: random.Random) -> None:
-    for _ in range(rng.choice((1, 1, 2, 8)) if data else 0):
+    """Flip one to eight bits, as a bad memory module or a worn disk does."""
+    if not data:
+        return
+    n_bits = rng.choice((1, 1, 2, 8))
+    for _ in range(n_bits):
         data[_position(data, rng)] ^= 1 << rng.randrange(8)
 
 
-def _scribble(data: bytearray, rng: random.Random) -> None:
-    begin, end = _run(data, rng)
-    data[begin:end] = rng.randbytes(end - begin)
+def _overwrite(data: bytearray, rng: random.Random) -> None:
+    """Replace a slice by random bytes."""
+    damaged = _random_slice(data, rng)
+    data[damaged] = rng.randbytes(damaged.stop - damaged.start)
 
 
 def zero(data: bytearray, rng: random.Random) -> None:
-    begin, end = _run(data, rng)
-    data[begin:end] = bytes(end - begin)
+    """Replace a slice by zeros, as a file system does with blocks that a crash kept from the disk."""
+    damaged = _random_slice(data, rng)
+    data[damaged] = bytes(damaged.stop - damaged.start)
 
 
 def cut(data: bytearray, rng: random.Random) -> None:
-    del data[_position(data, rng) :]
+    """Remove the end, as an interrupted copy does."""
+    start = _position(data, rng)
+    del data[start:]
 
 
 def _grow(data: bytearray, rng: random.Random) -> None:
+    """Append zeros, random bytes, a copy of the end, or a copy of the whole data."""
     count = rng.choice((1, 2, 8, 512, 1024, 5000))
-    data += rng.choice((bytes(count), rng.randbytes(count), bytes(data[-count:]), bytes(data)))
+    appended = rng.choice((bytes(count), rng.randbytes(count), bytes(data[-count:]), bytes(data)))
+    data += appended
 
 
 def _remove(data: bytearray, rng: random.Random) -> None:
-    begin, end = _run(data, rng)
-    del data[begin:end]
+    """Remove a slice, so that everything after it has another offset."""
+    del data[_random_slice(data, rng)]
 
 
-def _splice(data: bytearray, rng: random.Random) -> None:
-    """A run lands elsewhere, over what is there or between it."""
-    begin, end = _run(data, rng)
-    target, run = _position(data, rng), bytes(data[begin:end])
-    data[target : target + rng.choice((0, len(run)))] = run
+def _duplicate(data: bytearray, rng: random.Random) -> None:
+    """Copy a slice to another offset, where it overwrites other bytes or is inserted."""
+    copied = bytes(data[_random_slice(data, rng)])
+    start = _position(data, rng)
+    n_overwritten = rng.choice((0, len(copied)))
+    data[start : start + n_overwritten] = copied
 
 
 def _swap(data: bytearray, rng: random.Random) -> None:
+    """Exchange two blocks of one size, which start at multiples of this size."""
     size = rng.choice((1, 4, 8, 64, 512))
-    a, b = sorted((_position(data, rng) // size * size, _position(data, rng) // size * size))
-    if a + size <= b:
-        data[a : a + size], data[b : b + size] = data[b : b + size], data[a : a + size]
+    blocks = sorted((_position(data, rng) // size, _position(data, rng) // size))
+    if blocks[0] == blocks[1]:
+        return
+    first = slice(blocks[0] * size, (blocks[0] + 1) * size)
+    second = slice(blocks[1] * size, (blocks[1] + 1) * size)
+    first_bytes = data[first]
+    second_bytes = data[second]
+    # The second block may be shorter, at the end of the data. It is assigned first, since a
+    # shorter first block would move it.
+    data[second] = first_bytes
+    data[first] = second_bytes
 
 
-def _huge(data: bytearray, rng: random.Random) -> None:
-    """A number that is a length, an offset or a count somewhere."""
-    value = rng.choice(_HUGE) - rng.choice((0, 0, 1))
-    kind = rng.choice(("<B", "<H", ">H", "<I", ">I", "<Q", ">Q"))
-    packed = struct.pack(kind, value % (1 << 8 * struct.calcsize(kind)))
-    begin = _position(data, rng)
-    data[begin : begin + len(packed)] = packed
+def _overwrite_number(data: bytearray, rng: random.Random) -> None:
+    """Write an extreme number to a random offset, where it may be a length, an offset or a count."""
+    value = rng.choice(_BOUNDARY_NUMBERS) - rng.choice((0, 0, 1))
+    number_format = rng.choice(_NUMBER_FORMATS)
+    n_bits = 8 * struct.calcsize(number_format)
+    packed = struct.pack(number_format, value % (1 << n_bits))
+    start = _position(data, rng)
+    data[start : start + len(packed)] = packed
 
 
-def _word(data: bytearray, rng: random.Random) -> None:
-    """A word, number or name of a text becomes another."""
-    words = list(re.finditer(rb'"[^"\n]{0,80}"|[\w.+-]+', bytes(data[: 1 << 16])))
+def _replace_word(data: bytearray, rng: random.Random) -> None:
+    """Replace a word, a number or a quoted string of a text by one that is not expected there."""
+    # The first 64 KiB suffice: there are words to replace, and large files take no longer.
+    beginning = bytes(data[: 1 << 16])
+    words = list(re.finditer(rb'"[^"\n]{0,80}"|[\w.+-]+', beginning))
     if words:
-        begin, end = rng.choice(words).span()
-        data[begin:end] = rng.choice(_WORDS)
+        start, stop = rng.choice(words).span()
+        data[start:stop] = rng.choice(_HOSTILE_WORDS)
 
 
-def _indent(data: bytearray, rng: random.Random) -> None:
-    begin = _position(data, rng)
-    data[begin:begin] = rng.choice(b"\n, ,\r\n,\0,\xff,{,[,],:,- ,\xef\xbb\xbf".split(b","))
+def _insert_punctuation(data: bytearray, rng: random.Random) -> None:
+    """Insert a character that has a meaning in JSON or YAML, such as a bracket or a line end."""
+    start = _position(data, rng)
+    data[start:start] = rng.choice(_PUNCTUATION)
 
 
+# What occurs several times is chosen more often: it is what happens to files most often, or what
+# has found most faults.
 _MUTATIONS: tuple[Mutation, ...] = (
-    *(
-        flip,
-        flip,
-        flip,
-        _scribble,
-        zero,
-        zero,
-        cut,
-        cut,
-        _grow,
-        _remove,
-        _splice,
-        _swap,
-        _huge,
-        _huge,
-        _huge,
-    ),
-    *(_word, _word, _indent),
+    flip,
+    flip,
+    flip,
+    _overwrite,
+    zero,
+    zero,
+    cut,
+    cut,
+    _grow,
+    _remove,
+    _duplicate,
+    _swap,
+    _overwrite_number,
+    _overwrite_number,
+    _overwrite_number,
+    _replace_word,
+    _replace_word,
+    _insert_punctuation,
 )
