@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import multiprocessing
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 from nanoset_core.document_tables import connection
 from nanoset_core.document_tables.connection import shared_connection
 
@@ -24,6 +27,20 @@ def test_few_connections_are_kept_and_the_others_can_still_be_used(tmp_path):
     assert len(connection._shared_connections) <= connection._MAX_SHARED
     with first.cursor() as cursor:
         assert cursor.execute("SELECT 1").fetchall() == [(1,)]
+
+
+def test_a_file_that_was_replaced_is_read_again(tmp_path):
+    path = tmp_path / "output" / "table.parquet"
+    path.parent.mkdir()
+    query = f"SELECT sum(n) FROM read_parquet('{path}')"
+    sums = []
+
+    for numbers in ([1, 2, 3], [4, 5, 6]):
+        pq.write_table(pa.table({"n": numbers}), path)
+        with shared_connection(frozenset({tmp_path})).cursor() as cursor:
+            sums += cursor.execute(query).fetchone()
+
+    assert sums == [6, 15]
 
 
 def _ask(folders, answers) -> None:
