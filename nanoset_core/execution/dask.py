@@ -194,7 +194,16 @@ class _DaskRun(BoundedRun[Any, TaskFuture]):
                 yield event
 
     def result(self, handle: TaskFuture) -> Any:
-        """Return the result of a task that has ended, or raise its error."""
+        """Return the result of a task that has ended.
+
+        Args:
+            handle: The future of the task.
+
+        Raises:
+            NanosetError: The task killed several workers, or the scheduler has ended.
+            ConfigError: A machine of the cluster cannot import nanoset.
+            Exception: The task raised this error.
+        """
         from distributed import KilledWorker
         from distributed.comm.core import CommClosedError
 

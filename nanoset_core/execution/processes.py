@@ -205,6 +205,7 @@ class _Pool:
         return self
 
     def __exit__(self, kind: object, error: object, traceback: object) -> None:
+        """End the workers, in the middle of their tasks if the block was interrupted."""
         self._end_workers_if_interrupted(error)
         self._pool.shutdown(wait=True, cancel_futures=True)
         self._owners_end.close()

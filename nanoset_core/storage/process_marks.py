@@ -35,10 +35,12 @@ def is_owner_alive(mark: str) -> bool | None:
         True or False; None if it is not known, since the process is one of another machine, or its
         start is not known, or the text is not a mark.
     """
-    machine, process, _ = [*mark.split("-"), "", "", ""][:3]
+    machine, _, rest = mark.partition("-")
+    process = rest.partition("-")[0]
     pid, _, start = process.partition(".")
     if machine != _machine() or not pid.isdigit():
         return None
+
     try:
         os.kill(int(pid), 0)  # Signal 0 only checks whether the process exists.
     except ProcessLookupError:
@@ -48,13 +50,11 @@ def is_owner_alive(mark: str) -> bool | None:
 
     # The id of a process that has ended may be given to another one, which started later.
     start_now = _start_of(int(pid))
-    if start_now is None:
-        return None
-    if start_now == "":
+    has_ended = start_now == ""
+    if has_ended:
         return False
-    if start == "":
-        return None
-    return start_now == start
+    is_any_start_unknown = start_now is None or start == ""
+    return None if is_any_start_unknown else start_now == start
 
 
 def is_mark_of_this_machine(mark: str) -> bool:
