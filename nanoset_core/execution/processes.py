@@ -134,6 +134,9 @@ class _Pool:
         with children_shielded():
             resource_tracker.ensure_running()
         self._n_workers = workers
+
+        # Workers exit when the owner's end of the first pipe is closed. Through the second one,
+        # they send reports.
         self._workers_end, self._owners_end = context.Pipe(duplex=False)
         self._progress_receiver, self._progress_sender = context.Pipe(duplex=False)
         # A worker must not wait if nobody reads its progress.

@@ -309,12 +309,12 @@ def put_files_in_place(draft: Draft, delivery: Delivery) -> None:
     Raises:
         StorageError: Another call has replaced a file in the meantime.
     """
-    missing_names: frozenset[str] = frozenset()
+    store = delivery.store
+    receipt = delivery.receipt
+    missing_names: frozenset[str] = frozenset()  # names of files that are known not to exist
     if delivery.is_resumable:
         missing_names = _remove_files_of_other_calls(delivery)
 
-    store = delivery.store
-    receipt = delivery.receipt
     # From here on, readers must find no complete output until all files are in place.
     _put_opening_receipt(delivery)
     if receipt.opening_name is not None:
@@ -358,11 +358,15 @@ def _remove_files_of_other_calls(delivery: Delivery) -> frozenset[str]:
         Names of the files of the delivery that do not exist now.
     """
     store = delivery.store
-    present_names = set(store.level()[1])
+    _, file_names = store.level()
+    present_names = set(file_names)
+
+    # The same call was interrupted if its opening receipt exists, which lists no files.
     stored = delivery.stored_receipt()
     if stored is not None and stored.files is None and stored.is_of(delivery.receipt):
         return frozenset(delivery.names).difference(present_names)
 
+    # Otherwise remove all files of the output, and those that the receipt of another call lists.
     earlier_names = () if stored is None else stored.files or ()
     for name in dict.fromkeys([*delivery.completing, *delivery.names, *earlier_names]):
         if name in present_names:

@@ -186,7 +186,7 @@ class RemoteFolder:
 
     @property
     def parent(self) -> RemoteFolder:
-        """The folder that contains it."""
+        """The folder that contains this file or folder."""
         return replace(self, path=self.path.rpartition("/")[0], kind=None)
 
     def absolute(self) -> RemoteFolder:
@@ -194,23 +194,23 @@ class RemoteFolder:
         return self
 
     def with_name(self, name: str) -> RemoteFolder:
-        """Return the location with another name in the same folder."""
+        """Return another file or folder, in the same folder as this one."""
         return self.parent / name
 
     def is_dir(self) -> bool:
-        """Return whether there are objects below it."""
+        """Return whether this is a folder, that is, whether there are objects below it."""
         if self.kind is None:
             return self.store.holds(self.path)
         return self.kind == "folder"
 
     def is_file(self) -> bool:
-        """Return whether it is an object."""
+        """Return whether this is a file, that is, an object of the bucket."""
         if self.kind is None:
             return self.path != "" and self.store.stat(self.path) is not None
         return self.kind == "file"
 
     def stat(self) -> ObjectStat:
-        """Return the size and time of the object.
+        """Return the size and time of this file.
 
         Raises:
             FileNotFoundError: The object does not exist.
@@ -221,12 +221,12 @@ class RemoteFolder:
         return stat_of_object(stored)
 
     def iterdir(self) -> Iterator[RemoteFolder]:
-        """Yield the files and folders directly in it, except those with invalid keys."""
+        """Yield the files and folders directly in this folder, except those with invalid keys."""
         readable, _ = self.entries()
         yield from readable
 
     def entries(self) -> tuple[list[RemoteFolder], dict[str, InputError]]:
-        """Return the files and folders directly in it, and an error for each invalid key.
+        """Return the files and folders directly in this folder, and an error for each invalid key.
 
         A key is invalid if a part of it is empty, `.` or `..`. raw//x.jsonl and raw/../x.jsonl are
         other objects than raw/x.jsonl and x.jsonl, but as paths they name the same files.
@@ -264,7 +264,7 @@ class RemoteFolder:
         )
 
     def open(self, mode: str = "rb", *, begin: int = 0, end: int | None = None) -> BinaryIO:
-        """Open the object for reading.
+        """Open this file for reading.
 
         Args:
             mode: Must be "rb"; the parameter exists because `Path.open` has it.
@@ -280,7 +280,7 @@ class RemoteFolder:
         return open_object(self.store, self.path, begin=begin, end=end)
 
     def files(self) -> Iterator[ListedObject]:
-        """Yield all files below it, except hidden ones and those in hidden folders.
+        """Yield all files below this folder, except hidden ones and those in hidden folders.
 
         Raises:
             InputError: The path of an object is not one that a file could have.

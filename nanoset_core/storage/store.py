@@ -391,7 +391,10 @@ def pieces_text(pieces: Iterable[PieceDigest]) -> bytes:
 
 
 def read_pieces(path: Path) -> list[PieceDigest]:
-    """Read a file that `pieces_text` has made.
+    """Return the digests of the pieces of a large file, from the list that `pieces_text` has made.
+
+    Args:
+        path: Path of the list.
 
     Raises:
         FormatError: A line is not a sha256 and a size.
