@@ -1,5 +1,7 @@
-"""Files that were made to do harm: each is refused, or read without harm, within 400 MiB and a
-minute.
+"""Read files that were made to do harm: each must be refused, or read without harm.
+
+"Without harm" means that reading takes at most 400 MiB of memory and a minute of processor time,
+and changes no other file. Each case in `CASES` writes such a file and reads it.
 """
 
 from __future__ import annotations
@@ -15,12 +17,14 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-import tokenizers  # noqa: F401 - once, before any fork
+
+# These are imported once, before any fork: a fork would count their memory as its own.
+import tokenizers  # noqa: F401
 import zstandard  # noqa: F401
 from isal import isal_zlib  # noqa: F401
 
@@ -34,390 +38,551 @@ from nanoset_core.outputs.manifest import Recipe, Written
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.text.contents import contents_of
-from nanoset_core.text.documents import read_documents
+from nanoset_core.text.documents import DocumentBatch, read_documents
 from nanoset_core.text.fingerprints import fingerprint
 from nanoset_core.text.pieces import SourceRange
 from nanoset_core.tokenizers.tokenizer import tokenizer_facts
 
-HEAD, COLUMNS, TRIALS = ("file",), ("read", "refused"), 1
+HEAD = ("file",)
+"""First column of the table."""
+COLUMNS = ("read", "refused")
+"""The file was read; an error of nanoset named it."""
+TRIALS = 1
+"""Trials of each case: nothing is random."""
 MIB = 1 << 20
-Make = Callable[[Path], Any]
-CASES: dict[str, tuple[Make, Any, str | None]] = {}
-"""Name → a function that writes hostile files and reads them, what it has to give, what its error
-has to say.
-"""
+GIB = 1 << 30
+_MAX_MESSAGE_LENGTH = 20_000
+"""A longer message would fill a terminal; it most likely contains the file."""
+_ENOUGH_LINES = 100_000
+"""Lines after which `read_text` stops: by then, their number does no more harm."""
+_ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
+"""The first bytes of a zstd frame."""
+_ZSTD_BLOCK_BYTES = 128 << 10
+"""The most that a block of a zstd frame unpacks to."""
+
+WriteAndRead = Callable[[Path], Any]
+"""Writes a hostile file into an empty folder, reads it, and returns a value that JSON can hold."""
 
 
-def add(name: str, make: Make, *, reads: Any = None, refused: str | None = None) -> None:
-    """Register a case."""
-    CASES[name] = make, reads, refused
+class HostileCase(NamedTuple):
+    """A hostile file, and what must happen when it is read: exactly one of two things."""
+
+    write_and_read: WriteAndRead
+    value: Any = None
+    """What `write_and_read` must return, if it must not be refused."""
+    refusal: str | None = None
+    """What the error must contain, if the file must be refused."""
 
 
-def case(**expected: Any) -> Callable[[Make], None]:
-    """Register a function as the case of its name."""
-    return lambda make: add(make.__name__.replace("_", " "), make, **expected)
+CASES: dict[str, HostileCase] = {}
+"""Name → case."""
+
+
+def add_case(
+    name: str, write_and_read: WriteAndRead, *, reads: Any = None, refused: str | None = None
+) -> None:
+    """Add a case to CASES.
+
+    Args:
+        name: Its name in the table.
+        write_and_read: Writes the file and reads it.
+        reads: See `HostileCase.value`.
+        refused: See `HostileCase.refusal`.
+    """
+    CASES[name] = HostileCase(write_and_read, reads, refused)
+
+
+def hostile_case(**expected: Any) -> Callable[[WriteAndRead], WriteAndRead]:
+    """Return a decorator that adds a function to CASES by its name, with spaces for underscores.
+
+    Args:
+        expected: `reads` or `refused`; see `add_case`.
+    """
+
+    def decorate(function: WriteAndRead) -> WriteAndRead:
+        add_case(function.__name__.replace("_", " "), function, **expected)
+        return function
+
+    return decorate
 
 
 def kinds(folder: Path, options: argparse.Namespace) -> Iterator[Kind]:
-    """A kind for each case."""
+    """Yield a kind of trial for each case; it has one trial.
+
+    Args:
+        folder: Where the trials write.
+        options: Options of the command line.
+    """
+    # Each further thread of pyarrow would take address space, which is limited.
     pa.set_cpu_count(1)
-    for name in CASES:
-        limits = {"extra_bytes": 400 * MIB, "seconds": 60}
-        yield forked((name,), 1, lambda _number, name=name: _try(*CASES[name], folder), **limits)
+    for name, case in CASES.items():
+
+        def run_trial(_number: int, case: HostileCase = case) -> Trial:
+            return _run_case(case, folder)
+
+        yield forked((name,), 1, run_trial, extra_bytes=400 * MIB, seconds=60)
 
 
-def _try(make: Make, reads: Any, refused: str | None, scratch: Path) -> Trial:
+def _run_case(case: HostileCase, scratch: Path) -> Trial:
+    """Write and read the file of a case, and compare the result with what must happen."""
     with tempfile.TemporaryDirectory(dir=scratch) as folder:
         try:
-            value = json.loads(json.dumps(make(Path(folder))))
+            value = case.write_and_read(Path(folder))
         except NanosetError as error:
-            is_told = refused is not None and refused in str(error) and folder in str(error)
-            return Trial(
-                Counter(refused=1),
-                [] if is_told and len(str(error)) < 20_000 else [f"refused: {error}"],
-            )
-    return Trial(Counter(read=1), [] if refused is None and value == reads else [f"read: {value}"])
+            message = str(error)
+            is_expected = case.refusal is not None and case.refusal in message
+            names_file = folder in message and len(message) < _MAX_MESSAGE_LENGTH
+            wrong = [] if is_expected and names_file else [f"refused: {message}"]
+            return Trial(Counter(["refused"]), wrong)
+
+    # As JSON reads it again, a tuple is a list, so that it can be compared with the expectation.
+    value = json.loads(json.dumps(value))
+    is_expected = case.refusal is None and value == case.value
+    return Trial(Counter(["read"]), [] if is_expected else [f"read: {value}"])
 
 
-def read(folder: Path) -> Any:
-    """[documents, rejects, reason of the first reject], or "enough" of them."""
-    documents, rejects = 0, []
-    for batch in _batches(folder, max_line_bytes=16 * MIB):
-        documents += len(batch.texts)
-        rejects += [reject.reason for reject in batch.rejects]
-        if documents + len(rejects) > 100_000:
+def read_text(folder: Path) -> Any:
+    """Read the only file of a folder as raw text.
+
+    Returns:
+        [number of documents, number of rejected lines, reason of the first rejection or None], or
+        "enough" if the file has more than `_ENOUGH_LINES` lines.
+    """
+    n_documents = 0
+    reasons: list[str] = []
+    for batch in _read_batches(folder, max_line_bytes=16 * MIB):
+        n_documents += len(batch.texts)
+        reasons += [reject.reason for reject in batch.rejects]
+        if n_documents + len(reasons) > _ENOUGH_LINES:
             return "enough"
-    return [documents, len(rejects), rejects[0] if rejects else None]
+    return [n_documents, len(reasons), reasons[0] if reasons else None]
 
 
-def _batches(folder: Path, **options: Any) -> Any:
+def _read_batches(folder: Path, **options: Any) -> Iterator[DocumentBatch]:
+    """Return the documents of the only file of a folder, in batches.
+
+    Args:
+        folder: The folder.
+        options: Passed to `read_documents`.
+    """
     (stat,) = contents_of(folder).ordered
-    return read_documents(folder, SourceRange(tuple(fingerprint(folder, stat))), **options)
+    pieces = tuple(fingerprint(folder, stat))
+    return read_documents(folder, SourceRange(pieces), **options)
 
 
 def write(path: Path, data: bytes) -> Path:
-    """Write a file; → its folder."""
+    """Write a file, and return its folder."""
     path.write_bytes(data)
     return path.parent
 
 
-# JSON lines
+# --- JSON lines, plain and compressed ---
 
 
-def _frame(byte: bytes, blocks: int, window_log: int = 20) -> bytes:
-    """A frame of blocks of 128 KiB of one byte, in four bytes each."""
-    block, last = (struct.pack("<I", (128 << 10) << 3 | 1 << 1 | end)[:3] + byte for end in (0, 1))
-    return b"\x28\xb5\x2f\xfd\0" + bytes([(window_log - 10) << 3]) + block * (blocks - 1) + last
+def _zstd_frame(byte: bytes, n_blocks: int, window_log: int = 20) -> bytes:
+    """Return a zstd frame that unpacks to one byte, repeated, 128 KiB for each four of its bytes.
+
+    Args:
+        byte: The byte.
+        n_blocks: Number of blocks of 128 KiB.
+        window_log: Logarithm to base 2 of the memory that the frame asks its reader to set aside.
+    """
+    # A block starts with a number of three bytes: its size, its type (1: one byte that is repeated)
+    # in two bits, and one bit that says whether it is the last one.
+    inner_header = struct.pack("<I", _ZSTD_BLOCK_BYTES << 3 | 1 << 1)[:3]
+    last_header = struct.pack("<I", _ZSTD_BLOCK_BYTES << 3 | 1 << 1 | 1)[:3]
+    window_descriptor = bytes([(window_log - 10) << 3])
+    frame_header = _ZSTD_MAGIC + b"\0" + window_descriptor
+    return frame_header + (inner_header + byte) * (n_blocks - 1) + last_header + byte
 
 
-_DEEP = b"[" * 200_000 + b"]" * 200_000
-_BRACKETS = b'{"text": "a", "x": ' + _DEEP + b'}\n{"text": ' + _DEEP + b"}\n"
-_LINE, _TOO_LARGE = (
-    {"reads": [0, 1, "line_too_long"]},
-    {"refused": "needs more memory than is available"},
-)
-for _name, _ending, _data, _expected in (
-    (
-        "gzip that unpacks to one line",
-        ".gz",
-        lambda: gzip.compress(b'{"text": "') + gzip.compress(bytes(16 * MIB)) * 64,
-        _LINE,
-    ),
-    ("zstd that unpacks to one line", ".zst", lambda: _frame(b"a", 8 * 1024), _LINE),
-    (
-        "gzip that unpacks to lines",
-        ".gz",
-        lambda: gzip.compress(b'{"text": "a"}\n' * MIB) * 64,
-        {"reads": "enough"},
-    ),
-    (
-        "zstd that unpacks to blank lines",
-        ".zst",
-        lambda: _frame(b"\n", 1 << 20),
-        {"reads": "enough"},
-    ),
-    (
-        "zstd with a window of 2 GiB",
-        ".zst",
-        lambda: _frame(b"\n", 20_000, window_log=31),
-        _TOO_LARGE,
-    ),
-    ("json in many brackets", "", lambda: _BRACKETS, {"reads": [0, 2, "invalid_json"]}),
-    (
-        "json with a number of a million digits",
-        "",
-        lambda: b'{"text": "a", "id": ' + b"9" * 1_000_000 + b"}\n",
-        {"reads": [0, 1, "invalid_json"]},
-    ),
-):
-    add(
-        _name,
-        lambda folder, e=_ending, data=_data: read(write(folder / f"x.jsonl{e}", data())),
-        **_expected,
-    )
+@hostile_case(reads=[0, 1, "line_too_long"])
+def gzip_that_unpacks_to_one_line(folder: Path) -> Any:
+    """1 GiB of zeros, in 64 gzip members, after the start of a JSON line."""
+    zeros = gzip.compress(bytes(16 * MIB))
+    return read_text(write(folder / "x.jsonl.gz", gzip.compress(b'{"text": "') + zeros * 64))
 
 
-@case(reads=[600, True])
+@hostile_case(reads=[0, 1, "line_too_long"])
+def zstd_that_unpacks_to_one_line(folder: Path) -> Any:
+    """1 GiB of the letter a."""
+    return read_text(write(folder / "x.jsonl.zst", _zstd_frame(b"a", 8 * 1024)))
+
+
+@hostile_case(reads="enough")
+def gzip_that_unpacks_to_lines(folder: Path) -> Any:
+    """64 million short documents, which must be returned in batches."""
+    lines = gzip.compress(b'{"text": "a"}\n' * MIB)
+    return read_text(write(folder / "x.jsonl.gz", lines * 64))
+
+
+@hostile_case(reads="enough")
+def zstd_that_unpacks_to_blank_lines(folder: Path) -> Any:
+    """128 GiB of line ends."""
+    return read_text(write(folder / "x.jsonl.zst", _zstd_frame(b"\n", 1 << 20)))
+
+
+@hostile_case(refused="needs more memory than is available")
+def zstd_with_a_window_of_2_GiB(folder: Path) -> Any:
+    """A frame that asks its reader to set aside 2 GiB."""
+    return read_text(write(folder / "x.jsonl.zst", _zstd_frame(b"\n", 20_000, window_log=31)))
+
+
+@hostile_case(reads=[0, 2, "invalid_json"])
+def json_in_many_brackets(folder: Path) -> Any:
+    """Lists in lists, 200,000 deep, which would overflow the stack of a recursive parser."""
+    deep = b"[" * 200_000 + b"]" * 200_000
+    in_other_field = b'{"text": "a", "x": ' + deep + b"}\n"
+    in_text = b'{"text": ' + deep + b"}\n"
+    return read_text(write(folder / "x.jsonl", in_other_field + in_text))
+
+
+@hostile_case(reads=[0, 1, "invalid_json"])
+def json_with_a_number_of_a_million_digits(folder: Path) -> Any:
+    """A number whose conversion takes time that grows with the square of its length."""
+    line = b'{"text": "a", "id": ' + b"9" * 1_000_000 + b"}\n"
+    return read_text(write(folder / "x.jsonl", line))
+
+
+@hostile_case(reads=[600, True])
 def json_with_long_ids(folder: Path) -> Any:
+    """600 documents with ids of 1 MiB, which are dropped: all together would need 600 MiB."""
     line = b'{"text": "a", "id": "' + b"i" * MIB + b'"}\n'
-    batches = list(_batches(write(folder / "x.jsonl.gz", gzip.compress(line) * 600)))
-    return [
-        sum(len(batch.texts) for batch in batches),
-        {len(i or "") for batch in batches for i in batch.ids} == {0},
-    ]
+    n_documents = 0
+    id_lengths: set[int] = set()
+    # As a list, so that all batches are in memory at the same time.
+    batches = list(_read_batches(write(folder / "x.jsonl.gz", gzip.compress(line) * 600)))
+    for batch in batches:
+        n_documents += len(batch.texts)
+        id_lengths |= {len(identity or "") for identity in batch.ids}
+    return [n_documents, id_lengths == {0}]
 
 
-# Tables
+# --- Tables ---
 
 
 def table(
     folder: Path, columns: dict[str, Any], name: str = "x.arrow", compression: str | None = None
 ) -> Path:
-    """An Arrow file, or with .stream.arrow a stream, of one record batch; → its folder."""
+    """Write an Arrow file of one record batch, and return its folder.
+
+    Args:
+        folder: Its folder.
+        columns: Name → array.
+        name: Its name; if it contains `.stream`, the file has Arrow's format for streams.
+        compression: Of its buffers.
+    """
     batch = pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
-    maker = pa.ipc.new_stream if ".stream" in name else pa.ipc.new_file
-    with maker(
-        folder / name, batch.schema, options=pa.ipc.IpcWriteOptions(compression=compression)
-    ) as writer:
+    open_writer = pa.ipc.new_stream if ".stream" in name else pa.ipc.new_file
+    options = pa.ipc.IpcWriteOptions(compression=compression)
+    with open_writer(folder / name, batch.schema, options=options) as writer:
         writer.write_batch(batch)
     return folder
 
 
-def _claim(folder: Path, column: str) -> Any:
-    """Let the footer say 2^40 where it says 3."""
+def _read_overstated_parquet(folder: Path, column: str) -> Any:
+    """Read a Parquet file of 3 rows whose footer says that it has 2^40.
+
+    Args:
+        folder: Where the file is written.
+        column: Name of its only column.
+    """
     file = io.BytesIO()
     pq.write_table(pa.table({column: ["a", "b", "c"]}), file)
     data = file.getvalue()
-    size = int.from_bytes(data[-8:-4], "little")
-    # Thrift's compact protocol: the next field, of 64 bits, zigzag
-    footer = data[-8 - size : -8].replace(b"\x16\x06", b"\x16" + b"\x80" * 5 + b"\x40")
-    return read(
-        write(
-            folder / "x.parquet",
-            data[: -8 - size] + footer + struct.pack("<I", len(footer)) + b"PAR1",
-        )
-    )
+
+    # A Parquet file ends with its footer, the footer's size in four bytes, and "PAR1".
+    footer_size = int.from_bytes(data[-8:-4], "little")
+    body = data[: -8 - footer_size]
+    footer = data[-8 - footer_size : -8]
+
+    # The footer is written in Thrift's compact protocol: 0x16 starts a field of type i64 that comes
+    # right after the previous one. Numbers are doubled (their last bit is the sign), and stored
+    # with seven bits in a byte, the lowest first; so 0x06 is the number 3.
+    footer = footer.replace(b"\x16\x06", b"\x16" + b"\x80" * 5 + b"\x40")
+    changed = body + footer + struct.pack("<I", len(footer)) + b"PAR1"
+    return read_text(write(folder / "x.parquet", changed))
 
 
-add("parquet that claims rows", lambda folder: _claim(folder, "other"), reads=[0, 4, "missing_key"])
-add(
-    "parquet that claims rows of text",
-    lambda folder: _claim(folder, "text"),
-    reads=[3, 1, "corrupt_parquet"],
-)
+@hostile_case(reads=[0, 4, "missing_key"])
+def parquet_that_claims_rows(folder: Path) -> Any:
+    """A footer that overstates the number of rows, of a table without text."""
+    return _read_overstated_parquet(folder, "other")
 
 
-@case(reads=[1, 1, "line_too_long"])
+@hostile_case(reads=[3, 1, "corrupt_parquet"])
+def parquet_that_claims_rows_of_text(folder: Path) -> Any:
+    """A footer that overstates the number of rows, of a table with text."""
+    return _read_overstated_parquet(folder, "text")
+
+
+@hostile_case(reads=[1, 1, "line_too_long"])
 def parquet_with_a_long_text(folder: Path) -> Any:
+    """A text of 24 MiB, which is longer than a line may be."""
     texts = pa.table({"text": ["a" * (24 * MIB), "b"]})
     pq.write_table(texts, folder / "x.parquet", compression="zstd", use_dictionary=False)
-    return read(folder)
+    return read_text(folder)
 
 
-@case(reads=[0, 1, "corrupt_parquet"])
+@hostile_case(reads=[0, 1, "corrupt_parquet"])
 def parquet_with_a_deep_schema(folder: Path) -> Any:
-    kind = pa.int8()
+    """A column of structs in structs, 400 deep."""
+    column_type = pa.int8()
     for _ in range(400):
-        kind = pa.struct([("a", kind)])
-    pq.write_table(pa.table({"text": ["a"], "x": pa.nulls(1, kind)}), folder / "x.parquet")
-    return read(folder)
+        column_type = pa.struct([("a", column_type)])
+    columns = {"text": ["a"], "x": pa.nulls(1, column_type)}
+    pq.write_table(pa.table(columns), folder / "x.parquet")
+    return read_text(folder)
 
 
-def _views_of_one_text() -> dict[str, Any]:
-    text, rows = b"y" * 256 * 1024, 2000
-    views = np.zeros((rows, 4), "<i4")
-    views[:, 0], views[:, 1] = len(text), int.from_bytes(text[:4], "little")
+@hostile_case(reads=[2000, 0, None])
+def arrow_views_of_one_text(folder: Path) -> Any:
+    """2,000 rows that share the bytes of one text, and would take 500 MiB if they were copied."""
+    text = b"y" * 256 * 1024
+    n_rows = 2000
+    # (rows, 4): length, first four bytes, number of the buffer, and offset in the buffer.
+    views = np.zeros((n_rows, 4), "<i4")
+    views[:, 0] = len(text)
+    views[:, 1] = int.from_bytes(text[:4], "little")
     buffers = [None, pa.py_buffer(views.tobytes()), pa.py_buffer(text)]
-    return {"text": pa.Array.from_buffers(pa.string_view(), rows, buffers)}
+    texts = pa.Array.from_buffers(pa.string_view(), n_rows, buffers)
+    return read_text(table(folder, {"text": texts}))
 
 
-def _dictionary_of_a_long_id() -> dict[str, Any]:
+@hostile_case(reads=[200, 0, None])
+def arrow_dictionary_of_a_long_id(folder: Path) -> Any:
+    """200 rows that share an id of 4 MiB, and would take 800 MiB if it was copied."""
     words = pa.array(["i" * 4 * MIB] + ["j"] * 9000)
     ids = pa.DictionaryArray.from_arrays(pa.array([0] * 200, pa.int32()), words)
-    return {"text": pa.array(["a"] * 200), "id": ids}
+    return read_text(table(folder, {"text": pa.array(["a"] * 200), "id": ids}))
 
 
-for _name, _columns, _reads in (
-    ("views of one text", _views_of_one_text, [2000, 0, None]),
-    ("dictionary of a long id", _dictionary_of_a_long_id, [200, 0, None]),
-):
-    add(
-        f"arrow {_name}",
-        lambda folder, columns=_columns: read(table(folder, columns())),
-        reads=_reads,
-    )
+def _read_overstated_arrow(folder: Path, name: str, *, as_dictionary: bool = False) -> Any:
+    """Read an Arrow file with a compressed buffer that says that it unpacks to 8 GiB.
 
-
-def _inflated(folder: Path, name: str, *, as_dictionary: bool = False) -> Any:
-    """Let a compressed buffer say a size that it does not have."""
+    Args:
+        folder: Where the file is written.
+        name: Its name; see `table`.
+        as_dictionary: Whether the buffer belongs to a dictionary, which is read first.
+    """
     texts = pa.array(["a" * 100_000])
-    path = (
-        table(folder, {"text": texts.dictionary_encode() if as_dictionary else texts}, name, "zstd")
-        / name
-    )
-    data, size = path.read_bytes(), struct.pack("<q", 100_000)
-    assert data.count(size + b"\x28\xb5\x2f\xfd") == 1
-    return read(
-        write(
-            path,
-            data.replace(
-                size + b"\x28\xb5\x2f\xfd", struct.pack("<q", 8 << 30) + b"\x28\xb5\x2f\xfd"
-            ),
-        )
-    )
+    if as_dictionary:
+        texts = texts.dictionary_encode()
+    path = table(folder, {"text": texts}, name, "zstd") / name
+
+    # A compressed buffer starts with its unpacked size, in eight bytes.
+    data = path.read_bytes()
+    true_start = struct.pack("<q", 100_000) + _ZSTD_MAGIC
+    false_start = struct.pack("<q", 8 * GIB) + _ZSTD_MAGIC
+    assert data.count(true_start) == 1
+    return read_text(write(path, data.replace(true_start, false_start)))
 
 
-for _name, _make in (
-    ("", lambda folder: _inflated(folder, "x.arrow")),
-    (" stream", lambda folder: _inflated(folder, "x.stream.arrow")),
-    (" dictionary", lambda folder: _inflated(folder, "x.arrow", as_dictionary=True)),
-):
-    add(f"arrow{_name} that says it unpacks to 8 GiB", _make, **_TOO_LARGE)
+@hostile_case(refused="needs more memory than is available")
+def arrow_that_says_it_unpacks_to_8_GiB(folder: Path) -> Any:
+    """A file of Arrow's format for files."""
+    return _read_overstated_arrow(folder, "x.arrow")
 
 
-# Tars
+@hostile_case(refused="needs more memory than is available")
+def arrow_stream_that_says_it_unpacks_to_8_GiB(folder: Path) -> Any:
+    """A file of Arrow's format for streams."""
+    return _read_overstated_arrow(folder, "x.stream.arrow")
 
 
-def tar(path: Path, *members: tuple[str, bytes], pax: dict[str, str] | None = None) -> Path:
-    """A tar of small members."""
+@hostile_case(refused="needs more memory than is available")
+def arrow_dictionary_that_says_it_unpacks_to_8_GiB(folder: Path) -> Any:
+    """A file whose dictionary is compressed."""
+    return _read_overstated_arrow(folder, "x.arrow", as_dictionary=True)
+
+
+# --- Tars ---
+
+
+def tar(path: Path, name: str, body: bytes, pax_headers: dict[str, str] | None = None) -> Path:
+    """Write a tar of one member, and return its path.
+
+    Args:
+        path: The tar.
+        name: Name of the member.
+        body: Content of the member.
+        pax_headers: Extended headers of the member.
+    """
     with tarfile.open(path, "w", format=tarfile.PAX_FORMAT) as archive:
-        for name, body in members:
-            info = tarfile.TarInfo(name)
-            info.size, info.pax_headers = len(body), pax or {}
-            archive.addfile(info, io.BytesIO(body))
+        info = tarfile.TarInfo(name)
+        info.size = len(body)
+        info.pax_headers = pax_headers or {}
+        archive.addfile(info, io.BytesIO(body))
     return path
 
 
-def header(name: str, size: int, kind: bytes = tarfile.REGTYPE) -> bytes:
-    """The header of a member."""
+def tar_header(name: str, size: int, member_type: bytes = tarfile.REGTYPE) -> bytes:
+    """Return the header block of a tar's member, which may state any size."""
     info = tarfile.TarInfo(name)
-    info.size, info.type = size, kind
+    info.size = size
+    info.type = member_type
     return info.tobuf(tarfile.GNU_FORMAT)
 
 
-def survey(path: Path) -> Any:
-    """Shapes of all contexts of a tar that was not made by us."""
-    return [context.shape for context in _contexts(survey_tars([path]).tars[0])]
+def read_foreign_tar(path: Path) -> Any:
+    """Read a tar as one that another program wrote, and return the shapes of all its contexts.
+
+    A *context* is one row of tokens, and one member of the tar.
+    """
+    survey = survey_tars([path])
+    return [context.shape for context in _contexts(survey.tars[0])]
 
 
-def hollow(path: Path, start: bytes, size: int) -> Path:
-    """A file that is zeros after its start, and takes no room on the disk."""
+def write_sparse(path: Path, start: bytes, size: int) -> Path:
+    """Write a file that is zeros after its start and takes no space on the disk; return its path."""
     with path.open("wb") as file:
         file.write(start)
         file.truncate(size)
     return path
 
 
-def _hollow_shard(folder: Path, start: bytes, size: int) -> Any:
-    return list(iterate_shard(hollow(folder / "x.tar", start, size)))
+def _read_sparse_shard(folder: Path, start: bytes, size: int) -> Any:
+    """Write such a file, and read it as a tar that nanoset wrote."""
+    return list(iterate_shard(write_sparse(folder / "x.tar", start, size)))
 
 
-def _digits(folder: Path) -> Any:
-    """Python's own search takes time that grows with the square of their number."""
+@hostile_case(refused="more than 67,108,864")
+def tar_with_a_huge_member(folder: Path) -> Any:
+    """A member of 4 GiB of zeros."""
+    start = tar_header("a.npy", 4 * GIB)
+    return read_foreign_tar(write_sparse(folder / "x.tar", start, 4 * GIB + 4096))
+
+
+@hostile_case(refused="more than 67,108,864")
+def shard_with_a_huge_member(folder: Path) -> Any:
+    """A member of 250 MiB of zeros, in a tar that is read as one of nanoset."""
+    return _read_sparse_shard(folder, tar_header("a.npy", 250 * MIB), 250 * MIB + 4096)
+
+
+@hostile_case(reads=[])
+def shard_of_zeros(folder: Path) -> Any:
+    """300 MiB of zeros, which is a tar without members."""
+    return _read_sparse_shard(folder, b"", 300 * MIB)
+
+
+@hostile_case(refused="an extended header that cannot be read")
+def tar_with_an_extended_header_of_digits(folder: Path) -> Any:
+    """An extended header in which `tarfile` searches for longer than a minute.
+
+    Its time grows with the square of the number of digits.
+    """
     digits = b"1" * MIB
-    start = header("a", len(digits), tarfile.XHDTYPE) + digits + header("a.npy", 0)
-    return survey(hollow(folder / "x.tar", start, len(start) + 1024))
+    start = tar_header("a", len(digits), tarfile.XHDTYPE) + digits + tar_header("a.npy", 0)
+    return read_foreign_tar(write_sparse(folder / "x.tar", start, len(start) + 1024))
 
 
-def _tar_of(name: str, body: Callable[[], bytes], **options: Any) -> Make:
-    return lambda folder: survey(tar(folder / "x.tar", (name, body()), **options))
+@hostile_case(refused="does not contain the tokens")
+def tar_with_holes(folder: Path) -> Any:
+    """A member that is said to be 1 TiB in size, with holes that are not stored."""
+    pax_headers = {
+        "GNU.sparse.major": "1",
+        "GNU.sparse.minor": "0",
+        "GNU.sparse.name": "a.json",
+        "GNU.sparse.realsize": str(1 << 40),
+    }
+    return read_foreign_tar(tar(folder / "x.tar", "a.json", b"1" * 400_000, pax_headers))
 
 
-_HUGE = "more than 67,108,864"
-_STRINGS = json.dumps(["a" * 100_000] + [""] * 100_000).encode()
-_HOLES = {"GNU.sparse.major": "1", "GNU.sparse.minor": "0", "GNU.sparse.name": "a.json"}
-_HOLES |= {"GNU.sparse.realsize": str(1 << 40)}
-add(
-    "tar with a huge member",
-    lambda folder: survey(hollow(folder / "x.tar", header("a.npy", 4 << 30), (4 << 30) + 4096)),
-    refused=_HUGE,
-)
-add(
-    "shard with a huge member",
-    lambda folder: _hollow_shard(folder, header("a.npy", 250 * MIB), 250 * MIB + 4096),
-    refused=_HUGE,
-)
-add("shard of zeros", lambda folder: _hollow_shard(folder, b"", 300 * MIB), reads=[])
-add(
-    "tar with an extended header of digits",
-    _digits,
-    refused="an extended header that cannot be read",
-)
-add(
-    "tar with holes",
-    _tar_of("a.json", lambda: b"1" * 400_000, pax=_HOLES),
-    refused="does not contain the tokens",
-)
-add("tar of strings", _tar_of("a.json", lambda: _STRINGS), refused="text among the numbers")
-add(
-    "tar of zipped strings",
-    _tar_of("a.json.gz", lambda: gzip.compress(_STRINGS)),
-    refused="text among the numbers",
-)
-add(
-    "tar of brackets",
-    _tar_of("a.json", lambda: b"[" * 900 + b"]" * 900),
-    refused="does not contain the tokens of a context",
-)
+_STRINGS_JSON = json.dumps(["a" * 100_000] + [""] * 100_000).encode()
+"""100,001 strings. As an array of numpy, each would take as much memory as the longest of them."""
 
 
-# Pipes, devices, links and names
+@hostile_case(refused="text among the numbers")
+def tar_of_strings(folder: Path) -> Any:
+    """A context of strings."""
+    return read_foreign_tar(tar(folder / "x.tar", "a.json", _STRINGS_JSON))
 
 
-def _pipe(name: str, act: Make) -> Make:
-    def make(folder: Path) -> Any:
-        os.mkfifo(folder / name)
-        return act(folder)
-
-    return make
+@hostile_case(refused="text among the numbers")
+def tar_of_zipped_strings(folder: Path) -> Any:
+    """A compressed context of strings."""
+    return read_foreign_tar(tar(folder / "x.tar", "a.json.gz", gzip.compress(_STRINGS_JSON)))
 
 
-def _listed_pipe(folder: Path) -> Any:
+@hostile_case(refused="does not contain the tokens of a context")
+def tar_of_brackets(folder: Path) -> Any:
+    """A context of lists in lists, 900 deep."""
+    return read_foreign_tar(tar(folder / "x.tar", "a.json", b"[" * 900 + b"]" * 900))
+
+
+# --- Named pipes and links ---
+# Opening a named pipe waits for a program that writes into it, which would wait forever.
+
+
+@hostile_case(refused="a named pipe")
+def pipe_as_idx(folder: Path) -> Any:
+    """A named pipe in place of the index of a dataset."""
+    os.mkfifo(folder / "x.idx")
+    return len(MMapIndexedDataset(folder / "x"))
+
+
+@hostile_case(refused="a named pipe")
+def pipe_as_pbin(folder: Path) -> Any:
+    """A named pipe in place of a .pbin file."""
+    os.mkfifo(folder / "x.pbin")
+    return len(PackedDataset(folder / "x.pbin"))
+
+
+@hostile_case(refused="a named pipe")
+def pipe_as_tar(folder: Path) -> Any:
+    """A named pipe in place of a tar that another program wrote."""
+    os.mkfifo(folder / "x.tar")
+    return read_foreign_tar(folder / "x.tar")
+
+
+@hostile_case(refused="a named pipe")
+def pipe_as_shard(folder: Path) -> Any:
+    """A named pipe in place of a tar that a list of shards names."""
+    os.mkfifo(folder / "x.tar")
     (folder / "manifest.jsonl").write_text('{"shard": "x", "num_sequences": 1}\n')
     return list(iterate_shards(folder))
 
 
-for _name, _file, _make in (
-    ("idx", "x.idx", lambda folder: len(MMapIndexedDataset(folder / "x"))),
-    ("pbin", "x.pbin", lambda folder: len(PackedDataset(folder / "x.pbin"))),
-    ("tar", "x.tar", lambda folder: survey(folder / "x.tar")),
-    ("shard", "x.tar", _listed_pipe),
-    ("list of shards", "manifest.jsonl", lambda folder: list(iterate_shards(folder))),
-):
-    add(f"pipe as {_name}", _pipe(_file, _make), refused="a named pipe")
+@hostile_case(refused="a named pipe")
+def pipe_as_list_of_shards(folder: Path) -> Any:
+    """A named pipe in place of the list of shards."""
+    os.mkfifo(folder / "manifest.jsonl")
+    return list(iterate_shards(folder))
 
 
-def _facts(folder: Path) -> Any:
+@hostile_case(refused="there is no tokenizer")
+def pipe_as_tokenizer(folder: Path) -> Any:
+    """A named pipe in place of a tokenizer."""
+    os.mkfifo(folder / "t.json")
     return tokenizer_facts(folder / "t.json").vocab_size
 
 
-add("pipe as tokenizer", _pipe("t.json", _facts), refused="there is no tokenizer")
-add(
-    "tokenizer in many brackets",
-    lambda folder: _facts(write(folder / "t.json", b'{"version": ' + b"[" * 200_000)),
-    refused="not a tokenizer",
-)
+@hostile_case(refused="not a tokenizer")
+def tokenizer_in_many_brackets(folder: Path) -> Any:
+    """Lists in lists, 200,000 deep."""
+    (folder / "t.json").write_bytes(b'{"version": ' + b"[" * 200_000)
+    return tokenizer_facts(folder / "t.json").vocab_size
 
 
-@case(reads=["untouched", False, True])
+@hostile_case(reads=["untouched", False, True])
 def links_in_the_output_root(folder: Path) -> Any:
-    """A link in the place of a file gives way; what it leads to stays as it is."""
-    victim, place = folder / "victim", folder / "data/datasets/web"
+    """Links where outputs write: a link is replaced, and the file that it leads to is not changed."""
+    victim = folder / "victim"
     victim.write_text("untouched")
-    place.mkdir(parents=True)
-    (place / "current.json").symlink_to(victim)
-    (place / ".tmp-x").symlink_to(folder)
-    outputs = OutputRoot(FileAccess(folder / "data"))
+    output_folder = folder / "data/datasets/web"
+    output_folder.mkdir(parents=True)
+    (output_folder / "current.json").symlink_to(victim)
+    (output_folder / ".tmp-x").symlink_to(folder)
 
     def write_one_file(target: Path) -> Written:
         (target / "a").touch()
         return Written({})
 
+    outputs = OutputRoot(FileAccess(folder / "data"))
     manifest = outputs.commit(Recipe("datasets", "web", 1), write_one_file)
     outputs.make_current(manifest)
     outputs.sweep()
-    return [
-        victim.read_text(),
-        (place / "current.json").is_symlink(),
-        outputs.current("datasets", "web") is not None,
-    ]
+
+    is_still_link = (output_folder / "current.json").is_symlink()
+    has_current = outputs.current("datasets", "web") is not None
+    return [victim.read_text(), is_still_link, has_current]
