@@ -1,5 +1,9 @@
-"""A `tokenizer.json` changed in one setting: every field of it, and the settings that it might
-have.
+"""Change a `tokenizer.json` in one setting: each field that it has, and settings that it could have.
+
+A parsed `tokenizer.json` is a dictionary with the parts of a pipeline. A text passes through the
+`normalizer`, is divided into words by the `pre_tokenizer`, and the words into tokens by the
+`model`, whose `vocab` maps tokens to ids and whose `merges` list the pairs of tokens that are
+joined. `added_tokens` are found in the text before all this.
 """
 
 from __future__ import annotations
@@ -7,16 +11,26 @@ from __future__ import annotations
 import copy
 import json
 import random
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Callable, Iterator, Sequence
 from itertools import product
-from typing import Any
+from typing import Any, NamedTuple
 
 Parsed = dict[str, Any]
-Mutation = tuple[str, Callable[[Parsed], object]]
-"""(what is changed, a function that changes a parsed file; whatever it raises means that there is
-nothing to change)
-"""
+"""A parsed `tokenizer.json`, or a part of it."""
+FieldPath = tuple[Any, ...]
+"""The keys and indices that lead to a field, such as ("model", "vocab")."""
+
+
+class Mutation(NamedTuple):
+    """A change of one setting."""
+
+    name: str
+    """What is changed."""
+    change: Callable[[Parsed], object]
+    """Changes a parsed file. It raises any error if the file does not have the setting."""
+
+
+# --- Values that parts of a file are replaced by ---
 
 _SPLIT = {"type": "Split", "pattern": {"Regex": r"\d+"}, "behavior": "Isolated", "invert": False}
 _BYTE_LEVEL = {
@@ -26,60 +40,80 @@ _BYTE_LEVEL = {
     "use_regex": True,
 }
 _METASPACE = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "first", "split": False}
-_TO_SIGNS = {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}
+# SentencePiece's sign for a space, and the two steps by which its normalizers introduce it.
+_PREPEND_SIGN = {"type": "Prepend", "prepend": "▁"}
+_SPACES_TO_SIGNS = {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}
 
 
-def _template(first: Any, **special: Any) -> Any:
-    parts = [{"Sequence": {"id": part, "type_id": 0}} for part in "AB"]
+def _template(first: Parsed, special_tokens: Parsed) -> Parsed:
+    """Return a post-processor that puts something before the tokens of a text.
+
+    Args:
+        first: What it puts there.
+        special_tokens: Definitions of the special tokens that `first` refers to.
+    """
+    text_a = {"Sequence": {"id": "A", "type_id": 0}}
+    text_b = {"Sequence": {"id": "B", "type_id": 0}}
     return {
         "type": "TemplateProcessing",
-        "single": [first, parts[0]],
-        "pair": parts,
-        "special_tokens": special,
+        "single": [first, text_a],
+        "pair": [text_a, text_b],
+        "special_tokens": special_tokens,
     }
 
 
-_NORMALIZERS = [
-    *(
-        {"type": kind}
-        for kind in ("NFC", "NFD", "NFKC", "NFKD", "Lowercase", "StripAccents", "Nmt", "ByteLevel")
-    ),
-    *({"type": "Strip", "strip_left": left, "strip_right": True} for left in (False, True)),
-    {"type": "Prepend", "prepend": "▁"},
+_NORMALIZERS: list[Parsed] = [
+    {"type": "NFC"},
+    {"type": "NFD"},
+    {"type": "NFKC"},
+    {"type": "NFKD"},
+    {"type": "Lowercase"},
+    {"type": "StripAccents"},
+    {"type": "Nmt"},
+    {"type": "ByteLevel"},
+    {"type": "Strip", "strip_left": False, "strip_right": True},
+    {"type": "Strip", "strip_left": True, "strip_right": True},
+    _PREPEND_SIGN,
     {"type": "Prepend", "prepend": "x"},
-    _TO_SIGNS,
+    _SPACES_TO_SIGNS,
     {"type": "Replace", "pattern": {"String": "▁"}, "content": " "},
     {"type": "Replace", "pattern": {"Regex": " +"}, "content": " "},
-    dict.fromkeys(("clean_text", "handle_chinese_chars", "lowercase"), True)
-    | {"type": "BertNormalizer", "strip_accents": None},
+    {
+        "type": "BertNormalizer",
+        "clean_text": True,
+        "handle_chinese_chars": True,
+        "lowercase": True,
+        "strip_accents": None,
+    },
     {"type": "Sequence", "normalizers": []},
     {"type": "Sequence", "normalizers": [{"type": "NFC"}, {"type": "NFKC"}]},
-    {"type": "Sequence", "normalizers": [_TO_SIGNS, {"type": "Prepend", "prepend": "▁"}]},
-    {"type": "Sequence", "normalizers": [{"type": "Prepend", "prepend": "▁"}, _TO_SIGNS]},
+    {"type": "Sequence", "normalizers": [_SPACES_TO_SIGNS, _PREPEND_SIGN]},
+    {"type": "Sequence", "normalizers": [_PREPEND_SIGN, _SPACES_TO_SIGNS]},
 ]
-_PRE_TOKENIZERS = [
-    *(
-        {"type": kind}
-        for kind in ("Whitespace", "WhitespaceSplit", "BertPreTokenizer", "UnicodeScripts")
-    ),
-    *({"type": "Digits", "individual_digits": each} for each in (False, True)),
-    *(
-        {"type": "Punctuation", "behavior": behavior}
-        for behavior in ("Isolated", "Removed", "Contiguous")
-    ),
+_PRE_TOKENIZERS: list[Parsed] = [
+    {"type": "Whitespace"},
+    {"type": "WhitespaceSplit"},
+    {"type": "BertPreTokenizer"},
+    {"type": "UnicodeScripts"},
+    {"type": "Digits", "individual_digits": False},
+    {"type": "Digits", "individual_digits": True},
+    {"type": "Punctuation", "behavior": "Isolated"},
+    {"type": "Punctuation", "behavior": "Removed"},
+    {"type": "Punctuation", "behavior": "Contiguous"},
     {"type": "CharDelimiterSplit", "delimiter": " "},
     {"type": "FixedLength", "length": 5},
     _BYTE_LEVEL,
     _BYTE_LEVEL | {"use_regex": False},
     _SPLIT,
     _SPLIT | {"pattern": {"String": " "}, "behavior": "MergedWithPrevious"},
-    *(
-        _METASPACE | {"prepend_scheme": scheme, "split": split}
-        for scheme in ("first", "never", "always")
-        for split in (False, True)
-    ),
+    _METASPACE | {"prepend_scheme": "first", "split": False},
+    _METASPACE | {"prepend_scheme": "first", "split": True},
+    _METASPACE | {"prepend_scheme": "never", "split": False},
+    _METASPACE | {"prepend_scheme": "never", "split": True},
+    _METASPACE | {"prepend_scheme": "always", "split": False},
+    _METASPACE | {"prepend_scheme": "always", "split": True},
 ]
-_PROCESSORS = [
+_POST_PROCESSORS: list[Parsed] = [
     {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": False, "use_regex": False},
     {
         "type": "RobertaProcessing",
@@ -90,14 +124,38 @@ _PROCESSORS = [
     },
     {"type": "BertProcessing", "sep": ["a", 1], "cls": ["b", 2]},
     _template(
-        {"SpecialToken": {"id": "a", "type_id": 0}}, a={"id": "a", "ids": [1], "tokens": ["a"]}
+        {"SpecialToken": {"id": "a", "type_id": 0}}, {"a": {"id": "a", "ids": [1], "tokens": ["a"]}}
     ),
-    _template({"Sequence": {"id": "A", "type_id": 0}}),
+    _template({"Sequence": {"id": "A", "type_id": 0}}, {}),
     {"type": "Sequence", "processors": []},
 ]
-_DECODERS = [{"type": kind} for kind in ("ByteLevel", "Fuse", "ByteFallback")]
-_DECODERS += [{"type": "Metaspace", "replacement": "▁"}]
-_MODEL = {
+_DECODERS: list[Parsed] = [
+    {"type": "ByteLevel"},
+    {"type": "Fuse"},
+    {"type": "ByteFallback"},
+    {"type": "Metaspace", "replacement": "▁"},
+]
+_TRUNCATION = {"direction": "Right", "max_length": 3, "strategy": "LongestFirst", "stride": 0}
+_PADDING = {
+    "strategy": {"Fixed": 40},
+    "direction": "Left",
+    "pad_to_multiple_of": None,
+    "pad_id": 1,
+    "pad_type_id": 0,
+    "pad_token": "a",
+}
+_PARTS: dict[str, list[Any]] = {
+    "normalizer": _NORMALIZERS,
+    "pre_tokenizer": _PRE_TOKENIZERS,
+    "post_processor": _POST_PROCESSORS,
+    "decoder": _DECODERS,
+    "truncation": [_TRUNCATION],
+    "padding": [_PADDING],
+    "version": ["1.1", 1],
+    "added_tokens": [],
+}
+"""Part of a file → values by which it is replaced, in addition to null."""
+_MODEL_SETTINGS: dict[str, list[Any]] = {
     "dropout": [None, 0.0, 0.1, 1.0],
     "unk_token": [None, "a", "nowhere", "<unk>"],
     "continuing_subword_prefix": [None, "", "##", "a"],
@@ -107,220 +165,275 @@ _MODEL = {
     "ignore_merges": [False, True],
     "type": ["BPE", "WordPiece", "WordLevel", "Unigram", None],
 }
+"""Field of the model → its values."""
+_BEHAVIORS = ["Removed", "Isolated", "MergedWithPrevious", "MergedWithNext", "Contiguous"]
+"""Values of a pre-tokenizer's field `behavior`: what it does with what its pattern matches."""
+_PREPEND_SCHEMES = ["first", "never", "always"]
+"""Values of the field `prepend_scheme`: which words get a sign before them."""
+
+
+class RegexEdit(NamedTuple):
+    """A replacement in a regular expression."""
+
+    old: str
+    new: str
+
+
 _REGEX_EDITS = [
-    *(
-        ("?i:", "?:"),
-        (r"\p{L}", r"\w"),
-        (r"\p{N}{1,3}", r"\p{N}{1,2}"),
-        (r"\p{N}{1,3}", r"\p{N}+"),
-        (r"\p{N}", r"\d"),
-    ),
-    *(
-        (r"\s+(?!\S)|", ""),
-        (r"|\s+", "|\\s"),
-        (r"'s|", ""),
-        (r" ?[", "["),
-        (r"[\r\n]*", ""),
-        (r"[\r\n]*", r"[\r\n/]*"),
-    ),
-    *(
-        (r"[\r\n]+", r"[\n]+"),
-        (r"\p{M}", ""),
-        (r"?\p{L}", r"\p{L}"),
-        (r"\p{Lo}", ""),
-        ("+", "++"),
-        ("+", "+?"),
-    ),
+    RegexEdit("?i:", "?:"),
+    RegexEdit(r"\p{L}", r"\w"),
+    RegexEdit(r"\p{N}{1,3}", r"\p{N}{1,2}"),
+    RegexEdit(r"\p{N}{1,3}", r"\p{N}+"),
+    RegexEdit(r"\p{N}", r"\d"),
+    RegexEdit(r"\s+(?!\S)|", ""),
+    RegexEdit(r"|\s+", "|\\s"),
+    RegexEdit(r"'s|", ""),
+    RegexEdit(r" ?[", "["),
+    RegexEdit(r"[\r\n]*", ""),
+    RegexEdit(r"[\r\n]*", r"[\r\n/]*"),
+    RegexEdit(r"[\r\n]+", r"[\n]+"),
+    RegexEdit(r"\p{M}", ""),
+    RegexEdit(r"?\p{L}", r"\p{L}"),
+    RegexEdit(r"\p{Lo}", ""),
+    RegexEdit("+", "++"),
+    RegexEdit("+", "+?"),
 ]
-_CONTENTS = [
-    *(
-        "the",
-        "e",
-        " e",
-        "e ",
-        "e\u0301",
-        "\u0301",
-        "é",
-        "'s",
-        "  ",
-        "\t",
-        "\n",
-        "\n\n",
-        " ",
-        "12",
-        "1",
-        ".",
-        "中",
-    ),
-    *(
-        "。",
-        "🎉",
-        "<mask>",
-        "[MASK]",
-        "<|endoftext|>x",
-        "<|end",
-        "|><|",
-        "x y",
-        "\u00a0",
-        "ſ",
-        "\u037e",
-        "ﬁ",
-        "▁",
-    ),
-    *("▁the", "Ġthe", "\0"),
+"""Changes of a pattern that divides text into words: small, as between two models of one family."""
+_TOKEN_TEXTS = [
+    # Parts of words, with spaces and combining marks around them.
+    *("the", "e", " e", "e ", "e\u0301", "\u0301", "é", "'s"),
+    # Whitespace.
+    *("  ", "\t", "\n", "\n\n", " ", "\u00a0"),
+    # Digits, punctuation and other scripts.
+    *("12", "1", ".", "中", "。", "🎉"),
+    # Special tokens, and parts of them.
+    *("<mask>", "[MASK]", "<|endoftext|>x", "<|end", "|><|", "x y"),
+    # Characters that normalisation changes.
+    *("ſ", "\u037e", "ﬁ"),
+    # The signs of SentencePiece and of byte-level tokenizers for a space, and NUL.
+    *("▁", "▁the", "Ġthe", "\0"),
 ]
-_FLAGS = ("lstrip", "rstrip", "single_word", "normalized", "special")
+"""Texts of new added tokens."""
+_TOKEN_FLAGS = ("lstrip", "rstrip", "single_word", "normalized", "special")
+"""Fields of an added token that are booleans."""
+_TOKENS_WITHOUT_MERGES = [
+    "",
+    " ",
+    "thex",
+    "e▁x",
+    "▁ ",
+    "Ġqu ick",
+    "\0",
+    "12345",
+    "Ġdogx",
+    "日本",
+    "<0x41>",
+    "\n",
+    "<|endoftext|>",
+]
+_N_RANDOM_CHANGES = 24
+"""How often each random change of a model is made, each time with other random numbers."""
 
 
 def mutations(parsed: Parsed) -> list[Mutation]:
-    """Every mutation that a file is given, always in the same order."""
+    """Return every change of a parsed `tokenizer.json`, always in the same order."""
     return [
         *_replaced_parts(),
         *_changed_fields(parsed),
         *_changed_patterns(parsed),
-        *_changed_model(),
-        *_changed_tokens(),
+        *_changed_model_settings(),
+        *_changed_vocabulary(),
+        *_changed_added_tokens(),
+        *_new_added_tokens(),
     ]
 
 
 def mutated(parsed: Parsed, mutation: Mutation) -> bytes | None:
-    """The file after a mutation, None where that changes nothing."""
+    """Return a file after a mutation, or None if the mutation changes nothing."""
     changed = copy.deepcopy(parsed)
     try:
-        mutation[1](changed)
+        mutation.change(changed)
     except (KeyError, IndexError, TypeError, ValueError, AttributeError):
+        # The file does not have what the mutation changes.
         return None
-    return None if changed == parsed else json.dumps(changed).encode()
+    if changed == parsed:
+        return None
+    return json.dumps(changed).encode()
 
 
-def _set(*path: Any) -> Callable[[Parsed], object]:
-    """Set what the path but its last part leads to, to its last part."""
-    *parents, last, value = path
+# --- Functions that make changes ---
+
+
+def _container(parsed: Parsed, path: FieldPath) -> Any:
+    """Return the dictionary or list that contains a field."""
+    container: Any = parsed
+    for key in path[:-1]:
+        container = container[key]
+    return container
+
+
+def _set_field(path: FieldPath, value: Any) -> Callable[[Parsed], None]:
+    """Return a change that sets a field to a value."""
 
     def change(parsed: Parsed) -> None:
-        holder: Any = parsed
-        for parent in parents:
-            holder = holder[parent]
-        holder[last] = copy.deepcopy(value)
+        # A copy: a later change of the file must not change the value for other files.
+        _container(parsed, path)[path[-1]] = copy.deepcopy(value)
 
     return change
+
+
+def _remove_field(path: FieldPath) -> Callable[[Parsed], None]:
+    """Return a change that removes a field."""
+
+    def change(parsed: Parsed) -> None:
+        del _container(parsed, path)[path[-1]]
+
+    return change
+
+
+def _add_unknown_field(path: FieldPath) -> Callable[[Parsed], None]:
+    """Return a change that adds a field, which no tokenizer knows, next to another field."""
+
+    def change(parsed: Parsed) -> None:
+        _container(parsed, path).update(surprise=True)
+
+    return change
+
+
+def _extend_sequence(
+    part: str, list_name: str, value: Parsed, *, value_is_first: bool
+) -> Callable[[Parsed], None]:
+    """Return a change that runs a further normalizer or pre-tokenizer before or after a file's own.
+
+    Args:
+        part: "normalizer" or "pre_tokenizer".
+        list_name: Name of the list of steps in a part of the type "Sequence".
+        value: The further step.
+        value_is_first: Whether it runs before the file's own.
+    """
+
+    def change(parsed: Parsed) -> None:
+        steps = [parsed[part]] if parsed.get(part) else []
+        steps.insert(0 if value_is_first else len(steps), value)
+        parsed[part] = {"type": "Sequence", list_name: steps}
+
+    return change
+
+
+# --- Changes of settings ---
 
 
 def _replaced_parts() -> Iterator[Mutation]:
-    choices = {
-        "normalizer": _NORMALIZERS,
-        "pre_tokenizer": _PRE_TOKENIZERS,
-        "post_processor": _PROCESSORS,
-        "decoder": _DECODERS,
-        "truncation": [
-            {"direction": "Right", "max_length": 3, "strategy": "LongestFirst", "stride": 0}
-        ],
-        "padding": [
-            {"strategy": {"Fixed": 40}, "direction": "Left", "pad_to_multiple_of": None}
-            | {"pad_id": 1, "pad_type_id": 0, "pad_token": "a"}
-        ],
-        "version": ["1.1", 1],
-        "added_tokens": [],
-    }
-    for part, values in choices.items():
+    """Yield changes that replace a part of the pipeline, or add a step to it."""
+    for part, values in _PARTS.items():
         for value in [None, *values]:
-            yield f"{part} = {value}", _set(part, value)
-    for part, members in (("normalizer", _NORMALIZERS), ("pre_tokenizer", _PRE_TOKENIZERS)):
-        kind = f"{part.replace('_', '')}s"
-        for value, first in product(members, (False, True)):
-            yield (
-                f"{part} {'after' if first else 'before'} {value}",
-                _in_sequence(part, kind, value, first),
-            )
+            yield Mutation(f"{part} = {value}", _set_field((part,), value))
+
+    yield from _extended_sequences("normalizer", "normalizers", _NORMALIZERS)
+    yield from _extended_sequences("pre_tokenizer", "pretokenizers", _PRE_TOKENIZERS)
 
 
-def _in_sequence(part: str, kind: str, value: Any, first: bool) -> Callable[[Parsed], object]:
-    def change(parsed: Parsed) -> None:
-        old = [parsed[part]] if parsed.get(part) else []
-        parsed[part] = {"type": "Sequence", kind: [value, *old] if first else [*old, value]}
-
-    return change
+def _extended_sequences(part: str, list_name: str, steps: list[Parsed]) -> Iterator[Mutation]:
+    """Yield changes that run a further step before or after a file's own; see _extend_sequence."""
+    for step in steps:
+        after = _extend_sequence(part, list_name, step, value_is_first=False)
+        yield Mutation(f"{part} before {step}", after)
+        before = _extend_sequence(part, list_name, step, value_is_first=True)
+        yield Mutation(f"{part} after {step}", before)
 
 
 def _changed_fields(parsed: Parsed) -> Iterator[Mutation]:
-    """Each field that a file has: another value, none at all, and one more beside it."""
-    shown = {key: value for key, value in parsed.items() if key not in ("model", "added_tokens")}
-    shown["model"] = {
+    """Yield changes of each field of a file: removed, set to another value, or with a new neighbour.
+
+    The fields inside the vocabulary, the merges and the added tokens are left out; they have
+    changes of their own.
+    """
+    settings = {key: value for key, value in parsed.items() if key not in ("model", "added_tokens")}
+    settings["model"] = {
         key: value for key, value in parsed["model"].items() if key not in ("vocab", "merges")
     }
-    for path, value in [
-        *_fields(shown, ()),
-        *((("model", key), None) for key in ("vocab", "merges")),
-    ]:
-        yield f"without {path}", lambda parsed, path=path: _holder(parsed, path).pop(path[-1])
-        yield (
-            f"beside {path}",
-            lambda parsed, path=path: _holder(parsed, path).update(surprise=True),
-        )
-        others: list[Any] = []
-        if isinstance(value, bool):
-            others = [not value, None, 1]
-        elif isinstance(value, int | float):
-            others = [value + 1, 0, -1]
-        elif isinstance(value, str):
-            others = ["", value + "x", value.lower(), " "]
-            if path[-1] == "behavior":
-                others += [
-                    "Removed",
-                    "Isolated",
-                    "MergedWithPrevious",
-                    "MergedWithNext",
-                    "Contiguous",
-                ]
-            if path[-1] == "prepend_scheme":
-                others += ["first", "never", "always"]
-        for other in others:
-            yield f"{path} = {other!r}", _set(*path, other)
+    fields = list(_fields(settings, ()))
+    fields += [(("model", "vocab"), None), (("model", "merges"), None)]
+    for path, value in fields:
+        yield Mutation(f"without {path}", _remove_field(path))
+        yield Mutation(f"beside {path}", _add_unknown_field(path))
+        for other_value in _other_values(path[-1], value):
+            yield Mutation(f"{path} = {other_value!r}", _set_field(path, other_value))
 
 
-def _fields(value: Any, path: tuple[Any, ...]) -> Iterator[tuple[tuple[Any, ...], Any]]:
-    members = (
-        value.items()
-        if isinstance(value, dict)
-        else enumerate(value)
-        if isinstance(value, list)
-        else ()
-    )
-    for key, member in members:
-        if isinstance(value, dict):
+def _other_values(key: str, value: Any) -> list[Any]:
+    """Return values that a field could have instead of its value; none for lists and dictionaries.
+
+    Args:
+        key: Name of the field.
+        value: Its value.
+    """
+    # A boolean is an int for Python.
+    if isinstance(value, bool):
+        return [not value, None, 1]
+    if isinstance(value, int | float):
+        return [value + 1, 0, -1]
+    if not isinstance(value, str):
+        return []
+    values = ["", value + "x", value.lower(), " "]
+    if key == "behavior":
+        values += _BEHAVIORS
+    if key == "prepend_scheme":
+        values += _PREPEND_SCHEMES
+    return values
+
+
+def _fields(value: Any, path: FieldPath) -> Iterator[tuple[FieldPath, Any]]:
+    """Yield the path and the value of each field of the dictionaries inside a value.
+
+    Args:
+        value: A JSON value.
+        path: Its own path.
+    """
+    if isinstance(value, dict):
+        for key, member in value.items():
             yield (*path, key), member
-        yield from _fields(member, (*path, key))
-
-
-def _holder(parsed: Parsed, path: tuple[Any, ...]) -> Any:
-    holder: Any = parsed
-    for part in path[:-1]:
-        holder = holder[part]
-    return holder
+            yield from _fields(member, (*path, key))
+    elif isinstance(value, list):
+        for index, member in enumerate(value):
+            yield from _fields(member, (*path, index))
 
 
 def _changed_patterns(parsed: Parsed) -> Iterator[Mutation]:
-    """Every regular expression, with a part left out or changed."""
-    for path, value in _fields(parsed.get("pre_tokenizer"), ("pre_tokenizer",)):
+    """Yield changes of each regular expression that divides text into words."""
+    for path, pattern in _fields(parsed.get("pre_tokenizer"), ("pre_tokenizer",)):
         if path[-1] != "Regex":
             continue
-        branches = value.split("|")
-        for place in range(len(branches)):
-            yield (
-                f"{path} without branch {place}",
-                _set(*path, "|".join(branches[:place] + branches[place + 1 :])),
-            )
-        yield f"{path} reversed", _set(*path, "|".join(reversed(branches)))
-        for old, new in _REGEX_EDITS:
-            yield f"{path}: {old} to {new}", _set(*path, value.replace(old, new, 1))
-            yield f"{path}: every {old} to {new}", _set(*path, value.replace(old, new))
+        # Of alternatives, the first that matches counts, so their order matters, too.
+        branches = pattern.split("|")
+        for index in range(len(branches)):
+            remaining = branches[:index] + branches[index + 1 :]
+            yield Mutation(f"{path} without branch {index}", _set_field(path, "|".join(remaining)))
+        yield Mutation(f"{path} reversed", _set_field(path, "|".join(reversed(branches))))
+
+        for edit in _REGEX_EDITS:
+            once = pattern.replace(edit.old, edit.new, 1)
+            everywhere = pattern.replace(edit.old, edit.new)
+            yield Mutation(f"{path}: {edit.old} to {edit.new}", _set_field(path, once))
+            yield Mutation(f"{path}: every {edit.old} to {edit.new}", _set_field(path, everywhere))
 
 
-def _changed_model() -> Iterator[Mutation]:
-    for key, values in _MODEL.items():
+def _changed_model_settings() -> Iterator[Mutation]:
+    """Yield changes of the settings of the model, whether or not a file has them."""
+    for key, values in _MODEL_SETTINGS.items():
         for value in values:
-            yield f"model.{key} = {value!r}", _set("model", key, value)
-    changes = (
+            yield Mutation(f"model.{key} = {value!r}", _set_field(("model", key), value))
+
+
+# --- Changes of the vocabulary and the merges ---
+
+ModelChange = Callable[[Parsed, random.Random], None]
+"""Changes a model at random."""
+
+
+def _changed_vocabulary() -> Iterator[Mutation]:
+    """Yield changes of the vocabulary and the merges."""
+    changes: Sequence[ModelChange] = (
         _swap_merges,
         _drop_merge,
         _drop_token,
@@ -330,30 +443,49 @@ def _changed_model() -> Iterator[Mutation]:
         _add_token,
         _add_merge,
     )
-    for number, change in product(range(24), changes):
-        act = partial(_seeded, change, number)
-        yield f"{change.__name__.strip('_')} {number}", act
-    yield (
-        "merges as strings",
-        lambda parsed: parsed["model"].update(merges=[*map(" ".join, _merges(parsed["model"]))]),
-    )
-    yield "merges reversed", lambda parsed: _merges(parsed["model"]).reverse()
-    yield "no merges", _set("model", "merges", [])
+    for number, change in product(range(_N_RANDOM_CHANGES), changes):
+        name = change.__name__.strip("_")
+        yield Mutation(f"{name} {number}", _seeded_change(change, number))
+
+    yield Mutation("merges as strings", _write_merges_as_strings)
+    yield Mutation("merges reversed", _reverse_merges)
+    yield Mutation("no merges", _set_field(("model", "merges"), []))
 
 
-def _seeded(change: Callable[[Parsed, random.Random], None], number: int, parsed: Parsed) -> None:
-    change(parsed["model"], random.Random(number))
+def _seeded_change(change_model: ModelChange, seed: int) -> Callable[[Parsed], None]:
+    """Return a change of the model with random numbers that are always the same."""
+
+    def change(parsed: Parsed) -> None:
+        change_model(parsed["model"], random.Random(seed))
+
+    return change
 
 
 def _merges(model: Parsed) -> list[list[str]]:
-    model["merges"] = [
-        merge.split(" ") if isinstance(merge, str) else merge for merge in model["merges"]
-    ]
-    merges: list[list[str]] = model["merges"]
-    return merges
+    """Return the merges of a model, a pair of tokens each, after writing them as lists into it.
+
+    Older files have strings, with a space between the two tokens.
+    """
+    pairs: list[list[str]] = []
+    for merge in model["merges"]:
+        pairs.append(merge.split(" ") if isinstance(merge, str) else merge)
+    model["merges"] = pairs
+    return pairs
+
+
+def _write_merges_as_strings(parsed: Parsed) -> None:
+    """Write merges in the older form, which cannot represent tokens with spaces."""
+    model = parsed["model"]
+    model["merges"] = [" ".join(pair) for pair in _merges(model)]
+
+
+def _reverse_merges(parsed: Parsed) -> None:
+    """Reverse the merges, whose order is their priority."""
+    _merges(parsed["model"]).reverse()
 
 
 def _swap_merges(model: Parsed, rng: random.Random) -> None:
+    """Exchange two merges, which in half of the cases are neighbours."""
     merges = _merges(model)
     first = rng.randrange(len(merges))
     second = rng.choice([rng.randrange(len(merges)), (first + 1) % len(merges)])
@@ -361,89 +493,115 @@ def _swap_merges(model: Parsed, rng: random.Random) -> None:
 
 
 def _drop_merge(model: Parsed, rng: random.Random) -> None:
+    """Remove one merge, or 20."""
     merges = _merges(model)
-    for _ in range(rng.choice([1, 1, 20])):
+    n_removed = rng.choice([1, 1, 20])
+    for _ in range(n_removed):
         merges.pop(rng.randrange(len(merges)))
 
 
 def _drop_token(model: Parsed, rng: random.Random) -> None:
-    """With its merges, or without: then the file is damaged; letters too."""
-    letters = [word for word in model["vocab"] if len(word) == 1]
-    word = rng.choice([rng.choice(list(model["vocab"])), rng.choice(letters)])
-    del model["vocab"][word]
+    """Remove a token, in half of the cases one of a single character.
+
+    Most often, the merges with this token are removed as well. If not, the file is invalid.
+    """
+    characters = [token for token in model["vocab"] if len(token) == 1]
+    candidates = rng.choice([list(model["vocab"]), characters])
+    removed = rng.choice(candidates)
+    del model["vocab"][removed]
+
     if rng.random() < 0.8:
-        model["merges"] = [
-            merge for merge in _merges(model) if word not in (*merge, "".join(merge))
-        ]
+        remaining: list[list[str]] = []
+        for merge in _merges(model):
+            if removed not in merge and removed != "".join(merge):
+                remaining.append(merge)
+        model["merges"] = remaining
 
 
 def _swap_ids(model: Parsed, rng: random.Random) -> None:
-    first, second = rng.sample(list(model["vocab"]), 2)
-    model["vocab"][first], model["vocab"][second] = model["vocab"][second], model["vocab"][first]
+    """Exchange the ids of two tokens."""
+    vocab = model["vocab"]
+    first, second = rng.sample(list(vocab), 2)
+    vocab[first], vocab[second] = vocab[second], vocab[first]
 
 
 def _share_id(model: Parsed, rng: random.Random) -> None:
+    """Give a token the id of another one."""
     first, second = rng.sample(list(model["vocab"]), 2)
     model["vocab"][first] = model["vocab"][second]
 
 
 def _renumber(model: Parsed, rng: random.Random) -> None:
-    model["vocab"][rng.choice(list(model["vocab"]))] = rng.choice(
-        [-1, 1 << 20, 1 << 31, 1 << 33, 5_000, 1.5, None]
-    )
+    """Give a token an id that is large, negative, or no integer."""
+    token = rng.choice(list(model["vocab"]))
+    model["vocab"][token] = rng.choice([-1, 1 << 20, 1 << 31, 1 << 33, 5_000, 1.5, None])
 
 
 def _add_token(model: Parsed, rng: random.Random) -> None:
-    """A word that no merge makes: it counts with `ignore_merges` alone."""
-    words = [
-        "",
-        " ",
-        "thex",
-        "e▁x",
-        "▁ ",
-        "Ġqu ick",
-        "\0",
-        "12345",
-        "Ġdogx",
-        "日本",
-        "<0x41>",
-        "\n",
-        "<|endoftext|>",
-    ]
-    model["vocab"].setdefault(rng.choice(words), max(model["vocab"].values()) + 50)
+    """Add a token that no merge results in, so that only `ignore_merges` makes use of it."""
+    token = rng.choice(_TOKENS_WITHOUT_MERGES)
+    model["vocab"].setdefault(token, _unused_id(model))
 
 
 def _add_merge(model: Parsed, rng: random.Random) -> None:
+    """Add a merge of two random tokens, with the highest or the lowest priority."""
     left, right = rng.sample(list(model["vocab"]), 2)
-    model["vocab"].setdefault(left + right, max(model["vocab"].values()) + 50)
-    _merges(model).insert(rng.choice([0, len(model["merges"])]), [left, right])
+    model["vocab"].setdefault(left + right, _unused_id(model))
+    merges = _merges(model)
+    index = rng.choice([0, len(merges)])
+    merges.insert(index, [left, right])
 
 
-def _changed_tokens() -> Iterator[Mutation]:
-    """Added tokens: each flag of those there are, and new ones of many texts with all combinations
-    of flags.
+def _unused_id(model: Parsed) -> int:
+    """Return an id above those of the vocabulary and of a few added tokens."""
+    highest: int = max(model["vocab"].values())
+    return highest + 50
+
+
+# --- Changes of added tokens ---
+
+
+def _changed_added_tokens() -> Iterator[Mutation]:
+    """Yield changes of the first, the second and the last added token: flags, fields, id and text."""
+    for index, flag, value in product((0, 1, -1), _TOKEN_FLAGS, (False, True, None, 1)):
+        change = _set_field(("added_tokens", index, flag), value)
+        yield Mutation(f"added token {index}: {flag} = {value}", change)
+
+    for index, key in product((0, -1), ("id", "content", *_TOKEN_FLAGS)):
+        path = ("added_tokens", index, key)
+        yield Mutation(f"added token {index} without {key}", _remove_field(path))
+    for index in (0, -1):
+        change = _add_unknown_field(("added_tokens", index, "id"))
+        yield Mutation(f"added token {index} with an unknown field", change)
+
+    for index, token_id in product((0, -1), (0, 5, 1 << 20, 99_999, -1, None)):
+        change = _set_field(("added_tokens", index, "id"), token_id)
+        yield Mutation(f"added token {index}: id {token_id}", change)
+
+    for text in _TOKEN_TEXTS:
+        change = _set_field(("added_tokens", 0, "content"), text)
+        yield Mutation(f"added token 0: content {text!r}", change)
+
+
+def _new_added_tokens() -> Iterator[Mutation]:
+    """Yield changes that add a token: many texts, with all combinations of flags."""
+    flag_values = list(product((False, True), repeat=len(_TOKEN_FLAGS)))
+    for text, values in product(_TOKEN_TEXTS, flag_values):
+        flags = dict(zip(_TOKEN_FLAGS, values, strict=True))
+        yield Mutation(f"new token {text!r} {flags}", _append_token(text, flags))
+
+
+def _append_token(text: str, flags: dict[str, bool]) -> Callable[[Parsed], None]:
+    """Return a change that adds a token, whose id is the next free one.
+
+    Args:
+        text: The text that is found.
+        flags: How it is found; see `_TOKEN_FLAGS`.
     """
-    for place, flag, value in product((0, 1, -1), _FLAGS, (False, True, None, 1)):
-        yield f"added token {place}: {flag} = {value}", _set("added_tokens", place, flag, value)
-    for place, key in product((0, -1), ("id", "content", *_FLAGS)):
-        without = lambda parsed, place=place, key=key: parsed["added_tokens"][place].pop(key)  # noqa: E731
-        yield f"added token {place} without {key}", without
-        yield f"added token {place} beside {key}", _set("added_tokens", place, "surprise", True)
-    for place, ident in product((0, -1), (0, 5, 1 << 20, 99_999, -1, None)):
-        yield f"added token {place}: id {ident}", _set("added_tokens", place, "id", ident)
-    for content in _CONTENTS:
-        yield f"added token 0: content {content!r}", _set("added_tokens", 0, "content", content)
-        for number in range(32):
-            flags = {flag: bool(number >> place & 1) for place, flag in enumerate(_FLAGS)}
-            yield f"new token {content!r} {flags}", _with_token(content, flags)
 
-
-def _with_token(content: str, flags: dict[str, bool]) -> Callable[[Parsed], object]:
     def change(parsed: Parsed) -> None:
-        ids = [
-            *parsed["model"]["vocab"].values(),
-            *(token["id"] for token in parsed["added_tokens"]),
-        ]
-        parsed["added_tokens"].append({"id": max(ids) + 1, "content": content, **flags})
+        ids = list(parsed["model"]["vocab"].values())
+        ids += [token["id"] for token in parsed["added_tokens"]]
+        parsed["added_tokens"].append({"id": max(ids) + 1, "content": text, **flags})
 
     return change
