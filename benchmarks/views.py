@@ -9,14 +9,21 @@ their tables are Parquet files of a million rows with zstd, as shards have them.
 
 from __future__ import annotations
 
+import math
+import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+import duckdb
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from benchmarks.growth import write_dataset
 from benchmarks.harness import options
@@ -24,6 +31,7 @@ from nanoset_core.document_tables.conditions import parse_condition
 from nanoset_core.document_tables.relation import DocumentRelation, TableSource, value_type
 from nanoset_core.document_tables.row_groups import RowGroups
 from nanoset_core.formats.indexed.layout import read_idx
+from nanoset_core.stages.attributes.lookup import Lookup
 from nanoset_core.stages.attributes.schema import AttributeSchema
 from nanoset_core.stages.attributes.tables import AttributeTables
 from nanoset_core.stages.columns.column_table import ColumnTable
@@ -34,23 +42,83 @@ from nanoset_core.stages.views.tables import ShardTables, joined_shards
 from nanoset_core.stages.views.writing import write_view_idx
 from nanoset_core.text.listing import stat_file
 
+_T = TypeVar("_T")
+
 SHARD = 1_000_000
-TOPICS, QUALITIES = 40, 5
+"""Documents of a file."""
+TOPICS = 40
+QUALITIES = 5
+EXCLUDED = 1_000
 CONDITION_RUNS = 5
 
 
-def shards(folder: Path) -> Iterator[ShardTables]:
+def main() -> None:
+    arguments = options(__doc__, millions=10.0, folder="")
+    n_documents = int(arguments.millions * 1_000_000)
+    print("| what | seconds | of CPU |\n| --- | ---: | ---: |")
+    with tempfile.TemporaryDirectory(dir=arguments.folder or None) as temporary:
+        folder = Path(temporary)
+        prefix = folder / "web_text_document"
+        timed("the pair made up", lambda: write_dataset(prefix, n_documents))
+        timed("its tables made up", lambda: write_tables(folder, prefix))
+        exclude_ids(folder, prefix, n_documents)
+        choose_many_views(folder, n_documents)
+        choose_by_condition(folder)
+        join_scores(folder, n_documents)
+
+
+def timed(what: str, work: Callable[[], _T]) -> tuple[float, _T]:
+    """Call a function, print a row of what it took, and return the seconds and its result."""
+    wall_started = time.monotonic()
+    cpu_started = time.process_time()
+    result = work()
+    wall = time.monotonic() - wall_started
+    cpu = time.process_time() - cpu_started
+    print(f"| {what} | {wall:.1f} | {cpu:.1f} |", flush=True)
+    return wall, result
+
+
+def write_tables(folder: Path, prefix: Path) -> None:
+    """Write the tables of the documents of a pair.
+
+    Args:
+        folder: Folder for the Parquet files.
+        prefix: Path of the pair, without the endings.
+    """
+    lengths = read_idx(prefix.with_suffix(".idx"), validate=False).sequence_lengths
+    rng = np.random.default_rng(1)
+    topics = pa.array([f"topic-{number:02d}" for number in range(TOPICS)])
+    for shard, begin in enumerate(range(0, len(lengths), SHARD)):
+        shard_lengths = lengths[begin : begin + SHARD]
+        n_rows = len(shard_lengths)
+        topic_numbers = pa.array(rng.integers(0, TOPICS, n_rows, np.int32))
+        columns = {
+            "id": document_ids(np.arange(begin, begin + n_rows)),
+            "tokens": pa.array(shard_lengths),
+            "topic": pa.DictionaryArray.from_arrays(topic_numbers, topics),
+            "quality": pa.array(rng.integers(0, QUALITIES, n_rows)),
+        }
+        path = folder / f"{shard:06d}.parquet"
+        pq.write_table(pa.table(columns), path, row_group_size=1 << 16, compression="zstd")
+
+
+def document_ids(numbers: NDArray[np.int64]) -> pa.Array:
+    """Return the ids of documents: those of numbers 5 and 6 end in 5 and 6."""
+    digits = np.char.zfill(numbers.astype("U12"), 12)
+    return pa.array(np.char.add("https://", digits))
+
+
+def read_shards(folder: Path) -> Iterator[ShardTables]:
     """Yield the files of a folder as shards that are read together."""
     first = 0
-    for tables in joined_shards(file_as_shard(path) for path in sorted(folder.glob("*.parquet"))):
+    files = sorted(folder.glob("*.parquet"))
+    for tables in joined_shards(file_as_shard(path) for path in files):
         yield replace(tables, first=first)
         first += tables.n_documents
 
 
 def file_as_shard(path: Path) -> ShardTables:
     """Return a Parquet file as a shard."""
-    import pyarrow as pa
-
     with RowGroups(path) as file:
         source = TableSource((path,), file.schema, metadata=(file.metadata,))
     types = {field.name: value_type(field.type) for field in source.stored}
@@ -62,110 +130,44 @@ def file_as_shard(path: Path) -> ShardTables:
     )
 
 
-def write_tables(folder: Path, prefix: Path) -> None:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    lengths, rng = (
-        read_idx(prefix.with_suffix(".idx"), validate=False).sequence_lengths,
-        np.random.default_rng(1),
-    )
-    topics = pa.array([f"topic-{number:02d}" for number in range(TOPICS)])
-    for begin in range(0, len(lengths), SHARD):
-        rows = len(lengths[begin : begin + SHARD])
-        digits = np.char.add(
-            "https://", np.char.zfill(np.arange(begin, begin + rows).astype("U12"), 12)
-        )
-        table = pa.table(
-            {
-                "id": pa.array(digits),
-                "tokens": pa.array(lengths[begin : begin + rows]),
-                "topic": pa.DictionaryArray.from_arrays(
-                    pa.array(rng.integers(0, TOPICS, rows, np.int32)), topics
-                ),
-                "quality": pa.array(rng.integers(0, QUALITIES, rows)),
-            }
-        )
-        pq.write_table(
-            table,
-            folder / f"{begin // SHARD:06d}.parquet",
-            row_group_size=1 << 16,
-            compression="zstd",
-        )
-
-
-def timed(what: str, work: Callable[[], Any]) -> tuple[float, Any]:
-    begun, used = time.monotonic(), time.process_time()
-    found = work()
-    wall, cpu = time.monotonic() - begun, time.process_time() - used
-    print(f"| {what} | {wall:.1f} | {cpu:.1f} |", flush=True)
-    return wall, found
-
-
-def chosen(folder: Path, rules: list[Rule]) -> list[Any]:
+def choose(folder: Path, rules: list[Rule]) -> list[tuple[int, int]]:
+    """Return the documents and tokens that each rule chooses."""
     with tempfile.TemporaryDirectory(dir=folder) as scratch:
-        return [(one.documents, one.tokens) for one in select(shards(folder), rules, Path(scratch))]
+        selections = select(read_shards(folder), rules, Path(scratch))
+        return [(selection.documents, selection.tokens) for selection in selections]
 
 
-def main() -> None:
-    arguments = options(__doc__, millions=10.0, folder="")
-    documents = int(float(arguments.millions) * 1_000_000)
-    print("| what | seconds | of CPU |\n| --- | ---: | ---: |")
-    with tempfile.TemporaryDirectory(dir=arguments.folder or None) as temporary:
-        folder, prefix = Path(temporary), Path(temporary, "web_text_document")
-        timed("made up", lambda: (write_dataset(prefix, documents), write_tables(folder, prefix)))
-        without(folder, prefix, documents)
-        many(folder, documents)
-        condition(folder)
-        joined(folder, documents)
-
-
-def without(folder: Path, prefix: Path, documents: int) -> None:
-    """Take 1,000 ids out, and write the .idx."""
-    import pyarrow as pa
-
-    numbers = np.random.default_rng(2).choice(documents, 1000, replace=False)
-    ids = Ids(pa.array([f"https://{number:012d}" for number in numbers], pa.large_string()))
+def exclude_ids(folder: Path, prefix: Path, n_documents: int) -> None:
+    """Time a view without some ids, and its .idx."""
+    numbers = np.random.default_rng(2).choice(n_documents, EXCLUDED, replace=False)
+    ids = Ids(document_ids(numbers).cast(pa.large_string()))
     rule = Rule((Listed("clean", ids, keep=False, text="exclude"),))
 
-    def make() -> int:
-        with tempfile.TemporaryDirectory(dir=folder) as scratch:
-            (found,) = select(shards(folder), [rule], Path(scratch))
+    def make_view() -> int:
+        with tempfile.TemporaryDirectory(dir=folder) as temporary:
+            scratch = Path(temporary)
+            [selection] = select(read_shards(folder), [rule], scratch)
             base = read_idx(prefix.with_suffix(".idx"), validate=False)
-            assert (
-                write_view_idx(Path(scratch, "view.idx"), base, found.chunks).documents
-                == documents - 1000
-            )
-            return sum(path.stat().st_size for path in Path(scratch).iterdir())
+            view = write_view_idx(scratch / "view.idx", base, selection.chunks)
+            assert view.documents == n_documents - EXCLUDED
+            return sum(path.stat().st_size for path in scratch.iterdir())
 
-    wall, written = timed(f"1,000 ids out of {documents:,} documents", make)
-    print(f"  {written / 1e9:.2f} GB written, {wall / documents * 1e9:.0f} ns a document")
+    wall, written = timed(f"{EXCLUDED:,} ids out of {n_documents:,} documents", make_view)
+    print(f"  {written / 1e9:.2f} GB written, {wall / n_documents * 1e9:.0f} ns a document")
 
 
-def many(folder: Path, documents: int) -> None:
-    """Choose 40 topics times 5 qualities in one pass."""
-    rules = [
-        Rule(
-            (
-                Where(
-                    "one",
-                    parse_condition(
-                        f"topic = 'topic-{topic:02d}' and quality = {quality}", "where"
-                    ),
-                ),
-            )
-        )
-        for topic in range(TOPICS)
-        for quality in range(QUALITIES)
-    ]
-    _, found = timed("200 views", lambda: chosen(folder, rules))
-    assert sum(count for count, _ in found) == documents
+def choose_many_views(folder: Path, n_documents: int) -> None:
+    """Time a view of each topic and quality, all in one pass. Each document is in one of them."""
+    rules = []
+    for topic, quality in product(range(TOPICS), range(QUALITIES)):
+        text = f"topic = 'topic-{topic:02d}' and quality = {quality}"
+        rules.append(Rule((Where("one", parse_condition(text, "where")),)))
+    _, counts = timed(f"{len(rules)} views", lambda: choose(folder, rules))
+    assert sum(documents for documents, _ in counts) == n_documents
 
 
-def condition(folder: Path) -> None:
-    """Choose by a condition, and compare it with DuckDB alone, which counts and sums up."""
-    import duckdb
-
+def choose_by_condition(folder: Path) -> None:
+    """Time a condition beside DuckDB alone, which counts and sums up; and a split by ids."""
     text = "quality >= 3 and topic in ('topic-01', 'topic-02', 'topic-03')"
     rule = Rule((Where("one", parse_condition(text, "where")),))
     query = f"select count(*), sum(tokens) from '{folder}/*.parquet' where {text}"
@@ -177,74 +179,97 @@ def condition(folder: Path) -> None:
     ratios = []
     for _ in range(CONDITION_RUNS):
         started = time.process_time()
-        [counts] = chosen(folder, [rule])
-        ours = time.process_time() - started
+        [counts] = choose(folder, [rule])
+        our_cpu = time.process_time() - started
+
         started = time.process_time()
         assert ask_duckdb() == counts
-        theirs = time.process_time() - started
-        ratios.append(ours / theirs)
-        print(f"| where {text} | | {ours:.3f} |")
-        print(f"| the same by DuckDB alone, one thread | | {theirs:.3f} |", flush=True)
-    print(f"  {sorted(ratios)[len(ratios) // 2]:.2f}x of DuckDB (median), counts equal")
-    timed("a split by id", lambda: chosen(folder, [Rule((HashSplit("one", "id", 0.0, 0.01),))]))
+        duckdb_cpu = time.process_time() - started
+
+        ratios.append(our_cpu / duckdb_cpu)
+        print(f"| where {text} | | {our_cpu:.3f} |")
+        print(f"| the same by DuckDB alone, one thread | | {duckdb_cpu:.3f} |", flush=True)
+    print(f"  {statistics.median(ratios):.2f}x of DuckDB (median), counts equal")
+
+    split = Rule((HashSplit("one", "id", 0.0, 0.01),))
+    timed("a split by id", lambda: choose(folder, [split]))
 
 
-def joined(folder: Path, documents: int) -> None:
-    """Join a table of scores to all documents, as many rows in an order that has nothing to do with
-    theirs.
-    """
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    def write_scores() -> None:
-        step = next(
-            step
-            for step in range(int(documents * 0.618), documents)
-            if np.gcd(step, documents) == 1
-        )
-        for begin in range(0, documents, SHARD):
-            numbers = np.arange(begin, min(begin + SHARD, documents)) * step % documents
-            ids = np.char.add("https://", np.char.zfill(numbers.astype("U12"), 12))
-            values = {
-                "id": ids,
-                "score": numbers / documents,
-                "language": np.array(["de", "en", "fr"])[numbers % 3],
-            }
-            pq.write_table(
-                pa.table(values), scores / f"{begin // SHARD:06d}.parquet", compression="zstd"
-            )
-
-    def read() -> Any:
-        files = [stat_file(scores, path.name) for path in sorted(scores.glob("*.parquet"))]
-        schema = AttributeSchema("id", None, (), "attributes.web")
-        return AttributeTables(scores, files, schema).read(scratch, lambda _: None)
-
-    def join() -> None:
-        opened, begin = lookup.open_files(), 0
-        for path in sorted(folder.glob("*.parquet")):
-            for batch in pq.ParquetFile(path).iter_batches(1 << 16, columns=["id"]):
-                rows, _ = opened.find(batch.column("id"))
-                score, language = opened.take(rows)
-                end = begin + batch.num_rows
-                assert np.array_equal(score.to_numpy(), np.arange(begin, end) / documents)
-                begin = end
-                with ColumnTable(scratch / "columns.parquet", ["score", "language"]) as table:
-                    table.add([[score, language]])
-
+def join_scores(folder: Path, n_documents: int) -> None:
+    """Time the join of a table of scores to all documents, whose rows are in another order."""
     with tempfile.TemporaryDirectory(dir=folder) as temporary:
-        scores, scratch = Path(temporary, "scores"), Path(temporary, "scratch")
-        scores.mkdir(), scratch.mkdir()
-        timed("scores made up", write_scores)
-        wall, lookup = timed(f"{documents:,} rows read and sorted by id", read)
-        more, _ = timed(f"{documents:,} documents joined with them", join)
-        status = Path("/proc/self/status").read_text(encoding="utf-8")
-        anonymous = int(status.partition("RssAnon:")[2].split()[0]) / 1e3
-        size = sum(path.stat().st_size for path in scratch.iterdir()) / documents
-        each = (wall + more) / documents * 1e6
-        print(
-            f"  {each:.1f} µs a row, {size:.0f} bytes of scratch a row, {anonymous:.0f} MB of "
-            "memory"
+        scores = Path(temporary, "scores")
+        scores.mkdir()
+        scratch = Path(temporary, "scratch")
+        scratch.mkdir()
+
+        timed("scores made up", lambda: write_scores(scores, n_documents))
+        read_seconds, lookup = timed(
+            f"{n_documents:,} rows read and sorted by id", lambda: read_scores(scores, scratch)
         )
+        join_seconds, _ = timed(
+            f"{n_documents:,} documents joined with them",
+            lambda: join_documents(folder, lookup, n_documents, scratch),
+        )
+
+        status = Path("/proc/self/status").read_text(encoding="utf-8")
+        memory_kb = int(status.partition("RssAnon:")[2].split()[0])
+        scratch_bytes = sum(path.stat().st_size for path in scratch.iterdir())
+        row_seconds = (read_seconds + join_seconds) / n_documents
+        print(
+            f"  {row_seconds * 1e6:.1f} µs a row, {scratch_bytes / n_documents:.0f} bytes of scratch "
+            f"a row, {memory_kb / 1e3:.0f} MB of memory"
+        )
+
+
+def write_scores(folder: Path, n_documents: int) -> None:
+    """Write a row for each document, in an order that has nothing to do with theirs.
+
+    The score of a document is its number as a fraction of all, so that a join can be checked.
+    """
+    # Steps of this length, which shares no divisor with the number of documents, come to each once.
+    step = int(n_documents * 0.618)
+    while math.gcd(step, n_documents) != 1:
+        step += 1
+    languages = np.array(["de", "en", "fr"])
+    for file, begin in enumerate(range(0, n_documents, SHARD)):
+        rows = np.arange(begin, min(begin + SHARD, n_documents))
+        numbers = rows * step % n_documents
+        columns = {
+            "id": document_ids(numbers),
+            "score": pa.array(numbers / n_documents),
+            "language": pa.array(languages[numbers % 3]),
+        }
+        pq.write_table(pa.table(columns), folder / f"{file:06d}.parquet", compression="zstd")
+
+
+def read_scores(folder: Path, scratch: Path) -> Lookup:
+    """Read the tables of scores, and sort their rows by id."""
+    files = [stat_file(folder, path.name) for path in sorted(folder.glob("*.parquet"))]
+    schema = AttributeSchema("id", None, (), "attributes.web")
+    return AttributeTables(folder, files, schema).read(scratch, lambda _: None)
+
+
+def join_documents(folder: Path, lookup: Lookup, n_documents: int, scratch: Path) -> None:
+    """Find the scores of all documents, and write them as columns.
+
+    Args:
+        folder: Folder of the documents' tables.
+        lookup: The scores.
+        n_documents: Number of documents.
+        scratch: Folder for the columns.
+    """
+    opened = lookup.open_files()
+    begin = 0
+    for path in sorted(folder.glob("*.parquet")):
+        for batch in pq.ParquetFile(path).iter_batches(1 << 16, columns=["id"]):
+            rows, _ = opened.find(batch.column("id"))
+            score, language = opened.take(rows)
+            end = begin + batch.num_rows
+            assert np.array_equal(score.to_numpy(), np.arange(begin, end) / n_documents)
+            begin = end
+            with ColumnTable(scratch / "columns.parquet", ["score", "language"]) as table:
+                table.add([[score, language]])
 
 
 if __name__ == "__main__":
