@@ -22,6 +22,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 
 from benchmarks.harness import Command, interleaved, options
@@ -29,6 +30,18 @@ from benchmarks.harness import Command, interleaved, options
 HERE = Path(__file__).parents[1]
 TOOL = ("-m", "nanoset_core.cli")
 PAIR = ("t_text_document.bin", "t_text_document.idx")
+"""What `tokenize` writes with the prefix `t`."""
+PARTS = 8
+"""Copies of the pair that `merge` joins."""
+COLUMNS = (
+    "command",
+    "CPU s, other",
+    "CPU ratio",
+    "wall ratio",
+    "peak MB, other",
+    "peak ratio",
+    "bytes",
+)
 IMPORT = "import nanoset_core; print(nanoset_core.load_nanoset)"
 READ_SAMPLES = """
 import sys, numpy as np
@@ -50,83 +63,20 @@ class Case:
 
     name: str
     command: Callable[[Path], list[str]]
-    """folder of its own → words after `python`"""
+    """Returns the words after `python`, given the folder of this run."""
     makes: Sequence[str] = ()
-    """what it writes, below its folder"""
+    """What it writes, below its folder."""
     prepare: Callable[[Path, Path], object] = lambda folder, checkout: None
-    """makes what the command finds in its folder, by that checkout's code"""
+    """Makes what the command finds in its folder, with the code of a checkout."""
     prints: str = ""
-    """found in what it prints, where it makes no files"""
-
-
-def cases(arguments: argparse.Namespace, shared: Path) -> list[Case]:
-    """What is compared."""
-    text = ["--input", *arguments.input]
-    tokenizer = ["--tokenizer", arguments.tokenizer, "--eod", arguments.eod]
-    pair = f"{shared}/pair/tokens_text_document"
-
-    def command(*words: str) -> Callable[[Path], list[str]]:
-        return lambda folder: [*TOOL, *(word.replace("{}", str(folder)) for word in words)]
-
-    def tokenize(*words: str) -> Callable[[Path], list[str]]:
-        return command(
-            "tokenize", *tokenizer, "--append-eod", *text, *words, "--output-prefix", "{}/t"
-        )
-
-    def unbuilt(folder: Path, checkout: Path) -> None:
-        shutil.copytree(shared / "demo", folder / "project", symlinks=True)
-
-    def built(folder: Path, checkout: Path) -> None:
-        shutil.copytree(shared / "built", folder / "project", symlinks=True)
-        # names of caches hold its place
-        nanoset(checkout, "build", "--config", f"{folder}/project/nanoset.yaml")
-
-    def project(*words: str) -> Callable[[Path], list[str]]:
-        return command(*words, "--config", "{}/project/nanoset.yaml")
-
-    return [
-        Case("import", lambda folder: ["-c", IMPORT], prints="function"),
-        Case("tokenize, numpy", tokenize("--engine", "numpy", "--workers", "1"), PAIR),
-        Case("tokenize, 2 workers", tokenize("--workers", "2"), PAIR),
-        Case(
-            "merge",
-            command("merge", "--input", f"{shared}/parts", "--output-prefix", "{}/t_text_document"),
-            PAIR,
-        ),
-        Case(
-            "pack",
-            command("pack", "write", pair, "-o", "{}/t.pbin", "--vocab-size", "50257"),
-            ["t.pbin"],
-        ),
-        Case(
-            "map",
-            command("map", "--data-path", pair, "--seq-length", "256", "--data-cache-path", "{}/c"),
-            ["c"],
-        ),
-        Case(
-            "shuffle npy",
-            command("shuffle", "--input", pair, "--seqlen", "2049", "--output", "{}/o"),
-            ["o"],
-        ),
-        Case("build", project("build"), ["project/data"], unbuilt),
-        Case("build, nothing to do", project("build"), prepare=built, prints="nothing was made"),
-        Case("status", project("status"), prepare=built, prints="pretrain"),
-        Case("verify --deep", project("verify", "--deep"), prepare=built, prints="0 errors"),
-        Case("gc", project("gc"), prepare=built, prints="."),
-        Case(
-            "read samples",
-            lambda folder: ["-c", READ_SAMPLES, f"{folder}/project/data"],
-            (),
-            built,
-            "samples",
-        ),
-    ]
+    """A regular expression that its output matches, if it makes no files."""
 
 
 def main() -> None:
     arguments = options(
         __doc__, "other", tokenizer=(str,), input=[], eod="<|endoftext|>", rounds=5, only=[""]
     )
+    # Commands are run in other folders, so their paths are absolute.
     arguments.input = [str(Path(file).resolve()) for file in arguments.input]
     arguments.tokenizer = str(Path(arguments.tokenizer).resolve())
     checkouts = {"other": arguments.other.resolve(), "this": HERE}
@@ -136,115 +86,191 @@ def main() -> None:
         compileall.compile_dir(checkout / "nanoset_core", quiet=1)
         compileall.compile_dir(checkout / "nanoset_assets", quiet=1)
     with tempfile.TemporaryDirectory() as name:
-        shared = Path(name, "shared")
-        prepare(shared, arguments, checkouts["other"])
-        print(
-            "| command | CPU s, other | CPU ratio | wall ratio | peak MB, other | peak ratio | "
-            "bytes |"
-        )
+        folder = Path(name)
+        shared = folder / "shared"
+        write_shared_inputs(shared, arguments, checkouts["other"])
+        print(f"| {' | '.join(COLUMNS)} |")
         print("| --- | ---: | ---: | ---: | ---: | ---: | --- |")
-        for case in cases(arguments, shared):
+        cases = [*cases_of_files(shared, arguments), *cases_of_projects(shared)]
+        for case in cases:
             if case.name.startswith(tuple(arguments.only)):
-                row(case, Path(name), checkouts, arguments.rounds)
+                compare_checkouts(case, folder / "run", checkouts, arguments.rounds)
 
 
-def prepare(shared: Path, arguments: argparse.Namespace, checkout: Path) -> None:
-    """What several commands read, made by one checkout."""
+def write_shared_inputs(shared: Path, arguments: argparse.Namespace, checkout: Path) -> None:
+    """Write what several commands read, with the code of one checkout.
+
+    Args:
+        shared: Folder that receives a pair in `pair`, copies of it in `parts`, and two projects:
+            `demo` before its first build, and `built` after it.
+        arguments: Options of this benchmark.
+        checkout: The checkout.
+    """
     for name in ("pair", "parts", "demo"):
         (shared / name).mkdir(parents=True)
-    tokenizer = ["--tokenizer", arguments.tokenizer, "--eod", arguments.eod, "--append-eod"]
-    nanoset(
-        checkout,
-        "tokenize",
-        *tokenizer,
-        "--input",
-        *arguments.input,
-        "--output-prefix",
-        f"{shared}/pair/tokens",
-    )
-    for part in range(8):
-        for ending in (".bin", ".idx"):
-            # Copies, since `merge` refuses to join one file twice.
-            shutil.copyfile(
-                f"{shared}/pair/tokens_text_document{ending}",
-                shared / "parts" / f"part-{part}{ending}",
-            )
-    nanoset(checkout, "demo", str(shared / "built"))
+    pair = shared / "pair" / "tokens"
+    tokenize = ["tokenize", *tokenizer_words(arguments), "--output-prefix", str(pair)]
+    run_nanoset(checkout, *tokenize)
+    for part, ending in product(range(PARTS), (".bin", ".idx")):
+        # Copies, since `merge` refuses to join one file twice.
+        copy = shared / "parts" / f"part-{part}{ending}"
+        shutil.copyfile(f"{pair}_text_document{ending}", copy)
+
+    run_nanoset(checkout, "demo", str(shared / "built"))
     shutil.copytree(shared / "built" / "raw", shared / "demo" / "raw")
     for name in ("nanoset.yaml", "tokenizer.json"):
         shutil.copyfile(shared / "built" / name, shared / "demo" / name)
 
 
+def tokenizer_words(arguments: argparse.Namespace) -> list[str]:
+    """Return the words of `tokenize` that name the tokenizer and the texts."""
+    tokenizer = ["--tokenizer", arguments.tokenizer, "--eod", arguments.eod, "--append-eod"]
+    return [*tokenizer, "--input", *arguments.input]
+
+
+def command(*words: str) -> Callable[[Path], list[str]]:
+    """Return the `Case.command` of a command of `nanoset`.
+
+    Args:
+        words: Words after `nanoset`. In them, `{}` stands for the folder of the run.
+    """
+    return lambda folder: [*TOOL, *(word.replace("{}", str(folder)) for word in words)]
+
+
+def cases_of_files(shared: Path, arguments: argparse.Namespace) -> list[Case]:
+    """Return the commands that make files from files; see `write_shared_inputs`."""
+    tokenize = ["tokenize", *tokenizer_words(arguments), "--output-prefix", "{}/t"]
+    merge = ["merge", "--input", f"{shared}/parts", "--output-prefix", "{}/t_text_document"]
+    pair = f"{shared}/pair/tokens_text_document"
+    pack = ["pack", "write", pair, "-o", "{}/t.pbin", "--vocab-size", "50257"]
+    build_index = ["map", "--data-path", pair, "--seq-length", "256", "--data-cache-path", "{}/c"]
+    shuffle = ["shuffle", "--input", pair, "--seqlen", "2049", "--output", "{}/o"]
+    return [
+        Case("import", lambda folder: ["-c", IMPORT], prints="function"),
+        Case("tokenize, numpy", command(*tokenize, "--engine", "numpy", "--workers", "1"), PAIR),
+        Case("tokenize, 2 workers", command(*tokenize, "--workers", "2"), PAIR),
+        Case("merge", command(*merge), PAIR),
+        Case("pack", command(*pack), ["t.pbin"]),
+        Case("map", command(*build_index), ["c"]),
+        Case("shuffle npy", command(*shuffle), ["o"]),
+    ]
+
+
+def cases_of_projects(shared: Path) -> list[Case]:
+    """Return the commands about a project; see `write_shared_inputs`."""
+
+    def copy_project(folder: Path, checkout: Path) -> None:
+        shutil.copytree(shared / "demo", folder / "project", symlinks=True)
+
+    def copy_built_project(folder: Path, checkout: Path) -> None:
+        shutil.copytree(shared / "built", folder / "project", symlinks=True)
+        # The names of caches depend on where the project is, so they are made again.
+        run_nanoset(checkout, "build", "--config", f"{folder}/project/nanoset.yaml")
+
+    def of_project(*words: str) -> Callable[[Path], list[str]]:
+        return command(*words, "--config", "{}/project/nanoset.yaml")
+
+    def read_samples(folder: Path) -> list[str]:
+        return ["-c", READ_SAMPLES, f"{folder}/project/data"]
+
+    def after_build(name: str, words: Callable[[Path], list[str]], prints: str) -> Case:
+        return Case(name, words, prepare=copy_built_project, prints=prints)
+
+    return [
+        Case("build", of_project("build"), ["project/data"], copy_project),
+        after_build("build, nothing to do", of_project("build"), "nothing was made"),
+        after_build("status", of_project("status"), "pretrain"),
+        after_build("verify --deep", of_project("verify", "--deep"), "0 errors"),
+        after_build("gc", of_project("gc"), "."),
+        after_build("read samples", read_samples, "samples"),
+    ]
+
+
 def code_of(checkout: Path) -> dict[str, str]:
-    """Environment in which Python takes the code of one checkout, and not that of the folder it is
-    started in.
+    """Return an environment in which Python takes the code of one checkout.
+
+    It does not take that of the folder it is started in.
     """
     return {"PYTHONPATH": str(checkout), "PYTHONSAFEPATH": "1"}
 
 
-def nanoset(checkout: Path, *words: str) -> None:
-    """Run a command of one checkout, which has to end well."""
-    quiet, environment = subprocess.DEVNULL, os.environ | code_of(checkout)
+def run_nanoset(checkout: Path, *words: str) -> None:
+    """Run a command of one checkout, which must succeed."""
     subprocess.run(
-        [sys.executable, *TOOL, *words], env=environment, check=True, stdout=quiet, stderr=quiet
+        [sys.executable, *TOOL, *words],
+        env=os.environ | code_of(checkout),
+        check=True,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
     )
 
 
-def row(case: Case, place: Path, checkouts: dict[str, Path], rounds: int) -> None:
-    """Measure one case and print its row."""
-    folder = place / "run"  # the same for both: names of caches hold their place
-    contents: dict[str, str] = {}
+def compare_checkouts(case: Case, folder: Path, checkouts: dict[str, Path], rounds: int) -> None:
+    """Run one command with the code of both checkouts in turn, and print a row of what it took.
 
-    def command(name: str) -> Command:
+    Args:
+        case: The command.
+        folder: Folder of each run. It is the same for both checkouts, since the names of caches
+            depend on it.
+        checkouts: "other" and "this" → checkout.
+        rounds: Number of runs of each.
+    """
+    digests: dict[str, str] = {}
+
+    def command_of(name: str) -> Command:
         def prepare() -> None:
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir()
             case.prepare(folder, checkouts[name])
 
-        words = [sys.executable, *case.command(folder)]
-        makes, finish = (
-            [folder / made for made in case.makes],
-            lambda: contents.update({name: digest(folder)}),
-        )
-        return Command(words, makes, case.prints, code_of(checkouts[name]), prepare, finish)
+        def inspect() -> None:
+            digests[name] = digest_of_outputs(folder)
 
-    costs = interleaved({name: command(name) for name in checkouts}, rounds)
-    other, this = costs["other"], costs["this"]
-    cells = (
+        return Command(
+            words=[sys.executable, *case.command(folder)],
+            makes=[folder / output for output in case.makes],
+            prints=case.prints,
+            environment=code_of(checkouts[name]),
+            prepare=prepare,
+            inspect=inspect,
+        )
+
+    costs = interleaved({name: command_of(name) for name in checkouts}, rounds)
+    other = costs["other"]
+    this = costs["this"]
+    cells = [
         case.name,
         f"{statistics.median(other.cpu):.2f}",
-        ratio(this.cpu, other.cpu),
-        ratio(this.wall, other.wall),
+        ratios(this.cpu, other.cpu),
+        ratios(this.wall, other.wall),
         f"{max(other.peak):,.0f}",
         f"{max(this.peak) / max(other.peak):.2f}",
-        "same" if contents["other"] == contents["this"] else "OTHER BYTES",
-    )
+        "same" if digests["other"] == digests["this"] else "OTHER BYTES",
+    ]
     print(f"| {' | '.join(cells)} |", flush=True)
 
 
-def ratio(this: list[float], other: list[float]) -> str:
-    """Median (min–max) of the pairs' ratios."""
-    pairs = [a / b for a, b in zip(this, other, strict=True)]
-    return f"{statistics.median(pairs):.2f} ({min(pairs):.2f}–{max(pairs):.2f})"
+def ratios(these: list[float], others: list[float]) -> str:
+    """Return the median, least and largest ratio of the runs of this checkout to the other's."""
+    values = [this / other for this, other in zip(these, others, strict=True)]
+    return f"{statistics.median(values):.2f} ({min(values):.2f}–{max(values):.2f})"
 
 
-def digest(folder: Path) -> str:
-    """Of every output below a folder: names and bytes, but for Dagster's history and what is
-    hidden.
+def digest_of_outputs(folder: Path) -> str:
+    """Return a digest of the names and bytes of all files below a folder.
+
+    Dagster's history, other hidden files and symbolic links do not count.
     """
     total = hashlib.sha256()
     for path in sorted(folder.rglob("*")):
-        name = path.relative_to(folder).as_posix()
-        if (
-            path.is_file()
-            and not path.is_symlink()
-            and not any(part.startswith(".") for part in name.split("/"))
-        ):
-            # in pieces: a command's peak begins at the memory of what starts it
-            with path.open("rb") as file:
-                total.update(
-                    f"{name}\0{hashlib.file_digest(file, 'sha256').hexdigest()}\n".encode()
-                )
+        relative = path.relative_to(folder)
+        is_hidden = any(part.startswith(".") for part in relative.parts)
+        if is_hidden or path.is_symlink() or not path.is_file():
+            continue
+        # In pieces: the memory of this process counts towards the peaks of those that it starts.
+        with path.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        total.update(f"{relative.as_posix()}\0{digest}\n".encode())
     return total.hexdigest()
 
 
