@@ -105,7 +105,7 @@ def dagster_home(config: ProjectConfig) -> Path:
     The folder, and a dagster.yaml in it, are created if they are missing.
 
     Raises:
-        StorageError: They cannot be created.
+        StorageError: The folder or its dagster.yaml cannot be created.
     """
     location = os.environ.get(HOME_VARIABLE) or config.history_folder
     home = expanded(location, HOME_VARIABLE).resolve()

@@ -275,7 +275,7 @@ def _check_order(numbers: NDArray[np.int64], last_number: int) -> None:
         last_number: Number of the last document before the batch; -1 if there is none.
 
     Raises:
-        RuntimeError: They are not.
+        RuntimeError: DuckDB returned documents in another order.
     """
     if numbers[0] <= last_number or (numbers[1:] <= numbers[:-1]).any():
         raise RuntimeError("DuckDB returned documents out of order")

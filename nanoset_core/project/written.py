@@ -288,7 +288,7 @@ class WrittenConfig(Section):
             key: The key of nanoset.yaml that it is from, for the error.
 
         Raises:
-            ConfigError: It is neither.
+            ConfigError: The text is neither a path nor a URL.
         """
         if is_remote(location):
             remote_location(location, where=f"{self.file}: {key}", storage=self.storage)

@@ -548,7 +548,7 @@ class _MappingCodec(ValueCodec):
             mismatches: Mistakes that were found in its keys, to be reported with those in values.
 
         Raises:
-            MismatchError: There are mistakes.
+            MismatchError: The mapping has mistakes; all of them are listed.
         """
         decode = self._item.decode
         result: dict[str, Any] = {}

@@ -351,7 +351,7 @@ class NanosetConfig:
         """Check that the surplus is a share of samples.
 
         Raises:
-            ConfigError: It is not.
+            ConfigError: The surplus is negative, infinite or not a number.
         """
         if not 0 <= self.surplus < math.inf:
             raise ConfigError(

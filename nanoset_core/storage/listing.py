@@ -76,7 +76,7 @@ def _disk_entry(scanned: os.DirEntry[str]) -> Entry:
     """Return the description of a file or folder that `os.scandir` listed.
 
     Raises:
-        FileNotFoundError: It was deleted meanwhile.
+        FileNotFoundError: The file was deleted since it was listed.
     """
     status = scanned.stat(follow_symlinks=False)
     is_link = scanned.is_symlink()

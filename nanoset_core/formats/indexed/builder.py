@@ -258,7 +258,7 @@ class MMapIndexedDatasetBuilder:
         """Check that the builder can still be used.
 
         Raises:
-            ConfigError: It is finished.
+            ConfigError: The builder was finished before.
         """
         if self._is_finished:
             raise ConfigError(
@@ -429,7 +429,7 @@ def merge_indexed_datasets(
         output_prefix: Prefix of the dataset to write.
 
     Raises:
-        ConfigError: There are no datasets.
+        ConfigError: No dataset is given.
         MissingError: A file is missing.
         FormatError: A dataset is damaged, or token types differ.
     """
@@ -448,7 +448,7 @@ def merge_inputs(
         on_join: Called with the bytes of each dataset's tokens once they are copied.
 
     Raises:
-        ConfigError: There are no datasets.
+        ConfigError: No dataset is given.
         MissingError: A file is missing.
         FormatError: A dataset is damaged, or token types differ.
     """

@@ -99,7 +99,7 @@ def write_parts(
         The bytes of all tokens.
 
     Raises:
-        InputError: There are no tokens.
+        InputError: No tokens were written, and Modalities cannot read an empty file.
     """
     with atomic_file(Path(path)) as file:
         file.write(encode_header(0, token_bytes))

@@ -103,7 +103,7 @@ def read_attributes(project: Project, corpus: str, folder: Path) -> ReadAttribut
         ConfigError: A column is missing, or has a name that documents have already.
         FormatError: A file is not a table, is damaged, or has other columns than the first one.
         InputError: A column cannot be kept, or there are no tables.
-        MissingError: There are no files.
+        MissingError: No file matches the settings of the corpus's attributes.
     """
     spec = attributes_spec(project.config, corpus)
     attribute_files = given_files(project, spec.files, files_setting(corpus))

@@ -59,7 +59,7 @@ def check_policies(config: ProjectConfig, attributes: Manifest) -> None:
     """Check that joined attributes violate no policy.
 
     Raises:
-        InputError: They violate one.
+        InputError: An id is missing or repeated, and `on_missing` or `on_duplicate` forbids it.
     """
     for violation in violations(config, attributes):
         raise InputError(

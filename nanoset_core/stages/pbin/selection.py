@@ -66,9 +66,9 @@ def merge_pbin(
         progress: Shows how far the work has come.
 
     Raises:
-        ConfigError: There are no files.
+        ConfigError: No file is given.
         FormatError: A file is damaged, or the sizes of tokens differ.
-        InputError: There are no tokens.
+        InputError: The documents contain no tokens.
     """
     files = [_ScannedFile.of(open_pbin(path)) for path in paths]
     token_bytes = _common_token_bytes(files)
@@ -153,7 +153,7 @@ def _common_token_bytes(files: Sequence[_Named]) -> int:
     """Return the size in bytes that tokens have in all files.
 
     Raises:
-        ConfigError: There are no files.
+        ConfigError: No file is given.
         FormatError: Tokens have different sizes.
     """
     if not files:
@@ -195,7 +195,7 @@ def shuffle_pbin(
         progress: Shows how far the work has come.
 
     Raises:
-        InputError: There are no tokens.
+        InputError: The documents contain no tokens.
     """
     dataset = PackedDataset(source)
     order = array("q", range(len(dataset)))

@@ -33,7 +33,7 @@ def counts_by_file(path: Path) -> dict[str, DocumentCounts]:
 
     Raises:
         MissingError: There is no such table.
-        FormatError: It cannot be read.
+        FormatError: The table of the shard cannot be read.
     """
     import pyarrow as pa
 

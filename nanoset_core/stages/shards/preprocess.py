@@ -533,7 +533,7 @@ def _check_not_empty(facts: ShardFacts, inputs: InputFiles) -> None:
         inputs: The files.
 
     Raises:
-        InputError: It contains none.
+        InputError: The input contains no documents.
     """
     if facts.documents:
         return

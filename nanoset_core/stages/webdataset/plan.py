@@ -180,7 +180,7 @@ class ShufflePlan:
         """Check that this machine's compressor writes the same bytes as the one that was planned.
 
         Raises:
-            StaleError: It writes other bytes.
+            StaleError: The compressor of this machine writes other bytes.
         """
         if self.compressor not in (None, compressor_identity()):
             raise StaleError(
