@@ -11,18 +11,18 @@ this module, but few of them do that, and `nanoset status` has to start quickly.
 from __future__ import annotations
 
 import contextlib
+import json
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 
-from nanoset_core.errors import FormatError, NanosetError, one_line, raised
+from nanoset_core.errors import NanosetError, one_line, raised
 from nanoset_core.outputs.current import Reason
 from nanoset_core.outputs.manifest import MANIFEST, Manifest, Recipe
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.project.orders import reordering_warnings
 from nanoset_core.project.project import Project
 from nanoset_core.project.settings import ProjectConfig
-from nanoset_core.records.json_records import load
 from nanoset_core.stages.contamination.stage import gates
 from nanoset_core.stages.datasets import dataset_node
 from nanoset_core.stages.report import Report, Run, run_here
@@ -268,19 +268,20 @@ class WebdatasetStage(Resumable):
             Paths below the folder; None if no marker shows that the files are of this version.
         """
         from nanoset_core.stages.webdataset.lists import LISTS
-        from nanoset_core.stages.webdataset.markers import MARKERS, TarMarker
+        from nanoset_core.stages.webdataset.markers import MARKERS
 
         markers: set[str] = set()
         for name in access.names(folder / MARKERS):
             if name.endswith(".json"):
                 markers.add(f"{MARKERS}/{name}")
 
+        # Only the key `made_from` is read, and not the whole record: a marker of another program
+        # with other keys must not be taken for one of this version. A marker that a kill cut off is
+        # not valid JSON, and is ignored.
         digests: set[object] = set()
         for marker in markers:
-            # Ignore a marker that was cut off.
-            with contextlib.suppress(OSError, FormatError):
-                data = access.read_current(folder / marker)
-                digests.add(load(TarMarker, data, where=marker).made_from)
+            with contextlib.suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
+                digests.add(json.loads(access.read_current(folder / marker))["made_from"])
         if digests != {folder.name}:
             return None
         tars = {name for name in access.names(folder) if _TAR.fullmatch(name)}
