@@ -50,21 +50,27 @@ class HashTask(DocumentsTask):
         return Written({"documents": self.count})
 
 
-def document_hashes(dataset: MMapIndexedDataset, first: int, count: int) -> NDArray[np.uint64]:
+def document_hashes(
+    dataset: MMapIndexedDataset, first_document: int, count: int
+) -> NDArray[np.uint64]:
     """Return a hash of the tokens of each of some consecutive documents.
 
     Args:
         dataset: The dataset of the documents.
-        first: Number of the first document.
+        first_document: Number of the first document.
         count: Number of documents.
 
     Returns:
         uint64, shape (count,). A document with fewer than MIN_TOKENS tokens has 0, which is the
         hash of no other document.
     """
+    # (count + 1,) first sequence of each document, and of the document after the last one
+    stop_document = first_document + count
+    first_sequences = dataset.document_indices[first_document : stop_document + 1]
     # (count + 1,) position in the .bin of each document's first token, and of the end of the last
-    borders = token_starts(dataset, dataset.document_indices[first : first + count + 1])
+    borders = token_starts(dataset, first_sequences)
 
+    # Blocks of about as many tokens as memory should hold; each block has whole documents.
     hashes = np.zeros(count, np.uint64)
     for documents in divide_into_blocks(borders, _CHUNK_TOKENS):
         document_borders = borders[documents.start : documents.stop + 1]
@@ -86,9 +92,9 @@ def _hash_documents(dataset: MMapIndexedDataset, borders: NDArray[np.int64]) -> 
     tokens = read_tokens(dataset, int(borders[0]), int(borders[-1]))
     lengths = np.diff(borders)  # (n_documents,)
     hashes = np.zeros(len(lengths), np.uint64)
-    hashes[lengths > 0] = hash_sequences(tokens, lengths)
+    hashes[lengths > 0] = hash_sequences(tokens, lengths)  # it returns none for empty documents
 
-    # Let 0 stand for documents that are too short, and for no other.
+    # The value 0 marks documents that are too short. A real hash of 0 becomes 1.
     hashes[hashes == 0] = 1
     hashes[lengths < MIN_TOKENS] = 0
     return hashes
@@ -103,12 +109,14 @@ def stored_hashes(project: Project, corpus: str, shard: str) -> NDArray[np.uint6
         shard: Digest of the shard.
 
     Returns:
-        As of `document_hashes`, shape (n_documents,).
+        A hash of the tokens of each document, mapped from the file; shape (n_documents,). It is 0
+        for a document with fewer than MIN_TOKENS tokens.
     """
     stored = project.outputs.find(hashes_recipe(corpus, shard))
     if stored is None:
         return None
-    hashes: NDArray[np.uint64] = np.load(stored.path(_HASHES_FILE), "r", allow_pickle=False)
+    path = stored.path(_HASHES_FILE)
+    hashes: NDArray[np.uint64] = np.load(path, mmap_mode="r", allow_pickle=False)
     return hashes
 
 

@@ -37,17 +37,19 @@ _UNREAD_OPTIONS = frozenset({"seed", "trainer_path", "tokenizer_identifiers"})
 
 
 def held_out_recipe(project: Project, nanoset_name: str, parents: Mapping[str, str]) -> Recipe:
-    """Return everything that decides the result of comparing the splits of a nanoset.
+    """Return the recipe of comparing a nanoset's splits: everything that decides the result.
+
+    The comparison finds documents of valid and test that train reads, too.
 
     Args:
         project: The project.
-        nanoset_name: The nanoset.
-        parents: Name of each dataset that it reads → digest.
+        nanoset_name: Name of the nanoset.
+        parents: Name of each dataset that the nanoset reads → digest of its version.
     """
     nanoset = NanosetContext(project, nanoset_name)
     options: dict[str, Any] = {}
     for split in SPLITS:
-        # The options that decide which documents the split reads.
+        # Leave out options that do not decide which documents the split reads.
         split_options = dict(nanoset.options(split))
         for name in _UNREAD_OPTIONS:
             split_options.pop(name, None)
@@ -115,15 +117,18 @@ def compare_held_out(project: Project, name: str) -> Manifest:
 
 
 def _hash_documents(project: Project, nanoset_name: str, corpus: ReadCorpus) -> list[str]:
-    """Hash the tokens of each document of a corpus, except in shards whose hashes exist.
+    """Store a hash of the tokens of each document of a corpus.
+
+    The documents of a corpus are divided into shards. Each shard's hashes are an output of their
+    own, so after an append only the hashes of new shards are computed.
 
     Args:
         project: The project.
-        nanoset_name: The nanoset that is being compared, for the progress.
+        nanoset_name: Name of the nanoset whose splits are compared, for the progress.
         corpus: The corpus.
 
     Returns:
-        Digest of the hashes of each shard.
+        For each shard, the digest that names the output with its hashes.
     """
     recipes = [hashes_recipe(corpus.name, shard) for shard in corpus.sharded.shards]
     return make_of_documents(
@@ -155,8 +160,8 @@ def _list_pairs(
             tokens.
 
     Returns:
-        Column → value for each pair: the split, the place of the held-out document, and with the
-        prefix `train_` the place of the other one.
+        A row for each pair: the split, the place of the held-out document (corpus, file, line and
+        id), and the place of the other document, in columns with the prefix `train_`.
     """
     # Look up the places of all documents of a corpus together, which reads its tables once.
     places_by_corpus = []
@@ -167,13 +172,18 @@ def _list_pairs(
         places_by_corpus.append(_places(project, corpus, documents))
 
     rows = []
-    columns = [column.tolist() for column in pairs]
-    for corpus_number, document, train_corpus_number, train_document in zip(*columns, strict=True):
+    for corpus_number, document, train_corpus_number, train_document in zip(
+        pairs.corpora.tolist(),
+        pairs.documents.tolist(),
+        pairs.train_corpora.tolist(),
+        pairs.train_documents.tolist(),
+        strict=True,
+    ):
         row = {"split": corpora[corpus_number].split_holding_out(document)}
         row |= places_by_corpus[corpus_number][document]
         train_place = places_by_corpus[train_corpus_number][train_document]
-        for name, value in train_place.items():
-            row[f"train_{name}"] = value
+        for column, value in train_place.items():
+            row[f"train_{column}"] = value
         rows.append(row)
     return rows
 

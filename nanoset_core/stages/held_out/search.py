@@ -58,13 +58,13 @@ class ReadCorpus:
         """The documents of each of its shards; looked up when they are needed."""
         return Sharded.of(self.project, self.dataset)
 
-    def is_in_train(self, first: int, count: int) -> NDArray[np.bool_]:
-        """Return which of `count` documents train reads, shape (count,)."""
-        return (self.marks[first : first + count] & _TRAIN) > 0
+    def is_in_train(self, first_document: int, count: int) -> NDArray[np.bool_]:
+        """Return which of `count` consecutive documents train reads, shape (count,)."""
+        return (self.marks[first_document : first_document + count] & _TRAIN) > 0
 
-    def is_held_out(self, first: int, count: int) -> NDArray[np.bool_]:
-        """Return which of `count` documents valid or test read, shape (count,)."""
-        return (self.marks[first : first + count] & _HELD_OUT) > 0
+    def is_held_out(self, first_document: int, count: int) -> NDArray[np.bool_]:
+        """Return which of `count` consecutive documents valid or test read, shape (count,)."""
+        return (self.marks[first_document : first_document + count] & _HELD_OUT) > 0
 
     def count_held_out(self) -> int:
         """Return how many documents valid or test read."""
@@ -111,7 +111,8 @@ def read_corpora(project: Project, nanoset: NanosetContext) -> list[ReadCorpus]:
         nanoset: The nanoset, whose datasets are corpora, or views or packs of corpora.
 
     Returns:
-        The corpora. Bit k of a document's mark is set if split k (train, valid, test) reads it.
+        Each corpus with a mark for each of its documents: a byte in which bit 0 is set if train
+        reads the document, bit 1 if valid does, and bit 2 if test does.
 
     Raises:
         MissingError: A dataset has not been built.
@@ -134,6 +135,7 @@ def read_corpora(project: Project, nanoset: NanosetContext) -> list[ReadCorpus]:
                 marks = np.zeros(n_documents, np.uint8)
                 corpus_by_name[manifest.name] = ReadCorpus(project, manifest, marks)
 
+            # Marks are by the number of a document, so all datasets must number them alike.
             corpus = corpus_by_name[manifest.name]
             if corpus.dataset.digest != manifest.digest:
                 raise StaleError(
@@ -159,17 +161,19 @@ def find_shared(corpora: Sequence[ReadCorpus]) -> HeldOutPairs:
 
 
 def find_copies(corpora: Sequence[ReadCorpus], hashes_of: HashesOfCorpus) -> HeldOutPairs:
-    """Find held-out documents whose tokens are those of another document, which train reads.
+    """Find held-out documents that are copies of a document that train reads.
 
-    The memory that this takes grows with the held-out documents, by 24 bytes for each, and not with
-    those of train.
+    A document is held out if valid or test reads it. Two documents are copies if all of their
+    tokens are equal, which is decided by a hash of these. The memory that this takes grows with the
+    held-out documents, by 24 bytes for each, and not with those of train.
 
     Args:
         corpora: The corpora that the nanoset reads.
-        hashes_of: Yields the hashes of a corpus's documents, by the number of the corpus.
+        hashes_of: Called with an index of `corpora`; yields the hashes of this corpus's documents,
+            shard by shard.
 
     Returns:
-        Each of these documents, with the first document of train that has its tokens. Documents
+        A pair of each copy, and the first document of train that has its tokens. Held-out documents
         that train reads themselves are left out.
     """
     held_out = _held_out_documents(corpora, hashes_of)
@@ -185,10 +189,10 @@ def find_copies(corpora: Sequence[ReadCorpus], hashes_of: HashesOfCorpus) -> Hel
     train_documents = train.documents[index_of_hash]
     is_copy = train_documents >= 0
     return HeldOutPairs(
-        held_out.corpora[is_copy],
-        held_out.documents[is_copy],
-        train_corpora[is_copy],
-        train_documents[is_copy],
+        corpora=held_out.corpora[is_copy],
+        documents=held_out.documents[is_copy],
+        train_corpora=train_corpora[is_copy],
+        train_documents=train_documents[is_copy],
     )
 
 
@@ -205,25 +209,32 @@ def _held_out_documents(
 ) -> _HashedDocuments:
     """Return the documents that valid or test read and train does not, with their hashes.
 
-    Documents without a hash, which have hardly any tokens, are left out.
+    Documents with hardly any tokens, whose hash is 0, are left out.
 
     Args:
         corpora: The corpora that the nanoset reads.
-        hashes_of: Yields the hashes of a corpus's documents, by the number of the corpus.
+        hashes_of: Called with an index of `corpora`; yields the hashes of this corpus's documents,
+            shard by shard.
     """
-    corpora_parts = [np.empty(0, np.int64)]
-    document_parts = [np.empty(0, np.int64)]
-    hash_parts = [np.empty(0, np.uint64)]
-    for number, corpus in enumerate(corpora):
-        for first, hashes in hashes_of(number):
-            is_held_out = corpus.is_held_out(first, len(hashes))
-            is_in_train = corpus.is_in_train(first, len(hashes))
-            rows = np.flatnonzero(is_held_out & ~is_in_train & (hashes > 0))
-            corpora_parts.append(np.full(len(rows), number))
-            document_parts.append(first + rows)
-            hash_parts.append(hashes[rows])
+    # One array for each shard. The empty ones let `concatenate` succeed without any shard.
+    corpus_numbers = [np.empty(0, np.int64)]
+    document_numbers = [np.empty(0, np.int64)]
+    document_hashes = [np.empty(0, np.uint64)]
+    for corpus_number, corpus in enumerate(corpora):
+        for first_document, shard_hashes in hashes_of(corpus_number):
+            n_documents = len(shard_hashes)
+            is_held_out = corpus.is_held_out(first_document, n_documents)
+            is_in_train = corpus.is_in_train(first_document, n_documents)
+            has_hash = shard_hashes > 0
+            # (n_selected,) indices within the shard
+            selected = np.flatnonzero(is_held_out & ~is_in_train & has_hash)
+            corpus_numbers.append(np.full(len(selected), corpus_number))
+            document_numbers.append(first_document + selected)
+            document_hashes.append(shard_hashes[selected])
     return _HashedDocuments(
-        np.concatenate(corpora_parts), np.concatenate(document_parts), np.concatenate(hash_parts)
+        corpora=np.concatenate(corpus_numbers),
+        documents=np.concatenate(document_numbers),
+        hashes=np.concatenate(document_hashes),
     )
 
 
@@ -242,25 +253,34 @@ def _first_train_documents(
 
     Args:
         corpora: The corpora that the nanoset reads.
-        hashes_of: Yields the hashes of a corpus's documents, by the number of the corpus.
+        hashes_of: Called with an index of `corpora`; yields the hashes of this corpus's documents,
+            shard by shard.
         held_out_hashes: The hashes: distinct, ascending, at least one; shape (n_hashes,).
+
+    Returns:
+        For each hash, the corpus and the document; both are -1 if no document of train has it.
     """
     n_hashes = len(held_out_hashes)
-    train = _TrainDocuments(np.full(n_hashes, -1), np.full(n_hashes, -1))
-    for number, corpus in enumerate(corpora):
-        for first, hashes in hashes_of(number):
-            is_in_train = corpus.is_in_train(first, len(hashes))
-            rows = np.flatnonzero(is_in_train & (hashes > 0))  # (n_rows,) in the shard
+    train = _TrainDocuments(corpora=np.full(n_hashes, -1), documents=np.full(n_hashes, -1))
+    for corpus_number, corpus in enumerate(corpora):
+        for first_document, shard_hashes in hashes_of(corpus_number):
+            # (n_candidates,) indices within the shard, of the documents that train reads
+            is_in_train = corpus.is_in_train(first_document, len(shard_hashes))
+            candidates = np.flatnonzero(is_in_train & (shard_hashes > 0))
+            candidate_hashes = shard_hashes[candidates]
 
-            # (n_rows,) where each hash would be among the held-out ones
-            positions = np.searchsorted(held_out_hashes, hashes[rows])
+            # (n_candidates,) where each hash would be inserted into the sorted held-out hashes. If
+            # they contain it, it is exactly there. A hash above all would be after the last one.
+            positions = np.searchsorted(held_out_hashes, candidate_hashes)
             positions = np.minimum(positions, n_hashes - 1)
-            is_match = held_out_hashes[positions] == hashes[rows]
-            rows = rows[is_match]
+            is_match = held_out_hashes[positions] == candidate_hashes
+            matches = candidates[is_match]
 
-            # The first row of each held-out hash in this shard, unless an earlier shard has it.
-            matched, first_index = np.unique(positions[is_match], return_index=True)
-            is_new = train.documents[matched] < 0
-            train.corpora[matched[is_new]] = number
-            train.documents[matched[is_new]] = first + rows[first_index[is_new]]
+            # Of several documents with one hash take the first, unless an earlier shard has one.
+            # `np.unique` returns the index of the first occurrence.
+            matched_hashes, first_match = np.unique(positions[is_match], return_index=True)
+            is_new = train.documents[matched_hashes] < 0
+            new_hashes = matched_hashes[is_new]
+            train.corpora[new_hashes] = corpus_number
+            train.documents[new_hashes] = first_document + matches[first_match[is_new]]
     return train

@@ -48,8 +48,9 @@ def may_share_documents(config: ProjectConfig, spec: ResolvedNanoset) -> bool:
         held_out_bases = {base_of(config.derived, name) for name in held_out}
         return not held_out_bases.isdisjoint(train_bases)
 
-    # Shares cut each dataset in two, so a document is on both sides only if it is read twice: by
-    # two datasets of the same corpus, by a view that repeats it, or in pieces of several samples.
+    # Shares such as 98,1,1 cut each dataset into consecutive ranges, one for each split. So a
+    # document is in several splits only if it is read twice: by two datasets of the same corpus, by
+    # a view that repeats it, or in pieces of several samples.
     is_corpus_repeated = len(set(train_bases)) < len(train_bases)
     return is_corpus_repeated or any(_has_document_twice(config, name) for name in train)
 

@@ -87,15 +87,17 @@ TOKEN_HASHES = InternalStage(Layout(HASHES_FOLDER), HELD_OUT)
 
 
 def gate(config: ProjectConfig, name: str) -> dict[str, Node]:
-    """Return the output that must be made before anything that trains on a nanoset.
+    """Return what must be built before the files that a training run on a nanoset starts with.
+
+    With `held_out: block`, a run must not start if train reads documents of valid or test. So the
+    comparison of the splits becomes an input of these files.
 
     Args:
         config: The settings of nanoset.yaml.
         name: Name of the nanoset.
 
     Returns:
-        If the nanoset has the setting `held_out: block`, the comparison of its splits, by its name
-        as an input. Otherwise nothing.
+        Name of the input → the comparison, if the nanoset has this setting; otherwise nothing.
     """
     spec = config.nanosets[name]
     if spec.held_out == "block" and may_share_documents(config, spec):

@@ -115,6 +115,10 @@ class ContextTable:
     def __init__(self, sources: Sequence[tuple[str, int]], settings: PlanSettings) -> None:
         """Cut sources into rows, and number their contexts.
 
+        A row is a number of consecutive tokens. A context is one occurrence of a row: the frequency
+        of a source says how often its rows occur, and how many chosen rows occur once more. A
+        source may consist of several streams, such as its files, which are cut separately.
+
         Args:
             sources: Name and token count of each source, in the order that numbers the contexts.
             settings: Settings of the plan.
@@ -125,7 +129,7 @@ class ContextTable:
         """
         self.settings = settings
         lengths_by_source = _stream_lengths(sources, settings)
-        cut = _cut_streams(lengths_by_source, settings)
+        cut = _cut_streams(lengths_by_source, settings)  # the rows of all streams
 
         # Where the rows of each stream are.
         self.first_streams = _running_sum([len(lengths) for lengths in lengths_by_source])
@@ -139,22 +143,22 @@ class ContextTable:
 
         self.choices: list[Choice] = []
         """For each source, which rows occur once more."""
-        counts: list[SourceContexts] = []
+        all_counts: list[SourceContexts] = []
         for number, (name, n_tokens) in enumerate(sources):
             streams = self._streams_of(number)
-            streams_cut = cut.part(streams.start, streams.stop)
-            source_counts = _counts_of(name, n_tokens, streams_cut, settings)
-            counts.append(source_counts)
-            self.choices.append(_choice_of(source_counts, settings.seed))
-        self.sources = tuple(counts)
+            rows_of_source = cut.part(streams.start, streams.stop)
+            counts = _counts_of(name, n_tokens, rows_of_source, settings)
+            all_counts.append(counts)
+            self.choices.append(_choice_of(counts, settings.seed))
+        self.sources = tuple(all_counts)
         """The counts of each source, in the order that numbers the contexts."""
 
         # The same counts as arrays, to look up many contexts at once.
-        self.first_contexts = _running_sum([source.contexts for source in counts])
+        self.first_contexts = _running_sum([counts.contexts for counts in all_counts])
         """Number of each source's first context, and at the end all; shape (n_sources + 1,)."""
-        self.rows = np.array([max(source.rows, 1) for source in counts], dtype=np.int64)
+        self.rows = np.array([max(counts.rows, 1) for counts in all_counts], dtype=np.int64)
         """Rows of one pass over each source; at least 1, since it is a divisor; (n_sources,)."""
-        repeated = [source.contexts - source.chosen for source in counts]
+        repeated = [counts.contexts - counts.chosen for counts in all_counts]
         self.repeated = np.array(repeated, dtype=np.int64)
         """Contexts of each source before those of its chosen rows; shape (n_sources,)."""
 
@@ -187,54 +191,64 @@ class ContextTable:
                 found=f"[{contexts.min()}, {contexts.max()}]",
                 expected=f"[0, {self.contexts})",
             )
-        # Find the source of each context, and its row, counted over all sources.
-        source = np.searchsorted(self.first_contexts, contexts, side="right") - 1
-        row = self._rows_of(source, contexts - self.first_contexts[source])
-        row += self.first_rows[self.first_streams[source]]
+        # All arrays have the shape (n_contexts,). First find the source of each context, and the
+        # row that the context is an occurrence of, counted within the source.
+        sources = np.searchsorted(self.first_contexts, contexts, side="right") - 1
+        rows = self._rows_of(sources, contexts - self.first_contexts[sources])
 
-        # Find the stream of this row, and the row's tokens within the source.
-        stream = np.searchsorted(self.first_rows, row, side="right") - 1
+        # Find the stream that has this row, by the number of the row over all sources.
+        rows += self.first_rows[self.first_streams[sources]]
+        streams = np.searchsorted(self.first_rows, rows, side="right") - 1
+
+        # Find the row's tokens, counted within the source. The last row of a stream may be shorter.
         row_tokens = self.settings.row_tokens
-        start = self.starts[stream] + (row - self.first_rows[stream]) * row_tokens
-        length = np.clip(self.stops[stream] - start, 0, row_tokens)
-        return ContextPlaces(sources=source, starts=start, lengths=length)
+        starts = self.starts[streams] + (rows - self.first_rows[streams]) * row_tokens
+        lengths = np.clip(self.stops[streams] - starts, 0, row_tokens)
+        return ContextPlaces(sources=sources, starts=starts, lengths=lengths)
 
-    def _rows_of(self, source: NDArray[np.int64], number: NDArray[np.int64]) -> NDArray[np.int64]:
+    def _rows_of(self, sources: NDArray[np.int64], numbers: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the row that each context is an occurrence of, counted within its source.
 
+        A source of 10 rows at frequency 2.3 has 23 contexts: 0 to 9 are its rows in order, and so
+        are 10 to 19. The contexts 20, 21 and 22 are the 3 rows that were chosen to occur once more.
+
         Args:
-            source: Source of each context, shape (n_contexts,).
-            number: Number of each context within its source, shape (n_contexts,).
+            sources: Source of each context, shape (n_contexts,).
+            numbers: Number of each context within its source, shape (n_contexts,).
         """
         # The contexts of a source begin with whole passes over its rows.
-        row = number % self.rows[source]
+        rows = numbers % self.rows[sources]
 
         # After them, its chosen rows occur once more.
-        chosen_number = number - self.repeated[source]
-        is_chosen = np.flatnonzero(chosen_number >= 0)
-        for source_number in np.unique(source[is_chosen]):
-            of_source = is_chosen[source[is_chosen] == source_number]
-            row[of_source] = self.choices[source_number].rows_of(chosen_number[of_source])
-        return row
+        chosen_numbers = numbers - self.repeated[sources]  # negative: a context of a whole pass
+        chosen_contexts = np.flatnonzero(chosen_numbers >= 0)
+        for source in np.unique(sources[chosen_contexts]):
+            of_source = chosen_contexts[sources[chosen_contexts] == source]
+            rows[of_source] = self.choices[source].rows_of(chosen_numbers[of_source])
+        return rows
 
     def containing(self, source: int, start: int, stop: int) -> NDArray[np.int64]:
-        """Return the numbers of all contexts that contain at least one of some tokens.
+        """Return the numbers of all contexts that contain at least one of the tokens [start, stop).
 
         Args:
             source: Number of the source of the tokens.
             start: First token, counted within the source.
-            stop: Token after the last one.
+            stop: Token after the last one, counted within the source.
         """
-        # Only with the tail `carry` can rows of earlier sources hold tokens of this one.
-        first_source = 0 if self.settings.tail == "carry" else source
-        parts = [_NO_CONTEXTS]
-        distance = 0  # tokens from the start of `number` to the start of `source`
-        for number in range(source, first_source - 1, -1):
-            if number < source:
-                distance += self.sources[number].tokens
-            rows = self._rows_containing(number, start + distance, stop + distance)
-            parts.append(self._contexts_of(number, rows))
-        return np.concatenate(parts)
+        rows = self._rows_containing(source, start, stop)
+        contexts = [self._contexts_of(source, rows)]
+        if self.settings.tail != "carry":
+            return contexts[0]
+
+        # With the tail `carry`, a row can begin in an earlier source and continue in this one. If
+        # the source before this one has 100 tokens, then token 5 of this source is token 105
+        # counted from the start of that source.
+        tokens_between = 0  # from the start of the earlier source to the start of this one
+        for earlier in reversed(range(source)):
+            tokens_between += self.sources[earlier].tokens
+            rows = self._rows_containing(earlier, start + tokens_between, stop + tokens_between)
+            contexts.append(self._contexts_of(earlier, rows))
+        return np.concatenate(contexts)
 
     def _contexts_of(self, source: int, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the numbers of all contexts that are occurrences of some rows.
@@ -251,6 +265,8 @@ class ContextTable:
         choice = self.choices[source]
         chosen_rows = rows[choice.is_chosen(rows)]
         chosen = choice.numbers_of(chosen_rows) + self.repeated[source]
+
+        # So far, the contexts are counted within the source.
         return np.concatenate([repeated, chosen]) + int(self.first_contexts[source])
 
     def _rows_containing(self, source: int, start: int, stop: int) -> NDArray[np.int64]:
@@ -267,21 +283,27 @@ class ContextTable:
         """
         if start >= stop:
             return _NO_CONTEXTS
+        # (n_streams,) each: the tokens within the source, and the first row over all sources
         streams = self._streams_of(source)
         stream_starts = self.starts[streams.start : streams.stop]
         stream_stops = self.stops[streams.start : streams.stop]
         first_rows = self.first_rows[streams.start : streams.stop]
         row_tokens = self.settings.row_tokens
 
-        parts = [_NO_CONTEXTS]
+        rows_by_stream = [_NO_CONTEXTS]
         for stream in np.flatnonzero((stream_starts < stop) & (stream_stops > start)):
-            # Round down to the row of the first token, and up to the row after the last one.
+            # The tokens that the stream has of these, counted within the stream.
             stream_start = stream_starts[stream]
-            first_row = (max(start, stream_start) - stream_start) // row_tokens
-            stop_row = -((stream_start - min(stop, stream_stops[stream])) // row_tokens)
-            rows_before = first_rows[stream] - first_rows[0]
-            parts.append(np.arange(first_row, stop_row, dtype=np.int64) + rows_before)
-        return np.concatenate(parts)
+            first_token = max(start, stream_start) - stream_start
+            stop_token = min(stop, stream_stops[stream]) - stream_start
+
+            # The rows that contain them: the division for the end rounds up.
+            first_row = first_token // row_tokens
+            stop_row = -(-stop_token // row_tokens)
+            rows_in_earlier_streams = first_rows[stream] - first_rows[0]
+            rows_in_stream = np.arange(first_row, stop_row, dtype=np.int64)
+            rows_by_stream.append(rows_in_stream + rows_in_earlier_streams)
+        return np.concatenate(rows_by_stream)
 
     def pad_tokens(self, contexts: NDArray[np.int64]) -> int:
         """Return the number of pad tokens in all of these contexts, given by their numbers."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -88,7 +88,10 @@ def _gather_source(
     targets: NDArray[np.int64],
     rows: NDArray[np.integer[Any]],
 ) -> None:
-    """Copy the rows that begin in the first of these sources.
+    """Copy the rows that begin in the first of some sources to their places in an array.
+
+    A row consists of `row_tokens` consecutive tokens, or fewer, which are padded. It may continue
+    in the next sources.
 
     Args:
         sources: The source, and those after it, in which rows continue with the tail `carry`.
@@ -102,7 +105,7 @@ def _gather_source(
     row_tokens = rows.shape[1]
     # (n_contexts,) tokens of each row that are in this source
     counts = np.clip(source.count - starts, 0, lengths)
-    remaining = np.arange(len(starts))
+    remaining = np.arange(len(starts))  # indices of the rows that are not copied yet
 
     # Whole rows are contiguous in the file, except if the source is a view. They are copied faster.
     if source.stream is None:
@@ -111,15 +114,17 @@ def _gather_source(
         _copy_whole_rows(source, starts[is_whole], targets[is_whole], rows)
         remaining = np.flatnonzero(~is_whole)
 
-    step = max(1, _COPY_BYTES // (row_tokens * rows.itemsize))
-    for begin in range(0, len(remaining), step):
-        chunk = remaining[begin : begin + step]
+    # Copy the other rows in chunks that stay in the processor's cache.
+    rows_per_chunk = max(1, _COPY_BYTES // (row_tokens * rows.itemsize))
+    for chunk_start in range(0, len(remaining), rows_per_chunk):
+        chunk = remaining[chunk_start : chunk_start + rows_per_chunk]
         _copy_ranges(source, pad_id, starts[chunk], counts[chunk], targets[chunk], rows)
 
-    # Copy the row that continues in the next sources. Each source has at most one.
+    # A row that continues in the next sources was padded above: overwrite it. There is at most one,
+    # since all later rows begin in those sources.
     is_carried = (lengths == row_tokens) & (counts < lengths)
-    for number in np.flatnonzero(is_carried):
-        rows[targets[number]] = _carried_row(sources, int(starts[number]), row_tokens)
+    for index in np.flatnonzero(is_carried):
+        rows[targets[index]] = _carried_row(sources, int(starts[index]), row_tokens)
 
 
 def _copy_ranges(
@@ -141,17 +146,19 @@ def _copy_ranges(
         rows: Where the rows are written, shape (any, row_tokens).
     """
     row_tokens = rows.shape[1]
-    tokens = source.read(starts, counts)
+    tokens = source.read(starts, counts)  # of all rows, concatenated
     source.check(tokens, partial(_position_in_ranges, starts, counts))
     if (counts == row_tokens).all():
         rows[targets] = tokens.reshape(-1, row_tokens)
         return
 
-    # Fill the rows with padding, and overwrite it with the tokens that there are.
+    # Fill the rows with padding, and overwrite it with the tokens. Rows of 2 and 3 tokens have them
+    # in the columns 0, 1, 0, 1, 2.
     rows[targets] = pad_id
     tokens_before = np.cumsum(counts) - counts  # (n_contexts,) tokens of all earlier rows
-    columns = np.arange(len(tokens)) - np.repeat(tokens_before, counts)
-    rows[np.repeat(targets, counts), columns] = tokens
+    columns = np.arange(len(tokens)) - np.repeat(tokens_before, counts)  # (n_tokens,)
+    row_of_token = np.repeat(targets, counts)  # (n_tokens,)
+    rows[row_of_token, columns] = tokens
 
 
 def _copy_whole_rows(
@@ -170,33 +177,53 @@ def _copy_whole_rows(
     """
     if not len(starts):
         return
-    tokens = source.tokens
     row_tokens = rows.shape[1]
-    step = max(1, _COPY_BYTES // (row_tokens * tokens.itemsize))
+    rows_per_chunk = max(1, _COPY_BYTES // (row_tokens * source.tokens.itemsize))
+    chunk_start = 0  # index in `starts` of the chunk's first row
+    for chunk in _chunks_of_rows(source.tokens, starts, row_tokens, rows_per_chunk):
+        chunk_stop = chunk_start + len(chunk)
+        source.check(chunk, partial(_position_in_rows, starts[chunk_start:], row_tokens))
+        rows[targets[chunk_start:chunk_stop]] = chunk
+        chunk_start = chunk_stop
 
+
+def _chunks_of_rows(
+    tokens: NDArray[np.integer[Any]],
+    starts: NDArray[np.int64],
+    row_tokens: int,
+    rows_per_chunk: int,
+) -> Iterator[NDArray[np.integer[Any]]]:
+    """Yield rows of consecutive tokens in chunks of shape (at most `rows_per_chunk`, row_tokens).
+
+    A chunk is valid only until the next one is requested, which may overwrite it.
+
+    Args:
+        tokens: All tokens of the file, shape (n_tokens,).
+        starts: First token of each row, ascending, at least one, shape (n_rows,).
+        row_tokens: Tokens of a row.
+        rows_per_chunk: Greatest number of rows in a chunk.
+    """
     # The rows of one stream form a grid: each begins a multiple of `row_tokens` after the first.
     shift = int(starts[0]) % row_tokens
     is_grid = bool((starts % row_tokens == shift).all())
-    if is_grid:
-        # (n_tokens,) -> (n_rows, row_tokens) without copying, so that one index copies a whole row
-        n_rows = (len(tokens) - shift) // row_tokens
-        grid = tokens[shift : shift + n_rows * row_tokens].reshape(-1, row_tokens)
-        numbers = starts // row_tokens
-        block = np.empty((min(step, len(starts)), row_tokens), dtype=tokens.dtype)
-    else:
+    if not is_grid:
         # (n_tokens - row_tokens + 1, row_tokens) a view with a row for each possible first token
         windows = np.lib.stride_tricks.sliding_window_view(tokens, row_tokens)
+        for chunk_start in range(0, len(starts), rows_per_chunk):
+            yield windows[starts[chunk_start : chunk_start + rows_per_chunk]]
+        return
 
-    for begin in range(0, len(starts), step):
-        stop = min(begin + step, len(starts))
-        if is_grid:
-            # "clip" lets numpy write straight into the block; every number is within the grid
-            chunk = block[: stop - begin]
-            np.take(grid, numbers[begin:stop], axis=0, out=chunk, mode="clip")
-        else:
-            chunk = windows[starts[begin:stop]]
-        source.check(chunk, partial(_position_in_rows, starts[begin:], row_tokens))
-        rows[targets[begin:stop]] = chunk
+    # (n_tokens,) -> (n_grid_rows, row_tokens) without copying, so that one index copies a whole row
+    n_grid_rows = (len(tokens) - shift) // row_tokens
+    grid = tokens[shift : shift + n_grid_rows * row_tokens].reshape(-1, row_tokens)
+    grid_rows = starts // row_tokens  # (n_rows,)
+    block = np.empty((min(rows_per_chunk, len(starts)), row_tokens), dtype=tokens.dtype)
+    for chunk_start in range(0, len(starts), rows_per_chunk):
+        chunk_rows = grid_rows[chunk_start : chunk_start + rows_per_chunk]
+        chunk = block[: len(chunk_rows)]
+        # "clip" lets numpy write straight into the block; every number is within the grid
+        np.take(grid, chunk_rows, axis=0, out=chunk, mode="clip")
+        yield chunk
 
 
 def _position_in_ranges(starts: NDArray[np.int64], counts: NDArray[np.int64], number: int) -> int:
@@ -229,18 +256,18 @@ def _carried_row(
         start: First token of the row within the first source.
         row_tokens: Tokens of the row.
     """
-    parts: list[NDArray[np.integer[Any]]] = []
-    missing = row_tokens
+    tokens_by_source: list[NDArray[np.integer[Any]]] = []
+    n_missing = row_tokens
     for source in sources:
-        length = min(missing, source.count - start)
+        length = min(n_missing, source.count - start)
         tokens = source.read(np.array([start]), np.array([length]))
-        source.check(tokens, partial(operator.add, start))
-        parts.append(tokens)
-        missing -= len(tokens)
-        if not missing:
+        source.check(tokens, position_of=partial(operator.add, start))
+        tokens_by_source.append(tokens)
+        n_missing -= len(tokens)
+        if not n_missing:
             break
-        start = 0  # of the row's tokens in the next source
-    return np.concatenate(parts)
+        start = 0  # the row continues with the first token of the next source
+    return np.concatenate(tokens_by_source)
 
 
 def sweep(
@@ -251,7 +278,8 @@ def sweep(
 ) -> None:
     """Gather many contexts while reading the sources once, from start to end.
 
-    At most 8 MiB of the sources are in memory at once; 64 MiB if they are in a store.
+    A context is a row of consecutive tokens of a source. At most 8 MiB of the sources are in memory
+    at once; 64 MiB if they are in a store.
 
     Args:
         plan: Plan of the contexts.
@@ -259,27 +287,29 @@ def sweep(
         contexts: Numbers of the contexts, in any order, shape (n_contexts,).
         rows: Where their rows are written, in the same order, shape (n_contexts, sequence_length).
     """
-    chunk_rows = CHUNK_BYTES // plan.row_bytes
-    stay_open = False
+    rows_per_chunk = CHUNK_BYTES // plan.row_bytes
+    keeps_tokens = False  # whether fetched tokens stay on this machine's disk
 
-    # Blocks that are fetched from a store take room on this machine's disk, which may be bounded.
+    # Blocks that are fetched from a store take disk space, which may be bounded. They may use a
+    # quarter of it: tars and other files need the rest.
     stored_access = [source.access for source in sources if source.access is not None]
     if stored_access:
-        chunk_rows = STORED_BYTES // plan.row_bytes
-        room = STORED_BYTES
+        rows_per_chunk = STORED_BYTES // plan.row_bytes
+        disk_bytes = STORED_BYTES
         capacities = [access.capacity for access in stored_access if access.capacity is not None]
         if capacities:
-            room = min(capacities) // 4
-            chunk_rows = min(chunk_rows, room // (STORED_ROW_BYTES + plan.row_bytes))
+            disk_bytes = min(capacities) // 4
+            bytes_per_row = STORED_ROW_BYTES + plan.row_bytes
+            rows_per_chunk = min(rows_per_chunk, disk_bytes // bytes_per_row)
         # Keep small sources, so that the next run of this process need not fetch them again.
-        stay_open = sum(source.bytes for source in sources) <= room
+        keeps_tokens = sum(source.bytes for source in sources) <= disk_bytes
+    rows_per_chunk = max(1, rows_per_chunk)
 
     # In the order of their numbers, contexts are read from the start to the end of each source.
-    step = max(1, chunk_rows)
-    order = np.argsort(contexts)
-    for begin in range(0, len(contexts), step):
-        places = order[begin : begin + step]
-        gather(sources, plan.table, contexts[places], out=rows, places=places)
-        if not stay_open:
+    order = np.argsort(contexts)  # (n_contexts,) index in `contexts` and `rows`
+    for chunk_start in range(0, len(contexts), rows_per_chunk):
+        chunk = order[chunk_start : chunk_start + rows_per_chunk]
+        gather(sources, plan.table, contexts[chunk], out=rows, places=chunk)
+        if not keeps_tokens:
             for source in sources:
                 source.evict()
