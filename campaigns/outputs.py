@@ -42,7 +42,9 @@ from nanoset_core.stages.webdataset.plan import StoredShufflePlan
 from nanoset_core.stages.webdataset.standalone.sampling import load_sampling
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.text.fingerprint_memory import FingerprintMemory
+from nanoset_core.text.fingerprints import fingerprint
 from nanoset_core.text.inventories import known_inventory
+from nanoset_core.text.listing import FileStat
 from nanoset_core.text.survey import list_corpora
 from nanoset_core.tokenizers.engines import make_engine
 from nanoset_core.tokenizers.engines.reference import ReferenceEngine
@@ -503,7 +505,8 @@ def _stage_formats(files: Files) -> list[Format]:
     )
     inventory = _find(files, "data/inventory/web/", "inventory.json")
     shuffle_plan = _find(files, "data/shuffle_plans/", "plan.json")
-    fingerprints = _find(files, "data/inventory/web/", ".fingerprints.json")
+    memory_files = _select(files, "raw/web/")
+    memory_files[_MEMORY] = _memory_of(memory_files)
     return [
         Format(
             "inventory.json",
@@ -525,8 +528,8 @@ def _stage_formats(files: Files) -> list[Format]:
         ),
         Format(
             "memory of digests",
-            project_files,
-            fingerprints,
+            memory_files,
+            _MEMORY,
             _remembers_files,
             refuses=_is_none,
             is_json=True,
@@ -560,19 +563,51 @@ def _read_shuffle_plan(folder: Path) -> Any:
     return plain(StoredShufflePlan.of(plan))
 
 
+_MEMORY = "fingerprints.json"
+"""The file that remembers the digests of a corpus's files, so that they are not read again."""
+
+
+def _memory_of(files: Files) -> bytes:
+    """Return a memory of the digests of a corpus's files.
+
+    Args:
+        files: The files below `raw/web/`.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        for name, data in files.items():
+            path = Path(folder) / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(data)
+        contents = list_corpora(Path(folder) / "raw").corpora["web"]
+        memory = FingerprintMemory(Path(folder) / _MEMORY)
+        for file in contents.texts:
+            pieces = list(fingerprint(Path(folder) / "raw/web", file))
+            memory.note(_without_times(file), pieces)
+        memory.save([file.path for file in contents.texts])
+        return (Path(folder) / _MEMORY).read_bytes()
+
+
+def _without_times(file: FileStat) -> FileStat:
+    """Return what the file system reports of a file, with a time and an inode that never change.
+
+    Otherwise, a memory would not know the copies of the files that each trial reads.
+    """
+    return FileStat(file.path, file.size, mtime_ns=1, inode=1)
+
+
 def _remembers_files(folder: Path) -> bool | None:
     """Return whether the remembered digests of a corpus's files are for files of the right sizes.
 
     Returns:
-        None if the memory does not know the files: then a build reads them again.
+        None if the memory does not know all files: then a build reads them again.
     """
-    files = list_corpora(folder / "raw").corpora["web"]
-    memory = FingerprintMemory(folder / "data/inventory/web/.fingerprints.json")
-    inventory = known_inventory(files, memory)
+    contents = list_corpora(folder / "raw").corpora["web"]
+    contents = replace(contents, texts=tuple(map(_without_times, contents.texts)))
+    inventory = known_inventory(contents, FingerprintMemory(folder / _MEMORY))
     if inventory is None:
         return None
     remembered_sizes = [piece.end for piece in inventory.pieces]
-    sizes = [file.size for file in sorted(files.texts, key=lambda file: file.path)]
+    sizes = [file.size for file in sorted(contents.texts, key=lambda file: file.path)]
     return remembered_sizes == sizes
 
 

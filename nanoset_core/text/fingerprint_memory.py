@@ -218,7 +218,7 @@ class FingerprintMemory:
             noted = FileStat(stat.path, size, mtime_ns, inode, entry.get("changed_ns", 0))
             if not stat.is_same_version(noted):
                 return None
-            pieces = [checked_piece(Piece(stat.path, *row)) for row in entry["pieces"]]
+            pieces = [_piece(stat.path, row) for row in entry["pieces"]]
             if not _cover_file(pieces, stat.size):
                 return None
         except (LookupError, TypeError, ValueError):  # damaged, or not written by this program
@@ -244,6 +244,28 @@ def _cover_file(pieces: list[Piece], size: int) -> bool:
 def _row(piece: Piece) -> list[Any]:
     """Return a piece in the form in which the JSON file stores it."""
     return [piece.begin, piece.end, piece.first_line, piece.digest]
+
+
+def _piece(path: str, row: Any) -> Piece:
+    """Return the piece that a row of the JSON file describes; see `_row`.
+
+    Args:
+        path: Path of the piece's file.
+        row: A value from the JSON file, which may be damaged.
+
+    Raises:
+        TypeError: The row is not a list.
+        ValueError: It does not describe a piece.
+    """
+    start, stop, first_line, digest = row
+    for number in (start, stop, first_line):
+        if type(number) is not int:  # a boolean is an int, too, for `isinstance`
+            raise ValueError(f"{number!r} is not an integer")
+    if first_line < 0:
+        raise ValueError(f"the first line is {first_line}")
+    if not isinstance(digest, str):
+        raise ValueError(f"the digest {digest!r} is not a text")
+    return checked_piece(Piece(path, start, stop, first_line, digest))
 
 
 def _parse(data: bytes | None) -> dict[str, Any]:

@@ -89,6 +89,11 @@ def damaged_files() -> list[bytes]:
         {"stat": stat, "pieces": []},
         {"stat": stat, "pieces": [[1]]},
         {"stat": stat, "pieces": [[0, 4, 1, "a"]]},  # not to the end of the file
+        {"stat": stat, "pieces": [[0, 10, "1", "a"]]},  # the first line is a text
+        {"stat": stat, "pieces": [[0, 10, -1, "a"]]},
+        {"stat": stat, "pieces": [[0, 10, True, "a"]]},
+        {"stat": stat, "pieces": [[0, 10.0, 1, "a"]]},
+        {"stat": stat, "pieces": [[0, 10, 1, None]]},  # no digest
     ]
     damaged = [b"", b"{", b"[]", b"{}", b'{"files": 3}', b"\xff"]
     for entry in entries:
