@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 from nanoset_core.errors import FormatError, MissingError
-from nanoset_core.records.codecs import stored
 from nanoset_core.records.json_records import JsonForm, Record, load
+from nanoset_core.records.stored_fields import stored
 from nanoset_core.storage.access import FileAccess
 
 RECEIPTS = "purge_receipts"

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, overload
 
 from nanoset_core.errors import FormatError, MissingError
-from nanoset_core.records.codecs import stored
 from nanoset_core.records.json_records import (
     JsonForm,
     Record,
@@ -26,6 +25,7 @@ from nanoset_core.records.json_records import (
     load,
     to_plain,
 )
+from nanoset_core.records.stored_fields import stored
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.paths import is_inside
 from nanoset_core.storage.regular_files import read_regular

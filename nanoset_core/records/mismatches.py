@@ -1,7 +1,7 @@
 """Describe values that do not have the type that a dataclass declares for their key.
 
-Codecs (`codecs.py`) raise the errors of this module. What reads a file of settings turns them into
-the messages of a `ConfigError`, and what reads a stored record into those of a `FormatError`.
+Codecs (`value_codec.py`) raise the errors of this module. What reads a file of settings turns them
+into the messages of a `ConfigError`, and what reads a stored record into those of a `FormatError`.
 """
 
 from __future__ import annotations

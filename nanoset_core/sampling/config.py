@@ -14,9 +14,9 @@ from numbers import Real
 from typing import Any
 
 from nanoset_core.errors import ConfigError
-from nanoset_core.records.codecs import stored
 from nanoset_core.records.frozen import FrozenDict, freeze, set_while_made
 from nanoset_core.records.json_records import from_plain, to_plain
+from nanoset_core.records.stored_fields import stored
 from nanoset_core.sampling.presets import Preset, get_preset
 from nanoset_core.sampling.splits import SPLITS, Rows, SplitName, parse_split, sample_count
 

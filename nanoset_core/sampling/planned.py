@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from nanoset_core.records.codecs import stored
+from nanoset_core.records.stored_fields import stored
 from nanoset_core.sampling.config import Order
 from nanoset_core.sampling.splits import Rows, SplitName
 

@@ -33,8 +33,8 @@ from dataclasses import dataclass, field
 from typing import ClassVar, TypeVar
 
 from nanoset_core.errors import StorageError
-from nanoset_core.records.codecs import stored
 from nanoset_core.records.json_records import JsonForm, Record, dump, load
+from nanoset_core.records.stored_fields import stored
 from nanoset_core.storage.access import ROOM, FileAccess
 from nanoset_core.storage.heartbeats import (
     has_ended,

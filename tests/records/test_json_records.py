@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import pytest
 
 from nanoset_core.errors import FormatError
-from nanoset_core.records.codecs import codec_of, stored
+from nanoset_core.records.codecs import codec_of
 from nanoset_core.records.json_records import (
     JsonForm,
     Record,
@@ -17,6 +17,7 @@ from nanoset_core.records.json_records import (
     load,
     to_plain,
 )
+from nanoset_core.records.stored_fields import stored
 
 
 class Point(NamedTuple):

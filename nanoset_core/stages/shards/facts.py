@@ -10,8 +10,8 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from nanoset_core.records.codecs import stored
 from nanoset_core.records.json_records import from_plain
+from nanoset_core.records.stored_fields import stored
 from nanoset_core.records.text import format_count
 from nanoset_core.stages.shards.framing import Framed
 from nanoset_core.text.document_batch import DocumentBatch

@@ -1,0 +1,209 @@
+"""Codecs of lists and mappings, which decode each item by the codec of its type."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, get_args
+
+from nanoset_core.records.frozen import FrozenDict
+from nanoset_core.records.mismatches import (
+    Mismatch,
+    MismatchError,
+    key_of_wrong_type,
+    unknown_key,
+    unwritable_key,
+    wrong_value,
+)
+from nanoset_core.records.scalar_codecs import UNWRITABLE, AnyCodec, plain_types_of
+from nanoset_core.records.settings import bare
+from nanoset_core.records.value_codec import MAX_MISMATCHES, ValueCodec
+
+
+class SequenceCodec(ValueCodec):
+    """Converts lists of any length, whose items have one type, to tuples or lists."""
+
+    def __init__(self, hint: Any, make: Callable[[list[Any]], Any], item: ValueCodec) -> None:
+        """Declare the sequence.
+
+        Args:
+            hint: The declared type.
+            make: Makes the sequence from its items: `tuple` or `list`.
+            item: Codec of the items.
+        """
+        self._hint = hint
+        self._make = make
+        self._item = item
+        self._plain_types = plain_types_of(item)
+
+    def fits(self, value: Any) -> bool:
+        return isinstance(value, list)
+
+    def decode(self, value: Any) -> Any:
+        """Return a list as the sequence, with each item converted to the type of the items.
+
+        Raises:
+            MismatchError: The value is not a list, or some of its items have a wrong type.
+        """
+        if not isinstance(value, list):
+            raise wrong_value(self._hint, value)
+        # If all items stay as they are, they need not be decoded one by one.
+        if self._plain_types.issuperset(map(type, value)):
+            return self._make(value)
+        return self._make(_decode_items([self._item] * len(value), value))
+
+    def encode(self, value: Any) -> list[Any]:
+        encode = self._item.encode
+        return [encode(item) for item in value]
+
+
+class RowCodec(ValueCodec):
+    """Converts lists of fixed length to tuples or NamedTuples with a type for each item."""
+
+    def __init__(self, make: Callable[[list[Any]], Any], items: Sequence[ValueCodec]) -> None:
+        """Declare the row.
+
+        Args:
+            make: Makes the tuple or NamedTuple from its items.
+            items: Codec of each item.
+        """
+        self._make = make
+        self._items = items
+
+    def fits(self, value: Any) -> bool:
+        return isinstance(value, list)
+
+    def decode(self, value: Any) -> Any:
+        if not isinstance(value, list) or len(value) != len(self._items):
+            raise wrong_value(list, value, expected=f"a list of {len(self._items)} values")
+        return self._make(_decode_items(self._items, value))
+
+    def encode(self, value: Any) -> list[Any]:
+        pairs = zip(self._items, value, strict=True)
+        return [codec.encode(item) for codec, item in pairs]
+
+
+def _decode_items(codecs: Sequence[ValueCodec], values: Sequence[Any]) -> list[Any]:
+    """Return the items of a list, each decoded by its codec.
+
+    Args:
+        codecs: The codec of each item.
+        values: The plain value of each item.
+
+    Raises:
+        MismatchError: Some items do not have their types.
+    """
+    items: list[Any] = []
+    mismatches: list[Mismatch] = []
+    for index, value in enumerate(values):
+        try:
+            items.append(codecs[index].decode(value))
+        except MismatchError as error:
+            mismatches += error.below(f"[{index}]")
+            if len(mismatches) > MAX_MISMATCHES:
+                break
+    if mismatches:
+        raise MismatchError(mismatches)
+    return items
+
+
+class MappingCodec(ValueCodec):
+    """Converts mappings with any keys, whose values have one type.
+
+    A mapping whose values all stay as they are is not copied.
+    """
+
+    def __init__(self, hint: Any, item: ValueCodec) -> None:
+        """Declare the mapping.
+
+        Args:
+            hint: The declared type.
+            item: Codec of the values.
+        """
+        self._hint = hint
+        self._item = item
+        self._plain_types = plain_types_of(item)
+        self._is_any = isinstance(item, AnyCodec)
+
+    def fits(self, value: Any) -> bool:
+        return isinstance(value, dict)
+
+    def decode(self, value: Any) -> Mapping[str, Any]:
+        """Return a mapping with each value converted to the type of the values.
+
+        Raises:
+            MismatchError: The value is not a mapping, or some of its values have a wrong type.
+        """
+        if not isinstance(value, dict):
+            raise wrong_value(self._hint, value)
+        # If all items stay as they are, they need not be decoded one by one.
+        if self._is_any or self._plain_types.issuperset(map(type, value.values())):
+            return value
+        return self._decode_values(value, [])
+
+    def _decode_values(
+        self, value: Mapping[str, Any], mismatches: list[Mismatch]
+    ) -> dict[str, Any]:
+        """Return a mapping with each of its values decoded.
+
+        Args:
+            value: The mapping.
+            mismatches: Mistakes in keys of the mapping, which are reported with those in values.
+
+        Raises:
+            MismatchError: The mapping has mistakes; all of them are listed.
+        """
+        decode = self._item.decode
+        result: dict[str, Any] = {}
+        for key, item in value.items():
+            try:
+                result[key] = decode(item)
+            except MismatchError as error:
+                mismatches = mismatches + error.below(f".{key}")
+                if len(mismatches) > MAX_MISMATCHES:
+                    break
+        if mismatches:
+            raise MismatchError(mismatches)
+        return result
+
+    def encode(self, value: Any) -> dict[str, Any]:
+        if self._is_any or self._plain_types:
+            return dict(value)
+        encode = self._item.encode
+        return {key: encode(item) for key, item in value.items()}
+
+
+class SettingMappingCodec(MappingCodec):
+    """Converts mappings of settings, whose keys are text or choices, to frozen mappings."""
+
+    def __init__(self, hint: Any, item: ValueCodec) -> None:
+        super().__init__(hint, item)
+        key_hint, _ = get_args(hint)
+        self._choices = get_args(bare(key_hint))  # of a Literal; empty for other types
+
+    def decode(self, value: Any) -> FrozenDict[str, Any]:
+        """Return a mapping that cannot be changed, with each value converted.
+
+        Raises:
+            MismatchError: The value is not a mapping, or some of its keys or values are wrong.
+        """
+        if not isinstance(value, dict):
+            raise wrong_value(self._hint, value)
+        mismatches: list[Mismatch] = []
+        known: dict[str, Any] = {}
+        for key, item in value.items():
+            mistake = self._mistake_of_key(key)
+            if mistake is None:
+                known[key] = item
+            else:
+                mismatches.append(mistake)
+        return FrozenDict(self._decode_values(known, mismatches))
+
+    def _mistake_of_key(self, key: object) -> Mismatch | None:
+        """Return what is wrong with a key, or None."""
+        if type(key) is not str:
+            return key_of_wrong_type(key)
+        if UNWRITABLE.search(key) is not None:
+            return unwritable_key(key)
+        if self._choices and key not in self._choices:
+            return unknown_key(key, self._choices)
+        return None

@@ -1,0 +1,229 @@
+"""The codec of frozen dataclasses, whose fields are the keys of a mapping.
+
+Manifests have up to 10^6 entries, each of which is a small dataclass. So the loops of
+`DataclassCodec.decode` and `DataclassCodec.encode` get what they need of each field in one step.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from typing import Any, NamedTuple
+
+from nanoset_core.errors import closest_name
+from nanoset_core.records import stored_fields
+from nanoset_core.records.mismatches import (
+    Mismatch,
+    MismatchError,
+    missing_key,
+    unknown_key,
+    wrong_value,
+)
+from nanoset_core.records.scalar_codecs import plain_types_of
+from nanoset_core.records.settings import default_of, field_help, is_required, key_of, own_fields
+from nanoset_core.records.value_codec import ValueCodec
+
+
+class _Field(NamedTuple):
+    """A field of a dataclass that is a key, with all that is needed to read and write it."""
+
+    field: dataclasses.Field[Any]
+    hint: Any
+    """Its declared type."""
+    name: str
+    key: str
+    codec: ValueCodec
+    plain_types: frozenset[type]
+    """Types of plain values that the codec returns as they are, both ways."""
+    default: Any
+    is_required: bool
+    omit_default: bool
+    """Whether the key is left out of JSON if the field has its default."""
+    only_with: str | None
+    """Name of the field without which the key is left out of JSON."""
+
+    @property
+    def is_conditional(self) -> bool:
+        """Whether the key is left out of some records."""
+        return self.omit_default or self.only_with is not None
+
+    def is_stored(self, record: object) -> bool:
+        """Return whether the key is written for a record."""
+        if self.omit_default and getattr(record, self.name) == self.default:
+            return False
+        return self.only_with is None or getattr(record, self.only_with) is not None
+
+
+# What the loops of `decode` and `encode` need of a field. These are plain tuples, because Python
+# unpacks a NamedTuple more slowly, which would take 10 % of the time to write a manifest.
+
+_FieldDecoder = tuple[str, frozenset[type], Callable[[Any], Any]]
+"""Name of the field, types of plain values that stay as they are, and what decodes other values."""
+_FieldEncoder = tuple[_Field, str, str, Callable[[Any], Any], bool]
+"""The field, its name, its key, what encodes its value, and whether the key may be left out."""
+
+
+class DataclassCodec(ValueCodec):
+    """A mapping whose keys are the fields of a dataclass ↔ the dataclass.
+
+    Fields that are marked as `NOT_A_KEY` are left out. Unknown keys are an error, unless the class
+    has a true attribute `ignores_unknown_keys`.
+    """
+
+    def __init__(self, kind: Any, codec_of: Callable[[Any], ValueCodec]) -> None:
+        """Declare the dataclass.
+
+        Args:
+            kind: The class.
+            codec_of: Returns the codec of the declared type of a field.
+        """
+        self._kind = kind
+        self._codec_of = codec_of
+        self._ignores_unknown_keys: bool = getattr(kind, "ignores_unknown_keys", False)
+
+    # Fields are looked up when they are first needed, since the type of a field may contain the
+    # class again, as a group of a mixture contains groups.
+
+    @cached_property
+    def _field_by_key(self) -> Mapping[str, _Field]:
+        """Key → its field."""
+        fields = [self._field(field, hint) for field, hint in own_fields(self._kind)]
+        return {field.key: field for field in fields}
+
+    @cached_property
+    def _decoder_by_key(self) -> Mapping[str, _FieldDecoder]:
+        """Key → how its value becomes that of a field."""
+        return {
+            key: (field.name, field.plain_types, field.codec.decode)
+            for key, field in self._field_by_key.items()
+        }
+
+    @cached_property
+    def _encoders(self) -> Sequence[_FieldEncoder]:
+        """How the value of each field becomes that of a key, in the order of the fields."""
+        return [
+            (field, field.name, field.key, field.codec.encode, field.is_conditional)
+            for field in self._field_by_key.values()
+        ]
+
+    def _field(self, field: dataclasses.Field[Any], hint: Any) -> _Field:
+        """Return what the codec needs to know of a field.
+
+        Args:
+            field: The field.
+            hint: Its declared type.
+        """
+        # JSON lacks some types: then the field's metadata declares the type that is stored.
+        stored_hint = field.metadata.get(stored_fields.HINT) or hint
+        codec = self._codec_of(stored_hint)
+        return _Field(
+            field=field,
+            hint=hint,
+            name=field.name,
+            key=field.metadata.get(stored_fields.JSON_KEY) or key_of(field),
+            codec=codec,
+            plain_types=plain_types_of(codec),
+            default=default_of(field),
+            is_required=is_required(field),
+            omit_default=field.metadata.get(stored_fields.OMIT_DEFAULT, False),
+            only_with=field.metadata.get(stored_fields.ONLY_WITH),
+        )
+
+    def fits(self, value: Any) -> bool:
+        return isinstance(value, dict)
+
+    def decode(self, value: Any) -> Any:
+        """Return a mapping as the dataclass, with each value converted to the type of its field.
+
+        Raises:
+            MismatchError: The value is not a mapping, or some of its keys are unknown, missing, or
+                have values of a wrong type. The error lists all of these.
+        """
+        if not isinstance(value, dict):
+            raise wrong_value(self._kind, value)
+
+        # Convert the value of each key to an argument of the class. This loop decides how fast
+        # manifests are read.
+        decoder_by_key = self._decoder_by_key
+        arguments: dict[str, Any] = {}
+        mismatches: list[Mismatch] = []
+        for key, item in value.items():
+            if key in decoder_by_key:
+                name, plain_types, decode = decoder_by_key[key]
+                if type(item) in plain_types:
+                    arguments[name] = item  # `decode` would return it as it is
+                else:
+                    try:
+                        arguments[name] = decode(item)
+                    except MismatchError as error:
+                        mismatches += self._mismatches_of(key, item, error)
+            elif not self._ignores_unknown_keys:
+                mismatches.append(unknown_key(str(key), decoder_by_key))
+
+        if mismatches:
+            raise MismatchError([*mismatches, *self._missing_keys(value)])
+        try:
+            return self._kind(**arguments)
+        except TypeError:
+            # Usually, a required key is missing. If not, the class itself has raised the error.
+            missing_keys = self._missing_keys(value)
+            if not missing_keys:
+                raise
+        raise MismatchError(missing_keys)
+
+    def _mismatches_of(self, key: str, item: object, error: MismatchError) -> list[Mismatch]:
+        """Return the mistakes in the value of a key.
+
+        Args:
+            key: The key.
+            item: Its value.
+            error: The error of the codec of the key.
+        """
+        field = self._field_by_key[key]
+        # A required key without a value is described like one that is missing.
+        if item is None and field.is_required:
+            return [self._missing(field, is_null=True)]
+        return error.below(f".{key}")
+
+    def _missing_keys(self, value: Mapping[Any, Any]) -> list[Mismatch]:
+        """Return a mistake for each required key that a mapping does not have.
+
+        A key is left out if the mapping has an unknown key that is probably a misspelling of it,
+        because that one was reported already. If unknown keys are ignored, it was not.
+        """
+        field_by_key = self._field_by_key
+
+        # Known keys that an unknown one resembles, such as `seed` if the mapping has `sed`.
+        misspelt_keys: set[str | None] = set()
+        if not self._ignores_unknown_keys:
+            for key in value:
+                if key not in field_by_key:
+                    misspelt_keys.add(closest_name(str(key), field_by_key))
+
+        missing: list[Mismatch] = []
+        for key, field in field_by_key.items():
+            if field.is_required and key not in value and key not in misspelt_keys:
+                missing.append(self._missing(field, is_null=False))
+        return missing
+
+    def _missing(self, field: _Field, *, is_null: bool) -> Mismatch:
+        """Return the mistake of a required key that is missing, or has no value (`is_null`)."""
+        return missing_key(
+            field.key,
+            field.hint,
+            explanation=field_help(self._kind, field.name),
+            example=field.field.metadata.get("example", "…"),
+            is_null=is_null,
+        )
+
+    def encode(self, value: Any) -> dict[str, Any]:
+        """Return the dataclass as a mapping of its keys.
+
+        Keys are left out where the metadata of their fields says so: see `stored_fields.stored`.
+        """
+        result: dict[str, Any] = {}
+        for field, name, key, encode, is_conditional in self._encoders:
+            if not is_conditional or field.is_stored(value):
+                result[key] = encode(getattr(value, name))
+        return result
