@@ -1,5 +1,6 @@
-"""Loaded into a process, lets failed requests be sent again at once, as often as ever: trials wait
-for nothing else.
+"""Lets a process send failed requests again at once, so that trials need not wait.
+
+A trial's process imports this module. The number of attempts stays the same.
 """
 
 from nanoset_core.storage import s3_requests

@@ -82,7 +82,7 @@ def spoil(root, name, spoiler):
             lambda path: path.write_bytes(path.read_bytes()[:-1]),
             "is of no finished run",
         ),
-        ("datasets/web/*/*.bin", lambda path: path.unlink(), "is listed and not there"),
+        ("datasets/web/*/*.bin", lambda path: path.unlink(), "is listed but missing"),
         (
             "webdatasets/*/*/shard-00000000.tar",
             lambda path: os.truncate(path, 512),
@@ -91,7 +91,7 @@ def spoil(root, name, spoiler):
         (
             "datasets/web/*/manifest.json",
             lambda path: path.unlink(),
-            "points to what is not complete",
+            "points to an output that is not complete",
         ),
         (
             "nanosets/*/cache/*.npy",
