@@ -1,6 +1,4 @@
-"""A seeded share of the campaigns on files (damaged, hostile, tokenizers with another setting), and
-their runner.
-"""
+"""The campaigns on files find nothing bad in a few trials, and their runner reports what is bad."""
 
 from __future__ import annotations
 
@@ -34,27 +32,47 @@ def test_no_damage_is_silent(tmp_path):
     assert total["bad"] == 0
 
 
-def test_trials_are_seeded_counted_and_repeated(capsys):
-    assert seeded("kind", 1).random() == seeded("kind", 1).random() != seeded("kind", 2).random()
-    ended = [Trial(Counter(refused=1)), Trial(wrong=["lost"])]
+def test_the_random_numbers_of_a_trial_depend_on_its_kind_and_number():
+    first = seeded("kind", 1).random()
+    assert first == seeded("kind", 1).random()
+    assert first != seeded("kind", 2).random()
+    assert first != seeded("another kind", 1).random()
+
+
+def test_a_bad_trial_is_counted_and_the_command_that_repeats_it_is_printed(capsys):
+    trials = [Trial(Counter(refused=1)), Trial(wrong=["lost"])]
+    kind = each(("a fault", "a build"), 2, lambda _rng, number: trials[number])
     options = argparse.Namespace(select=["a fault*"], first=0, only=None)
-    kind = each(("a fault", "a build"), 2, lambda _rng, number: ended[number])
-    bad = run_kinds("damage", [kind], ("fault", "build"), ("refused",), options)
+
+    n_bad = run_kinds("damage", [kind], ("fault", "build"), ("refused",), options)
+
     shown = capsys.readouterr()
-    assert bad == 1
+    assert n_bad == 1
     assert shown.out.splitlines()[-1] == "| all |  | 2 | 1 | 1 |"
     assert "python -m campaigns damage --select 'a fault, a build' --first 1 --only 1" in shown.err
 
 
-def test_mutations_are_seeded_and_do_something():
+def test_the_same_random_numbers_give_the_same_damage():
     data = bytes(range(256)) * 4
     first = [mutate(data, random.Random(seed)) for seed in range(200)]
-    assert first == [mutate(data, random.Random(seed)) for seed in range(200)]
-    assert len(set(first)) > 150
-    assert sum(len(one) < len(data) for one in first) > 20
-    assert sum(len(one) > len(data) for one in first) > 20
-    value = b'{"a": [1, {"b": "c"}], "d": null}'
-    assert len({mutate_json(value, random.Random(seed)) for seed in range(100)}) > 60
+    second = [mutate(data, random.Random(seed)) for seed in range(200)]
+    assert first == second
+
+
+def test_damage_changes_shortens_and_lengthens_files():
+    data = bytes(range(256)) * 4
+    damaged = [mutate(data, random.Random(seed)) for seed in range(200)]
+    assert len(set(damaged)) > 150
+    assert sum(len(file) < len(data) for file in damaged) > 20
+    assert sum(len(file) > len(data) for file in damaged) > 20
+
+
+def test_damage_to_json_leaves_json():
+    data = b'{"a": [1, {"b": "c"}], "d": null}'
+    damaged = {mutate_json(data, random.Random(seed)) for seed in range(100)}
+    assert len(damaged) > 60
+    for file in damaged:
+        json.loads(file)
 
 
 @pytest.mark.parametrize(
@@ -66,27 +84,40 @@ def test_mutations_are_seeded_and_do_something():
     ids=["still", "busy"],
 )
 def test_a_trial_that_does_not_end_is_ended(work, limits):
-    given, ending = in_fork(
-        lambda: [give("begun"), work()], **{"extra_bytes": 1 << 30, "seconds": 600} | limits
-    )
-    assert (given, ending.end) == (["begun"], "hung")
+    def give_and_work():
+        give("started")
+        work()
+
+    values, outcome = in_fork(give_and_work, **{"extra_bytes": 1 << 30, "seconds": 600} | limits)
+
+    assert values == ["started"]
+    assert outcome.end == "hung"
 
 
-def test_a_crash_is_told():
-    given, ending = in_fork(lambda: [give(1), 1 / 0], extra_bytes=1 << 30, seconds=60)
-    assert (given, ending.end) == ([1], "crashed")
-    assert "ZeroDivisionError" in ending.said
+def test_the_values_before_a_crash_and_its_traceback_are_returned():
+    def give_and_crash():
+        give(1)
+        raise ZeroDivisionError
+
+    values, outcome = in_fork(give_and_crash, extra_bytes=1 << 30, seconds=60)
+
+    assert values == [1]
+    assert outcome.end == "crashed"
+    assert "ZeroDivisionError" in outcome.said
 
 
 @pytest.mark.parametrize("dies", [False, True])
 def test_a_fork_that_dies_takes_no_other_trial_with_it(dies):
     kind = forked(("dying",), 5, _dies_at_2, batch=3, dies=dies, extra_bytes=1 << 30, seconds=60)
+
     trials = list(kind.run(range(5)))
+
     assert [trial.counts["done"] for trial in trials] == [1, 1, 0, 1, 1]
     assert [bool(trial.wrong) for trial in trials] == [False, False, not dies, False, False]
 
 
 def _dies_at_2(number):
+    """Run a trial; that of number 2 kills its process."""
     if number == 2:
         os.kill(os.getpid(), signal.SIGKILL)
     return Trial(Counter(done=1))
@@ -94,14 +125,16 @@ def _dies_at_2(number):
 
 @pytest.fixture(scope="module")
 def hostile(tmp_path_factory):
-    rows, said = run_campaign(tmp_path_factory.mktemp("hostile"), "hostile", code=None)
-    return {row["file"]: row["bad"] for row in rows}, said
+    """Run the campaign once for all cases; return bad trials by case, and what was printed."""
+    folder = tmp_path_factory.mktemp("hostile")
+    rows, report = run_campaign(folder, "hostile", code=None)
+    return {row["file"]: row["bad"] for row in rows}, report
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_hostile_files_do_no_harm(hostile, name):
-    bad, said = hostile
-    assert bad[name] == 0, said
+    bad_by_case, report = hostile
+    assert bad_by_case[name] == 0, report
 
 
 def test_no_changed_setting_gives_wrong_tokens(tmp_path):
