@@ -51,35 +51,38 @@ class LastTokens:
 def last_tokens(dataset: MMapIndexedDataset, stream: Stream | None) -> LastTokens:
     """Count which tokens documents end in, in bounded memory.
 
-    If the dataset is in a bucket, only about `_MAX_READS` documents are read, spread evenly: an
-    export within a bucket does not download the tokens, and this check should not, either.
+    If the dataset is in a bucket, this reads the last tokens of about `_MAX_READS` documents, which
+    are spread evenly. An export from a bucket to the same bucket does not download the tokens, and
+    this check should not, either.
 
     Args:
         dataset: The dataset. Documents without tokens are not counted.
         stream: Order of its tokens, if they are not in order in the .bin.
     """
     counts: Counter[int] = Counter()
-    first_document: dict[int, int] = {}
+    first_document_by_token: dict[int, int] = {}
     step = 1  # every document
     if not dataset.is_here:
         step = max(1, len(dataset.document_indices) // _MAX_READS)
 
     n_before = 0  # documents in earlier chunks
-    for starts, lengths in document_spans(dataset, stream):
-        # Take the documents 0, step, 2 * step … of the dataset, numbered within this chunk.
-        rows = np.arange(-n_before % step, len(lengths), step)
+    for starts, lengths in document_spans(dataset, stream):  # (n_documents of the chunk,)
+        # Of the dataset's documents 0, step, 2 * step … those in this chunk, numbered within it.
+        first_selected = -n_before % step
+        selected = np.arange(first_selected, len(lengths), step)  # (n_selected,)
         last_positions = starts + lengths - 1
-        last = _tokens_at(dataset, stream, last_positions[rows])
+        last = _tokens_at(dataset, stream, last_positions[selected])  # (n_selected,)
 
         # Add up how many of them end in each token, and remember the first one.
-        tokens, positions, occurrences = np.unique(last, return_index=True, return_counts=True)
-        for token, position, count in zip(
-            tokens.tolist(), positions.tolist(), occurrences.tolist(), strict=True
+        tokens, first_indices, token_counts = np.unique(last, return_index=True, return_counts=True)
+        first_documents = n_before + selected[first_indices]
+        for token, first_document, count in zip(
+            tokens.tolist(), first_documents.tolist(), token_counts.tolist(), strict=True
         ):
             counts[token] += count
-            first_document.setdefault(token, n_before + int(rows[position]))
+            first_document_by_token.setdefault(token, first_document)
         n_before += len(lengths)
-    return LastTokens(counts, first_document)
+    return LastTokens(counts, first_document_by_token)
 
 
 def check_end_tokens(
@@ -147,21 +150,25 @@ def _tokens_at(
     Returns:
         Shape (n_positions,).
     """
+    # Convert the positions to those in the .bin.
     if stream is not None:
         positions, _ = stream.ranges(positions, np.ones_like(positions))
-    size = dataset.dtype.itemsize
+    token_bytes = dataset.dtype.itemsize
     if dataset.is_here:
-        tokens = dataset.tokens_for(positions * size, (positions + 1) * size)
+        tokens = dataset.tokens_for(positions * token_bytes, (positions + 1) * token_bytes)
         return np.array(tokens[positions])
 
     # Request single tokens, rather than the blocks of 256 KiB in which a bucket is usually read.
     access, path = dataset.place
+    object_name = access.name(path)
 
-    def read(position: int) -> bytes:
-        return access.store.read_range(access.name(path), position * size, (position + 1) * size)
+    def read_token(position: int) -> bytes:
+        """Return the bytes of the token at a position in the .bin."""
+        start_byte = position * token_bytes
+        return access.store.read_range(object_name, start_byte, start_byte + token_bytes)
 
-    token_bytes = in_parallel(read, positions.tolist(), CONNECTIONS)
-    return np.frombuffer(b"".join(token_bytes), dataset.dtype)
+    parts = in_parallel(read_token, positions.tolist(), CONNECTIONS)
+    return np.frombuffer(b"".join(parts), dataset.dtype)
 
 
 class _Occurrences(NamedTuple):
@@ -174,16 +181,21 @@ class _Occurrences(NamedTuple):
 
 
 def _occurrences(dataset: MMapIndexedDataset, stream: Stream | None, token: int) -> _Occurrences:
-    """Count the occurrences of a token in the first `_SAMPLE_TOKENS` tokens of a dataset.
+    """Count how often a token occurs inside documents, rather than at their ends.
+
+    Only the first `_SAMPLE_TOKENS` tokens of the dataset are read.
 
     Args:
         dataset: The dataset, on this machine.
         stream: Order of its tokens, if they are not in order in the .bin.
         token: A token that all documents end in.
     """
-    stop = min(int(dataset.sequence_lengths.sum(dtype=np.int64)), _SAMPLE_TOKENS)
+    n_tokens = int(dataset.sequence_lengths.sum(dtype=np.int64))
+    stop = min(n_tokens, _SAMPLE_TOKENS)
     tokens = read_tokens(dataset, 0, stop, stream)
+    occurrences = int(np.count_nonzero(tokens == token))
+
+    # Each document that ends among these tokens has one occurrence at its end.
     starts, lengths = next(document_spans(dataset, stream))
     documents = int(np.count_nonzero(starts + lengths <= stop))
-    occurrences = int(np.count_nonzero(tokens == token))
-    return _Occurrences(occurrences - documents, documents)
+    return _Occurrences(inside=occurrences - documents, documents=documents)

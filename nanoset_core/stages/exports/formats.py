@@ -107,15 +107,20 @@ def _metric(count: int) -> str:
     Args:
         count: The number of tokens, at least 1.
     """
+    prefixes = ("", "k", "M", "G", "T", "P", "E")  # each stands for a power of 1,000
+
+    # 12345 has the exponent 4: one power of 1,000, and 2 digits before the point of 12.345.
     exponent = math.floor(math.log10(count))
-    # The prefix stands for a power of 1,000, so one to three digits remain before the point.
-    digits_after_point = 2 - exponent % 3
-    rounded = round(count / 10 ** (exponent // 3 * 3), digits_after_point)
-    if rounded >= 10 ** (exponent % 3 + 1):
-        exponent += 1  # rounding gave a digit more: 9.999 is written as 10.0
-    scaled = count / 10 ** (exponent // 3 * 3)
-    prefixes = ["", *"kMGTPE"]
-    return f"{scaled:.{2 - exponent % 3}f} {prefixes[exponent // 3]}T"
+    thousands, more_digits = divmod(exponent, 3)
+    digits_before_point = more_digits + 1
+    rounded = round(count / 1000**thousands, 3 - digits_before_point)
+
+    # Rounding can give a digit more: 9999 is 10.0 kT, and 999999 is 1.00 MT.
+    if rounded >= 10**digits_before_point:
+        thousands, more_digits = divmod(exponent + 1, 3)
+        digits_before_point = more_digits + 1
+    scaled = count / 1000**thousands
+    return f"{scaled:.{3 - digits_before_point}f} {prefixes[thousands]}T"
 
 
 class OlmoCore(LinkedFormat):
@@ -179,6 +184,7 @@ class OlmoCore(LinkedFormat):
             dataset: Properties of the dataset.
             ends: End of each document, ascending, in chunks of shape (n_documents,).
         """
+        # Imported here: every command imports this module, but few of them write exports.
         import pyarrow as pa
         import pyarrow.csv as csv
 
@@ -188,8 +194,8 @@ class OlmoCore(LinkedFormat):
         previous_end = 0
         with (
             (folder / f"{name}.csv.gz").open("wb") as file,
-            # No time, so that the same documents give the same bytes.
-            gzip.GzipFile("", "wb", 1, file, mtime=0) as compressed,
+            # No file name and no time, so that the same documents give the same bytes.
+            gzip.GzipFile("", "wb", compresslevel=1, fileobj=file, mtime=0) as compressed,
             csv.CSVWriter(compressed, schema, write_options=options) as writer,
         ):
             for chunk in ends:

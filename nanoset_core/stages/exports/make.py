@@ -34,12 +34,12 @@ from nanoset_core.storage.atomic import sha256_file, sweep_abandoned, write_atom
 
 
 def export_recipe(project: Project, name: str, parents: Mapping[str, str]) -> Recipe:
-    """Return the recipe of an export.
+    """Return the recipe of an export: everything that decides the bytes of its files.
 
     Args:
         project: The project.
         name: Name of the export.
-        parents: Name of each parent → its digest.
+        parents: "dataset" → the digest of the dataset that is exported.
     """
     spec = project.config.exports[name]
     # The tokenizer's name is part of the recipe only if a file of the format contains it.
@@ -126,7 +126,9 @@ def sample_files(
     export_format: SampledFormat,
     traits: DatasetTraits,
 ) -> SampleFiles:
-    """Return the files of an export that consists of samples.
+    """Describe the files of an export that consists of samples: sequences of one length.
+
+    Nothing is read or written yet.
 
     Args:
         project: The project.
@@ -190,10 +192,10 @@ class _SampledExport:
         index = files.index(sample_file_facts)
         write_atomic(place / INDEX, index)
         index_fact = FileFact(len(index), sha256_file(place / INDEX))
-        file_facts = dict(
-            zip(self.format.names(files.cut), [*sample_file_facts, index_fact], strict=True)
-        )
 
+        # The manifest is written last: an export that has one is complete.
+        names = self.format.names(files.cut)  # index.json is the last one
+        file_facts = dict(zip(names, [*sample_file_facts, index_fact], strict=True))
         facts = export_facts(dataset, count_documents(dataset, stream), self.traits, WRITTEN)
         facts |= self.format.facts(files.cut)
         facts = _facts(self.format, self.dataset, facts)

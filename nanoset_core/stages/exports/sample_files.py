@@ -53,15 +53,16 @@ class SampleFiles:
     """The folder of the export."""
 
     def tasks(self, stream: Stream | None) -> Iterator[FileTask]:
-        """Yield a task for each file.
+        """Yield a task for each file of the export: which tokens of the dataset's .bin it has.
 
         Args:
             stream: Order of the dataset's tokens, if they are not in order in the .bin.
         """
         for number in range(self.cut.files):
-            start, stop = self.cut.span(number)
+            start, stop = self.cut.span(number)  # tokens, in the order of the dataset
             starts = np.array([start])
             lengths = np.array([stop - start])
+            # The tokens of a view are several ranges of the .bin.
             if stream is not None:
                 starts, lengths = stream.ranges(starts, lengths)
             yield FileTask(number, Stream.of_ranges(starts, lengths))
@@ -128,12 +129,13 @@ class SampleFiles:
         Returns:
             Size and sha256 of each file, in order.
         """
-        work = self.write if rewrite else self.complete
-        facts: dict[int, FileFact] = {}
-        for number, fact in run_tasks(work, self.tasks(stream), workers, executor):
-            facts[number] = fact
+        # `complete` writes a file only if it does not exist yet.
+        make_file = self.write if rewrite else self.complete
+        fact_by_file: dict[int, FileFact] = {}
+        for number, fact in run_tasks(make_file, self.tasks(stream), workers, executor):
+            fact_by_file[number] = fact
             export_work.advance(fact.size)
-        return [facts[number] for number in sorted(facts)]
+        return [fact_by_file[number] for number in sorted(fact_by_file)]
 
     def index(self, facts: Sequence[FileFact]) -> bytes:
         """Return the contents of index.json, given the facts of all files."""

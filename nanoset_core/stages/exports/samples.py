@@ -277,8 +277,8 @@ class Mds(SampledFormat):
         """
         length = self._length(dataset)
 
-        # The room for samples, beside the number of samples, the end of the file and the settings.
-        # Each sample also takes its offset in the header of the file.
+        # What remains for samples: a file also has their number, the offset of its end, and the
+        # settings. Each sample takes its own bytes, and those of its offset in the header.
         room = FILE_BYTES - 2 * _UINT32_BYTES - len(_settings_json(dataset.dtype))
         bytes_per_sample = _UINT32_BYTES + self._sample_bytes(dataset.dtype, length)
         samples_per_file = max(1, room // bytes_per_sample)  # a long sample has a file for itself
@@ -287,11 +287,9 @@ class Mds(SampledFormat):
 
         # If the last file has only one sample, and this sample is short, it may still fit into the
         # file before.
-        tokens_in_last_file = dataset.tokens - (n_files - 1) * tokens_per_file
-        if n_files > 1 and tokens_in_last_file < length:
-            short_sample_bytes = _UINT32_BYTES + self._sample_bytes(
-                dataset.dtype, tokens_in_last_file
-            )
+        rest = dataset.tokens - (n_files - 1) * tokens_per_file  # tokens of the last file
+        if n_files > 1 and rest < length:
+            short_sample_bytes = _UINT32_BYTES + self._sample_bytes(dataset.dtype, rest)
             if samples_per_file * bytes_per_sample + short_sample_bytes <= room:
                 n_files -= 1
         return Cut(

@@ -134,12 +134,17 @@ class ExportStage(Planned, Resumable, Estimated):
         Returns:
             Names of the files; None if they are not those of an export.
         """
+        # An interrupted upload to a bucket: the large files of an export, and nothing else.
         uploaded = uploaded_files(self.layout, access, folder)
         if uploaded is not None:
             return uploaded
+
+        # Files of samples, which are written to their final places: all have names of one format.
         names = {name for name in access.names(folder) if not name.startswith(UNFINISHED)}
         for export_format in FORMATS.values():
-            if isinstance(export_format, SampledFormat) and all(map(export_format.is_file, names)):
+            if not isinstance(export_format, SampledFormat):
+                continue
+            if all(export_format.is_file(name) for name in names):
                 return names
         return None
 

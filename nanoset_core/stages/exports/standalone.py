@@ -343,6 +343,7 @@ class _DraftedTokens(TokensFile):
             # A file for a bucket is uploaded, even if the draft of it is a link.
             return made_by if isinstance(target, Path) else COPIED
         stored = _stored(source)
+        # Within one bucket, the bucket copies the object when the draft is put in place.
         if isinstance(target, RemoteFolder) and source.store == target.store:
             copy_object = partial(target.store.compose, target.path, [stored])
             self.draft.writers[target.name] = copy_object

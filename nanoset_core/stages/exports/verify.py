@@ -212,18 +212,19 @@ def _check_sample_file(
         Whether all bytes are equal.
     """
     name = samples.format.file(task.number)
-    start = 0
+    start_byte = 0  # of the block
     for expected in samples.blocks(task, samples.source):
-        stored = samples.target.read_range(name, start, start + len(expected))
+        stored = samples.target.read_range(name, start_byte, start_byte + len(expected))
         if stored != expected:
             differs = np.frombuffer(stored, np.uint8) != np.frombuffer(expected, np.uint8)
+            first_wrong_byte = start_byte + int(differs.argmax())
             report.error(
                 "a token is not that of the dataset",
-                where=f"{samples.target.url(name)}, byte {start + int(differs.argmax())}",
+                where=f"{samples.target.url(name)}, byte {first_wrong_byte}",
                 remedy=remedy,
             )
             return False
-        start += len(expected)
+        start_byte += len(expected)
     return True
 
 

@@ -93,10 +93,13 @@ def blend_from_words(words: Sequence[str], where: object) -> Blend:
     Raises:
         ConfigError: There are no words, only some weights are numbers, or a prefix is named twice.
     """
+    # Words in place of a weight are the first, the third and so on: "0.8 web 0.2 code".
     numbers = [_number(word) for word in words[::2]]
     has_weights = len(words) % 2 == 0 and any(number is not None for number in numbers)
     prefixes = list(words[1::2]) if has_weights else list(words)
     _check_words(words, prefixes, where, has_weights=has_weights)
+
+    # A dataset may be named by different paths, so their locations are compared.
     datasets = [_dataset_location(prefix, where) for prefix in prefixes]
     check_different_datasets(datasets, where, "name it once, with the sum of its weights")
     if has_weights:
@@ -289,7 +292,9 @@ def _data(options: Mapping[str, Any]) -> dict[str, Any]:
     # One option names the data of all splits, or one option for each split names its data.
     shared = [key for key in _SHARED_DATA if options[key]]
     per_split = [key for key in _SPLIT_DATA if options[key]]
-    n_ways = len(shared) + bool(per_split)
+    n_ways = len(shared)
+    if per_split:
+        n_ways += 1
     if n_ways != 1:
         raise ConfigError(
             "the data must be given in one way",

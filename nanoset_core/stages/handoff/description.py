@@ -118,18 +118,20 @@ class Handoff:
 
     @property
     def run(self) -> ScheduleSpec | None:
-        """The longest run for which there are enough training samples.
+        """The schedule of the run, shortened if there are too few training samples for it.
 
-        It is shorter than `schedule` if limits on epochs leave too few samples. For a phase of a
-        run it is always `schedule`, since the positions of phases depend on all iterations.
+        There are too few if limits on epochs leave fewer samples than the schedule requests. The
+        schedule of a run with phases is not shortened, since the positions of phases depend on all
+        iterations. None if nanoset.yaml has no schedule.
         """
         schedule = self.spec.schedule
-        built = self.config.train_split_samples
-        if schedule is None or built is None or self.spec.transitions:
+        built_samples = self.config.train_split_samples
+        has_phases = bool(self.spec.transitions)
+        if schedule is None or built_samples is None or has_phases:
             return schedule
-        if built == schedule.samples()["train"]:
+        if built_samples == schedule.samples()["train"]:
             return schedule
-        return replace(schedule, iterations=built // schedule.global_batch_size)
+        return replace(schedule, iterations=built_samples // schedule.global_batch_size)
 
     @property
     def sample_count_mismatch(self) -> dict[SplitName, int]:

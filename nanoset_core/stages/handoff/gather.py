@@ -146,7 +146,7 @@ def _indexes(splits: Mapping[SplitName, BuiltSplit], folder: str) -> dict[str, l
         File with the description of each index → the other files of the index. Empty if the trainer
         writes no descriptions.
     """
-    # Each dataset of a split has an index, and so has the blend.
+    # Each dataset of a split has an index, and so has the blend of several datasets.
     plans: list[MemberPlan | BlendPlan] = []
     for split in splits.values():
         if split.plan is not None:

@@ -129,8 +129,8 @@ def _preflight(handoff: Handoff) -> str:
                 samples[split] = handoff.config.samples(split)
     indexes = {name: list(files) for name, files in handoff.indexes.items()}
 
-    # The module `preflight` is a complete script, whose constants are empty. So linters and tests
-    # can read it. Here the lines of its constants are replaced.
+    # The source of the module `preflight` is the script, with empty constants. So linters and tests
+    # can check it. Here the lines of its constants get the values of this handoff.
     value_by_line = {
         'NANOSET = ""': handoff.section,
         "INDEXES: dict[str, list[str]] = {}": indexes,

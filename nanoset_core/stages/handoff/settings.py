@@ -124,9 +124,9 @@ class TrainerSpec:
             return _MAIN
         # The minor version is the second number of 0.16.1, of v0.16.1, and of core_v0.16.1.
         version = self.megatron_core.removeprefix("core_").removeprefix("v")
-        first, _, rest = version.partition(".")
-        second = rest.partition(".")[0]
-        if first != "0" or not second.isdecimal() or int(second) < _OLDEST:
+        major, _, rest = version.partition(".")
+        minor = rest.partition(".")[0]
+        if major != "0" or not minor.isdecimal() or int(minor) < _OLDEST:
             raise ConfigError(
                 "not a version of megatron-core",
                 where="megatron_core",
@@ -135,7 +135,7 @@ class TrainerSpec:
                 remedy="write the version that this prints where the trainer runs: "
                 '`python -c "import megatron.core as c; print(c.__version__)"`',
             )
-        return int(second)
+        return int(minor)
 
     @property
     def is_legacy(self) -> bool:
@@ -170,8 +170,9 @@ class TrainerSpec:
             "class": class_name,
             "tokenizer_path": _FIXED_PATHS.get(self.tokenizer_type, self.tokenizer_model),
         }
-        for name, value in _OPTIONS[self.tokenizer_type](self):
-            identifiers[name] = str(value)
+        options_of = _OPTIONS[self.tokenizer_type]
+        for name, value in options_of(self):
+            identifiers[name] = str(value)  # Megatron-LM writes all values as text
         return identifiers
 
     def _legacy_identifiers(self) -> dict[str, Any]:
@@ -273,14 +274,15 @@ class TrainerSpec:
         Raises:
             ConfigError: The version does not have the option.
         """
-        first, last = option.metadata.get("versions", (0, _MAIN))
-        if first <= self.minor <= last:
+        # Minor versions, such as 16 for 0.16.1. `_MAIN` stands for the main branch.
+        first_version, last_version = option.metadata.get("versions", (0, _MAIN))
+        if first_version <= self.minor <= last_version:
             return
-        versions = f"core 0.{first}"
-        if first == _MAIN:
+        versions = f"core 0.{first_version}"
+        if first_version == _MAIN:
             versions = "main"
-        elif last < _MAIN:
-            versions = f"core 0.{first} to 0.{last}"
+        elif last_version < _MAIN:
+            versions = f"core 0.{first_version} to 0.{last_version}"
         raise ConfigError(
             "this version of the trainer has no such option",
             where=option.name,
@@ -310,6 +312,7 @@ def trainer_errors(
         preset: Name of the preset.
         has_identifiers: Whether the key `tokenizer_identifiers` is also given.
     """
+    # Such a trainer names index files by a hash that depends on its tokenizer.
     hashes_tokenizer = get_preset(preset).hashes_tokenizer
     if has_identifiers:
         yield ConfigError(

@@ -62,9 +62,10 @@ class HandoffStage(BoundToMachine, Advising):
         return nodes
 
     def recipe(self, project: Project, key: Key, parents: Mapping[str, str]) -> Recipe:
-        """Return the recipe of a handoff: all settings that its files mention.
+        """Return the recipe of a handoff: everything that decides the bytes of its files.
 
-        If the digest of a recipe is another one than that of the built handoff, this is stale.
+        A handoff is a folder with the files that a trainer is started with. It is stale if its
+        recipe has another digest than the one that it was built with.
 
         Args:
             project: The project.
@@ -186,7 +187,8 @@ def _check_splits(nanoset: NanosetContext, splits: Mapping[SplitName, Manifest])
 
     Args:
         nanoset: The nanoset.
-        splits: Manifest of the blend of each split, or of its index mappings without a blend.
+        splits: Split → the manifest of its blend; or that of its index mappings, if the nanoset
+            reads a single dataset and has no blend.
 
     Raises:
         StaleError: A split was made from other inputs or settings.

@@ -62,7 +62,7 @@ class Steps:
     """The steps of a run. They have no end, since run.yaml does not say how long the run is."""
 
     def __init__(self, run: RunSpec) -> None:
-        """Divide the steps of a run into stretches.
+        """Divide the steps of a run into stretches of steps with the same batch size.
 
         Args:
             run: The settings of the run, from run.yaml.
@@ -73,7 +73,7 @@ class Steps:
         self.stretches = tuple(_stretches(run))
         """The stretches in order; the last one has no end."""
 
-        # int64, shape (n_stretches,) each
+        # The same as arrays, to look up many steps at once: int64, shape (n_stretches,) each
         self._first_steps = np.array([stretch.step for stretch in self.stretches], np.int64)
         self._first_samples = np.array([stretch.sample for stretch in self.stretches], np.int64)
         self._batch_sizes = np.array([stretch.batch for stretch in self.stretches], np.int64)
@@ -98,8 +98,8 @@ class Steps:
         Returns:
             The first sample of each step, and its number of samples; int64, of the same shape.
         """
-        # The number of the stretch in which each step is.
-        stretches = np.searchsorted(self._first_steps, steps, "right") - 1
+        # The stretch in which each step is: the last one that starts at this step or before it.
+        stretches = np.searchsorted(self._first_steps, steps, side="right") - 1
         sizes = self._batch_sizes[stretches]
         steps_before = steps - self._first_steps[stretches]
         first_samples = self._first_samples[stretches] + steps_before * sizes
@@ -114,8 +114,8 @@ class Steps:
         Returns:
             Numbers of steps, int64, of the same shape.
         """
-        # The number of the stretch in which each sample is.
-        stretches = np.searchsorted(self._first_samples, samples, "right") - 1
+        # The stretch that reads each sample: the last one that starts at this sample or before it.
+        stretches = np.searchsorted(self._first_samples, samples, side="right") - 1
         samples_before = samples - self._first_samples[stretches]
         steps_before = samples_before // self._batch_sizes[stretches]
         steps: NDArray[np.int64] = self._first_steps[stretches] + steps_before
@@ -151,7 +151,8 @@ def _stretches(run: RunSpec) -> Iterator[Stretch]:
         consumed_at_start = consumed
         sizes = _sizes_since_start(settings, n_steps, consumed)
         while last_step is None or n_steps < last_step:
-            batch_size = _size_run(settings, sizes.size(consumed), n_steps + 1)
+            requested_size = sizes.size(consumed)
+            batch_size = _whole_batch_size(settings, requested_size, n_steps + 1)
             yield Stretch(
                 step=n_steps + 1,
                 sample=consumed,
@@ -161,31 +162,34 @@ def _stretches(run: RunSpec) -> Iterator[Stretch]:
                 resumed=consumed_at_start,
             )
 
-            # The number of its steps: until the size changes, or until the trainer is resumed.
-            lengths = []
-            n_same = _steps_until_change(sizes, consumed, batch_size)
-            if n_same is not None:
-                lengths.append(n_same)
+            # The stretch ends when the batch size changes, or when the trainer is resumed.
+            possible_lengths = []
+            steps_until_change = _steps_until_change(sizes, consumed, batch_size)
+            if steps_until_change is not None:
+                possible_lengths.append(steps_until_change)
             if last_step is not None:
-                lengths.append(last_step - n_steps)
-            if not lengths:
+                possible_lengths.append(last_step - n_steps)
+            if not possible_lengths:
                 return  # the last stretch has no end
-            n_steps += min(lengths)
-            consumed += min(lengths) * batch_size
+            length = min(possible_lengths)
+            n_steps += length
+            consumed += length * batch_size
 
 
 def _settings_by_start(run: RunSpec) -> Iterator[tuple[RunSpec, int | None]]:
-    """Yield the settings with which the trainer was started, and then resumed each time.
+    """Yield the settings of each start of the trainer: the first one, and each time it was resumed.
 
     Args:
         run: The settings of the run, and what changed each time that it was resumed.
 
     Yields:
-        (settings, last step with these settings; None if the run was not resumed again).
+        (settings, the last step with these settings). The step is None for the last start.
     """
     settings = run
     for resume in run.resumes:
         yield settings, resume.iteration
+
+        # A setting that is not listed stays what it was.
         changes = {}
         for name in _RESUMED:
             value = getattr(resume, name)
@@ -195,28 +199,29 @@ def _settings_by_start(run: RunSpec) -> Iterator[tuple[RunSpec, int | None]]:
     yield settings, None
 
 
-def _steps_until_change(sizes: _BatchSizes, consumed: int, size: int) -> int | None:
+def _steps_until_change(sizes: _BatchSizes, consumed: int, samples_per_step: int) -> int | None:
     """Return after how many steps the batch size changes.
 
     Args:
-        sizes: The batch sizes.
+        sizes: The batch sizes that the settings request, by the number of consumed samples.
         consumed: Samples that were consumed before the first of these steps.
-        size: Samples that each of these steps reads.
+        samples_per_step: Samples that each of these steps reads. It may be less than the requested
+            batch size, which need not be divisible among the ranks.
 
     Returns:
         The number of steps with the present batch size; None if it never changes.
     """
     if consumed > sizes.last_change:
         return None
-    size_now = sizes.size(consumed)
+    present_size = sizes.size(consumed)
 
     def has_other_size(n_steps: int) -> bool:
         """Return whether the batch size is another one after this number of steps."""
-        return sizes.size(consumed + n_steps * size) != size_now
+        return sizes.size(consumed + n_steps * samples_per_step) != present_size
 
     # Batch sizes only grow or only shrink, so the first step of another size is found by bisection.
     # After `most_steps`, the last change is past.
-    most_steps = (sizes.last_change - consumed) // size + 1
+    most_steps = (sizes.last_change - consumed) // samples_per_step + 1
     candidates = range(1, most_steps + 1)
     index = bisect_left(candidates, True, key=has_other_size)
     return candidates[index] if index < len(candidates) else None
@@ -268,22 +273,25 @@ def _sizes_since_start(run: RunSpec, n_steps: int, consumed: int) -> _BatchSizes
     return _BatchSizes(size_during_ramp, ramp_samples + 1)
 
 
-def _size_run(run: RunSpec, size: int, step: int) -> int:
-    """Return how many samples a step reads: whole micro-batches of all ranks.
+def _whole_batch_size(run: RunSpec, size: int, step: int) -> int:
+    """Return how many samples a step reads, which is one or more micro-batches of every rank.
+
+    If a micro-batch has 4 samples and there are 8 ranks, a step reads a multiple of 32 samples.
 
     Args:
         run: The settings of the run.
-        size: The batch size of the step.
+        size: The batch size that the settings request for the step.
         step: Number of the step, for the message.
 
     Raises:
         ConfigError: The batch size is not a multiple of one micro-batch of each rank, and the
             settings do not allow to decrease it to one.
     """
-    round_size = run.micro_batch_size * run.data_parallel_size
-    is_whole = size % round_size == 0
-    if size >= round_size and (is_whole or run.decrease_batch_size_if_needed):
-        return size // round_size * round_size
+    round_size = run.micro_batch_size * run.data_parallel_size  # a micro-batch of every rank
+    is_multiple = size % round_size == 0
+    if size >= round_size and (is_multiple or run.decrease_batch_size_if_needed):
+        n_rounds = size // round_size
+        return n_rounds * round_size
     raise ConfigError(
         "the batch size is not made of whole micro-batches of all ranks",
         where=f"step {step:,}",
@@ -300,7 +308,8 @@ def _scheduled_sizes(text: str, unit: int) -> _BatchSizes:
     Args:
         text: Pairs of samples and batch size, such as `0:768 1M:1536`: 768 samples a step from the
             first sample on, and 1,536 once a million samples have been consumed.
-        unit: 1 if the text counts samples; if it counts tokens, the tokens of a sample.
+        unit: Divisor that converts the numbers of the text to samples: 1, or the tokens of a sample
+            if the text counts tokens.
 
     Raises:
         ConfigError: The schedule is not valid.
@@ -330,7 +339,8 @@ def _schedule_entries(text: str, unit: int) -> list[tuple[int, int]]:
 
     Args:
         text: The schedule, such as `0:768 1M:1536`.
-        unit: 1 if the text counts samples; if it counts tokens, the tokens of a sample.
+        unit: Divisor that converts the numbers of the text to samples: 1, or the tokens of a sample
+            if the text counts tokens.
 
     Raises:
         ValueError: The text is not made of pairs, does not begin at sample 0, names a number of
@@ -338,8 +348,9 @@ def _schedule_entries(text: str, unit: int) -> list[tuple[int, int]]:
     """
     entries: list[tuple[int, int]] = []
     for entry in text.replace(",", " ").split():
-        start, size = entry.split(":", 1)
-        entries.append((_number(start) // unit, _number(size)))
+        start_text, size_text = entry.split(":", 1)
+        start = _number(start_text) // unit
+        entries.append((start, _number(size_text)))
     entries.sort()
 
     starts = [start for start, _ in entries]
@@ -396,8 +407,9 @@ class Dealer:
     def of(preset: str, dataloader_type: str, total: int, random_seed: int) -> Dealer:
         """Return how the trainer of a preset deals samples to its ranks.
 
-        All versions of nanotron deal single samples, some in a shuffled order. Other trainers deal
-        samples as the type of the data loader in run.yaml says.
+        A rank is a process that trains on samples of its own. All versions of nanotron deal single
+        samples in turn, some in a shuffled order. Other trainers deal them as the type of the data
+        loader in run.yaml says.
 
         Sources:
             nanotron 896473d `dataloader.py` (_get_train_sampler), 698c85b4
@@ -413,7 +425,8 @@ class Dealer:
         Raises:
             ConfigError: The trainer's data loader has no such type.
         """
-        # Preset → seed of the shuffle; None if the samples are not shuffled.
+        # Preset → seed of the shuffle; None if the samples are not shuffled. The first version has
+        # the seed 42 in its code.
         nanotron_seeds = {"nanotron": 42, "nanotron-000": random_seed, "nanotron-main": None}
         if preset not in nanotron_seeds:
             return Dealer(total, dataloader_type)
@@ -442,16 +455,18 @@ class Dealer:
         """
         # All arrays have the shape (batch,): one entry for each sample of the step.
         numbers = np.arange(step.batch)  # within the step
+        positions = step.sample - base + numbers  # in the order of the dataset's samples
         round_size = step.micro_batch * step.ranks
-        positions = step.sample - base + numbers  # within the dataset
         micro_batches = numbers // round_size
 
         # Consecutive samples go to consecutive ranks, or a whole micro-batch to one rank.
         if self.kind == "interleaved":
             ranks = numbers % step.ranks
             # If the run was resumed after a number of samples that is not a multiple of the ranks,
-            # the trainer reads the samples after the last multiple again.
-            positions -= max(step.resumed - base, 0) % step.ranks
+            # the trainer reads the samples after the last multiple again: with 4 ranks and 10
+            # samples consumed, it continues with sample 8.
+            consumed_of_dataset = max(step.resumed - base, 0)
+            positions -= consumed_of_dataset % step.ranks
         else:
             ranks = numbers % round_size // step.micro_batch
 
@@ -518,16 +533,22 @@ class Dealer:
                 found=int(positions[0]),
                 expected=f"a multiple of {round_size}",
             )
-        # Each rank reads one micro-batch of its bucket in each round. Samples that do not fill a
-        # round at the end of the dataset are not read.
-        epochs, in_epoch = np.divmod(positions, epoch_size)
-        in_bucket = in_epoch // round_size * step.micro_batch + in_epoch % step.micro_batch
+        # A round is one micro-batch of every rank. Samples that do not fill a round at the end of
+        # the dataset are not read. All arrays have the shape (batch,).
+        epochs, positions_in_epoch = np.divmod(positions, epoch_size)
+        rounds = positions_in_epoch // round_size
+
+        # In each round, a rank reads the next micro-batch of its bucket.
+        positions_in_bucket = rounds * step.micro_batch + positions_in_epoch % step.micro_batch
         bucket_size = n_rounds * step.micro_batch
+        bucket_starts = ranks * bucket_size  # first sample of each bucket
+
         samples = np.empty_like(positions)
         for epoch in np.unique(epochs).tolist():
             is_in_epoch = epochs == epoch
-            order = _shuffled(bucket_size, epoch)  # (bucket_size,)
-            samples[is_in_epoch] = order[in_bucket[is_in_epoch]] + ranks[is_in_epoch] * bucket_size
+            order = _shuffled(bucket_size, epoch)  # (bucket_size,) the same for all ranks
+            shuffled_positions = order[positions_in_bucket[is_in_epoch]]
+            samples[is_in_epoch] = bucket_starts[is_in_epoch] + shuffled_positions
         return samples
 
     def positions(self, samples: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -156,8 +156,10 @@ class TrainLog:
         Raises:
             ConfigError: The order in which the trainer read samples cannot be computed.
         """
-        first = self.starts[0].arguments
-        if first.get("dataloader_type") == "cyclic" and first.get("data_sharding") is False:
+        # The settings of the first start. What changed later is in `resumes`.
+        arguments = self.starts[0].arguments
+        is_cyclic = arguments.get("dataloader_type") == "cyclic"
+        if is_cyclic and arguments.get("data_sharding") is False:
             raise ConfigError(
                 "the order of a cyclic loader with --no-data-sharding is not known",
                 where="data_sharding",
@@ -165,12 +167,15 @@ class TrainLog:
                 expected=True,
                 remedy="the steps of this run cannot be explained",
             )
-        settings: dict[str, Any] = {name: first.get(name) for name in (*_RESUMED, *_CONSTANT)}
+        settings: dict[str, Any] = {name: arguments.get(name) for name in (*_RESUMED, *_CONSTANT)}
         if settings["step_batch_size_schedule"] is not None:
-            settings["seq_length"] = first.get("seq_length")
+            # The schedule may count tokens, and decides the batch size of all steps.
+            settings["seq_length"] = arguments.get("seq_length")
             settings["global_batch_size"] = None
         settings["skipped_iterations"] = self._skipped()
         settings["resumes"] = _resumes(settings, self.starts[1:])
+
+        # Leave out what is not set: run.yaml is read by people.
         return {name: value for name, value in settings.items() if value not in (None, [], False)}
 
     def _skipped(self) -> list[list[int]]:
@@ -200,10 +205,10 @@ class TrainLog:
         if not counts_from_one:
             steps += 1
 
-        # Consecutive steps become one range.
-        starts = np.flatnonzero(np.diff(steps) > 1) + 1
+        # Consecutive steps become one range, which ends where the next step is further away.
+        range_starts = np.flatnonzero(np.diff(steps) > 1) + 1  # indices in `steps`
         ranges = []
-        for consecutive in np.split(steps, starts):
+        for consecutive in np.split(steps, range_starts):
             ranges.append([int(consecutive[0]), int(consecutive[-1])])
         return ranges
 
@@ -226,11 +231,11 @@ class TrainLog:
         differing = np.flatnonzero(computed_samples != logged_samples)
         if not differing.size:
             return []
-        first = differing[0]
+        index = differing[0]
         return [
             f"{differing.size:,} of {len(logged_steps):,} steps in the log differ, the first is "
-            f"step {logged_steps[first]:,}: by the log {logged_samples[first]:,} samples were "
-            f"consumed, by these settings {computed_samples[first]:,}"
+            f"step {logged_steps[index]:,}: by the log {logged_samples[index]:,} samples were "
+            f"consumed, by these settings {computed_samples[index]:,}"
         ]
 
 
@@ -238,6 +243,8 @@ def _resumes(
     settings: Mapping[str, Any], restarts: Sequence[TrainerRestart]
 ) -> list[dict[str, Any]]:
     """Return the value of the key `resumes` in run.yaml: restarts at which a setting changed.
+
+    In Megatron-LM, a run that is resumed takes its settings from the new command line.
 
     Args:
         settings: The settings with which the trainer was first started.

@@ -41,8 +41,8 @@ def split_facts(
     Args:
         nanoset: The nanoset.
         planned: The plan of the split.
-        samples_given: Samples that the built blend takes of each dataset; None takes those of the
-            plan.
+        samples_given: How many samples the built blend takes of each dataset. None: as many as
+            planned.
     """
     facts: dict[str, Any] = {"samples": 0, "blended": False, "members": []}
     plan = planned.plan
@@ -62,12 +62,12 @@ def split_facts(
 def _members_read(
     planned: PlannedSplit, samples_given: Sequence[int] | None
 ) -> Sequence[MemberCoverage]:
-    """Return what a split takes of each dataset.
+    """Return how much a split reads of each of its datasets.
 
     Args:
         planned: The plan of the split.
-        samples_given: Samples of each dataset, as counted in a built blend. None takes those of the
-            plan, which may differ by a sample or two.
+        samples_given: Samples of each dataset, as counted in a built blend. None: as many as
+            planned, which may differ by a sample or two.
     """
     if samples_given is None or planned.plan is None:
         return planned.members
@@ -146,9 +146,11 @@ def _planned_names(content: bytes) -> Iterator[str]:
     The rest of the plan is not checked: an output of an earlier version may have a plan that
     `read_split` no longer accepts.
     """
+    # Each dataset of the split has index files, and so has the blend of several datasets. A sidecar
+    # is a note next to the files that says what they were made from.
     plan = json.loads(content)["plan"] or {}
     parts = [*plan.get("members", ()), plan.get("blend")]
     for part in parts:
-        if part:
+        if part:  # a split of one dataset has no blend
             yield from part["files"].values()
             yield part["sidecar"]

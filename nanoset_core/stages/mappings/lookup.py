@@ -113,7 +113,8 @@ class NanosetLookup:
         version of a corpus would replace the files that a run over the present version is reading.
         And no trainer's names say where a run continues.
         """
-        # These names must not change: trainers look for files of earlier builds in such folders.
+        # These names must not change, nor what the digests are made of: trainers look for files of
+        # earlier builds in such folders.
         if self.spec.continues_run:
             train_digests = self.digests(self.spec.corpora_of("train"))
             return f"goes-on-{digest_of([train_digests, self._settings('train')])}/"
@@ -157,8 +158,9 @@ class NanosetLookup:
     def _settings(self, split: SplitName) -> dict[str, Any]:
         """Return the settings that decide the bytes of a split's index files.
 
-        Keys that were added over time are set only if a nanoset uses them. So the recipes, and with
-        them the digests, of other nanosets stay what they were.
+        They are part of a recipe, whose digest names the built version. Settings that were added in
+        later versions of this program have a key only if a nanoset uses them: other nanosets keep
+        their digests, and need not be built again.
 
         Args:
             split: The split.
@@ -189,9 +191,9 @@ class NanosetLookup:
         return options
 
     def _limit_options(self, split: SplitName) -> dict[str, Any]:
-        """Return the options that say how often documents may be read, if there are such limits.
+        """Return the options of a recipe that say how often documents may be read, if any.
 
-        Limits are `max_epochs` of the nanoset, and of the parts of its mixture.
+        Such limits are `max_epochs` of the nanoset, and of the parts of its mixture.
 
         Args:
             split: The split.
@@ -211,7 +213,8 @@ class NanosetLookup:
         if spec.mixture is not None and spec.mixture.epoch_limits():
             has_limits = True
         if has_limits and self.may_share_documents(split):
-            # Earlier versions counted the epochs of each dataset by itself.
+            # Earlier versions of this program counted the epochs of each dataset by itself, which
+            # makes a difference if datasets have documents in common. So the digest changes.
             options["epochs_of"] = "documents"
         return options
 
@@ -258,8 +261,9 @@ class NanosetLookup:
         """Return the option of the recipe that says what the run has read before.
 
         Returns:
-            The handoff that the run was started with and the samples consumed since; or a digest of
-            the options of the previous phase; or None if the run starts with this nanoset.
+            None if the run starts with this nanoset. If nanoset.yaml has `continue_from`: the
+            handoff (files that start a trainer) that the run was started with, and the samples
+            consumed since. If the nanoset is a phase: a digest of the previous phase's options.
         """
         continue_from = self.spec.continue_from
         if continue_from is not None:

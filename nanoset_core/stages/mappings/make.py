@@ -65,9 +65,11 @@ class IndexFileWriter:
         if stored_notes is not None:
             return stored_notes
 
-        # Fetched only now, since the working copy may take the place of another dataset's.
+        # The .idx is fetched only now: on a small disk, its working copy may replace that of the
+        # previous dataset. Room for the index files is made without removing this copy again.
         idx = self._access.fetch(idx_path(Path(member.prefix)))
-        notes = self._write(files, partial(self._make_room_beside, idx))
+        make_room = partial(self._make_room_beside, idx)
+        notes = self._write(files, make_room)
 
         # If room is bounded, the next dataset may need the room that these files take.
         if self._access.capacity is not None:
@@ -166,7 +168,8 @@ def count_samples_given(plan: SplitPlan, folder: Path, access: FileAccess) -> li
     """
     dataset_index = open_blend(plan, folder, access).dataset_index  # (n_samples,) number of dataset
     counts = np.zeros(len(plan.members), np.int64)  # (n_datasets,)
+    # In chunks, since a blend may have more samples than memory holds.
     for start in range(0, len(dataset_index), _ENTRIES_AT_ONCE):
-        numbers = dataset_index[start : start + _ENTRIES_AT_ONCE].astype(np.int64)
-        counts += np.bincount(numbers, minlength=len(counts))
+        dataset_numbers = dataset_index[start : start + _ENTRIES_AT_ONCE].astype(np.int64)
+        counts += np.bincount(dataset_numbers, minlength=len(counts))
     return counts.tolist()

@@ -54,6 +54,8 @@ def mix_errors(
 ) -> Iterator[ConfigError]:
     """Yield an error for each part of a nanoset's mixtures that contradicts itself or another part.
 
+    A mixture, the key `mix`, is a tree: each part is a corpus, or a group of further parts.
+
     Args:
         where: The key of the nanoset.
         data: The data of the nanoset and of its phases.

@@ -190,6 +190,7 @@ class NanosetContext(NanosetLookup):
         plan = planned.plan
         if plan is None:
             return []
+        # Which sequences the split has of each dataset, and how many samples it takes of these.
         rows_by_prefix = {member.prefix: member.rows for member in plan.members}
         sample_counts = [member.samples_given for member in members or planned.members]
         reads = MemberReads.by_prefix(plan, planned.config, sample_counts)
@@ -200,9 +201,9 @@ class NanosetContext(NanosetLookup):
             for prefix, order in planned.config.orders.items():
                 if prefix in reads:
                     continue
-                lengths, _ = self.reader.read(prefix)
+                sequence_lengths, _ = self.reader.read(prefix)
                 start, stop = order.rows
-                tokens = int(lengths[start:stop].sum(dtype=np.int64))
+                tokens = int(sequence_lengths[start:stop].sum(dtype=np.int64))
                 rows_by_prefix[prefix] = order.rows
                 reads[prefix] = MemberReads(
                     tokens=tokens,
@@ -211,15 +212,16 @@ class NanosetContext(NanosetLookup):
                     epochs=order.epochs,
                     separate_last_epoch=order.separate_last_epoch,
                 )
-        return corpus_coverage(self.shared_documents.parts(rows_by_prefix), reads, planned.config)
+        corpora = self.shared_documents.parts(rows_by_prefix)
+        return corpus_coverage(corpora, reads, planned.config)
 
     # Settings, step by step.
 
     def _within_limits(self, split: SplitName) -> _LimitedSettings:
-        """Return the settings of a split, changed so that they respect the limits on epochs.
+        """Return the settings of a split, changed so that no document is read too often.
 
-        `max_epochs` limits how often a document may be read. It may leave fewer samples, or lead to
-        other weights of the blend.
+        The setting `max_epochs` limits how often a document may be read. It may leave fewer
+        samples, or lead to other weights of the blend.
 
         Args:
             split: The split.
@@ -229,6 +231,8 @@ class NanosetContext(NanosetLookup):
         # together. Otherwise each split has its own blend.
         shares_weights = spec.blend is not None
         splits: tuple[SplitName, ...] = SPLITS if shares_weights else (split,)
+
+        # The settings of nanoset.yaml, and the limit of each dataset.
         prefix_by_corpus = dataset_prefixes(self, splits)
         read = self._read_before() if "train" in splits else None
         config = settings_as_written(self, splits, read)
@@ -378,31 +382,34 @@ class NanosetContext(NanosetLookup):
             )
 
     def _lacking(self, split: SplitName, built: NanosetConfig) -> str | None:
-        """Return why a split has no sample, or None if it has no share of the data.
+        """Return why a split has no sample, although nanoset.yaml gives it a share of the data.
 
         Args:
-            split: The split.
-            built: The settings that it would be built with, in which its share may have been given
-                to the previous split.
+            split: The split, which has no sample.
+            built: The settings that it would be built with. If its share was too small for a
+                sample, it was given to the previous split in these.
+
+        Returns:
+            The reason, in words; None if nanoset.yaml gives the split no share.
 
         Raises:
             InputError: It is train: without samples of train there is nothing to train on.
         """
-        # The share that nanoset.yaml gives to the split.
+        # The settings with the shares of nanoset.yaml.
         spec = self.spec
         if spec.blend_of(split) is None:
             return None
-        config = built
+        written = built
         if spec.shares is not None:
-            config = replace(built, split=spec.shares)
-            if config.shares()[SPLITS.index(split)] <= 0:
+            written = replace(built, split=spec.shares)
+            if written.shares()[SPLITS.index(split)] <= 0:
                 return None
 
-        reason = too_few_tokens(config, split, self.reader, corpora_of(spec.blend_of(split)))
+        reason = too_few_tokens(written, split, self.reader, corpora_of(spec.blend_of(split)))
         if split == "train":
-            raise no_training_sample(config, reason)
+            raise no_training_sample(written, reason)
         where_share_went = ""
-        has_other_shares = config.split != built.split
+        has_other_shares = written.split != built.split
         if has_other_shares and built.shares()[SPLITS.index(split)] <= 0:
             where_share_went = f"; its share went to the split before it (split: {built.split})"
         return f"it has no sample: {reason}{where_share_went}. Give it a larger share, or none"

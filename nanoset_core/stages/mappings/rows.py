@@ -125,14 +125,16 @@ def mixture_rows(parts: Iterable[Mapping[str, Any]]) -> list[Row]:
     """
     rows: list[Row] = []
     for part in parts:
-        indent = "· " * part["depth"]
-        requested = part["asked"]
+        # Manifests store these shares as `asked` and `given`, the names of earlier versions.
+        requested_share = part["asked"]
+        share = part["given"]
         epochs = part["epochs"]
-        bar = "█" * round(BAR_COLUMNS * part["given"])
+        indent = "· " * part["depth"]
+        bar = "█" * round(BAR_COLUMNS * share)
         row = {
             "part": f"{indent}{part['name']}",
-            "requested": "" if requested is None else _percent(requested),
-            "share": _percent(part["given"]),
+            "requested": "" if requested_share is None else _percent(requested_share),
+            "share": _percent(share),
             "tokens": _count(part["tokens"]),
             "epochs": "" if epochs is None else f"{epochs:.2f}",
             "decided by": part["decided_by"],

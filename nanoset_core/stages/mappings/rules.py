@@ -35,7 +35,8 @@ def nanoset_errors(where: str, nanoset: NanosetSpec) -> Iterator[ConfigError]:
         where: Place of the nanoset, such as "nanoset.yaml: nanosets.pretrain".
         nanoset: Its settings.
     """
-    # The corpora that are named anywhere.
+    # Check the corpora that the nanoset and its phases name. The data of each is a blend, which has
+    # corpora with weights, or a mix, which is a tree of shares with corpora as leaves.
     data = [DataKeys("", nanoset.blend, nanoset.mix)]
     for number, phase in enumerate(nanoset.phases):
         data.append(DataKeys(f".phases[{number}]", phase.blend, phase.mix))
@@ -178,11 +179,11 @@ def _split_blend_errors(where: str, nanoset: NanosetSpec) -> Iterator[ConfigErro
 
 
 def _phase_errors(where: str, nanoset: NanosetSpec) -> Iterator[ConfigError]:
-    """Yield an error if the phases of a run do not divide its iterations.
+    """Yield an error if the phases of a run do not follow one another up to its end.
 
-    Each phase of nanoset.yaml has the iteration at which it ends, `until`. The phases divide a run
-    of 10,000 iterations if these are, for example, 2,000 and 8,000 and 10,000. The last phase may
-    leave `until` out: it ends with the run.
+    In nanoset.yaml, each phase has the iteration at which it ends, `until`. A run of 10,000
+    iterations can have three phases that end at 2,000, 8,000 and 10,000. The last phase may leave
+    `until` out: it ends with the run.
 
     Args:
         where: The key of the nanoset, for the errors.
@@ -199,20 +200,20 @@ def _phase_errors(where: str, nanoset: NanosetSpec) -> Iterator[ConfigError]:
         return
 
     iterations = nanoset.schedule.iterations
-    *earlier_ends, last_end = [phase.until for phase in nanoset.phases]
-    all_have_ends = None not in earlier_ends
-    ends_with_run = last_end is None or last_end == iterations
+    phase_ends = [phase.until for phase in nanoset.phases]
+    all_have_ends = None not in phase_ends[:-1]
+    ends_with_run = phase_ends[-1] in (None, iterations)
     # The bounds of the phases are 0, the iterations at which one phase ends and the next one
     # begins, and the end of the run. No phase may be empty.
     is_ascending = all(start < stop for start, stop in pairwise(nanoset.phase_bounds))
     if all_have_ends and ends_with_run and is_ascending:
         return
 
-    ends = ["none" if phase.until is None else str(phase.until) for phase in nanoset.phases]
+    written_ends = ["none" if end is None else str(end) for end in phase_ends]
     yield ConfigError(
         "phases must follow one another",
         where=f"{where}.phases",
-        found=f"until {', '.join(ends)} of {iterations} iterations",
+        found=f"until {', '.join(written_ends)} of {iterations} iterations",
         remedy=(
             "give each phase except the last an `until` above that of the previous phase, and "
             "below schedule.iterations; leave out the last `until`, or set it to "

@@ -47,6 +47,7 @@ def handoff_named(continue_from: ContinueSpec) -> HandoffVersion:
     Raises:
         ConfigError: The key names no version of a handoff.
     """
+    # The groups of the pattern: the name of the nanoset, and a digest or `current`.
     match = HANDOFF_FOLDER.fullmatch(continue_from.handoff)
     if match is None or match[2] == "current":
         raise ConfigError(
@@ -59,7 +60,7 @@ def handoff_named(continue_from: ContinueSpec) -> HandoffVersion:
                 "`current` may be another version by now"
             ),
         )
-    return HandoffVersion(match[1], match[2])
+    return HandoffVersion(nanoset=match[1], digest=match[2])
 
 
 def handoff_and_splits(outputs: OutputRoot, nanoset: str, digest: str) -> dict[str, Manifest]:
@@ -76,22 +77,25 @@ def handoff_and_splits(outputs: OutputRoot, nanoset: str, digest: str) -> dict[s
     Raises:
         MissingError: The handoff, or one of its splits, was deleted.
     """
-    handoff = _version(outputs, [f"{nanoset}/{HANDOFF}"], digest)
+    handoff = _find_version(outputs, [f"{nanoset}/{HANDOFF}"], digest)
     manifests = {HANDOFF: handoff}
     for split in SPLITS:
         split_digest = handoff.recipe["parents"][split]
         # The digest is that of the split's blend, or of its index mappings if it has no blend.
-        candidates = [f"{nanoset}/{split}/{output}" for output in (BLEND, MAPPINGS)]
-        manifests[split] = _version(outputs, candidates, split_digest)
+        candidates = [f"{nanoset}/{split}/{BLEND}", f"{nanoset}/{split}/{MAPPINGS}"]
+        manifests[split] = _find_version(outputs, candidates, split_digest)
     return manifests
 
 
-def _version(outputs: OutputRoot, names: Sequence[str], digest: str) -> Manifest:
-    """Find the version with a digest in several outputs.
+def _find_version(outputs: OutputRoot, names: Sequence[str], digest: str) -> Manifest:
+    """Return the version of an output that has a digest, searching several outputs.
+
+    Each output has a folder, and each of its versions a folder below it that is named after its
+    digest.
 
     Args:
         outputs: The outputs of the project.
-        names: Names of the outputs, which are searched in this order.
+        names: Names of the outputs, in the order in which they are searched.
         digest: Digest of the version.
 
     Raises:
@@ -101,6 +105,8 @@ def _version(outputs: OutputRoot, names: Sequence[str], digest: str) -> Manifest
         manifest = outputs.manifest_at(outputs.folder / STAGE / name / digest)
         if manifest is not None:
             return manifest
+
+    # The message lists the versions of the last output.
     name = names[-1]
     entries = outputs.access.names(outputs.folder / STAGE / name)
     digests = sorted(entry for entry in entries if is_digest(entry))
@@ -141,8 +147,9 @@ def read_before(outputs: OutputRoot, continue_from: ContinueSpec) -> Read:
     samples_before = 0
     options = handoff.recipe["options"]
     if options.get("span"):
-        first_iteration, _ = options["span"]
-        _, global_batch_size, *_ = options["schedule"]
+        first_iteration = options["span"][0]
+        # The list of a schedule is: iterations, global batch size, and two numbers on evaluation.
+        global_batch_size = options["schedule"][1]
         samples_before = first_iteration * global_batch_size
     return Read(plan, config, continue_from.consumed_samples - samples_before, samples_before)
 
@@ -159,13 +166,14 @@ class ContinuedProject(NamedTuple):
 def continued_project(
     project: Project, name: str, handoff: str, consumed_samples: int
 ) -> ContinuedProject:
-    """Return a project in which a nanoset continues a run.
+    """Return a project in which a nanoset continues a run, as if nanoset.yaml said so.
 
     Args:
         project: The project, with the nanoset and its new blend.
         name: Name of the nanoset.
-        handoff: Folder of the handoff that the run was started with. `current` of it, or the name
-            of the nanoset alone, is the version that is current now.
+        handoff: The handoff that the run was started with, which is a folder with the arguments of
+            the trainer. It is given by its folder, by a path that ends in `current`, or by the name
+            of its nanoset. The latter two mean the version that is current now.
         consumed_samples: Samples of train that the run has consumed, of all ranks.
 
     Raises:
@@ -178,21 +186,24 @@ def continued_project(
     handoff_version = _with_digest(project.outputs, handoff)
     handoff_named(ContinueSpec(handoff_version, consumed_samples))
 
-    # Add the key to the content of nanoset.yaml, so that it is checked as if the user had written
-    # it there.
+    # The phases of a nanoset are nanosets of the project, but have no section in nanoset.yaml.
     value, _ = read_yaml(config.file, remedy="correct the line")
     nanosets = value.get("nanosets", {})
-    # A phase of a nanoset is a nanoset of the project, but not one of nanoset.yaml.
     if name not in nanosets:
         raise ConfigError(
             "a phase continues by `continue` alone",
             where=f"{config.file}: nanosets.{name}",
             remedy="name a nanoset of nanoset.yaml",
         )
+
+    # Add the key to the content of nanoset.yaml, so that it is checked as if the user had written
+    # it there.
     continue_from = {"handoff": handoff_version, "consumed_samples": consumed_samples}
-    changed_nanosets = {**nanosets, name: {**nanosets[name], "continue_from": continue_from}}
+    changed_nanoset = {**nanosets[name], "continue_from": continue_from}
+    changed_nanosets = {**nanosets, name: changed_nanoset}
     changed_config = config_from({**value, "nanosets": changed_nanosets}, config.file)
 
+    # The lines that the user can add to nanoset.yaml to make the change permanent.
     written_handoff = yaml_value(handoff_version)
     lines = [
         "nanosets:",

@@ -70,9 +70,10 @@ class SharedDocuments:
         self._counted: dict[tuple[tuple[str, Rows], ...], list[CorpusParts]] = {}
 
     def parts(self, rows_by_prefix: Mapping[str, Rows]) -> Sequence[CorpusParts]:
-        """Return the corpora that datasets were made from, with the tokens that they contain.
+        """Return the tokens that datasets contain of the corpora that they were made from.
 
-        Counting takes long for a large corpus, so results are kept for the next call.
+        A *part* of a corpus consists of the tokens that have the same number of copies in each
+        dataset. Counting takes long for a large corpus, so results are kept for the next call.
 
         Args:
             rows_by_prefix: Prefix of each dataset → (start, stop) of its sequences that count.
@@ -150,7 +151,10 @@ class _Member(NamedTuple):
 
 
 def _parts_of(corpus: Dataset, members: Sequence[_Member]) -> tuple[CorpusPart, ...]:
-    """Count the tokens of a corpus by the number of their copies in each dataset.
+    """Count the tokens of a corpus by how many copies of them each dataset contains.
+
+    With two datasets, the part (1, 2) are the tokens that the first one contains once, and the
+    second one twice.
 
     Args:
         corpus: Dataset of the corpus.
@@ -162,6 +166,7 @@ def _parts_of(corpus: Dataset, members: Sequence[_Member]) -> tuple[CorpusPart, 
         total = first_member.total_tokens
         return (CorpusPart((1,), total),) if total else ()
 
+    # Count in ranges of documents, so that memory is bounded.
     n_documents = len(corpus.index.document_indices) - 1
     documents_per_range = max(_MAX_CELLS // len(members), 1)
     tokens_by_copies: Counter[tuple[int, ...]] = Counter()
@@ -172,11 +177,11 @@ def _parts_of(corpus: Dataset, members: Sequence[_Member]) -> tuple[CorpusPart, 
         contained = np.empty((len(documents), len(members)), np.int64)
         for column, member in enumerate(members):
             contained[:, column] = member.tokens_of(documents)
-        tokens = _document_tokens(corpus.index, documents)
+        tokens = _document_tokens(corpus.index, documents)  # (n_documents of the range,)
         for count in count_copies(contained, tokens):
             tokens_by_copies[count.copies] += count.tokens
 
-    # In a fixed order, since the parts reach the facts of outputs.
+    # In a fixed order, since the manifests of outputs list the parts.
     combinations = sorted(tokens_by_copies)
     return tuple(CorpusPart(copies, tokens_by_copies[copies]) for copies in combinations)
 
@@ -192,12 +197,15 @@ def _document_tokens(index: Index, documents: range) -> Array:
         int64, shape (n_documents,).
     """
     # A document consists of consecutive sequences, usually of one.
-    bounds = index.document_indices[documents.start : documents.stop + 1]  # (n_documents + 1,)
-    first = int(bounds[0])
-    last = int(bounds[-1])
-    lengths = index.sequence_lengths[first:last]  # (n_sequences,)
+    # (n_documents + 1,) first sequence of each document, and of the document after the last one
+    first_sequences = index.document_indices[documents.start : documents.stop + 1]
+    start = int(first_sequences[0])
+    stop = int(first_sequences[-1])
+    lengths = index.sequence_lengths[start:stop]  # (n_sequences,)
+
+    # The tokens before each document are a running sum, whose differences are its tokens.
     tokens_before = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])  # (n_sequences + 1,)
-    tokens: Array = np.diff(tokens_before[bounds - first])
+    tokens: Array = np.diff(tokens_before[first_sequences - start])
     return tokens
 
 

@@ -143,6 +143,7 @@ def _without_empty_splits(nanoset: NanosetLookup, config: NanosetConfig) -> Nano
         is_requested = split in spec.samples and spec.schedule is None
         if is_requested or not cannot_be_built(config, split, nanoset.reader):
             continue
+        # Without a share, the trainer must not request samples of the split, either.
         shares = without_share(config.split, split, exactly_three=config.rules.exactly_three_shares)
         samples_of_others = {other: config.samples(other) for other in SPLITS if other != split}
         config = replace(config, split=shares).with_samples(samples_of_others)

@@ -119,16 +119,16 @@ class MappingsStage(_SplitStage, Planned):
     def refusal(
         self, project: Project, key: Key, recipe: Recipe, reading: ReadingBudget
     ) -> str | None:
-        """Return why the split cannot be planned, or None if no reason is known.
+        """Return why the split cannot be planned, or None if no reason is known before a build.
 
-        Planning reads the .idx of each dataset. So it is tried only if the datasets exist in the
-        versions of the recipe, and their .idx files fit the budget for reading.
+        Planning reads the .idx file of each dataset. So it is tried only if the datasets exist in
+        the versions of the recipe, and their .idx files are not too large to be read now.
 
         Args:
             project: The project.
             key: The split of a nanoset.
             recipe: Recipe that the index mappings would have.
-            reading: A limit on the bytes that may be read before a build.
+            reading: Counts the bytes that may still be read before a build.
         """
         split = split_of(key)
         shared_files = raised(check_split_files, project, key.subject, split)

@@ -103,7 +103,7 @@ def verify_blend(project: Project, name: str, split: SplitName, *, deep: bool = 
         manifest = current_manifest(project, BLENDED, key)
         mappings = current_manifest(project, INDEX_MAPPINGS, key)
         is_of_current_mappings = report.compare(
-            "the blend belongs to other index mappings than the live ones",
+            "the blend belongs to other index mappings than the current ones",
             where=manifest.folder,
             found=manifest.recipe["parents"][MAPPINGS],
             expected=mappings.digest,
@@ -334,18 +334,20 @@ def _check_entries(report: Report, plan: SplitPlan, files: FileSet, indices: Ble
 
     # Some trainers start a dataset again when its samples are used up: for them, no number is too
     # large.
-    if get_preset(plan.preset).wraps != "read":
+    starts_again = get_preset(plan.preset).wraps == "read"
+    if not starts_again:
         n_samples = np.array([member.samples_given for member in plan.members])  # (n_datasets,)
         # A wrong dataset would be no valid index, and its entry is wrong anyway: use dataset 0.
         valid_datasets = np.where(is_wrong, 0, datasets)
         is_wrong |= samples >= n_samples[valid_datasets]
     if not is_wrong.any():
         return
-    first = int(np.argmax(is_wrong))
+    first_wrong = int(np.argmax(is_wrong))
+    entry = rows[first_wrong]
     report.error(
         "an entry of the blend leads nowhere",
-        where=f"{files.folder / files.files['dataset_index']}, entry {rows[first]}",
-        found=f"sample {samples[first]} of dataset {datasets[first]}",
+        where=f"{files.folder / files.files['dataset_index']}, entry {entry}",
+        found=f"sample {samples[first_wrong]} of dataset {datasets[first_wrong]}",
         expected=f"one of {len(plan.members)} datasets, and a sample of it",
         remedy=_DELETE,
     )

@@ -125,20 +125,27 @@ def read_markers(
     marker_names = [_marker_name(shard) for shard in shards]
     sizes = access.sizes(folder, tar_names + marker_names)
 
-    def read(shard: int) -> TarFacts | None:
-        """Return the facts in the marker of a shard, or None if its tar is another one."""
+    def read_facts(shard: int) -> TarFacts | None:
+        """Return the facts in the marker of a shard, or None if they are not those of its tar."""
         facts = _read_marker(folder / _marker_name(shard), made_from, access)
-        if facts is None or facts.shard != shard or facts.size_bytes != sizes[_tar_name(shard)]:
+        if facts is None or facts.shard != shard:
             return None
-        return facts
+        has_recorded_size = facts.size_bytes == sizes[_tar_name(shard)]
+        return facts if has_recorded_size else None
 
     # A tar without a marker may be from another plan. A marker without a tar remains if the tar was
     # deleted.
-    complete: list[int] = []
+    shards_with_marker: list[int] = []
     for shard in shards:
         if _tar_name(shard) in sizes and _marker_name(shard) in sizes:
-            complete.append(shard)
-    return {facts.shard: facts for facts in access.each(read, complete) if facts is not None}
+            shards_with_marker.append(shard)
+
+    # Markers in a bucket are read with several requests at the same time.
+    facts_by_shard: dict[int, TarFacts] = {}
+    for facts in access.each(read_facts, shards_with_marker):
+        if facts is not None:
+            facts_by_shard[facts.shard] = facts
+    return facts_by_shard
 
 
 def _read_marker(path: Path, made_from: str, access: FileAccess) -> TarFacts | None:

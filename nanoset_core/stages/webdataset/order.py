@@ -160,8 +160,9 @@ def _window(contexts: int, seed: int, window: int, size: int) -> NDArray[np.int6
     start = window * size
     stop = min(start + size, contexts)
 
-    # Select the buckets of keys that contain the window, and a few ranks before and after it.
-    keys_below = _keys_below(contexts, seed)
+    # The leading bits of a key are its bucket. Select the buckets that contain the window; they
+    # also contain a few ranks before and after it.
+    keys_below = _keys_below(contexts, seed)  # rank of each bucket's first key
     first_bucket = int(np.searchsorted(keys_below, start, side="right")) - 1
     stop_bucket = int(np.searchsorted(keys_below, stop, side="left"))
     selected = _select(contexts, seed, np.arange(first_bucket, stop_bucket))
@@ -211,22 +212,23 @@ def _select(contexts: int, seed: int, buckets: NDArray[np.int64]) -> _KeyedConte
         seed: Seed of the order.
         buckets: Numbers of the buckets.
     """
+    # Allocate arrays for all keys in these buckets, whose number is known.
+    bucket_sizes = np.diff(_keys_below(contexts, seed))
+    n_selected = int(bucket_sizes[buckets].sum())
+    keys = np.empty(n_selected, dtype=np.uint64)
+    numbers = np.empty(n_selected, dtype=np.int64)
+
+    # Fill them from chunks of all keys.
     is_selected = np.zeros(_N_BUCKETS, dtype=bool)
     is_selected[buckets] = True
-    bucket_sizes = np.diff(_keys_below(contexts, seed))
-    n_keys = int(bucket_sizes[buckets].sum())
-
-    # Their number is known, so the arrays are filled chunk by chunk.
-    keys = np.empty(n_keys, dtype=np.uint64)
-    numbers = np.empty(n_keys, dtype=np.int64)
-    filled = 0
-    for start, chunk in _key_chunks(contexts, seed):
-        chosen = np.flatnonzero(is_selected[_bucket(chunk)])
-        stop = filled + len(chosen)
-        keys[filled:stop] = chunk[chosen]
-        numbers[filled:stop] = chosen + start
-        filled = stop
-    return _KeyedContexts(keys, numbers)
+    n_filled = 0
+    for first_context, chunk_keys in _key_chunks(contexts, seed):
+        selected = np.flatnonzero(is_selected[_bucket(chunk_keys)])  # indices in the chunk
+        stop = n_filled + len(selected)
+        keys[n_filled:stop] = chunk_keys[selected]
+        numbers[n_filled:stop] = first_context + selected
+        n_filled = stop
+    return _KeyedContexts(keys=keys, numbers=numbers)
 
 
 def keys_at(contexts: int, seed: int, ranks: NDArray[np.int64]) -> NDArray[np.uint64]:
@@ -243,7 +245,8 @@ def keys_at(contexts: int, seed: int, ranks: NDArray[np.int64]) -> NDArray[np.ui
     Returns:
         Shape (n_ranks,).
     """
-    keys_below = _keys_below(contexts, seed)
+    # A bucket has the keys with the same leading bits. Find the bucket of each requested rank.
+    keys_below = _keys_below(contexts, seed)  # (n_buckets + 1,) rank of each bucket's first key
     bucket_sizes = np.diff(keys_below)
     bucket_of_rank = np.searchsorted(keys_below, ranks, side="right") - 1  # (n_ranks,)
     buckets = np.unique(bucket_of_rank)
@@ -253,17 +256,22 @@ def keys_at(contexts: int, seed: int, ranks: NDArray[np.int64]) -> NDArray[np.ui
     keys = np.empty(len(ranks), dtype=np.uint64)
     for batch in np.unique(batch_of_bucket):
         batch_buckets = buckets[batch_of_bucket == batch]
-        batch_sizes = bucket_sizes[batch_buckets]
-        first_positions = np.cumsum(batch_sizes) - batch_sizes
         batch_keys = _select(contexts, seed, batch_buckets).keys
         batch_keys.sort()
 
-        # The ranks whose keys are in this batch, and the position of each among the sorted keys.
+        # (n_in_batch,) the requested ranks whose keys are in this batch, and the bucket of each
         in_batch = np.flatnonzero(np.isin(bucket_of_rank, batch_buckets))
-        bucket = bucket_of_rank[in_batch]
-        position_in_bucket = ranks[in_batch] - keys_below[bucket]
-        positions = first_positions[np.searchsorted(batch_buckets, bucket)] + position_in_bucket
-        keys[in_batch] = batch_keys[positions]
+        batch_ranks = ranks[in_batch]
+        rank_buckets = bucket_of_rank[in_batch]
+
+        # The sorted keys of the batch have one bucket after the other. So the key of a rank is as
+        # far after the first key of its bucket as the rank is after the bucket's first rank.
+        batch_sizes = bucket_sizes[batch_buckets]
+        bucket_starts = (
+            np.cumsum(batch_sizes) - batch_sizes
+        )  # first key of each bucket in the batch
+        starts = bucket_starts[np.searchsorted(batch_buckets, rank_buckets)]
+        keys[in_batch] = batch_keys[starts + (batch_ranks - keys_below[rank_buckets])]
     return keys
 
 
@@ -367,16 +375,18 @@ class Choice:
         Returns:
             Shape (n,).
         """
-        # Find the block of each: (n,) the least `stop` with
-        # (stop * n_chosen + offset) // n_rows > number, which is a division that rounds up.
-        stop = -((self._offset - (numbers + 1) * self.n_rows) // self.n_chosen)
-        block = (stop - 1) // BLOCK_ROWS
-        number_in_block = numbers - self._chosen_before(block)
+        # If the chosen rows were spread evenly, (k * n_chosen + offset) // n_rows of the first k
+        # rows would be chosen. (n,) the least k for which that is more than the number: a division
+        # that rounds up. It leads to the block, because the shares of blocks are exact.
+        dividend = (numbers + 1) * self.n_rows - self._offset
+        n_first_rows = -(-dividend // self.n_chosen)
+        blocks = (n_first_rows - 1) // BLOCK_ROWS
+        numbers_in_block = numbers - self._chosen_before(blocks)
 
-        # (n, 64) -> (n,): the first row of the block at which more rows than that are chosen
-        chosen_so_far = np.cumsum(self._chosen_in_block(block), axis=1)
-        row_in_block = np.argmax(chosen_so_far > number_in_block[:, None], axis=1)
-        rows: NDArray[np.int64] = block * BLOCK_ROWS + row_in_block
+        # (n, 64) -> (n,): the first row of the block up to which enough rows are chosen
+        chosen_so_far = np.cumsum(self._chosen_in_block(blocks), axis=1)
+        rows_in_block = np.argmax(chosen_so_far > numbers_in_block[:, None], axis=1)
+        rows: NDArray[np.int64] = blocks * BLOCK_ROWS + rows_in_block
         return rows
 
     def _chosen_before(self, block: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -384,24 +394,29 @@ class Choice:
         rows_before = np.minimum(block * BLOCK_ROWS, self.n_rows)
         return (rows_before * self.n_chosen + self._offset) // self.n_rows
 
-    def _chosen_in_block(self, block: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Return which rows of blocks are chosen: those with the least keys, as many as its share.
+    def _chosen_in_block(self, blocks: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Return which rows of some blocks are chosen.
+
+        A block has 64 neighbouring rows. Each row has a pseudo-random key, and a block's share of
+        the chosen rows are those with its least keys.
 
         Args:
-            block: Numbers of the blocks, shape (n_blocks,). A block has 64 rows.
+            blocks: Numbers of the blocks, shape (n_blocks,).
 
         Returns:
             Shape (n_blocks, 64).
         """
-        rows = block[:, None] * BLOCK_ROWS + np.arange(BLOCK_ROWS)
+        rows = blocks[:, None] * BLOCK_ROWS + np.arange(BLOCK_ROWS)  # (n_blocks, 64)
         keys = keys_of(rows.astype(np.uint64), self.seed)
         keys[rows >= self.n_rows] = np.iinfo(np.uint64).max  # the last block may have fewer rows
-        count = self._chosen_before(block + 1) - self._chosen_before(block)
+        n_chosen = self._chosen_before(blocks + 1) - self._chosen_before(blocks)  # (n_blocks,)
 
-        # (n_blocks, 64) -> (n_blocks, 1): the greatest key that is chosen; all keys are different
-        last_place = np.maximum(count - 1, 0)[:, None]
-        greatest_key = np.take_along_axis(np.sort(keys, axis=1), last_place, axis=1)
-        return (keys <= greatest_key) & (count > 0)[:, None]
+        # (n_blocks, 64) -> (n_blocks, 1): the greatest key that is chosen; all keys are different.
+        # A block without chosen rows has none; its result is set by `has_chosen`.
+        last_chosen = np.maximum(n_chosen - 1, 0)[:, None]
+        greatest_key = np.take_along_axis(np.sort(keys, axis=1), last_chosen, axis=1)
+        has_chosen = (n_chosen > 0)[:, None]
+        return (keys <= greatest_key) & has_chosen
 
     def numbers_of(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the numbers of chosen rows; the inverse of `rows_of`.

@@ -45,10 +45,10 @@ class PackPadding:
         sources = list(table.sources)
         # In chunks, since a source may have more contexts than memory holds.
         for number in self.by_source:
-            first, stop = table.first_contexts[number : number + 2].tolist()
+            first_context, stop_context = table.first_contexts[number : number + 2].tolist()
             padding = 0
-            for chunk_start in range(first, stop, _CHUNK_CONTEXTS):
-                chunk_stop = min(chunk_start + _CHUNK_CONTEXTS, stop)
+            for chunk_start in range(first_context, stop_context, _CHUNK_CONTEXTS):
+                chunk_stop = min(chunk_start + _CHUNK_CONTEXTS, stop_context)
                 padding += self._padding(np.arange(chunk_start, chunk_stop, dtype=np.int64))
             source = sources[number]
             sources[number] = replace(

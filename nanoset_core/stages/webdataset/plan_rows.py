@@ -74,7 +74,7 @@ def source_rows(plan: ShufflePlan, most: int) -> list[Row]:
         }
         rows.append(row)
 
-    # Leave out columns in which all frequencies are 1, or all counts are 0.
+    # Leave out columns that say nothing: a frequency that is "1" in all rows, or a count that is 0.
     shown_headings = list(_ALWAYS_SHOWN)
     for heading in rows[0]:
         is_informative = any(row[heading] not in (0, "1") for row in rows)

@@ -201,7 +201,8 @@ def _deviations(plan: ShufflePlan, contexts: NDArray[np.int64]) -> NDArray[np.fl
 def _rank_correlation(plan: ShufflePlan) -> _Correlation:
     """Return how well the place of a context in its source predicts its place in the shards.
 
-    It is measured with a sample of contexts that are spread evenly over all.
+    The measure is the rank correlation of a sample of contexts, which are spread evenly over all.
+    After a good shuffle it is 0, up to chance.
 
     Args:
         plan: The plan, which gives each context its place.
@@ -213,8 +214,8 @@ def _rank_correlation(plan: ShufflePlan) -> _Correlation:
 
     # Contexts are ordered by their keys, so the order of the sample follows from its keys alone.
     # Sorting twice gives the rank of each key.
-    numbers = np.arange(count) * total // count
-    keys = keys_of(numbers.astype(np.uint64), plan.settings.seed)
+    sampled_contexts = np.arange(count) * total // count
+    keys = keys_of(sampled_contexts.astype(np.uint64), plan.settings.seed)
     sample_ranks = np.argsort(np.argsort(keys))
 
     # Spearman's rho without ties: 1 - 6 sum(d^2) / (n (n^2 - 1)). The sum needs more than float32.
@@ -225,10 +226,10 @@ def _rank_correlation(plan: ShufflePlan) -> _Correlation:
 
 
 def _expected_touching(source: SourceContexts) -> float:
-    """Return how many pairs of a source's contexts are neighbours in it, or the same row.
+    """Return how many pairs of contexts of a source are of the same row, or of neighbouring rows.
 
-    A context is one occurrence of a row, and rows may be repeated. The two orders of a pair count
-    as two pairs.
+    A row is a number of consecutive tokens. A context is one occurrence of a row, and rows may
+    occur several times. The contexts (a, b) and (b, a) are two pairs.
 
     Args:
         source: Counts of the source.

@@ -171,10 +171,13 @@ def runs_of(shards: Sequence[int], max_shards: int) -> Iterator[range]:
         shards: Numbers of the shards.
         max_shards: The most shards of a run.
     """
-    first = shards[0] if shards else 0
+    if not shards:
+        return
+    first_shard = shards[0]  # of the present run
     for previous, shard in pairwise(shards):
-        if shard != previous + 1 or shard - first == max_shards:
-            yield range(first, previous + 1)
-            first = shard
-    if shards:
-        yield range(first, shards[-1] + 1)
+        is_neighbour = shard == previous + 1
+        is_full = shard - first_shard == max_shards
+        if is_full or not is_neighbour:
+            yield range(first_shard, previous + 1)
+            first_shard = shard
+    yield range(first_shard, shards[-1] + 1)

@@ -205,13 +205,12 @@ class TokenSource:
             lengths: Tokens of each range, shape (n_ranges,).
         """
         # In a view, a range of the source may consist of several ranges of the file.
-        if self.stream is None:
-            firsts = starts
-            counts = lengths
-        else:
-            firsts, counts = self.stream.ranges(starts, lengths)
-        self.prefetch(firsts, firsts + counts)
-        return gathered(self.tokens, firsts, counts)
+        file_starts = starts
+        file_lengths = lengths
+        if self.stream is not None:
+            file_starts, file_lengths = self.stream.ranges(starts, lengths)
+        self.prefetch(file_starts, file_starts + file_lengths)
+        return gathered(self.tokens, file_starts, file_lengths)
 
     def prefetch(self, starts: NDArray[np.int64], stops: NDArray[np.int64]) -> None:
         """Fetch the tokens of ranges of the file, if it is in a store.
@@ -237,15 +236,15 @@ class TokenSource:
         """
         if self.greatest_id is None:
             return
-        number = first_foreign(tokens, self.greatest_id)
-        if number is None:
+        index = first_foreign(tokens, self.greatest_id)
+        if index is None:
             return
-        # Only now is the dataset needed, to name the document.
+        # Only now is the dataset needed, to name the document in the error.
         from nanoset_core.formats.indexed.dataset import MMapIndexedDataset
 
         dataset = MMapIndexedDataset.below(self.access, str(self.path.with_suffix("")))
-        token = int(tokens.flat[number])
-        raise foreign_id(dataset, self.stream, position_of(number), token, self.greatest_id)
+        token = int(tokens.flat[index])
+        raise foreign_id(dataset, self.stream, position_of(index), token, self.greatest_id)
 
     def evict(self) -> None:
         """Release the memory and disk space of tokens that were read.

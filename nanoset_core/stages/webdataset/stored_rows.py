@@ -73,7 +73,10 @@ class StoredRows:
 
     @classmethod
     def of(cls, store: Store, contexts: int, max_contexts: int) -> tuple[StoredRows, list[range]]:
-        """Return the stored rows, and the parts that have not been stored yet.
+        """Return the stored rows of a plan, and the parts that have not been stored yet.
+
+        Every context of a plan has a row of tokens. The rows are stored in parts, each of a range
+        of contexts. A build that was killed leaves some of them.
 
         Args:
             store: Store of the parts.
@@ -81,26 +84,32 @@ class StoredRows:
             max_contexts: Size of a part that memory holds. Parts that another build has stored are
                 used, too: smaller ones, and larger ones if none of them is missing.
         """
-        stored: dict[int, set[int]] = defaultdict(set)  # size of parts → first context of each
+        first_contexts_by_size: dict[int, set[int]] = defaultdict(set)  # of the stored parts
         for entry in store.list():
             match = _PART.fullmatch(entry.name)
             if match is not None:
-                stored[int(match[1])].add(int(match[2]))
+                part_size = int(match[1])
+                first_context = int(match[2])
+                first_contexts_by_size[part_size].add(first_context)
 
         # Parts of several sizes may be stored: resume with the size that covers most contexts.
         # Missing parts must be gathered in memory, so their size must not be too large.
         size = max_contexts
         most_stored = 0
-        for candidate, firsts in stored.items():
-            is_complete = firsts.issuperset(range(0, contexts, candidate))
-            stored_contexts = candidate * len(firsts)
-            if (candidate <= max_contexts or is_complete) and stored_contexts > most_stored:
-                size = candidate
-                most_stored = stored_contexts
-        rows = cls(store, contexts, size)
-        firsts = stored[size]
-        missing = [rows.part(first) for first in range(0, contexts, size) if first not in firsts]
-        return rows, missing
+        for part_size, first_contexts in first_contexts_by_size.items():
+            is_complete = first_contexts.issuperset(range(0, contexts, part_size))
+            is_usable = is_complete or part_size <= max_contexts
+            n_stored = part_size * len(first_contexts)
+            if is_usable and n_stored > most_stored:
+                size = part_size
+                most_stored = n_stored
+
+        stored_rows = cls(store, contexts, size)
+        missing_parts: list[range] = []
+        for first_context in range(0, contexts, size):
+            if first_context not in first_contexts_by_size[size]:
+                missing_parts.append(stored_rows.part(first_context))
+        return stored_rows, missing_parts
 
     def part(self, context: int) -> range:
         """Return the contexts of the part that holds a context."""
@@ -138,39 +147,45 @@ class StoredRows:
             rows: Where the rows are written, shape (n_contexts, sequence_length).
         """
 
-        def read(piece: _Piece) -> None:
+        def read_piece(piece: _Piece) -> None:
             """Read neighbouring rows of a part with one request."""
-            start = piece.first_row * plan.row_bytes
-            stop = start + len(piece.targets) * plan.row_bytes
-            data = self.store.read_range(self.name(piece.part), start, stop)
+            n_rows = len(piece.targets)
+            start_byte = piece.first_row * plan.row_bytes
+            stop_byte = start_byte + n_rows * plan.row_bytes
+            data = self.store.read_range(self.name(piece.part), start_byte, stop_byte)
             tokens = np.frombuffer(data, dtype=plan.dtype)
-            rows[piece.targets] = tokens.reshape(len(piece.targets), -1)
+            rows[piece.targets] = tokens.reshape(n_rows, -1)
 
-        in_parallel(read, self._pieces(plan, contexts), _READS_AT_ONCE)
+        in_parallel(read_piece, self._pieces(plan, contexts), _READS_AT_ONCE)
 
     def _pieces(self, plan: ShufflePlan, contexts: NDArray[np.int64]) -> Iterator[_Piece]:
-        """Yield the ranges of stored parts that contain some contexts, one per request.
+        """Yield the ranges of stored parts that contain the rows of some contexts, one per request.
+
+        A part has the rows of neighbouring contexts, in the order of their keys. The shuffled order
+        is by the keys of all contexts, so its neighbours are scattered over all parts, but within
+        each part their rows are neighbours, too.
 
         Args:
             plan: Plan of the tars.
             contexts: Numbers of the contexts, neighbours in the shuffled order, shape
                 (n_contexts,).
         """
-        step = max(1, CHUNK_BYTES // plan.row_bytes)
+        rows_per_request = max(1, CHUNK_BYTES // plan.row_bytes)
         seed = plan.settings.seed
-        first_key = keys_of(contexts[:1].astype(np.uint64), seed)
+        lowest_key = keys_of(contexts[:1].astype(np.uint64), seed)  # of the first context
 
-        # Group the contexts by their part; within one they stay in the global order.
-        part_of_context = contexts // self.size
+        # Group the contexts by their part; within one they stay in the shuffled order.
+        part_of_context = contexts // self.size  # (n_contexts,)
         order = np.argsort(part_of_context, kind="stable")
-        bounds = np.flatnonzero(np.diff(part_of_context[order])) + 1
-        for targets in np.split(order, bounds):
+        group_starts = np.flatnonzero(np.diff(part_of_context[order])) + 1
+        for targets in np.split(order, group_starts):  # indices in `contexts`
             part = self.part(int(contexts[targets[0]]))
-            # The contexts are neighbours, so all rows of the part with lower keys precede them.
+            # All rows of the part with lower keys precede those of these contexts.
             part_keys = context_keys(part.start, part.stop, seed)
-            first_row = int(np.count_nonzero(part_keys < first_key))
-            for start in range(0, len(targets), step):
-                yield _Piece(part, first_row + start, targets[start : start + step])
+            first_row = int(np.count_nonzero(part_keys < lowest_key))
+            for n_before in range(0, len(targets), rows_per_request):
+                piece_targets = targets[n_before : n_before + rows_per_request]
+                yield _Piece(part, first_row + n_before, piece_targets)
 
 
 def is_worth_storing(
@@ -179,7 +194,10 @@ def is_worth_storing(
     max_shards: int,
     engine: ShuffleEngine,
 ) -> bool:
-    """Return whether to store the rows, rather than to sweep over the tokens for each run.
+    """Return whether to store all rows in shuffled order before tars are written from them.
+
+    Otherwise each run of shards sweeps over the tokens of all sources, and takes the rows that its
+    tars need. That is cheaper if there are few runs, or few tokens.
 
     Args:
         plan: Plan of the tars.

@@ -162,20 +162,26 @@ def _npy_blocks(
 
 
 def output_bytes(plan: ShufflePlan) -> tuple[int, bool]:
-    """Return the size of all tars of a plan in bytes, and whether this size is exact.
+    """Return the size of all tars of a plan, and whether this size is exact.
 
-    It is exact for `npy` members. For `json.gz` it is an estimate, since text compresses well or
-    badly.
+    It is exact if the contexts are stored as `.npy`. If they are stored as compressed JSON, it is
+    an estimate.
 
     Args:
         plan: Plan of the tars.
+
+    Returns:
+        (size in bytes, whether it is exact).
     """
     if plan.settings.member == "npy":
         first_size = _npy_tar_bytes(plan, 0)
         last_size = _npy_tar_bytes(plan, plan.shards - 1)
         return first_size * (plan.shards - 1) + last_size, True
-    # A member is filled up to whole blocks, by half a block on average.
-    body_bytes = plan.tokens / max(plan.contexts, 1) * _JSON_GZ_BYTES + BLOCK_BYTES / 2
+
+    # A member of a tar has a header of one block, and a body that is filled up to whole blocks, by
+    # half a block on average. A tar is filled up to whole records, by half a record on average.
+    tokens_per_context = plan.tokens / max(plan.contexts, 1)
+    body_bytes = tokens_per_context * _JSON_GZ_BYTES + BLOCK_BYTES / 2
     closing_bytes = plan.shards * ARCHIVE_BYTES // 2
     return int(plan.contexts * (BLOCK_BYTES + body_bytes)) + closing_bytes, False
 

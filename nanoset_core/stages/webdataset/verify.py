@@ -216,7 +216,7 @@ def _check_tar_of_group(
 def _check_tars(
     project: Project, tar_numbers: Sequence[int], *, name: str, digest: str, deep: bool
 ) -> Report:
-    """Check some tars of a webdataset, in any process.
+    """Check some tars of a webdataset; may be called in any process.
 
     Args:
         project: The project.
@@ -233,7 +233,7 @@ def _check_tars(
     expected = _expected_contexts(project, manifest, plan_digest=plan_digest, deep=deep)
     report.count("contexts_read", 0)
     for number in tar_numbers:
-        row = manifest.facts["shards_written"][number]
+        row = manifest.facts["shards_written"][number]  # the facts of the tar
         tar = manifest.folder / _tar_name(row)
         with report.catching(remedy=_REMOVE):
             # A tar that is downloaded from a bucket is compared with its sha256 while it arrives.
@@ -411,9 +411,9 @@ def _compare_context(
         )
     if planned is not None and not np.array_equal(context, planned):
         first_tokens = context[:_QUOTED_TOKENS].tolist()
-        first_planned = planned[:_QUOTED_TOKENS].tolist()
+        first_planned_tokens = planned[:_QUOTED_TOKENS].tolist()
         return _ContextDifference(
-            found=f"{first_tokens} …", expected=f"{first_planned} …, by the plan"
+            found=f"{first_tokens} …", expected=f"{first_planned_tokens} …, by the plan"
         )
     return None
 

@@ -217,8 +217,10 @@ def _rows_of_stored_tokens(
         options: How the tars are written.
     """
     plan = target.plan
-    is_worth = is_worth_storing(plan, sources, max_shards, options.present_engine)
-    if not target.access.has_copies or not is_worth:
+    is_output_in_store = target.access.has_copies
+    if not is_output_in_store:
+        return SweptRows(sources)  # there is no store to write the rows to
+    if not is_worth_storing(plan, sources, max_shards, options.present_engine):
         return SweptRows(sources)
     store = target.access.store.below(target.access.name(target.folder / ROWS))
     stored = store_rows(plan, sources, store, worker_memory, options)
@@ -249,6 +251,7 @@ def _write_by_buckets(
     scratch.mkdir(parents=True, exist_ok=True)
     sweep_abandoned(scratch)
     with claim_scratch(scratch / "buckets") as folder:
+        # The folder is removed at the end, and the bucket files in it.
         files = {folder / f"bucket-{number:06d}": run for number, run in enumerate(runs)}
         write_buckets(target.plan, sources, files, choice.memory_bytes // 2, options)
         bucket_runs = [_ShardRun(run, RowsFromBucket(path)) for path, run in files.items()]
@@ -324,10 +327,10 @@ def _write_runs(
 
 
 def _write_run(target: _Target, run: _ShardRun) -> list[TarFacts]:
-    """Write the tars of one run of neighbouring shards, in any process.
+    """Write the tars of one run of neighbouring shards; may be called in any process.
 
-    Several tars are encoded at once. Each is sent to the store and gets its marker, which records
-    that it is complete, when it is finished. So a run that is killed can be resumed after it.
+    Several tars are written at once. When a tar is complete, it is sent to the store, and a marker
+    records that. So if the run is killed, the next call skips the tars that have markers.
 
     Args:
         target: The plan, and where the tars go.
@@ -374,13 +377,15 @@ def _write_shard(
         folder: Where the tar goes.
         shard: Number of the shard.
     """
-    first_rank, _ = plan.shard_ranks(run[0])
+    # The rows of the shard, as a range of the run's rows. Ranks are positions in the shuffled order
+    # of all contexts.
+    run_rank, _ = plan.shard_ranks(run[0])
     start_rank, stop_rank = plan.shard_ranks(shard)
-    offset = start_rank - first_rank  # rows of the run before those of the shard
+    first_row = start_rank - run_rank
+    stop_row = stop_rank - run_rank
 
     def fill(start: int, stop: int, out: NDArray[np.integer[Any]]) -> None:
         """Write the tokens of the rows [start, stop) of the shard into an array."""
-        rows.fill(offset + start, offset + stop, out)
+        rows.fill(first_row + start, first_row + stop, out)
 
-    contexts = rows.contexts[offset : stop_rank - first_rank]
-    return write_tar(plan, shard, contexts, folder, fill)
+    return write_tar(plan, shard, rows.contexts[first_row:stop_row], folder, fill)

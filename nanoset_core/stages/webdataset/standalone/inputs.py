@@ -175,7 +175,8 @@ def _pairs(prefixes: Sequence[Location], sampling: Sampling | None) -> ShuffleIn
         if frequency:
             name = prefix.name if are_names_unique else str(prefix)
             sources.append(ShuffleInput(name, pair_files(prefix), frequency))
-    return ShuffleInputs("datasets", tuple(sources), len(prefixes) - len(sources))
+    n_left_out = len(prefixes) - len(sources)
+    return ShuffleInputs("datasets", tuple(sources), n_left_out)
 
 
 def _texts_or_tars(
@@ -206,11 +207,11 @@ def _texts_or_tars(
 
     # Group the files by source, in the order of the sources, which numbers the contexts.
     files_by_source: dict[str, list[Location]] = {source.source: [] for source in sampling.sources}
-    left_out = 0
+    n_left_out = 0
     for file in files:
         name = sampling.source_of(file)
         if name is None:
-            left_out += 1
+            n_left_out += 1
         else:
             files_by_source[name].append(file)
 
@@ -221,7 +222,7 @@ def _texts_or_tars(
             frequency = sampling.sampling_frequencies[name]
             sources.append(ShuffleInput(name, tuple(source_files), frequency))
     kind: InputKind = "tars" if n_tars else "text"
-    return ShuffleInputs(kind, tuple(sources), left_out, tuple(notices))
+    return ShuffleInputs(kind, tuple(sources), n_left_out, tuple(notices))
 
 
 @dataclass(frozen=True, slots=True)

@@ -184,10 +184,12 @@ def _estimate(source: ShuffleInput, settings: PreprocessOptions) -> list[int]:
     """
     inputs = files_of(source.files)
 
-    # Take files of all sizes, from the smallest to the largest.
+    # Take files of all sizes, from the smallest to the largest. If there are few files, an index
+    # occurs several times, but its file is taken once.
     by_size = sorted(inputs.files, key=lambda file: file.size)
-    last = len(by_size) - 1
-    sampled = {by_size[number * last // (_SAMPLE_FILES - 1)] for number in range(_SAMPLE_FILES)}
+    last_index = len(by_size) - 1
+    indices = [number * last_index // (_SAMPLE_FILES - 1) for number in range(_SAMPLE_FILES)]
+    sampled = {by_size[index] for index in indices}
 
     # Tokenize the start of each.
     n_bytes = 0
@@ -220,9 +222,11 @@ def _sample(folder: RawFolder, file: FileStat, settings: PreprocessOptions) -> _
         settings: How its text is tokenized.
     """
     is_whole = not is_cuttable(file.path)
+    # The sha256 of the file is not known, and is not compared below.
+    whole_file = Piece(path=file.path, begin=0, end=file.size, first_line=1, digest="")
     batches = read_documents(
         folder,
-        SourceRange((Piece(file.path, 0, file.size, 1, ""),)),
+        SourceRange((whole_file,)),
         text_key=settings.keys[0],
         id_key="id",
         batch_bytes=_SAMPLE_BYTES,

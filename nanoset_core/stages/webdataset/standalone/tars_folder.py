@@ -105,8 +105,11 @@ class TarsFolder:
         """
         # If the folder is missing or empty, nothing can be lost.
         names = self.names()
-        if names is not None and not names:
+        is_a_file = names is None
+        if not is_a_file and not names:
             return
+
+        # An earlier result has a manifest of this stage.
         earlier: Manifest | None = None
         with contextlib.suppress(FormatError):
             earlier = self.manifest()
@@ -175,8 +178,8 @@ class TarsFolder:
             deliver_folder(self.draft, self.output)
             return replace(manifest, folder=self.output)
 
-        # In a bucket, the manifest is the receipt of the output.
-        # Its values are copied as they are, also the checksum of the whole.
+        # A receipt is a file that says what an output was made from; it is sent last. Here the
+        # manifest is the receipt, so its values are copied unchanged, with their checksum.
         path = self.draft / MANIFEST
         content = to_plain(load(StoredManifest, read_regular(path), where=path))
         receipt = Receipt(
@@ -186,12 +189,13 @@ class TarsFolder:
             has_marks=False,
             json_form=StoredManifest.json_form,
         )
+        # Readers find the tars by the lists, so these are removed first and sent after the tars.
         lists = tuple(name for name in LISTS if name in manifest.files)
-        others = tuple(name for name in manifest.files if name not in lists)
+        tars_and_others = tuple(name for name in manifest.files if name not in lists)
         delivery = Delivery(
             folder=self.output,
             receipt=receipt,
-            files=(*others, *lists),
+            files=(*tars_and_others, *lists),
             completing=lists,
             is_resumable=True,
         )
