@@ -12,7 +12,6 @@ import sys
 import tempfile
 import traceback
 from collections.abc import Sequence
-from contextlib import suppress
 from importlib.metadata import entry_points
 from io import BufferedWriter, StringIO, TextIOWrapper
 
@@ -209,22 +208,23 @@ def message(error: BaseException) -> Multiline:
     if known is not None:
         return Multiline(known)
 
-    # If the traceback cannot be written to a file, the message contains it.
+    # Write the traceback to a file. If that fails, the message contains the traceback itself.
     trace = without_secrets("".join(traceback.format_exception(error)))
-    report = Multiline(f"this:\n{trace}")
-    with suppress(OSError):
+    remedy = "run again: what is finished is kept; if the error occurs again, report"
+    try:
         with tempfile.NamedTemporaryFile(
             "w", prefix="nanoset-", suffix=".log", delete=False, encoding="utf-8"
         ) as log:
             log.write(trace)
-        report = Multiline(f"it with {log.name}")
+        remedy = f"{remedy} it with {log.name}"
+    except OSError:
+        remedy = f"{remedy} this:\n{trace}"
+    # `Multiline` marks text whose line ends are printed; those of other text are escaped.
     return Multiline(
         NanosetError(
             "an internal error of nanoset",
             found=trace.splitlines()[-1],
-            remedy=Multiline(
-                "run again: what is finished is kept; if the error occurs again, report " + report
-            ),
+            remedy=Multiline(remedy),
         )
     )
 

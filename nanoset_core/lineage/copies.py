@@ -310,9 +310,11 @@ def _candidates(
     """
     # Keep the documents with as many tokens as a named one.
     lengths = np.array(sorted(named.lengths), np.int32)
-    parts = [np.empty(0, np.int64)]
+    no_documents = np.empty(0, np.int64)  # the dtype of the result if there is no part
+    parts = [no_documents]
     for values in document_values(project, corpus.name, corpus.dataset, ["tokens"]):
-        parts.append(values.numbers[np.isin(values.tokens, lengths)])
+        has_named_length = np.isin(values.tokens, lengths)
+        parts.append(values.numbers[has_named_length])
     candidates = np.concatenate(parts)
 
     # Of shards with stored hashes, keep the documents with the hash of a named one. Then the tokens
@@ -320,14 +322,15 @@ def _candidates(
     named_hashes = named.hashes(corpus.sequences.dtype)
     if named_hashes is None:
         return candidates
-    parts = [np.empty(0, np.int64)]
-    for shard, (first, stop) in enumerate(pairwise(sharded.firsts.tolist())):
-        in_shard = candidates[(candidates >= first) & (candidates < stop)]
+    parts = [no_documents]
+    for shard, (first_document, stop_document) in enumerate(pairwise(sharded.firsts.tolist())):
+        is_in_shard = (candidates >= first_document) & (candidates < stop_document)
+        in_shard = candidates[is_in_shard]
         if len(in_shard):
             shard_hashes = stored_hashes(project, corpus.name, sharded.shards[shard])
             if shard_hashes is not None:
-                # (n_in_shard,)
-                has_named_hash = np.isin(shard_hashes[in_shard - first], named_hashes)
-                in_shard = in_shard[has_named_hash]
+                # Hashes are stored in the order of the shard's documents.
+                hashes = shard_hashes[in_shard - first_document]  # (n_in_shard,)
+                in_shard = in_shard[np.isin(hashes, named_hashes)]
         parts.append(in_shard)
     return np.concatenate(parts)

@@ -179,7 +179,7 @@ class Lineage:
         """Reads files of the outputs, from a disk or a bucket."""
         self._folder = outputs.folder / SHARDS / self.corpus
         counts = self.tokenized.facts.get(BY_SHARD, ())
-        self._begins: list[int] = list(accumulate(counts, initial=0))
+        self._first_documents: list[int] = list(accumulate(counts, initial=0))
         """Number of the first document of each shard whose count is known so far, and the number
         after the last document of these shards. Counts are read when they are needed.
         """
@@ -197,17 +197,19 @@ class Lineage:
         Raises:
             SampleIndexError: The corpus has no such document.
         """
-        # `_begins` has the first document of each shard whose count is known. Read the counts of
-        # more shards until the document is before the last of them.
-        while self._begins[-1] <= document and len(self._begins) <= len(self.shards):
-            self.first_document(len(self._begins))
-        if not 0 <= document < self._begins[-1]:
+        # `_first_documents` lists the first document of each shard whose count is known, and after
+        # them the number at which the next shard begins. Read the counts of more shards until the
+        # document is in one of these shards.
+        first_documents = self._first_documents
+        while first_documents[-1] <= document and len(first_documents) <= len(self.shards):
+            self.first_document(len(first_documents))
+        if not 0 <= document < first_documents[-1]:
             raise self._no_such_document(document, self.dataset)
 
-        # A shard without documents has the same first document as the shard after it: the last
-        # shard with this first document has it.
-        shard = bisect_right(self._begins, document) - 1
-        return ShardRow(shard, document - self._begins[shard])
+        # A shard without documents is listed with the same number as the shard after it. Of shards
+        # with the same number, only the last one has documents, and `bisect_right` finds it.
+        shard = bisect_right(first_documents, document) - 1
+        return ShardRow(shard, row=document - first_documents[shard])
 
     @staticmethod
     def _no_such_document(document: int, dataset: Manifest) -> SampleIndexError:
@@ -242,14 +244,17 @@ class Lineage:
         Args:
             shard: Number of the shard in `shards`; their number for the end of the corpus.
         """
-        if len(self._begins) <= shard:
-            # Counts of several shards are read at once.
-            for group in self._groups(range(len(self._begins) - 1, len(self.shards))):
+        first_documents = self._first_documents
+        if len(first_documents) <= shard:
+            # Continue with the first shard whose count is not known. In a bucket, the counts of
+            # several shards are read at once.
+            unknown_shards = range(len(first_documents) - 1, len(self.shards))
+            for group in self._groups(unknown_shards):
                 for count in self.access.each(self._document_count, group):
-                    self._begins.append(self._begins[-1] + count)
-                if shard < len(self._begins):
+                    first_documents.append(first_documents[-1] + count)
+                if shard < len(first_documents):
                     break
-        return self._begins[shard]
+        return first_documents[shard]
 
     def _groups(self, shards: Sequence[int]) -> Iterator[Sequence[int]]:
         """Yield shards in groups whose files are requested at once.
@@ -422,8 +427,9 @@ class Lineage:
         Raises:
             MissingError: The manifest is missing or damaged.
         """
-        if shard + 1 < len(self._begins):
-            return self._begins[shard + 1] - self._begins[shard]
+        first_documents = self._first_documents
+        if shard + 1 < len(first_documents):
+            return first_documents[shard + 1] - first_documents[shard]
 
         # From a bucket, the manifest is downloaded. Only one number is taken from it, and a corpus
         # has thousands of shards, so that its other entries are not checked as `load` would.

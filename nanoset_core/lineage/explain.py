@@ -265,13 +265,13 @@ def piece_origins(
     # Describe the pieces of each span. Their documents are the next ones in `document_origins`.
     excerpts = Excerpts(context, lineage.dataset)
     origins_by_span: list[tuple[PieceOrigin, ...]] = []
-    first = 0
+    n_described = 0  # pieces of the spans before this one
     for (_, start, stop), pieces, offset in zip(
         spans.tolist(), pieces_by_span, offsets.tolist(), strict=True
     ):
         span = _SequenceSpan(start, stop, offset)
-        span_documents = document_origins[first : first + len(pieces)]
-        first += len(pieces)
+        span_documents = document_origins[n_described : n_described + len(pieces)]
+        n_described += len(pieces)
         origins = [
             _piece_origin(dataset, span, piece, document, excerpts)
             for piece, document in zip(pieces, span_documents, strict=True)

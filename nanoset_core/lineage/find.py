@@ -207,14 +207,17 @@ def _checked(document: DocumentName) -> DocumentName:
     Raises:
         ConfigError: It is named in several ways, or in none.
     """
-    identity, file, line, number, _ = document
-
-    # Count the ways in which it is named. A line belongs to a file.
-    n_ways = (identity is not None) + (file is not None) + (number is not None)
-    if n_ways != 1 or (file is None) != (line is None):
+    ways = [document.identity, document.file, document.number]
+    n_ways = sum(way is not None for way in ways)
+    has_file = document.file is not None
+    has_line = document.line is not None
+    if n_ways != 1 or has_file != has_line:
         raise ConfigError(
             "a document has to be named in exactly one of three ways",
-            found=f"id {identity!r}, file {file!r}, line {line!r}, number {number!r}",
+            found=(
+                f"id {document.identity!r}, file {document.file!r}, line {document.line!r}, "
+                f"number {document.number!r}"
+            ),
             expected="an id, or a file with a line, or a number",
             remedy="name it in one of these ways",
         )
@@ -252,9 +255,9 @@ def _within_corpora(
             is_below_raw = True
             break
 
-    # A file without a folder in front names no corpus.
-    first, _, rest = file.partition("/")
-    if not rest:
+    # The first folder of the path may name the corpus. A file without a folder names none.
+    first_folder, _, path_in_folder = file.partition("/")
+    if not path_in_folder:
         return
     candidates = [corpus for corpus in corpora if document.corpus in (None, corpus)]
 
@@ -262,11 +265,11 @@ def _within_corpora(
     # of a corpus, which takes precedence over the folder of another corpus.
     matching: list[str] = []
     if not is_below_raw:
-        matching = [corpus for corpus in candidates if corpus == first]
+        matching = [corpus for corpus in candidates if corpus == first_folder]
     if not matching:
-        matching = [corpus for corpus in candidates if config.folder_name(corpus) == first]
+        matching = [corpus for corpus in candidates if config.folder_name(corpus) == first_folder]
     for corpus in matching:
-        yield document._replace(corpus=corpus, file=rest)
+        yield document._replace(corpus=corpus, file=path_in_folder)
 
 
 def _look_up(

@@ -169,20 +169,23 @@ class Run:
         Raises:
             ConfigError: A handoff does not.
         """
-        # First sample of each handoff, and of the step that reads this sample; shape (n_parts,).
-        begins = np.array([part.begin for part in self.parts])
-        step_begins, _ = self.steps.samples(self.steps.of(begins))
-        is_in_order = np.diff(begins, prepend=-1) > 0
-        wrong_parts = np.flatnonzero((step_begins != begins) | ~is_in_order)
-        if len(wrong_parts):
-            number = int(wrong_parts[0])
-            expected = f"sample {step_begins[number]:,}"
+        # (n_handoffs,) first sample of each handoff, and first sample of the step that reads it
+        first_samples = np.array([part.begin for part in self.parts])
+        steps = self.steps.of(first_samples)
+        first_samples_of_steps, _ = self.steps.samples(steps)
+
+        is_in_order = np.diff(first_samples, prepend=-1) > 0
+        is_in_middle_of_step = first_samples_of_steps != first_samples
+        wrong_handoffs = np.flatnonzero(is_in_middle_of_step | ~is_in_order)
+        if len(wrong_handoffs):
+            number = int(wrong_handoffs[0])
+            expected = f"sample {first_samples_of_steps[number]:,}"
             if not is_in_order[number]:
-                expected = f"one after sample {begins[number - 1]:,}"
+                expected = f"one after sample {first_samples[number - 1]:,}"
             raise ConfigError(
                 "a handoff does not begin where a step of the run does",
                 where=f"{self.file}: handoff[{number}]",
-                found=f"sample {begins[number]:,}",
+                found=f"sample {first_samples[number]:,}",
                 expected=expected,
                 remedy="name the handoffs in the order of the run, and the batch sizes that it had",
             )
@@ -253,12 +256,17 @@ class Run:
         Raises:
             SampleIndexError: No handoff of the run has them.
         """
-        # Find the handoff that has the samples, and let its dealer say which rank reads which.
+        # The samples that the step reads, counted from the start of the run.
         stretch = self.steps.stretch(step)
-        end = stretch.sample + stretch.batch
+        first_sample = stretch.sample
+        stop_sample = first_sample + stretch.batch
+
+        # Find the handoff that has them. Its dealer says which rank reads which sample.
         for part in self.parts:
-            if part.begin <= stretch.sample and (part.end is None or end <= part.end):
-                with _naming(self.file):
+            begins_before = part.begin <= first_sample
+            ends_after = part.end is None or stop_sample <= part.end
+            if begins_before and ends_after:
+                with _naming(self.file):  # errors name the run.yaml
                     samples, ranks, micro_batches = part.dealer.dealt(stretch, part.base)
                 order = np.lexsort((micro_batches, ranks))
                 return StepSamples(
@@ -273,7 +281,7 @@ class Run:
         raise SampleIndexError(
             "no handoff of the run has the samples of this step",
             where=f"{self.file}: step {step:,}",
-            found=f"samples {stretch.sample:,} to {end - 1:,}",
+            found=f"samples {first_sample:,} to {stop_sample - 1:,}",
             expected=f"samples {', or '.join(ranges)}",
             remedy="add the handoff of that part of the run to `handoff`",
         )
@@ -403,16 +411,17 @@ def _rows_of_rank(step_samples: StepSamples, rank: int | None, where: str) -> ND
     Raises:
         ConfigError: There is no such rank.
     """
-    # The number of ranks may change during a run: look it up for this step.
-    stretch = step_samples.step
+    # The number of ranks may change during a run: these are the numbers of this step.
+    n_samples = step_samples.step.batch
+    n_ranks = step_samples.step.ranks
     if rank is None:
-        return np.arange(stretch.batch)
-    if not 0 <= rank < stretch.ranks:
+        return np.arange(n_samples)
+    if not 0 <= rank < n_ranks:
         raise ConfigError(
             "no such data-parallel rank",
             where=where,
             found=rank,
-            expected=f"0 to {stretch.ranks - 1}",
+            expected=f"0 to {n_ranks - 1}",
             remedy="name one that the step has",
         )
     return np.flatnonzero(step_samples.ranks == rank)

@@ -255,10 +255,10 @@ def _steps(
     if spec is None or spec.schedule is None:
         return None
 
-    # A phase of a run, which has a span, begins at a later step than 0.
-    first_step = spec.span[0] if spec.span else 0
+    # A phase is a nanoset for the steps [start, stop) of a run, which are its `span`.
+    steps_before = spec.span[0] if spec.span else 0
     batch_size = spec.schedule.global_batch_size
     first_sample, last_sample = samples
-    first = first_step + first_sample // batch_size
-    last = first_step + last_sample // batch_size
-    return first, last
+    first_step = steps_before + first_sample // batch_size
+    last_step = steps_before + last_sample // batch_size
+    return first_step, last_step

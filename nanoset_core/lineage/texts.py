@@ -233,24 +233,29 @@ class _LineReader:
         Args:
             offset: First byte of the line.
         """
-        # Read more and more bytes until the line ends.
-        begin = max(offset - 1, 0)
-        length = WINDOW_BYTES
+        path = self._folder / self._file
+        start = max(offset - 1, 0)  # the byte before the line, if there is one
+        window_bytes = WINDOW_BYTES
         while True:
-            with open_raw(self._folder / self._file, begin=begin, end=begin + length) as file:
-                # A line that is too long is recognised by one byte more than is allowed.
-                most_end = min(status_of(file).st_size, offset + MOST_LINE_BYTES + 2)
-                end = min(begin + length, most_end)
-                data = next(blocks_of(file, begin, end, length), b"")
-            line_stop = data.find(b"\n", offset - begin) + 1  # 0 if the line has not ended
-            if line_stop:
-                data = data[:line_stop]
-            if line_stop or begin + len(data) >= most_end:
-                piece = Piece(self._file, begin, begin + len(data), 1, "")
+            # Read the bytes [start, stop). A line that is too long is recognised by one byte more
+            # than is allowed, so that no byte after `max_stop` is needed.
+            with open_raw(path, begin=start, end=start + window_bytes) as file:
+                max_stop = min(status_of(file).st_size, offset + MOST_LINE_BYTES + 2)
+                stop = min(start + window_bytes, max_stop)
+                data = next(blocks_of(file, start, stop, window_bytes), b"")
+
+            # Cut them after the line end, if it is among them.
+            line_end = data.find(b"\n", offset - start)
+            has_line_end = line_end >= 0
+            if has_line_end:
+                data = data[: line_end + 1]
+            if has_line_end or start + len(data) >= max_stop:
+                piece = Piece(self._file, start, start + len(data), first_line=1, digest="")
                 return _HeldPiece(self._folder, piece, data)
 
-            # Most lines fit into the first window: in a bucket, they take one request.
-            length *= 8
+            # Most lines fit into the first window, which is one request to a bucket. Read eight
+            # times as much for the others.
+            window_bytes *= 8
 
 
 class _OpenLines(NamedTuple):

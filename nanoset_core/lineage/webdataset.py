@@ -284,8 +284,8 @@ class Tars:
         for piece in pieces:
             planned = self._appearances(piece)
             n_planned += covered_tokens([appearance.document_tokens for appearance in planned])
-            # If all tars must have the same number of contexts, the last contexts of the order are
-            # in no tar.
+            # The plan may have more contexts than the tars: those beyond the last one were left out
+            # because all tars must have the same number of contexts.
             for appearance in planned:
                 if appearance.sample < self.plan.contexts:
                     appearances.append(appearance)
@@ -463,24 +463,28 @@ def _sequence_spans(
     Returns:
         Sequence, first token in it and stop, int64, shape (n_parts, 3). No part is empty.
     """
-    # Find the sequences [first, last) that may have these tokens, and where each begins among the
-    # tokens of the dataset: (n_sequences,).
+    # Find the sequences that may have these tokens, from `first_sequence` up to, but without,
+    # `stop_sequence`, and where each begins among the tokens of the dataset: (n_sequences,).
     if stream is None:
+        # The .idx stores the byte of the .bin at which each sequence begins.
         itemsize = dataset.dtype.itemsize
-        first = bisect_right(dataset.sequence_pointers, start * itemsize) - 1
-        last = bisect_left(dataset.sequence_pointers, stop * itemsize)
-        sequence_starts = dataset.sequence_pointers[first:last] // itemsize
+        start_bytes = dataset.sequence_pointers
+        first_sequence = bisect_right(start_bytes, start * itemsize) - 1
+        stop_sequence = bisect_left(start_bytes, stop * itemsize)
+        sequence_starts = start_bytes[first_sequence:stop_sequence] // itemsize
     else:
         all_starts = stream.starts(np.arange(len(dataset)))
-        first = bisect_right(all_starts, start) - 1
-        last = bisect_left(all_starts, stop)
-        sequence_starts = all_starts[first:last]
-    sequence_stops = sequence_starts + dataset.sequence_lengths[first:last]
+        first_sequence = bisect_right(all_starts, start) - 1
+        stop_sequence = bisect_left(all_starts, stop)
+        sequence_starts = all_starts[first_sequence:stop_sequence]
+    sequence_lengths = dataset.sequence_lengths[first_sequence:stop_sequence]
+    sequence_stops = sequence_starts + sequence_lengths
 
     # Cut each sequence to the range. Sequences without tokens are left out.
     starts = np.maximum(start, sequence_starts) - sequence_starts
     stops = np.minimum(stop, sequence_stops) - sequence_starts
     has_tokens = stops > starts
-    spans = np.stack([np.arange(first, last), starts, stops], axis=1)  # (n_sequences, 3)
+    sequences = np.arange(first_sequence, stop_sequence)
+    spans = np.stack([sequences, starts, stops], axis=1)  # (n_sequences, 3)
     filled_spans: NDArray[np.int64] = spans[has_tokens].astype(np.int64)
     return filled_spans

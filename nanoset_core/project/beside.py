@@ -36,11 +36,11 @@ def text_beside(folder: Path) -> list[str]:
         Paths relative to the project's folder, sorted.
     """
     files = []
-    # Folders that were not searched yet, with the number of levels below the project's folder.
-    waiting = [(folder, 0)]
+    # Folders that were not searched yet, each with its number of levels below the project's folder.
+    unsearched = [(folder, 0)]
     n_entries = 0
-    while waiting and n_entries < _MOST_ENTRIES:
-        current, depth = waiting.pop()
+    while unsearched and n_entries < _MOST_ENTRIES:
+        current, depth = unsearched.pop()
         try:
             entries = list(os.scandir(current))
         except OSError:
@@ -48,16 +48,16 @@ def text_beside(folder: Path) -> list[str]:
             continue
         n_entries += len(entries)
         for entry in entries:
-            is_raw = depth == 0 and entry.name == RAW
-            if entry.name.startswith(".") or is_raw:
+            is_hidden = entry.name.startswith(".")
+            is_raw_folder = depth == 0 and entry.name == RAW
+            if is_hidden or is_raw_folder:
                 continue
             path = Path(entry.path)
-            is_folder = entry.is_dir(follow_symlinks=False)
-            if not is_folder:
-                if _is_meant_as_text(entry.name):
-                    files.append(path.relative_to(folder).as_posix())
-            elif depth < _DEPTH and current != folder / _OUTPUTS:
-                waiting.append((path, depth + 1))
+            if entry.is_dir(follow_symlinks=False):
+                if depth < _DEPTH and current != folder / _OUTPUTS:
+                    unsearched.append((path, depth + 1))
+            elif _is_meant_as_text(entry.name):
+                files.append(path.relative_to(folder).as_posix())
     return sorted(files)
 
 

@@ -287,7 +287,9 @@ def chosen_executor(
         errors += _scheduler_errors(spec, chosen_by)
     if errors:
         raise combined(errors, "the environment")
-    return replace(spec, wait=wait or spec.wait), chosen_by
+    if wait is not None:
+        spec = replace(spec, wait=wait)
+    return spec, chosen_by
 
 
 def _scheduler_errors(spec: ExecutorSpec, where: str) -> Iterator[ConfigError]:

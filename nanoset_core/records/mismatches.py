@@ -79,7 +79,7 @@ def wrong_value(hint: Any, value: object, *, expected: str | None = None) -> Mis
     Args:
         hint: The declared type.
         value: The value.
-        expected: Description of the type; absent = as `describe` returns it.
+        expected: Description of the type; by default, as `describe` returns it.
     """
     what = "this value has the wrong type"
     if get_origin(hint) is Literal:

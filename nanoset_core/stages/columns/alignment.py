@@ -47,14 +47,17 @@ class _Places(NamedTuple):
         return _Places(self.files[start:stop], self.positions[start:stop])
 
     def codes(self, first_file: int) -> NDArray[np.int64]:
-        """Return a number for each document, which is different for documents in different places.
+        """Return a number for each document that encodes its file and its position in the file.
+
+        So documents in different places have different numbers, and places can be compared by
+        single numbers.
 
         Args:
-            first_file: The first of the files that are told apart; all that are _MAX_FILES later
-                count as one.
+            first_file: Number of the first file of the documents. It has the upper bits 0, the next
+                file has 1, and so on. Files that are _MAX_FILES later or more share their bits.
         """
-        files = np.minimum(self.files - first_file, _MAX_FILES - 1)
-        return (files << _POSITION_BITS) + self.positions
+        file_codes = np.minimum(self.files - first_file, _MAX_FILES - 1)  # (n_documents,)
+        return (file_codes << _POSITION_BITS) + self.positions
 
 
 class _DocumentRange(NamedTuple):
@@ -65,7 +68,11 @@ class _DocumentRange(NamedTuple):
     """Values of the documents: an Arrow array for every column, of shape (n_documents,)."""
 
     def take(self, rows: NDArray[np.int64]) -> Sequence[Any]:
-        """Return the values of some documents, by their ascending numbers in the part."""
+        """Return the values of some documents.
+
+        Args:
+            rows: Positions of the documents in this range, ascending, shape (n,).
+        """
         if len(rows) == self.places.n_documents:
             return self.columns
         return [column.take(rows) for column in self.columns]
@@ -80,6 +87,10 @@ def values_by_row_group(
     batches: Iterable[DocumentBatch], documents: DocumentRows, files: Sequence[str]
 ) -> Iterator[list[Sequence[Any]]]:
     """Yield the values of the documents of each row group, in the order of the rows.
+
+    The table of a shard has a row for each document, in row groups. The text has the same documents
+    in the same order, and also some without a row, such as duplicates. So text and rows are walked
+    through together, and documents without a row are skipped.
 
     Args:
         batches: The documents of the shard's text, with the values at the keys that are kept.
@@ -97,16 +108,18 @@ def values_by_row_group(
     n_aligned_rows = 0  # rows of this group whose documents were read
     aligned_values: list[Sequence[Any]] = []  # values of these documents
     for text_part in _parts_of(batches):
-        rest = text_part  # the documents of the part that were not compared with rows yet
-        while rest.places.n_documents and group is not None:
+        remaining = text_part  # the documents of the part that were not compared with rows yet
+        while remaining.places.n_documents and group is not None:
             # The documents of the part that have one of the next rows. As both are in order, there
             # is no need to look at more rows than the part has documents.
-            next_rows = group.slice(n_aligned_rows, n_aligned_rows + rest.places.n_documents)
-            first_file = int(rest.places.files[0])
-            has_row = np.isin(rest.places.codes(first_file), next_rows.codes(first_file))
+            stop_row = n_aligned_rows + remaining.places.n_documents
+            next_rows = group.slice(n_aligned_rows, stop_row)
+            first_file = int(remaining.places.files[0])
+            document_codes = remaining.places.codes(first_file)
+            has_row = np.isin(document_codes, next_rows.codes(first_file))
             aligned = np.flatnonzero(has_row)
             if len(aligned):
-                aligned_values.append(rest.take(aligned))
+                aligned_values.append(remaining.take(aligned))
                 n_aligned_rows += len(aligned)
             if n_aligned_rows < group.n_documents:
                 break  # the group continues in the next part of the text
@@ -116,7 +129,7 @@ def values_by_row_group(
             group = next(groups, None)
             n_aligned_rows = 0
             aligned_values = []
-            rest = rest.after(int(aligned[-1]))
+            remaining = remaining.after(int(aligned[-1]))
 
     if group is not None:
         raise FormatError(
@@ -128,7 +141,10 @@ def values_by_row_group(
 
 
 def _parts_of(batches: Iterable[DocumentBatch]) -> Iterator[_DocumentRange]:
-    """Yield the documents of batches in parts of one array for every column."""
+    """Yield the documents of batches in parts that have a single array for every column.
+
+    A batch has its values in consecutive parts.
+    """
     for batch in batches:
         places = _places(batch.files, batch.lines, batch.offsets)
         start = 0

@@ -138,11 +138,10 @@ def publish(
 
     def write(folder: Path) -> Written:
         """Return the facts of the output, which has no files of its own."""
-        facts = {
-            **_total_facts(tables.names, table_facts),
-            **(further_facts or {}),
-            SHARDS: [tables.recipe(shard).digest for shard in tables.shards()],
-        }
+        facts = _total_facts(tables.names, table_facts)
+        if further_facts is not None:
+            facts |= further_facts
+        facts[SHARDS] = [tables.recipe(shard).digest for shard in tables.shards()]
         return Written(facts)
 
     return project.outputs.make_current(project.outputs.commit(tables.output_recipe, write))

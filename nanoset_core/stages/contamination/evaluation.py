@@ -50,6 +50,7 @@ def make_evaluation(project: Project, section: str) -> Manifest:
     )
 
     def write(folder: Path) -> Written:
+        """Write the index to the folder of its version."""
         return Written(_write_evaluation(project, section, folder))
 
     return project.outputs.commit(recipe, write)
@@ -63,8 +64,8 @@ def evaluation_options(project: Project, section: str) -> dict[str, Any]:
         section: A section of `contamination` in nanoset.yaml.
     """
     spec = project.config.contamination[section]
-    contents = []  # of each pattern, the names of the files and a digest of their content
-    # If files cannot be read, there must be a recipe nevertheless. `make_evaluation` reports it.
+    contents = []  # for each pattern, the names of the files and a digest of their content
+    # A recipe is needed even if files cannot be read: `make_evaluation` reports the error.
     with contextlib.suppress(MissingError, InputError):
         contents = [[list(group.names), group.digest] for group in _given_files(project, section)]
     return {

@@ -162,11 +162,14 @@ class SearchTask(DocumentsTask):
         """
         evaluation = self.root.rebase(self.evaluation)
         dataset = self.root.rebase(self.dataset)
-        # If the outputs are in a bucket, `path` fetches a local copy of the file.
+        # If the outputs are in a bucket, `path` downloads a file to the folder that is loaded next.
         for name in evaluation.files:
             evaluation.path(name)
         matches = _load_evaluation(evaluation.folder).search(
-            open_dataset(dataset), self.first, self.count, self.recipe.options["threshold"]
+            open_dataset(dataset),
+            first=self.first,
+            count=self.count,
+            threshold=self.recipe.options["threshold"],
         )
 
         # Documents are counted from the start of the shard: its place in the dataset may change.

@@ -136,11 +136,11 @@ class _Pairs(NamedTuple):
 class _Groups(NamedTuple):
     """Groups of consecutive pairs: passages of documents that may be copies of a text."""
 
-    firsts: NDArray[np.int64]
+    first_pairs: NDArray[np.int64]
     """Index of each group's first pair; shape (n_groups,)."""
-    lasts: NDArray[np.int64]
+    last_pairs: NDArray[np.int64]
     """Index of each group's last pair; shape (n_groups,)."""
-    of_pair: NDArray[np.int64]
+    group_of_pair: NDArray[np.int64]
     """Group of each pair, ascending; shape (n_pairs,)."""
 
 
@@ -301,25 +301,25 @@ class NgramIndex:
         # are near one another in a document form a group: a passage that may be a copy of the text.
         pairs = self._pairs(words, self._hits(words))
         groups = self._groups(pairs)
-        texts = pairs.texts[groups.firsts]  # (n_groups,)
-        shares = self._shares(pairs.text_words, groups.of_pair, texts, threshold)
+        texts = pairs.texts[groups.first_pairs]  # (n_groups,)
+        shares = self._shares(pairs.text_words, groups.group_of_pair, texts, threshold)
 
         # A match is a group that covers enough of its text.
-        matches = np.flatnonzero(shares >= threshold)  # (n_matches,) index of the group
-        firsts = groups.firsts[matches]
-        lasts = groups.lasts[matches]
-        shares = shares[matches]
+        matching_groups = np.flatnonzero(shares >= threshold)  # (n_matches,)
+        first_pairs = groups.first_pairs[matching_groups]
+        last_pairs = groups.last_pairs[matching_groups]
+        shares = shares[matching_groups]
 
         # Sort by document, then by share from the greatest on, then by text.
-        order = np.lexsort((pairs.texts[firsts], -shares, pairs.documents[firsts]))
-        firsts = firsts[order]
-        lasts = lasts[order]
+        order = np.lexsort((pairs.texts[first_pairs], -shares, pairs.documents[first_pairs]))
+        first_pairs = first_pairs[order]
+        last_pairs = last_pairs[order]
         return TextMatches(
-            documents=pairs.documents[firsts],
-            texts=pairs.texts[firsts],
+            documents=pairs.documents[first_pairs],
+            texts=pairs.texts[first_pairs],
             shares=shares[order],
-            starts=pairs.document_words[firsts],
-            stops=pairs.document_words[lasts] + self.size,
+            starts=pairs.document_words[first_pairs],
+            stops=pairs.document_words[last_pairs] + self.size,
         )
 
     def _hits(self, words: DocumentWords) -> _Hits:
@@ -337,10 +337,11 @@ class NgramIndex:
         hashes = hashes[candidates]
 
         # Search in ascending order, which is faster, since it reads the index from start to end.
+        # A hash that is greater than all in the index is compared with the last one below.
         order = np.argsort(hashes)
-        found_at = np.searchsorted(self.hashes, hashes[order])
-        ngrams = np.empty(len(candidates), np.int64)
-        ngrams[order] = np.minimum(found_at, len(self.hashes) - 1)
+        positions = np.searchsorted(self.hashes, hashes[order])
+        ngrams = np.empty(len(candidates), np.int64)  # (n_candidates,) index of the n-gram
+        ngrams[order] = np.minimum(positions, len(self.hashes) - 1)
 
         # The filter lets some hashes pass that are not in the index.
         is_known = self.hashes[ngrams] == hashes
@@ -395,9 +396,13 @@ class NgramIndex:
 
         is_first = np.ones(len(pairs.texts), np.bool_)  # (n_pairs,)
         is_first[1:] = has_other_document | has_other_text | is_far
-        firsts = np.flatnonzero(is_first)
-        stops = np.append(firsts[1:], len(pairs.texts))
-        return _Groups(firsts=firsts, lasts=stops - 1, of_pair=np.cumsum(is_first) - 1)
+        first_pairs = np.flatnonzero(is_first)
+        stop_pairs = np.append(first_pairs[1:], len(pairs.texts))  # (n_groups,)
+        return _Groups(
+            first_pairs=first_pairs,
+            last_pairs=stop_pairs - 1,
+            group_of_pair=np.cumsum(is_first) - 1,
+        )
 
     def _shares(
         self,
@@ -423,9 +428,10 @@ class NgramIndex:
         # Rule most groups out by an upper bound: all letters of their n-grams, overlaps included.
         ngram_letters = self._letters_between(text_words, text_words + self.size)
         upper_bounds = np.bincount(groups, ngram_letters, minlength=len(texts))
-        pairs = np.flatnonzero((upper_bounds >= needed)[groups])
-        text_words = text_words[pairs]
-        groups = groups[pairs]
+        may_match = upper_bounds >= needed  # (n_groups,)
+        remaining_pairs = np.flatnonzero(may_match[groups])
+        text_words = text_words[remaining_pairs]
+        groups = groups[remaining_pairs]
 
         # Sort each group by the place in the text, so that n-grams that overlap are neighbours.
         order = np.lexsort((text_words, groups))
@@ -433,15 +439,16 @@ class NgramIndex:
         groups = groups[order]
 
         # Let each n-gram end where the next one of its group starts, to count overlaps once.
-        stops = text_words + self.size
-        has_next = groups[1:] == groups[:-1]
-        stops[:-1][has_next] = np.minimum(stops[:-1], text_words[1:])[has_next]
+        stops = text_words + self.size  # (n_remaining_pairs,)
+        has_next_in_group = groups[1:] == groups[:-1]
+        stops_before_next = np.minimum(stops[:-1], text_words[1:])
+        stops[:-1] = np.where(has_next_in_group, stops_before_next, stops[:-1])
 
         # Add up the letters of each group.
         new_letters = self._letters_between(text_words, stops)
-        covered = np.bincount(groups, new_letters, minlength=len(texts))  # (n_groups,)
-        shares = covered / np.maximum(letters, 1)
-        return np.where(covered >= needed, shares, 0.0)
+        covered_letters = np.bincount(groups, new_letters, minlength=len(texts))  # (n_groups,)
+        shares = covered_letters / np.maximum(letters, 1)  # a text without letters gets 0
+        return np.where(covered_letters >= needed, shares, 0.0)
 
     def _letters_between(
         self, starts: NDArray[np.int64], stops: NDArray[np.int64]

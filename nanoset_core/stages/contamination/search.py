@@ -127,16 +127,17 @@ class Evaluation:
         """
         tokens = read_tokens(dataset, chunk.start_token, chunk.stop_token)
 
-        # Where the documents start in the chunk; the chunk may begin and end within a document.
-        starts = starts[chunk.start_document : chunk.stop_document + 1]
-        starts = np.clip(starts, chunk.start_token, chunk.stop_token) - chunk.start_token
-        words = self.vocabulary.words(tokens, starts)
+        # Where the documents of the chunk start, counted from its first token. The chunk may begin
+        # and end within a document: cut this document off there.
+        document_starts = starts[chunk.start_document : chunk.stop_document + 1]
+        cut_starts = np.clip(document_starts, chunk.start_token, chunk.stop_token)
+        words = self.vocabulary.words(tokens, cut_starts - chunk.start_token)
 
         matches = self.index.search(words, threshold)
         for number in range(len(matches.documents)):
-            start = int(matches.starts[number])
-            stop = int(matches.stops[number])
-            excerpt = self.vocabulary.text(words, start, min(stop, start + _EXCERPT_WORDS))
+            start_word = int(matches.starts[number])
+            stop_word = min(int(matches.stops[number]), start_word + _EXCERPT_WORDS)
+            excerpt = self.vocabulary.text(words, start_word, stop_word)
             yield Match(
                 document=chunk.start_document + int(matches.documents[number]),
                 text=int(matches.texts[number]),

@@ -95,15 +95,16 @@ def _rows_of_lines(folder: RawFolder, file: FileStat) -> Iterator[_Row]:
 def _rows_of_table(folder: RawFolder, file: FileStat) -> Iterator[_Row]:
     """Yield the rows of a Parquet or Arrow file, each as column → value."""
 
-    def all_columns(schema: Any) -> None:
-        """Return None, which stands for all columns."""
+    def choose_all_columns(schema: Any) -> None:
+        """Choose the columns that `read_table` reads: it takes None for all of them."""
         return
 
     def convert(rows: Any, first_number: int) -> list[_Row]:
-        """Return the rows of an Arrow table, whose first one has a number."""
-        return [_Row(number, value) for number, value in enumerate(rows.to_pylist(), first_number)]
+        """Return the rows of an Arrow table with their numbers in the file."""
+        numbered_rows = enumerate(rows.to_pylist(), first_number)
+        return [_Row(number, value) for number, value in numbered_rows]
 
-    for rows in read_table(folder / file.path, all_columns, convert):
+    for rows in read_table(folder / file.path, choose_all_columns, convert):
         yield from rows
 
 

@@ -256,5 +256,10 @@ def planned_packs(project: Project, name: str, reader: LengthReader) -> Manifest
     reader.suppose(str(folder / task.prefix), pack_lengths)
     sorted_facts = dict(sorted(facts.items()))  # the order in which a stored manifest is read
     return Manifest(
-        folder, to_plain(task.recipe), task.recipe.digest, sorted_facts, {}, project.outputs.access
+        folder=folder,
+        recipe=to_plain(task.recipe),
+        digest=task.recipe.digest,
+        facts=sorted_facts,
+        files={},
+        access=project.outputs.access,
     )

@@ -75,7 +75,14 @@ def write_dataset_as_pbin(
     token_bytes = min(dataset.dtype.itemsize, 4)
     if vocab_size is not None:
         token_bytes = token_size_bytes(vocab_size)
-    parts = _PbinParts(dataset, token_bytes, end_token, max_id, progress, Path(path).name)
+    parts = _PbinParts(
+        dataset,
+        token_bytes=token_bytes,
+        end_token=end_token,
+        max_id=max_id,
+        progress=progress,
+        name=Path(path).name,
+    )
     data_bytes = write_parts(path, token_bytes, parts.blocks(), parts.entries())
     return parts.counts(data_bytes)
 
@@ -103,18 +110,27 @@ def put_dataset_as_pbin(
         progress: Shows how far the work has come.
 
     Returns:
-        (the numbers of documents and tokens; the size and sha256 of the file)
+        Two values: the numbers of documents and tokens, and the size and sha256 of the file.
 
     Raises:
         InputError: A token is not in the vocabulary, or there are no tokens.
     """
     token_bytes = token_size_bytes(fitting_vocab_size(dataset, vocab_size))
-    file_name = name.rpartition("/")[2]
-    parts = _PbinParts(dataset, token_bytes, None, max_id, progress, file_name)
+    parts = _PbinParts(
+        dataset,
+        token_bytes=token_bytes,
+        end_token=None,
+        max_id=max_id,
+        progress=progress,
+        name=name.rpartition("/")[2],
+    )
+
+    # A .pbin is a header, the tokens, and an index. The index is made while the tokens are read, so
+    # it is encoded after them. `Hashed` computes the sha256 while the store takes the bytes.
     data_bytes = parts.n_tokens * token_bytes
     header = encode_header(data_bytes, token_bytes)
-    pieces = chain([header], parts.blocks(), encode_index(parts.entries()))
-    hashed = Hashed(map(bytes, pieces))
+    blocks = chain([header], parts.blocks(), encode_index(parts.entries()))
+    hashed = Hashed(map(bytes, blocks))
     store.put_parts(name, hashed)
     return parts.counts(data_bytes), FileFact(hashed.size, hashed.sha256)
 
@@ -153,15 +169,23 @@ def fitting_vocab_size(
         end_token: Token that will be added to documents, or None.
     """
     token_bytes = token_size_bytes(vocab_size)
-    max_id = -1 if end_token is None else end_token
+    largest_id = -1  # of the tokens, as far as it has to be known
+    if end_token is not None:
+        largest_id = end_token
+
+    # Read the tokens only if the dtype allows larger ids than these bytes hold.
     if not np.can_cast(dataset.dtype, f"u{token_bytes}"):
         with _open_tokens(dataset) as file:  # the whole .bin, even if the dataset is a view
-            for _, tokens in read_tokens(
+            chunks = read_tokens(
                 file, bin_path(dataset.prefix), dataset.dtype, 0, dataset.token_count
-            ):
-                max_id = max(max_id, int(tokens.max()))
-    does_fit = max_id < 1 << 8 * token_bytes
-    return vocab_size if does_fit else max(vocab_size, max_id + 1)
+            )
+            for _, tokens in chunks:
+                largest_id = max(largest_id, int(tokens.max()))
+
+    n_possible_ids = 1 << (8 * token_bytes)
+    if largest_id < n_possible_ids:
+        return vocab_size
+    return max(vocab_size, largest_id + 1)
 
 
 class _PbinParts:
@@ -174,12 +198,27 @@ class _PbinParts:
     def __init__(
         self,
         dataset: MMapIndexedDataset,
+        *,
         token_bytes: int,
         end_token: int | None,
         max_id: int | None,
         progress: Progress,
         name: str,
     ) -> None:
+        """Check that the dataset has tokens, and prepare to read them.
+
+        Args:
+            dataset: The dataset.
+            token_bytes: Bytes of a token in the `.pbin`.
+            end_token: Token that is added to documents which do not end in it; None to add none.
+            max_id: Greatest id of the vocabulary; None if ids only need to fit into a token.
+            progress: Shows how far the work has come.
+            name: Name of the `.pbin`, for the progress.
+
+        Raises:
+            FormatError: The dataset holds other numbers than integers.
+            InputError: The dataset is empty.
+        """
         path = bin_path(dataset.prefix)
         if dataset.dtype.kind not in "iu":
             raise FormatError(
@@ -211,8 +250,10 @@ class _PbinParts:
                 chunks = self._read(file, 0, self.n_tokens)
             else:
                 chunks = self._tokens_with_ends(file, self._end_token)
-            for first, tokens in chunks:
-                yield from encode_tokens(tokens, self._token_bytes, str(self._path), first=first)
+            for first_token, tokens in chunks:
+                yield from encode_tokens(
+                    tokens, self._token_bytes, str(self._path), first=first_token
+                )
                 self._work.advance(len(tokens) * self._token_bytes)
 
     def entries(self) -> Iterator[Entries]:
@@ -247,21 +288,24 @@ class _PbinParts:
         """
         check_fit(np.array([end_token]), self._token_bytes, "the end-of-document token")
         for starts, lengths in document_spans(self._dataset, self._stream):
-            stops = starts + lengths  # (n_documents,)
-            lacks_end = []  # for the documents that end in each chunk of tokens
-            for first, tokens in self._read(file, int(starts[0]), int(stops[-1])):
-                check_fit(tokens, self._token_bytes, str(self._path), first)
+            # Positions of tokens in the dataset, (n_documents,)
+            stops = starts + lengths
+            lacks_end_by_chunk = []  # for the documents that end in each chunk of tokens
+            for first_token, tokens in self._read(file, int(starts[0]), int(stops[-1])):
+                check_fit(tokens, self._token_bytes, str(self._path), first_token)
 
-                # Find the documents that end in this chunk; the last one may end at its end.
-                row_start, row_stop = np.searchsorted(
-                    stops, [first, first + len(tokens)], side="right"
-                )
-                stops_in_chunk = stops[row_start:row_stop] - first
-                is_lacking = tokens[stops_in_chunk - 1] != end_token
-                lacks_end.append(is_lacking)
+                # Find the documents that end in this chunk, the last one perhaps at its end.
+                stop_token = first_token + len(tokens)
+                start_row, stop_row = np.searchsorted(stops, [first_token, stop_token], "right")
+                stops_in_chunk = stops[start_row:stop_row] - first_token
+                lacks_end = tokens[stops_in_chunk - 1] != end_token
+                lacks_end_by_chunk.append(lacks_end)
+
+                # Insert the end token after those whose last token is another one.
                 narrow_tokens = tokens.astype(f"<u{self._token_bytes}")
-                yield first, np.insert(narrow_tokens, stops_in_chunk[is_lacking], end_token)
-            self._lacks_end.append(np.concatenate(lacks_end))
+                insert_at = stops_in_chunk[lacks_end]
+                yield first_token, np.insert(narrow_tokens, insert_at, end_token)
+            self._lacks_end.append(np.concatenate(lacks_end_by_chunk))
 
     def _read(
         self, file: BinaryIO, start: int, stop: int
@@ -278,15 +322,18 @@ class _PbinParts:
             chunks = read_tokens(file, self._path, self._dataset.dtype, start, stop)
         else:
             chunks = stream_tokens(self._dataset, self._stream, start, stop)
-        for first, tokens in chunks:
+        for first_token, tokens in chunks:
             if self._max_id is not None:
-                position = first_foreign(tokens, self._max_id)
+                position = first_foreign(tokens, self._max_id)  # of an id that is not in it
                 if position is not None:
-                    token = int(tokens[position])
                     raise foreign_id(
-                        self._dataset, self._stream, first + position, token, self._max_id
+                        self._dataset,
+                        self._stream,
+                        first_token + position,
+                        int(tokens[position]),
+                        self._max_id,
                     )
-            yield first, tokens
+            yield first_token, tokens
 
 
 def _open_tokens(dataset: MMapIndexedDataset) -> BinaryIO:
