@@ -62,8 +62,8 @@ class StepsType(click.ParamType):  # type: ignore[type-arg]
 @option("--document identity", "Find the samples that hold the document with this id.")
 @option(
     "--file",
-    "Find the samples that hold the document of this line: corpus/file:line, as explain prints it; "
-    "or a file, with --line.",
+    "Find the samples that hold the document of this line: corpus/file:line, as explain prints it, "
+    "or file:line, relative to the folder of the corpus. --line may give the line separately.",
 )
 @option("--line", "Line of --file, from 1; for a table its row.", type=click.IntRange(1))
 @option(
