@@ -99,8 +99,8 @@ class BlendedNanoset(SplitSamples):
             index: Index of the sample; None returns sample 0 with a loss mask of zeros, as padding.
         """
         stored_index = 0 if index is None else index
-        number, sample = self._locate(stored_index)
-        values = self.datasets[number].sample_of(sample, index)
+        dataset_number, sample = self._locate(stored_index)
+        values = self.datasets[dataset_number].sample_of(sample, index)
         if not self._names_dataset:
             return values
         dataset_id = self.dataset_index[self._position(stored_index)]
@@ -127,8 +127,8 @@ class BlendedNanoset(SplitSamples):
         Returns:
             Shape (sequence_length + 1,), or one token less without the extra token.
         """
-        number, sample = self._locate(index)
-        return self.datasets[number].tokens(sample)
+        dataset_number, sample = self._locate(index)
+        return self.datasets[dataset_number].tokens(sample)
 
     def sources(self, index: int) -> tuple[int, NDArray[np.int64]]:
         """Return which dataset a sample is from, and where its tokens are in that dataset.
@@ -136,8 +136,8 @@ class BlendedNanoset(SplitSamples):
         Returns:
             (number of the dataset, what its `Nanoset.sources` returns for the sample).
         """
-        number, sample = self._locate(index)
-        return number, self.datasets[number].sources(sample)
+        dataset_number, sample = self._locate(index)
+        return dataset_number, self.datasets[dataset_number].sources(sample)
 
     def batch(self, indices: ArrayLike) -> NDArray[np.int64]:
         """Return the tokens of many samples, padded if they are short; shape (n, sample_tokens).
@@ -177,16 +177,18 @@ class BlendedNanoset(SplitSamples):
         """
         if not len(positions):
             return
-        numbers = self.dataset_index[positions].astype(np.int64)  # (n,) of the datasets
-        samples = self.dataset_sample_index[positions]  # (n,)
-        have_datasets = numbers.min() >= 0 and numbers.max() < len(self.datasets)
-        if not have_datasets or samples.min() < 0:
+        # For each position, the number of a dataset, and of a sample in it; shape (n,) each.
+        dataset_numbers = self.dataset_index[positions].astype(np.int64)
+        samples = self.dataset_sample_index[positions]
+        are_datasets = dataset_numbers.min() >= 0 and dataset_numbers.max() < len(self.datasets)
+        if not are_datasets or samples.min() < 0:
             raise self._misfit("an entry of the blend that leads nowhere")
 
-        for number in np.unique(numbers):
-            dataset = self.datasets[number]
-            rows = np.flatnonzero(numbers == number)
+        for dataset_number in np.unique(dataset_numbers):
+            dataset = self.datasets[dataset_number]
+            rows = np.flatnonzero(dataset_numbers == dataset_number)
             dataset_samples = samples[rows]
+            # Some trainers start a dataset again when its samples are used up.
             if self._wraps:
                 dataset_samples = dataset_samples % len(dataset)
             yield _DatasetSamples(dataset, rows, dataset_samples)
@@ -205,15 +207,16 @@ class BlendedNanoset(SplitSamples):
             StaleError: The entry of the index arrays leads to no dataset or no sample.
         """
         position = self._position(index)
-        number = int(self.dataset_index[position])
+        dataset_number = int(self.dataset_index[position])
         sample = int(self.dataset_sample_index[position])
-        if not 0 <= number < len(self.datasets) or sample < 0:
+        if not 0 <= dataset_number < len(self.datasets) or sample < 0:
             raise self._misfit(
-                f"entry {position} of the blend is sample {sample} of dataset {number}"
+                f"entry {position} of the blend is sample {sample} of dataset {dataset_number}"
             )
+        # Some trainers start a dataset again when its samples are used up.
         if self._wraps:
-            sample %= len(self.datasets[number])
-        return number, sample
+            sample %= len(self.datasets[dataset_number])
+        return dataset_number, sample
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Return how to recreate the samples from a pickle: a function and its arguments.

@@ -97,17 +97,19 @@ def cu_seqlens_at(tokens: NDArray[np.integer[Any]], eod_token: int) -> NDArray[n
     """
     n_samples, length = tokens.shape
     # An end-of-document token at the end of a sample begins no document in it.
-    rows, columns = np.nonzero(tokens[:, :-1] == eod_token)  # (n_ends,) each, sorted by row
+    is_end = tokens[:, :-1] == eod_token
+    sample_of_end, position_of_end = np.nonzero(is_end)  # (n_ends,) each, sorted by sample
 
     # Number the ends within each sample, from 0.
-    counts = np.bincount(rows, minlength=n_samples)  # (n_samples,)
-    ends_before_sample = np.cumsum(counts) - counts
-    numbers = np.arange(len(rows)) - np.repeat(ends_before_sample, counts)
+    ends_per_sample = np.bincount(sample_of_end, minlength=n_samples)  # (n_samples,)
+    ends_before_sample = np.cumsum(ends_per_sample) - ends_per_sample
+    n_ends = len(sample_of_end)
+    number_of_end = np.arange(n_ends) - np.repeat(ends_before_sample, ends_per_sample)
 
     # The first document begins at 0, and each further one after the end of the one before.
     cu_seqlens = np.full((n_samples, length + 1), length, np.int32)
     cu_seqlens[:, 0] = 0
-    cu_seqlens[rows, numbers + 1] = columns + 1
+    cu_seqlens[sample_of_end, number_of_end + 1] = position_of_end + 1
     return cu_seqlens
 
 
@@ -126,11 +128,14 @@ def by_document(cu_seqlens: NDArray[np.int32]) -> dict[str, NDArray[Any]]:
     """
     # Write the first position of each document at this position, and 0 everywhere else. A running
     # maximum then gives each token the first position of its document.
-    begins = np.zeros(cu_seqlens.shape, np.int64)  # (…, sequence_length + 1)
-    np.put_along_axis(begins, cu_seqlens.astype(np.int64), cu_seqlens, axis=-1)
-    begins = np.maximum.accumulate(begins[..., :-1], axis=-1)  # (…, sequence_length)
+    first_positions = np.zeros(cu_seqlens.shape, np.int64)  # (…, sequence_length + 1)
+    np.put_along_axis(first_positions, cu_seqlens.astype(np.int64), cu_seqlens, axis=-1)
+    # The last entry is that of the boundary at the end of the sample, which has no token.
+    first_positions = first_positions[..., :-1]  # (…, sequence_length)
+    first_positions = np.maximum.accumulate(first_positions, axis=-1)
 
-    positions = np.arange(cu_seqlens.shape[-1] - 1) - begins
+    sequence_length = cu_seqlens.shape[-1] - 1
+    positions = np.arange(sequence_length) - first_positions
     return {
         POSITIONS: positions,
         CU_SEQLENS: cu_seqlens,

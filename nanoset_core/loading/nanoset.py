@@ -48,13 +48,13 @@ _MANY_PIECES = 12
 class _SampleSpan(NamedTuple):
     """The range of tokens that makes up a sample."""
 
-    first: int
+    first_entry: int
     """Entry of the document index with the sample's first token."""
-    begin: int
+    first_token: int
     """Position of the first token in the sequence of this entry."""
-    last: int
+    last_entry: int
     """Entry of the document index with the sample's last token."""
-    stop: int
+    stop_token: int
     """Position after the last token in the sequence of this entry; 0 if the sequence is empty."""
 
 
@@ -182,13 +182,14 @@ class Nanoset(SplitSamples):
         """
         position = self._position(index)
         span = self._span(self._shuffle_entries[position])
-        sequences = self.document_index[span.first : span.last + 1].astype(np.int64)
+        entries = slice(span.first_entry, span.last_entry + 1)
+        sequences = self.document_index[entries].astype(np.int64)
 
         # Sequences are complete, except at both ends of the sample.
         begins = np.zeros(len(sequences), np.int64)
-        begins[0] = span.begin
+        begins[0] = span.first_token
         stops = self.dataset.sequence_lengths[sequences].astype(np.int64)
-        stops[-1] = span.stop
+        stops[-1] = span.stop_token
         return np.stack([sequences, begins, stops], axis=1)
 
     def _read(self, index: int) -> Tokens:
@@ -207,7 +208,7 @@ class Nanoset(SplitSamples):
         try:
             sample = self._shuffle_entries[position]
             span = self._span(sample)
-            if span.last - span.first < _MANY_PIECES:
+            if span.last_entry - span.first_entry < _MANY_PIECES:
                 pieces = self._few_pieces(span)
             else:
                 pieces = self._many_pieces(span)
@@ -234,13 +235,16 @@ class Nanoset(SplitSamples):
         Args:
             sample: Number of the sample in the sample index.
         """
-        entries = self._sample_entries
-        first = entries[sample, 0]
-        begin = entries[sample, 1]
-        last = entries[sample + 1, 0]
-        end = entries[sample + 1, 1]
-        stop = 0 if end == self._empty_end else end + self._extra
-        return _SampleSpan(first, begin, last, stop)
+        rows = self._sample_entries
+        end_token = rows[sample + 1, 1]
+        ends_in_empty_sequence = end_token == self._empty_end
+        stop_token = 0 if ends_in_empty_sequence else end_token + self._extra
+        return _SampleSpan(
+            first_entry=rows[sample, 0],
+            first_token=rows[sample, 1],
+            last_entry=rows[sample + 1, 0],
+            stop_token=stop_token,
+        )
 
     def _few_pieces(self, span: _SampleSpan) -> list[memoryview]:
         """Return the bytes of each piece of a sample, as views of the .bin.
@@ -256,15 +260,16 @@ class Nanoset(SplitSamples):
         pieces = []
 
         # The first piece starts inside its sequence; all but the last one end with theirs.
-        offset = span.begin << shift
-        for sequence in self._document_entries[span.first : span.last].tolist():
-            start = pointers[sequence]
-            stop = start + (lengths[sequence] << shift)
-            pieces.append(data[start + offset : stop])
-            offset = 0
-        start = pointers[self._document_entries[span.last]]
-        stop = start + (span.stop << shift)
-        pieces.append(data[start + offset : stop])
+        skipped_bytes = span.first_token << shift
+        all_but_last = self._document_entries[span.first_entry : span.last_entry]
+        for sequence in all_but_last.tolist():
+            start_byte = pointers[sequence]
+            stop_byte = start_byte + (lengths[sequence] << shift)
+            pieces.append(data[start_byte + skipped_bytes : stop_byte])
+            skipped_bytes = 0
+        start_byte = pointers[self._document_entries[span.last_entry]]
+        stop_byte = start_byte + (span.stop_token << shift)
+        pieces.append(data[start_byte + skipped_bytes : stop_byte])
         return pieces
 
     def _many_pieces(self, span: _SampleSpan) -> list[memoryview]:
@@ -273,14 +278,18 @@ class Nanoset(SplitSamples):
         Args:
             span: The range of tokens of the sample.
         """
-        shift = self._item_shift
-        sequences = self._unsigned_documents[span.first : span.last + 1]  # (n_pieces,)
-        starts = self.dataset.sequence_pointers[sequences]  # (n_pieces,) in bytes
-        lengths = self.dataset.sequence_lengths[sequences].astype(np.int64)
-        stops = starts + (lengths << shift)
-        stops[-1] = starts[-1] + (span.stop << shift)
-        starts[0] += span.begin << shift
-        return self._slices(starts, stops)
+        shift = self._item_shift  # token << shift is the byte of a token
+        entries = slice(span.first_entry, span.last_entry + 1)
+        sequences = self._unsigned_documents[entries]  # (n_pieces,)
+        start_bytes = self.dataset.sequence_pointers[sequences]  # (n_pieces,)
+        lengths = self.dataset.sequence_lengths[sequences].astype(np.int64)  # in tokens
+        stop_bytes = start_bytes + (lengths << shift)
+
+        # The sample ends and starts inside of its last and its first sequence. The end comes first,
+        # since it counts from the start of the sequence, and both may be the same one.
+        stop_bytes[-1] = start_bytes[-1] + (span.stop_token << shift)
+        start_bytes[0] += span.first_token << shift
+        return self._slices(start_bytes, stop_bytes)
 
     def _slices(self, starts: NDArray[np.int64], stops: NDArray[np.int64]) -> list[memoryview]:
         """Return some ranges of the .bin, without copying their bytes.

@@ -190,8 +190,8 @@ class PretrainingSampler(_MicroBatchSampler):
             Numbers of samples, which may be negative or None for padding.
         """
         # A step is a micro-batch of every rank, in the order of the ranks.
-        step = self._step
-        first_of_rank = self.data_parallel_rank * self.micro_batch_size  # in each step
+        step = self._step  # samples of all ranks
+        first_of_rank = self.data_parallel_rank * self.micro_batch_size  # counted from the step
 
         # Yield complete steps.
         n_steps = (self.total_samples - self.consumed_samples) // step
@@ -203,11 +203,11 @@ class PretrainingSampler(_MicroBatchSampler):
 
         # Yield the rest, with padding after it. A micro-batch may have fewer samples here.
         rest: list[int | None] = [*range(stop, self.total_samples)]
-        padding = self._padding()
+        n_padding = self._padding()
         if self.pad_with_none:
-            rest += [None] * padding
+            rest += [None] * n_padding
         else:
-            rest += range(-1, -padding - 1, -1)
+            rest += range(-1, -n_padding - 1, -1)  # -1, -2, …
         stop_of_rank = min(first_of_rank + self.micro_batch_size, step)
         for start in range(0, len(rest), step):
             yield rest[start + first_of_rank : start + stop_of_rank]
@@ -295,7 +295,8 @@ class CyclicSampler(_MicroBatchSampler):
         else:
             # All ranks share one order of whole micro-batches, and take turns.
             order = randperm(self.total_samples // size * size, seed)
-            samples = order[consumed:][rank::n_ranks]
+            remaining = order[consumed:]
+            samples = remaining[rank::n_ranks]
         # Leave out samples that do not fill a micro-batch.
         for start in range(0, len(samples) - size + 1, size):
             yield samples[start : start + size].tolist()

@@ -196,11 +196,11 @@ class SampleForm:
 
         # Write the position of each token that begins a document, and 0 everywhere else. A running
         # maximum then gives each token the first position of its document.
-        begins = np.zeros(shape, np.int64)  # (…, sequence_length)
-        follows_end = ends[..., :-1]
-        begins[..., 1:] = follows_end * self._range[1:]
-        begins = np.maximum.accumulate(begins, axis=-1)
-        return self._range - begins
+        first_positions = np.zeros(shape, np.int64)  # (…, sequence_length)
+        follows_end = ends[..., :-1]  # of all tokens but the first
+        first_positions[..., 1:] = follows_end * self._range[1:]
+        first_positions = np.maximum.accumulate(first_positions, axis=-1)
+        return self._range - first_positions
 
     def _attention(self, shape: tuple[int, ...], ends: NDArray[np.bool_] | None) -> Any:
         """Return the attention mask, True where attention is forbidden.
@@ -229,12 +229,12 @@ class SampleForm:
             return causal if is_one_sample else [causal] * shape[0]
 
         # (…, sequence_length) number of the document that each token is in: ends before the token
-        document = np.zeros(shape, np.int64)
-        np.cumsum(ends[..., :-1], axis=-1, out=document[..., 1:])
+        document_numbers = np.zeros(shape, np.int64)
+        np.cumsum(ends[..., :-1], axis=-1, out=document_numbers[..., 1:])
 
         # A token must not attend to tokens of an earlier document.
-        document_of_query = document[..., None, :, None]  # (…, 1, sequence_length, 1)
-        document_of_key = document[..., None, None, :]  # (…, 1, 1, sequence_length)
+        document_of_query = document_numbers[..., None, :, None]  # (…, 1, sequence_length, 1)
+        document_of_key = document_numbers[..., None, None, :]  # (…, 1, 1, sequence_length)
         return causal | (document_of_query > document_of_key)
 
 

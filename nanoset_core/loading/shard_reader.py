@@ -146,7 +146,7 @@ class ShardReader:
         # other shards.
         is_started = self._position != _START
         if is_started and self._state_worker not in (None, worker):
-            raise _foreign_state(str(self._state_worker), str(worker))
+            raise _foreign_state(found=str(self._state_worker), expected=str(worker))
         self._state_worker = worker
 
         # Continue in the shard and at the sample of the position. A shard may be read only in part.
@@ -207,8 +207,8 @@ class ShardReader:
         is_same_rank = rank == self.rank and world_size == self.world_size
         if not is_same_rank or state["manifest"] != self._manifest_digest:
             raise _foreign_state(
-                f"rank {rank} of {world_size}",
-                f"rank {self.rank} of {self.world_size}, of this manifest",
+                found=f"rank {rank} of {world_size}",
+                expected=f"rank {self.rank} of {self.world_size}, of this manifest",
             )
         self._position = _Position(int(state["shard"]), int(state["sample"]))
         self._state_worker = _Worker(int(state["worker"]), int(state["workers"]))
@@ -253,16 +253,22 @@ def _shards_of_rank(
     counts = [0] * world_size  # samples of each rank
     for number, row in enumerate(rows):
         counts[number % world_size] += row.samples
-    least = min(counts)
-    most = max(counts)
-    if least == most or division.uneven == "keep":
+    fewest_samples = min(counts)
+    most_samples = max(counts)
+    if fewest_samples == most_samples or division.uneven == "keep":
         return shards
-    if division.uneven == "raise" or not least:
-        raise _uneven_error(f"{len(rows):,} tars for {world_size:,} ranks", least, most, manifest)
+    if division.uneven == "raise" or fewest_samples == 0:
+        raise _uneven_error(
+            n_tars=len(rows),
+            n_ranks=world_size,
+            fewest_samples=fewest_samples,
+            most_samples=most_samples,
+            manifest=manifest,
+        )
 
     # Take shards until there are enough samples, if necessary from the start again. Only a part may
     # be needed of the last one.
-    n_samples = least if division.uneven == "drop" else most
+    n_samples = fewest_samples if division.uneven == "drop" else most_samples
     n_missing = n_samples
     chosen: list[_RankShard] = []
     for shard in cycle(shards):
@@ -273,29 +279,33 @@ def _shards_of_rank(
     return chosen
 
 
-def _uneven_error(division: str, least: int, most: int, manifest: Path) -> ConfigError:
+def _uneven_error(
+    *, n_tars: int, n_ranks: int, fewest_samples: int, most_samples: int, manifest: Path
+) -> ConfigError:
     """Return the error for ranks with different numbers of samples.
 
     Args:
-        division: How many tars and ranks there are.
-        least: Samples of the rank with the fewest.
-        most: Samples of the rank with the most.
+        n_tars: Number of tars, which are dealt to the ranks.
+        n_ranks: Number of ranks.
+        fewest_samples: Samples of the rank with the fewest.
+        most_samples: Samples of the rank with the most.
         manifest: Path of the manifest.
     """
     more_tars = (
         "make more tars (a smaller samples_per_shard), equal ones (even: true), or use fewer ranks"
     )
-    if least:
+    if fewest_samples:
         remedy = (
-            f"give uneven='drop' (every rank takes {least:,}), 'repeat' (every rank takes "
-            f"{most:,}) or 'keep'; or {more_tars}"
+            f"give uneven='drop' (every rank takes {fewest_samples:,}), 'repeat' (every rank "
+            f"takes {most_samples:,}) or 'keep'; or {more_tars}"
         )
     else:
         remedy = f"{more_tars}; uneven='keep' reads all tars in spite of this"
     return ConfigError(
         "the ranks have different numbers of samples: distributed training would hang at the end",
         where=manifest,
-        found=f"{division}: {least:,} to {most:,} samples a rank",
+        found=f"{n_tars:,} tars for {n_ranks:,} ranks: "
+        f"{fewest_samples:,} to {most_samples:,} samples a rank",
         expected="as many tars of equal size for each rank",
         remedy=remedy,
     )
@@ -319,7 +329,7 @@ def _manifest_digest(rows: list[ManifestRow], uneven: Uneven) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _foreign_state(found: str, expected: str) -> StaleError:
+def _foreign_state(*, found: str, expected: str) -> StaleError:
     """Return the error for a state that a reader of other data, or of another rank, has saved.
 
     Args:

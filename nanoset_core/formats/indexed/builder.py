@@ -171,7 +171,10 @@ class MMapIndexedDatasetBuilder:
             MissingError: A file is missing.
             FormatError: The token types differ, or the .bin is not just the sequences in order.
         """
-        path, start = (bin_path(prefix), 0) if tokens is None else tokens
+        path = bin_path(prefix)
+        start_byte = 0
+        if tokens is not None:
+            path, start_byte = tokens
         index = read_idx(idx_path(prefix))
         if index.dtype != self.dtype:
             raise FormatError(
@@ -183,7 +186,7 @@ class MMapIndexedDatasetBuilder:
                 "or write one of them again with the other's dtype",
             )
         size_bytes = int(index.sequence_lengths.sum(dtype=np.int64)) * self.dtype.itemsize
-        _check_size(index, size_bytes, path, start, is_range=tokens is not None)
+        _check_size(index, size_bytes, path, start_byte, is_range=tokens is not None)
         if not is_back_to_back(
             index.sequence_lengths, index.sequence_pointers, self.dtype.itemsize
         ):
@@ -195,7 +198,7 @@ class MMapIndexedDatasetBuilder:
         self._lengths.frombytes(index.sequence_lengths.tobytes())
         self._document_indices.frombytes((index.document_indices[1:] + first_sequence).tobytes())
         with open(path, "rb") as file:
-            append_file(file, self._file, size_bytes, start)
+            append_file(file, self._file, size_bytes, start_byte)
         return size_bytes
 
     def finalize(self) -> None:
@@ -374,25 +377,29 @@ class MMapIndexedDatasetBuilder:
         self._modes.frombytes(values.tobytes())
 
 
-def _check_size(index: Index, size_bytes: int, path: Path, start: int, *, is_range: bool) -> None:
+def _check_size(
+    index: Index, size_bytes: int, path: Path, start_byte: int, *, is_range: bool
+) -> None:
     """Check that a file contains the tokens of an index, from some byte on, and nothing else.
 
     Args:
         index: The index.
         size_bytes: Bytes of all its sequences together.
         path: The file.
-        start: Byte at which the tokens start.
+        start_byte: Byte of the file at which the tokens start.
         is_range: Whether other bytes may follow the tokens.
 
     Raises:
         FormatError: The file has more or fewer bytes, or the sequences are stored in another way.
     """
-    available_bytes = None
+    available_bytes = None  # from `start_byte` on; None if the file is missing
     if path.is_file():
-        available_bytes = path.stat().st_size - start
+        available_bytes = path.stat().st_size - start_byte
         if is_range:
             available_bytes = min(available_bytes, size_bytes)
-    if available_bytes == size_bytes == index.end_bytes:
+    # If there are gaps between sequences, the last one ends behind the size of all together.
+    is_without_gaps = index.end_bytes == size_bytes
+    if is_without_gaps and available_bytes == size_bytes:
         return
     available = "no" if available_bytes is None else str(available_bytes)
     raise FormatError(
@@ -469,7 +476,8 @@ def deal_documents(
     """Write the documents of a dataset in the order of Megatron-LM's `--partitions`.
 
     `preprocess_data.py --partitions P` deals documents to P files like cards, and concatenates
-    these. So the order is 0, P, 2P, …, 1, P + 1, 2P + 1, …
+    these. So the order is 0, P, 2P, …, 1, P + 1, 2P + 1, … For example, 5 documents in 2 partitions
+    have the order 0 2 4, 1 3.
 
     Args:
         source: Prefix of the dataset.
@@ -483,13 +491,15 @@ def deal_documents(
     n_tokens = max(len(dataset.tokens), 1)
     documents_per_chunk = _CHUNK_TOKENS * n_documents // n_tokens
     n_at_once = max(1, min(_CHUNK_DOCUMENTS, documents_per_chunk))
-    step = partitions * n_at_once  # a partition has every P-th document
+    # A partition has every P-th document, so these are among P times as many.
+    step = partitions * n_at_once
 
     with MMapIndexedDatasetBuilder(target, dataset.dtype) as builder:
         for partition in range(min(partitions, n_documents)):
             for start in range(partition, n_documents, step):
                 stop = min(start + step, n_documents)
-                _copy_documents(dataset, np.arange(start, stop, partitions), builder)
+                documents = np.arange(start, stop, partitions)
+                _copy_documents(dataset, documents, builder)
 
 
 def _copy_documents(

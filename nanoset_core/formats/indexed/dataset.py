@@ -238,29 +238,30 @@ class MMapIndexedDataset:
         Raises:
             SampleIndexError: There is no such sequence, or it does not have these tokens.
         """
-        i = operator.index(index)
-        n = len(self)
-        if not -n <= i < n:
+        sequence = operator.index(index)
+        n_sequences = len(self)
+        if not -n_sequences <= sequence < n_sequences:
             raise SampleIndexError(
                 "no such sequence",
                 where=self.prefix,
-                found=i,
-                expected=f"0 to {n - 1}" if n else "none: it is empty",
+                found=sequence,
+                expected=f"0 to {n_sequences - 1}" if n_sequences else "none: it is empty",
             )
-        sequence_length = int(self.sequence_lengths[i])
+        sequence_length = int(self.sequence_lengths[sequence])
         count = sequence_length - offset if length is None else length
         if offset < 0 or count < 0 or offset + count > sequence_length:
             raise SampleIndexError(
-                f"tokens outside of sequence {i % n}",
+                f"tokens outside of sequence {sequence % n_sequences}",
                 where=self.prefix,
                 found=f"offset {offset}, length {count}",
                 expected=f"within its {sequence_length} tokens",
             )
         itemsize = self.dtype.itemsize
-        start = int(self.sequence_pointers[i]) // itemsize + offset
-        stop = start + count
-        self._file.fetch_span(start * itemsize, stop * itemsize)
-        return self._tokens[start:stop]
+        # Pointers are in bytes; positions in the array of all tokens are in tokens.
+        start_token = int(self.sequence_pointers[sequence]) // itemsize + offset
+        stop_token = start_token + count
+        self._file.fetch_span(start_token * itemsize, stop_token * itemsize)
+        return self._tokens[start_token:stop_token]
 
     def __repr__(self) -> str:
         return f"MMapIndexedDataset({self.prefix!r}, {len(self)} sequences, {self.dtype.name})"

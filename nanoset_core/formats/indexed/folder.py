@@ -173,7 +173,7 @@ def _pairs(folder: Location, output_prefix: Location) -> list[Location]:
         )
     for name, endings in endings_by_name.items():
         for missing_ending in set(_ENDINGS) - endings:
-            [ending] = endings
+            [ending] = endings  # the other one of the two
             raise MissingError(
                 "this dataset is incomplete",
                 where=folder / f"{name}{ending}",
@@ -304,21 +304,27 @@ class _FolderMerge:
     def _objects_in(
         self, bucket: Store, sources: Sequence[Mapping[str, Any]]
     ) -> list[tuple[Stored, Stored]] | None:
-        """Return the .bin and .idx of each dataset as objects of a bucket, or None.
-
-        None: at least one file is elsewhere.
+        """Return the .bin and .idx of each dataset as objects of a bucket.
 
         Args:
             bucket: The bucket.
             sources: Size and ETag of each of `files`.
+
+        Returns:
+            The (.bin, .idx) of each dataset; None if at least one file is outside of the bucket.
         """
-        objects: list[Stored] = []
+        bin_objects: list[Stored] = []
+        idx_objects: list[Stored] = []
         for file, source in zip(self.files, sources, strict=True):
             if not isinstance(file, RemoteFolder) or file.store != bucket:
                 return None
             # When an object was written is not known, and not needed to join it.
-            objects.append(Stored(file.path, source["bytes"], source["etag"], written_ns=0))
-        return list(zip(objects[::2], objects[1::2], strict=True))
+            stored = Stored(file.path, source["bytes"], source["etag"], written_ns=0)
+            if file.suffix == ".bin":
+                bin_objects.append(stored)
+            else:
+                idx_objects.append(stored)
+        return list(zip(bin_objects, idx_objects, strict=True))
 
     def _join_in_bucket(
         self, draft: Draft, output: RemoteFolder, pairs: Sequence[StoredPair], dtype: np.dtype

@@ -439,28 +439,29 @@ def _check_document_ends(path: Path, index: Index) -> None:
         FormatError: document_indices is empty, does not start with 0, or does not end with the
             number of sequences.
     """
-    n = len(index.sequence_lengths)
-    m = len(index.document_indices)
-    documents_offset = HEADER.size + 12 * n
-    if not m:
+    n_sequences = len(index.sequence_lengths)
+    n_indices = len(index.document_indices)
+    # A sequence has a length of 4 bytes and a pointer of 8 in front of the document indices.
+    documents_offset = HEADER.size + 12 * n_sequences
+    if not n_indices:
         raise _damage(path, "no document indices", byte=26, found=0, expected="documents + 1")
-    first = int(index.document_indices[0])
-    if first != 0:
+    first_sequence = int(index.document_indices[0])
+    if first_sequence != 0:
         raise _damage(
             path,
             "the first document does not begin at sequence 0",
             byte=documents_offset,
-            found=first,
+            found=first_sequence,
             expected=0,
         )
-    last = int(index.document_indices[-1])
-    if last != n:
+    stop_sequence = int(index.document_indices[-1])
+    if stop_sequence != n_sequences:
         raise _damage(
             path,
             "the documents do not end at the last sequence",
-            byte=documents_offset + 8 * (m - 1),
-            found=last,
-            expected=n,
+            byte=documents_offset + 8 * (n_indices - 1),
+            found=stop_sequence,
+            expected=n_sequences,
         )
 
 

@@ -140,6 +140,7 @@ class Stream:
         """
         if not len(self._ends):
             return np.zeros(len(sequences), np.int64)
+        # A sequence starts where the one before it ends.
         return np.where(sequences > 0, self._ends[sequences - 1], 0)
 
     def ranges(
@@ -210,11 +211,16 @@ def read_tokens(file: TokenFile, start: int, stop: int, stream: Stream | None = 
     """
     itemsize = file.dtype.itemsize
     if stream is None:
-        all_tokens = file.tokens_for(np.array([start * itemsize]), np.array([stop * itemsize]))
+        start_byte = np.array([start * itemsize])
+        stop_byte = np.array([stop * itemsize])
+        all_tokens = file.tokens_for(start_byte, stop_byte)
         return all_tokens[start:stop]
 
+    # The tokens may be stored in several ranges of the .bin.
     sources, lengths = stream.ranges(np.array([start]), np.array([stop - start]))
-    all_tokens = file.tokens_for(sources * itemsize, (sources + lengths) * itemsize)
+    start_bytes = sources * itemsize  # (n_ranges,)
+    stop_bytes = (sources + lengths) * itemsize
+    all_tokens = file.tokens_for(start_bytes, stop_bytes)
     return gathered(all_tokens, sources, lengths)
 
 
@@ -253,16 +259,23 @@ def document_spans(dataset: MMapIndexedDataset, stream: Stream | None = None) ->
             in the stream.
     """
     document_indices = dataset.document_indices
-    for first in range(0, len(document_indices) - 1, _CHUNK_DOCUMENTS):
-        first_sequences = document_indices[first : first + _CHUNK_DOCUMENTS + 1]
+    n_documents = len(document_indices) - 1
+    for first_document in range(0, n_documents, _CHUNK_DOCUMENTS):
+        # The first sequence of each document of the chunk, and of the document after the chunk.
+        stop_document = min(first_document + _CHUNK_DOCUMENTS, n_documents)
+        first_sequences = document_indices[first_document : stop_document + 1]
+
+        # (n_chunk + 1,) the first token of each of these documents
         if stream is None:
-            bounds = token_starts(dataset, first_sequences)
+            first_tokens = token_starts(dataset, first_sequences)
         else:
-            bounds = stream.starts(first_sequences)
-        lengths = np.diff(bounds)
+            first_tokens = stream.starts(first_sequences)
+
+        # A document ends where the next one starts.
+        lengths = np.diff(first_tokens)  # (n_chunk,)
         has_tokens = lengths > 0
         if has_tokens.any():
-            yield bounds[:-1][has_tokens], lengths[has_tokens]
+            yield first_tokens[:-1][has_tokens], lengths[has_tokens]
 
 
 class Hashed:

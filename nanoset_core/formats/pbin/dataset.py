@@ -320,6 +320,9 @@ class DocumentBlocks(_PbinSamples):
 def _sample_bounds(tokens_before: NDArray[np.int64], block_size: int) -> NDArray[np.int64]:
     """Divide pieces into samples, each of which takes as many of the next pieces as fit.
 
+    For example, pieces of 3, 2, 4 and 1 tokens and samples of up to 5 tokens: sample 0 has the
+    pieces 0 and 1, and sample 1 has the pieces 2 and 3. So the result is 0, 2, 4.
+
     Args:
         tokens_before: Tokens of all pieces before each one, and last those of all pieces, shape
             (n_pieces + 1,).
@@ -329,14 +332,16 @@ def _sample_bounds(tokens_before: NDArray[np.int64], block_size: int) -> NDArray
         First piece of each sample, and last the number of pieces, shape (n_samples + 1,).
     """
     n_pieces = len(tokens_before) - 1
-    # (n_pieces,) the first piece that no longer fits into a sample that starts with each piece
-    ends = np.searchsorted(tokens_before, tokens_before[:-1] + block_size, side="right") - 1
-    # Go from the start of each sample to that of the next one. This reads single entries, which a
-    # buffer returns several times as fast as an array.
-    next_piece = ends.data
+    # If a sample starts with a piece, which is the first piece that no longer fits? (n_pieces,)
+    most_tokens = tokens_before[:-1] + block_size
+    next_first_pieces = np.searchsorted(tokens_before, most_tokens, side="right") - 1
+
+    # Go from the first piece of each sample to that of the next one. This reads single entries,
+    # which a buffer returns several times as fast as an array.
+    next_first_piece = next_first_pieces.data
     bounds = array("q", [0])
     while bounds[-1] < n_pieces:
-        bounds.append(next_piece[bounds[-1]])
+        bounds.append(next_first_piece[bounds[-1]])
     return np.frombuffer(bounds, np.int64)
 
 

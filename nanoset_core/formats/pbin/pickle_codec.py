@@ -175,10 +175,10 @@ def encode_index(entries: Iterable[Entries]) -> Iterator[bytes]:
         # Yield all complete frames. Each ends at the first int that starts after its first 64 KiB.
         frame_start = 0
         while True:
-            number = int(np.searchsorted(int_starts, frame_start + FRAME_BYTES))
-            if number == len(int_starts):
+            next_int = int(np.searchsorted(int_starts, frame_start + FRAME_BYTES))
+            if next_int == len(int_starts):
                 break  # no such int so far
-            frame_stop = int(int_starts[number])
+            frame_stop = int(int_starts[next_int])
             yield _with_frame_header(pending[frame_start:frame_stop])
             frame_start = frame_stop
         pending = pending[frame_start:]
@@ -385,11 +385,12 @@ class _FastDecoder:
 
         Opcodes without a header extend to the end of the file.
         """
-        position = self._begin + 2
+        position = self._begin + 2  # after the opcode PROTO and the version of the protocol
         while position < len(self._view):
             if self._view[position] != _FRAME:
                 yield position, len(self._view)
                 return
+            # The header of a frame is the opcode FRAME and the size, a number of 8 bytes.
             start = position + 9
             size = int.from_bytes(self._view[position + 1 : start], "little")
             bytes_left = max(len(self._view) - start, 0)

@@ -138,13 +138,14 @@ class _Lines:
         """
         faulty = np.flatnonzero(~is_document)
         if len(faulty) and self.on_fault == "raise":
-            row = int(faulty[0])
-            is_blank = not lines[row].strip()
+            first_faulty = int(faulty[0])
+            line = lines[first_faulty]
+            is_blank = not line.strip()
             raise InputError(
                 "this line is blank" if is_blank else "this line is not JSON",
-                where=f"{self.source}, line {self.total + row + 1}, "
-                f"byte {int(entries.offsets[row])}",
-                found=repr(lines[row][:80]),
+                where=f"{self.source}, line {self.total + first_faulty + 1}, "
+                f"byte {int(entries.offsets[first_faulty])}",
+                found=repr(line[:80]),
                 expected="one JSON value on each line of a plain (not compressed) file",
                 remedy="make the line valid JSON, "
                 "or leave such lines out: --drop-faulty (on_fault='drop')",

@@ -202,11 +202,11 @@ def read_tokens(
     Raises:
         SourceChangedError: The file has become shorter.
     """
-    for first in range(start, stop, CHUNK_TOKENS):
-        n_bytes = min(CHUNK_TOKENS, stop - first) * dtype.itemsize
-        data = file.read(n_bytes)
-        if len(data) < n_bytes:
-            n_missing = n_bytes // dtype.itemsize - len(data) // dtype.itemsize
+    for chunk_start in range(start, stop, CHUNK_TOKENS):
+        n_tokens = min(CHUNK_TOKENS, stop - chunk_start)
+        data = file.read(n_tokens * dtype.itemsize)
+        n_missing = n_tokens - len(data) // dtype.itemsize
+        if n_missing:
             raise SourceChangedError(
                 "the file became shorter while it was read",
                 where=f"{path}, byte {file.tell()}",
@@ -214,7 +214,7 @@ def read_tokens(
                 expected=f"{stop} tokens",
                 remedy="run again once nothing writes to it any more",
             )
-        yield first, np.frombuffer(data, dtype)
+        yield chunk_start, np.frombuffer(data, dtype)
 
 
 def in_chunks(values: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:

@@ -295,7 +295,7 @@ def _parse_header(header: bytes, where: object, offset: int) -> TarMember:
         raise _malformed(
             "not a tar header", where=where, offset=offset, found=repr(header[:32])
         ) from error
-    # The eight bytes of the checksum count as spaces.
+    # The checksum is the sum of all bytes of the header, its own eight bytes counted as spaces.
     checksum = sum(header) - sum(header[148:156]) + 8 * ord(" ")
     if stored_checksum != checksum:
         raise _malformed(
@@ -361,6 +361,7 @@ def _read_extended(kind: bytes, body: bytes, where: object, offset: int) -> dict
     overrides: dict[str, Any] = {}
     rest = body
     while rest.strip(b"\0"):
+        # The length, and the key up to the equals sign; the value is between this and the length.
         start_of_record = re.match(rb"([0-9]{1,9}) ([^=]*)=", rest)
         length = 0 if start_of_record is None else int(start_of_record[1])
         if start_of_record is None or not start_of_record.end() < length <= len(rest):
