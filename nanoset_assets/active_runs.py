@@ -77,15 +77,16 @@ class ActiveRuns:
         """
         if not self.runs and not self.backfills:
             return {}
-        landing: dict[str, str] = {}
+        asset_by_corpus: dict[str, str] = {}
+        # An asset may land several corpora, and looking up its runs is slow: do it once.
         is_being_made: dict[dg.AssetKey, bool] = {}
         for corpus, upstream_keys in self.upstream.items():
             for key in upstream_keys:
                 if key not in is_being_made:
                     is_being_made[key] = key in self._listed_assets or self._is_being_made(key)
                 if is_being_made[key]:
-                    landing.setdefault(corpus, key.to_user_string())
-        return landing
+                    asset_by_corpus.setdefault(corpus, key.to_user_string())
+        return asset_by_corpus
 
     @cached_property
     def _listed_assets(self) -> set[dg.AssetKey]:

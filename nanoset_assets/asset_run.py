@@ -116,7 +116,8 @@ class AssetRun:
             folder = outputs.folder / node.stage.layout.folder / node.name
             if error.where == outputs.access.url(folder):
                 label = self.input_label(node)
-                return error.at(error.where, f"run `nanoset build`, or materialise {label} first")
+                remedy = f"run `nanoset build`, or materialise {label} first"
+                return error.at(error.where, remedy)
         return error
 
     def warn(self, text: str) -> None:

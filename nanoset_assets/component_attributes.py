@@ -131,6 +131,7 @@ def _mistakes(attributes: Mapping[str, Any]) -> list[_Mistake]:
     key_prefix = attributes.get("key_prefix")
     group_prefix = attributes.get("group_prefix")
     if _TEMPLATE not in f"{key_prefix} {group_prefix}":
+        # Try to make names with these prefixes: `raised` returns the errors of this call.
         for error in raised(names_of, key_prefix, group_prefix):
             is_about_group = error.found == repr(group_prefix)
             attribute = "group_prefix" if is_about_group else "key_prefix"

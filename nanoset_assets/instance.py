@@ -172,13 +172,17 @@ def _locked(home: Path) -> Iterator[str | None]:
     Yields:
         Why the file system cannot lock files, or None.
     """
+    lock_path = home / LOCK
     with contextlib.ExitStack() as stack:
         lock_error = None
         try:
-            file = stack.enter_context((home / LOCK).open("ab"))
-            wait_for_lock(
-                file.fileno(), lambda: fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB), home / LOCK
-            )
+            file = stack.enter_context(lock_path.open("ab"))
+
+            def try_to_lock() -> None:
+                """Lock the file, or raise an error if another process has locked it."""
+                fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+            wait_for_lock(file.fileno(), try_to_lock, lock_path)
         except OSError as error:
             # An error of `open` has a file name, an error of `lockf` does not.
             if error.filename is None:

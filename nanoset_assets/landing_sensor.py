@@ -54,18 +54,21 @@ def landing_sensor(project_defs: ProjectDefs, job: Any) -> dg.SensorDefinition:
         # declared keys, so that it is not one of the records that `load` reads.
         handled: dict[str, int] = json.loads(context.cursor or "{}")
         due = _landed_since(instance, project_defs, assets, handled)
-        nothing = f"nothing has landed since the last look ({len(assets):,} assets)"
+        idle_reason = f"nothing has landed since the last look ({len(assets):,} assets)"
         if not due:
-            return dg.SensorResult(skip_reason=nothing)
+            return dg.SensorResult(skip_reason=idle_reason)
 
         # Corpora that cannot be built yet stay due: the next tick examines them again.
-        waiting_reasons = _waiting_reasons(
-            ActiveRuns(instance, project_defs.names, project_defs.upstream)
-        )
-        candidates = [corpus for corpus in due if corpus not in waiting_reasons][:MAX_REQUESTS]
-        notes = [
-            f"{corpus}: {waiting_reasons[corpus]}" for corpus in due if corpus in waiting_reasons
-        ]
+        active_runs = ActiveRuns(instance, project_defs.names, project_defs.upstream)
+        waiting_reasons = _waiting_reasons(active_runs)
+        candidates: list[str] = []
+        notes: list[str] = []
+        for corpus in due:
+            if corpus in waiting_reasons:
+                notes.append(f"{corpus}: {waiting_reasons[corpus]}")
+            else:
+                candidates.append(corpus)
+        candidates = candidates[:MAX_REQUESTS]
 
         # An asset may have been materialised although the folder of the corpus contains no text.
         project = project_defs.load()
@@ -85,7 +88,7 @@ def landing_sensor(project_defs: ProjectDefs, job: Any) -> dg.SensorDefinition:
         # waits for the text.
         for corpus in candidates:
             handled[corpus] = due[corpus]
-        return tick_result(context, requests, notes, nothing, cursor=json.dumps(handled))
+        return tick_result(context, requests, notes, idle_reason, cursor=json.dumps(handled))
 
     return landed
 
@@ -135,6 +138,8 @@ def _landed_since(
     handled: Mapping[str, int],
 ) -> dict[str, int]:
     """Return the corpora whose text has landed since their last build.
+
+    Text of a corpus *lands* when an asset of the host that writes it is materialised.
 
     Args:
         instance: The instance.

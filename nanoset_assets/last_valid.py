@@ -58,9 +58,9 @@ def definitions_from_file(
     file = _absolute(path)
 
     # A process of a run loads what its code server had loaded, even if the file has changed since.
-    text = remembered_for_run(_key(file))
-    if text is not None:
-        return make(_parsed(text, file))
+    text_of_code_server = remembered_for_run(_key(file))
+    if text_of_code_server is not None:
+        return make(_parsed(text_of_code_server, file))
 
     try:
         config = load_config(file)

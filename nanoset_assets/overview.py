@@ -138,14 +138,15 @@ def overview_sensor(project_defs: ProjectDefs, automation: Automation) -> dg.Sen
         # time.
         instance = context.instance
         repository = context.repository_def
-        seen = _change_digest(project_defs, automation, project, instance, repository)
-        if seen == before.seen and now - before.compared_at < COMPARE_SECONDS:
+        digest = _change_digest(project_defs, automation, project, instance, repository)
+        has_changed = digest != before.seen
+        if not has_changed and now - before.compared_at < COMPARE_SECONDS:
             return tick_result(context, [], [], "no run, setting or corpus has changed")
 
         # Report the content to Dagster, unless it is what was reported before.
         content = overview_content(project_defs, automation, project, instance, repository)
         reported = _digest((content.metadata, content.stale, content.warnings))
-        cursor = str(_Cursor(seen, now, reported))
+        cursor = str(_Cursor(seen=digest, compared_at=now, reported=reported))
         if reported == before.reported:
             return tick_result(context, [], [], "nothing has changed", cursor=cursor)
         events = [

@@ -225,7 +225,7 @@ def tick_result(
     context: dg.SensorEvaluationContext,
     requests: list[dg.RunRequest],
     notes: Sequence[str],
-    nothing: str,
+    idle_reason: str,
     **more: Any,
 ) -> dg.SensorResult:
     """Return what a tick requests, or why it requests nothing; notes go to the tick's log.
@@ -234,14 +234,14 @@ def tick_result(
         context: The context of the tick.
         requests: The runs.
         notes: Lines for the log of the tick.
-        nothing: Why the tick requests nothing, if there are no notes that say so.
+        idle_reason: Why the tick requests nothing, in case it neither requests runs nor has notes.
         more: Further arguments of `dg.SensorResult`.
     """
     for note in notes:
         context.log.info(visible(note))
     skip_reason = None
     if not requests:
-        skip_reason = visible("; ".join(notes) or nothing)
+        skip_reason = visible("; ".join(notes) or idle_reason)
     return dg.SensorResult(requests, skip_reason, **more)
 
 

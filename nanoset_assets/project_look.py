@@ -220,7 +220,10 @@ def _table_rows(
         figures = dict(row.figures)
         if "sequences" in figures:
             figures["samples"] = figures["sequences"]
-        cells: dict[str, Any] = {"name": f"{row.name} {row.part}" if row.part else row.name}
+        label = row.name
+        if row.part:  # such as the split of a nanoset
+            label += f" {row.part}"
+        cells: dict[str, Any] = {"name": label}
         for name in counts:
             cells[name] = _count_text(figures.get(name))
         size = figures.get("bytes")
@@ -278,7 +281,14 @@ def _seconds_by_row(
 def _latest_costs(
     instance: dg.DagsterInstance, asset: dg.AssetKey
 ) -> dict[str | None, _LatestCost]:
-    """Return partition of an asset → how long the build of its latest version took."""
+    """Return how long the builds of the latest versions of an asset's partitions took.
+
+    A version may have been materialised several times, also without being built again: of these,
+    the longest time counts.
+
+    Returns:
+        Partition → time, without partitions whose time was not recorded.
+    """
     cost_by_partition: dict[str | None, _LatestCost] = {}
     records = instance.fetch_materializations(asset, limit=_MAX_EVENTS).records
     for record in records:  # the latest first

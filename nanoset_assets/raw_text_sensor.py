@@ -290,10 +290,13 @@ class _Tick:
             contents: The files of the corpus.
             digest: The digest of its current inventory.
         """
-        # If neither has changed since the last tick, its answer holds.
+        # If neither has changed since the last tick, its answer holds. Its cursor has the signature
+        # of the files (`marks`), and the digest of the inventory of a corpus that was up to date
+        # (`taken`).
         name = contents.corpus
         has_same_files = self.before.marks.get(name) == contents.signature
-        if has_same_files and self.before.taken.get(name) == digest:
+        has_same_inventory = self.before.taken.get(name) == digest
+        if has_same_files and has_same_inventory:
             return True
         inventory = remembered_inventory(self.project, contents)
         return inventory is not None and inventory_recipe(inventory).digest == digest
@@ -358,23 +361,25 @@ class _Tick:
             fail again.
         """
         # Earlier runs for the same files have the same tag.
-        state = corpus.state
-        tags = {self.project_defs.names.tag(RAW_TAG): state}
+        files_id = corpus.state
+        tags = {self.project_defs.names.tag(RAW_TAG): files_id}
         runs = self.instance.get_run_records(dg.RunsFilter(tags=tags))  # the latest first
         if not runs:
-            return dg.RunRequest(state, partition_key=corpus.name, tags=tags)
+            return dg.RunRequest(run_key=files_id, partition_key=corpus.name, tags=tags)
 
-        reason = why_not_repeated(self.instance, runs[0], runs)
+        latest_run = runs[0]
+        reason = why_not_repeated(self.instance, latest_run, runs)
         if reason is not None:
             self.notes.append(f"{corpus.name}: {reason}")
             return None
-        if self._has_made_current(runs[0], corpus):
-            self.after.taken[corpus.name] = corpus.current or ""
+        if self._has_made_current(latest_run, corpus):
+            self.after.taken[corpus.name] = corpus.current or ""  # remember it as up to date
             return None
 
         # The run key depends only on earlier runs: if Dagster repeats a tick, it recognises the
         # request and does not start a second run.
-        return dg.RunRequest(f"{state}:{len(runs)}", partition_key=corpus.name, tags=tags)
+        run_key = f"{files_id}:{len(runs)}"
+        return dg.RunRequest(run_key=run_key, partition_key=corpus.name, tags=tags)
 
     def _has_made_current(self, run: dg.RunRecord, corpus: _ChangedCorpus) -> bool:
         """Return whether an earlier run for the same files made the current inventory.

@@ -62,8 +62,10 @@ class RunOwner:
             return True
         except PermissionError:
             pass  # the process exists, but belongs to another user
-        # Process ids are reused: a process that started at another time is a different one.
-        return self.start not in (0, _start_of(self.pid))
+        # Process ids are reused: a process that started at another time is a different one. If the
+        # system did not report the time, it is 0, and the process is assumed to exist.
+        is_start_known = self.start != 0
+        return is_start_known and self.start != _start_of(self.pid)
 
 
 def is_run_process() -> bool:

@@ -47,7 +47,9 @@ class NanosetScaffolder(dg.Scaffolder[ScaffoldParams]):
         folder = request.target_path
         params = request.params
         key_prefix = params.key_prefix or folder.name
-        names = names_of(key_prefix, None, "the key prefix; by default the folder's name")
+        names = names_of(
+            key_prefix, group_prefix=None, where="the key prefix; by default the folder's name"
+        )
 
         # A new nanoset.yaml contains the prefix. For an existing one without a prefix, the
         # defs.yaml does.

@@ -175,8 +175,8 @@ def _output_requests(
     """
     requests: list[dg.RunRequest] = []
     for run in runs:
-        last = run[-1]
-        run_key = f"{tick_time}/{label_of(last.node)}:{last.digest}"
+        last_step = run[-1]
+        run_key = f"{tick_time}/{label_of(last_step.node)}:{last_step.digest}"
         requests.append(run_request(names, run, SCHEDULE, run_key=run_key))
     return requests
 

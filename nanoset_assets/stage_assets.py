@@ -218,7 +218,7 @@ def _dependencies(
         for source in Node(stage, key).direct_inputs(project_defs.config):
             partitions = partitions_by_asset.setdefault(asset_path(source), {})
             partition = partition_of(source)
-            if partition is not None and _is_named(stage, source):
+            if partition is not None and _has_to_be_named(stage, source):
                 partitions[partition] = None
 
     dependencies: list[dg.AssetDep] = []
@@ -232,8 +232,8 @@ def _dependencies(
     return dependencies
 
 
-def _is_named(stage: Stage, source: Node) -> bool:
-    """Return whether a dependency on an output has to name its partition.
+def _has_to_be_named(stage: Stage, source: Node) -> bool:
+    """Return whether a dependency on an output has to name the output's partition.
 
     Args:
         stage: The stage of the dependent asset.

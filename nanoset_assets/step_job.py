@@ -90,10 +90,10 @@ def step_observation(
     Raises:
         NanosetError: The step cannot be explained; see `explain_step`.
     """
-    step = explain_step(
-        project, _run_of(project, options), options.step, options.rank, most=ROWS_SHOWN
-    )
+    run = _run_of(project, options)
+    step = explain_step(project, run, options.step, options.rank, most=ROWS_SHOWN)
 
+    # Only a run that was recorded says which rank and micro-batch a sample belongs to.
     rows: list[dict[str, object]] = []
     for sample in step.samples:
         row: dict[str, object] = {}

@@ -21,11 +21,11 @@ def handoff_page(run: AssetRun) -> dict[str, Any]:
 
 
 def handoff_metadata(project: Project, manifest: Manifest, name: str) -> dict[str, Any]:
-    """Return the metadata of a handoff.
+    """Return what the UI shows of a handoff, the files with which a trainer is started.
 
     Args:
         project: The project.
-        manifest: The handoff.
+        manifest: Manifest of the handoff.
         name: Its nanoset.
     """
     samples = manifest.facts["samples"]

@@ -37,7 +37,10 @@ def split_page(run: AssetRun) -> dict[str, Any]:
 
 
 def split_metadata(project: Project, manifest: Manifest, name: str, split: str) -> dict[str, Any]:
-    """Return the metadata of one split's index mappings, or of its blend.
+    """Return what the UI shows of one split's index mappings, or of its blend.
+
+    Index mappings say where each sample of a dataset is. A blend says which dataset each sample of
+    the split is from.
 
     Args:
         project: The project.
@@ -138,11 +141,12 @@ def _epochs_text(facts: Mapping[str, Any]) -> str:
     members = facts["members"]
     # Outputs of earlier versions recorded epochs by dataset only, not by corpus.
     epochs = [corpus["epochs"] for corpus in facts.get(CORPORA, members)]
-    least = f"{min(epochs):.2f}"
+    # Numbers that look the same in the sentence are not worth a range: compare them as texts.
+    fewest = f"{min(epochs):.2f}"
     most = f"{max(epochs):.2f}"
     text = f"{most} epochs"
-    if least != most:
-        text = f"{least} to {most} epochs, by corpus"
+    if fewest != most:
+        text = f"{fewest} to {most} epochs, by corpus"
     if any(member.get("before") for member in members):
         text += ", earlier phases included"
     return text

@@ -44,7 +44,9 @@ def plan_page(run: AssetRun) -> dict[str, Any]:
 
 
 def plan_metadata(plan: ShufflePlan, quality: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the metadata of a plan: how well its order mixes, and what becomes of each source.
+    """Return what the UI shows of a plan: how well its order mixes, what becomes of each source.
+
+    A plan says which contexts (samples of fixed length) are written to which tar of a webdataset.
 
     Args:
         plan: The plan.

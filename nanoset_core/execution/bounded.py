@@ -55,8 +55,10 @@ class BoundedRun(ABC, Generic[Task, Handle]):
         remaining = enumerate(tasks)
         while True:
             # Hand out as many tasks as have ended since the last look.
-            for number, task in islice(remaining, self._max_pending - len(self.pending)):
-                self.pending[self.submit(task)] = number
+            n_free = self._max_pending - len(self.pending)
+            for number, task in islice(remaining, n_free):
+                handle = self.submit(task)
+                self.pending[handle] = number
             if not self.pending:
                 return
             for handle in self.wait():

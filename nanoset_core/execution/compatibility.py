@@ -173,6 +173,9 @@ def compatibility_check(
 ) -> Iterator[CompatibilityCheck]:
     """Write a folder for workers to the store of the outputs, and remove it after the block.
 
+    The folder has a marker, a file with a random token. A worker that reads the same token has the
+    same store.
+
     Args:
         access: Access to the outputs.
         files: Files that workers may lack, and that are copied to the folder.
@@ -219,16 +222,19 @@ def sweep_runs(access: FileAccess) -> None:
     Args:
         access: Access to the outputs.
     """
-    newest_ns: dict[str, int] = {}  # folder of a run → when its newest file was written
+    # The owner of a run writes its marker again and again. So the newest file of a run tells when
+    # its owner was last alive.
+    written_ns_by_folder: dict[str, int] = {}
     for file in access.store.list(FOLDER):
         place = file.name.rpartition("/")[0]
-        newest_ns[place] = max(newest_ns.get(place, 0), file.written_ns)
-    if not newest_ns:
+        newest_ns = written_ns_by_folder.get(place, 0)
+        written_ns_by_folder[place] = max(newest_ns, file.written_ns)
+    if not written_ns_by_folder:
         return
 
     now_ns = access.store.now()
-    for place, written_ns in newest_ns.items():
-        mark = place.rpartition("/")[2]
+    for place, written_ns in written_ns_by_folder.items():
+        mark = place.rpartition("/")[2]  # names the process of the owner
         if not is_live(mark, written_ns, now_ns):
             _remove_run(access, place)
 

@@ -352,16 +352,20 @@ def _carry_out(check: CompatibilityCheck, work: Callable[[Task], Result], task: 
     get_worker: Any = untyped_get_worker
     worker = get_worker()
     folder = Path(worker.local_directory) / "nanoset"
-    place = f"on the worker {worker.address} of {platform.node()}"
+    this_worker = f"on the worker {worker.address} of {platform.node()}"
 
     def send(message: Message) -> None:
         """Send a message to the process that handed out the task."""
         worker.log_event(TOPIC, encode_message(check.place, message))
 
+    def send_warning(text: str) -> None:
+        """Send a warning about a bucket, with the name of this worker."""
+        send(f"{text} ({this_worker})")
+
     with (
         _one_task_at_a_time,
         progress_reported_to(send),
-        _storage_warnings_to(lambda text: send(f"{text} ({place})")),
+        _storage_warnings_to(send_warning),
     ):
         try:
             check.check()
@@ -369,7 +373,7 @@ def _carry_out(check: CompatibilityCheck, work: Callable[[Task], Result], task: 
                 return work(task)
         except NanosetError as error:
             # The worker comes last: a build knows by the start of `where` what it may rebuild.
-            where = f"{error.where}, {place}" if error.where else place
+            where = f"{error.where}, {this_worker}" if error.where else this_worker
             raise error.at(where) from error
 
 

@@ -86,16 +86,21 @@ def run_tasks(
         yield from executor.run(work, tasks)
         return
 
-    # Start no more workers than there are tasks.
+    # Take the first tasks, one for each worker, to start no more workers than there are tasks.
     remaining = iter(tasks)
-    first_tasks = list(islice(remaining, workers)) if workers > 1 else []
+    first_tasks: list[Task] = []
+    if workers > 1:
+        first_tasks = list(islice(remaining, workers))
     all_tasks = chain(first_tasks, remaining)
-    if len(first_tasks) > 1:
-        with _Pool(len(first_tasks), "spawn") as pool:
-            yield from pool.run(work, all_tasks)
+
+    # A single task, or all tasks of a single worker, run in this process.
+    n_workers = len(first_tasks)
+    if n_workers <= 1:
+        for number, task in enumerate(all_tasks):
+            yield number, work(task)
         return
-    for number, task in enumerate(all_tasks):
-        yield number, work(task)
+    with _Pool(n_workers, "spawn") as pool:
+        yield from pool.run(work, all_tasks)
 
 
 @contextmanager

@@ -65,19 +65,20 @@ class Sharded(NamedTuple):
         places: list[dict[str, Any]] = []
         for shard in np.unique(shard_of_document).tolist():
             first_document = int(self.firsts[shard])
-            rows = (numbers[shard_of_document == shard] - first_document).tolist()
-
+            documents_of_shard = numbers[shard_of_document == shard]
             # Row n of the shard's table says where document n of the shard was read.
-            [manifest] = some_shards(project, self.tokenized.name, self.shards[shard : shard + 1])
+            row_numbers = (documents_of_shard - first_document).tolist()
+            digests = self.shards[shard : shard + 1]  # those of one shard
+            [manifest] = some_shards(project, self.tokenized.name, digests)
             table = DocumentRows(manifest.path(DOCUMENTS), manifest.facts["documents"])
-            for row, origin in zip(rows, table.read(rows), strict=True):
+            for row_number, origin in zip(row_numbers, table.read(row_numbers), strict=True):
                 # A piece of a file was tokenized without knowing how many lines precede it:
                 # `line_numbers` converts its line numbers to those of the file.
                 file = origin["file"]
                 line = line_numbers.in_file(file, origin["byte_offset"], origin["line"])
                 places.append(
                     {
-                        "document": first_document + row,
+                        "document": first_document + row_number,
                         "file": file,
                         "line": line,
                         "id": origin["id"],
