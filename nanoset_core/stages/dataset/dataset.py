@@ -218,83 +218,105 @@ class Dataset(ABC):
             Numbers of documents in the corpus, int64. They are yielded in blocks, to limit memory;
             a document that is in several sequences may occur several times.
         """
-        bounds = self.layout.document_indices  # (n_documents + 1,) first sequence of each document
-        first_document, last_document = places_upto(bounds, [start, stop - 1]).tolist()
-        for first in range(first_document, last_document + 1, _DOCUMENTS_AT_ONCE):
-            documents = np.arange(first, min(first + _DOCUMENTS_AT_ONCE, last_document + 1))
+        # (n_documents + 1,) first sequence of each document, and the number of all sequences
+        first_sequences = self.layout.document_indices
+
+        # The documents that contain the first and the last of the sequences.
+        first_document, last_document = places_upto(first_sequences, [start, stop - 1]).tolist()
+        stop_document = last_document + 1
+        for block_start in range(first_document, stop_document, _DOCUMENTS_AT_ONCE):
+            block_stop = min(block_start + _DOCUMENTS_AT_ONCE, stop_document)
+            documents = np.arange(block_start, block_stop)
 
             # Leave out documents without a sequence, and those whose only sequence is empty.
-            documents = documents[bounds[documents + 1] > bounds[documents]]
-            documents = documents[self.layout.sequence_lengths[bounds[documents]] > 0]
-            yield self.corpus_documents(documents)
+            has_sequence = first_sequences[documents + 1] > first_sequences[documents]
+            documents = documents[has_sequence]
+            has_tokens = self.layout.sequence_lengths[first_sequences[documents]] > 0
+            yield self.corpus_documents(documents[has_tokens])
 
     def corpus_tokens(self, rows: tuple[int, int], documents: range) -> Iterator[DocumentTokens]:
-        """Yield how many tokens of some documents of the corpus are in some of its sequences.
+        """Yield how many tokens of certain documents are in certain sequences of this dataset.
 
-        The .idx of every dataset points into the .bin of the corpus. So the pointer of a sequence
-        shows which document its tokens are from, without reading them.
+        Every dataset that is made from a corpus points into the .bin of the corpus. So the pointer
+        of a sequence, which is its first byte there, shows which document its tokens are from. For
+        example, two documents of the corpus that take the bytes 0 to 100 and 100 to 300, and three
+        rows, as the sequences of this dataset are called here:
+
+            first byte of each row     100   0    200
+            document of the row          1   0      1
 
         Args:
             rows: Numbers (start, stop) of sequences of this dataset.
             documents: Numbers of documents in the corpus.
+
+        Yields:
+            The document and the number of tokens of each row that is part of a document, in blocks.
         """
-        # The sequences of these documents in the corpus, and the bytes of the .bin they start at.
+        # The sequences that the corpus has of these documents.
         corpus = self.corpus.index
-        bounds = corpus.document_indices[documents.start : documents.stop + 1]  # (n_documents + 1,)
-        first_sequence = int(bounds[0])
-        stop_sequence = int(bounds[-1])
-        # (n_sequences,) bytes
-        pointers = np.array(corpus.sequence_pointers[first_sequence:stop_sequence])
-        if not len(pointers):
+        # (n_documents + 1,) first sequence of each document, and the one after all of them
+        first_sequences = corpus.document_indices[documents.start : documents.stop + 1]
+        first_sequence = int(first_sequences[0])
+        stop_sequence = int(first_sequences[-1])
+        # (n_sequences,) first byte of each sequence
+        corpus_pointers = np.array(corpus.sequence_pointers[first_sequence:stop_sequence])
+        if len(corpus_pointers) == 0:
             return
 
-        # The tokens of the documents are the bytes [start_pointer, stop_pointer) of the .bin.
-        start_pointer = int(pointers[0])
-        stop_pointer = int(np.iinfo(np.int64).max)  # the rest of the .bin
+        # The range of bytes with the tokens of these documents.
+        start_byte = int(corpus_pointers[0])
+        stop_byte = int(np.iinfo(np.int64).max)  # the rest of the .bin
         if stop_sequence < len(corpus.sequence_pointers):
-            stop_pointer = int(corpus.sequence_pointers[stop_sequence])
+            stop_byte = int(corpus.sequence_pointers[stop_sequence])
 
-        first_row, stop_row = self._rows_between(rows, start_pointer, stop_pointer)
-        for start in range(first_row, stop_row, SEQUENCES_AT_ONCE):
-            # The rows that point to these documents.
-            stop = min(start + SEQUENCES_AT_ONCE, stop_row)
-            row_pointers = np.array(self.index.sequence_pointers[start:stop])  # (n_rows,)
-            row_lengths = np.array(self.index.sequence_lengths[start:stop])  # (n_rows,)
-            is_within = (row_pointers >= start_pointer) & (row_pointers < stop_pointer)
+        first_row, stop_row = self._rows_between(rows, start_byte, stop_byte)
+        for block_start in range(first_row, stop_row, SEQUENCES_AT_ONCE):
+            # The rows of a block that point into this range.
+            block = slice(block_start, min(block_start + SEQUENCES_AT_ONCE, stop_row))
+            row_pointers = np.array(self.index.sequence_pointers[block])  # (n_rows,)
+            row_lengths = np.array(self.index.sequence_lengths[block])  # (n_rows,)
+            is_within = (row_pointers >= start_byte) & (row_pointers < stop_byte)
             is_within &= row_lengths > 0
             row_pointers = row_pointers[is_within]
             row_lengths = row_lengths[is_within]
 
-            # The document of each row. A row may start within a sequence of the corpus.
-            sequences = first_sequence + np.searchsorted(pointers, row_pointers, side="right") - 1
-            numbers = documents.start + np.searchsorted(bounds, sequences, side="right") - 1
+            # From the byte to the sequence of the corpus, within which the row may start; and from
+            # the sequence to the document.
+            sequences_before = np.searchsorted(corpus_pointers, row_pointers, side="right") - 1
+            sequences = first_sequence + sequences_before
+            documents_before = np.searchsorted(first_sequences, sequences, side="right") - 1
+            numbers = documents.start + documents_before
             yield DocumentTokens(documents=numbers, tokens=row_lengths.astype(np.int64))
 
     def _rows_between(
-        self, rows: tuple[int, int], start_pointer: int, stop_pointer: int
+        self, rows: tuple[int, int], start_byte: int, stop_byte: int
     ) -> tuple[int, int]:
-        """Narrow a range of sequences to those that may be in a range of bytes of the `.bin`.
+        """Narrow a range of sequences to those that start in a range of bytes of the `.bin`.
 
-        If the sequences are in the order of their tokens, they are found by bisection. Otherwise
-        the range is returned as it is.
+        They are found by bisection, which needs sequences in the order of their tokens. If they
+        are not, as in a shuffled view, the whole range is returned.
 
         Args:
             rows: Numbers (start, stop) of sequences.
-            start_pointer: First byte.
-            stop_pointer: Byte after the last one.
+            start_byte: First byte.
+            stop_byte: Byte after the last one.
 
         Returns:
-            Numbers (start, stop) of sequences. None of the others is in the range of bytes.
+            Numbers (start, stop) of sequences. None of the others starts in the range of bytes.
         """
+        # The check reads all pointers, so its result is kept for the next calls.
         if rows not in self._is_ascending:
             self._is_ascending[rows] = _is_ascending(self.index, rows)
         if not self._is_ascending[rows]:
             return rows
+
+        # The number of sequences that start before a byte is one more than the place of the last
+        # sequence that starts at the byte before, or earlier.
         first_row, stop_row = rows
         pointers = self.index.sequence_pointers[first_row:stop_row]
-        places = places_upto(pointers, [start_pointer - 1, stop_pointer - 1]) + 1
-        start, stop = places.tolist()
-        return first_row + start, first_row + stop
+        last_places = places_upto(pointers, [start_byte - 1, stop_byte - 1])
+        n_before_start, n_before_stop = (last_places + 1).tolist()
+        return first_row + n_before_start, first_row + n_before_stop
 
     def pieces_of(self, document: int) -> list[DocumentPiece]:
         """Return which tokens of which sequences belong to a document.
@@ -336,17 +358,30 @@ class Dataset(ABC):
             span contains only a part of it.
         """
         sequences = spans[:, 0]
-        bounds = self.layout.document_indices
-        documents = places_upto(bounds, sequences)  # (n_spans,)
+        first_sequences = self.layout.document_indices  # (n_documents + 1,) of each document
+        documents = places_upto(first_sequences, sequences)  # (n_spans,)
+        lengths = self.layout.sequence_lengths[sequences]  # (n_spans,)
 
-        # The position of the sequence in its document. A document's first sequence begins with the
-        # document's first token.
-        firsts = self._token_starts(sequences) - self._token_starts(bounds[documents])
-        lengths = self.layout.sequence_lengths[sequences]
+        # How many tokens of the document come before the sequence: the distance in the .bin from
+        # the first sequence of the document.
+        document_starts = self._token_starts(first_sequences[documents])
+        tokens_before = self._token_starts(sequences) - document_starts  # (n_spans,)
 
-        # Only packed datasets have several documents in a sequence.
-        columns = (sequences, np.zeros_like(sequences), lengths, firsts, documents)
-        return [[DocumentPiece(*row)] for row in np.stack(columns, axis=1).tolist()]
+        # Only packed datasets have several documents in a sequence. Here it is one, so the piece is
+        # the whole sequence.
+        pieces_by_span = []
+        for sequence, length, n_before, document in zip(
+            sequences.tolist(),
+            lengths.tolist(),
+            tokens_before.tolist(),
+            documents.tolist(),
+            strict=True,
+        ):
+            piece = DocumentPiece(
+                sequence=sequence, start=0, stop=length, first=n_before, document=document
+            )
+            pieces_by_span.append([piece])
+        return pieces_by_span
 
     def _token_starts(self, sequences: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the position in the `.bin`, in tokens, at which sequences start.

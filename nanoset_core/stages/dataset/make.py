@@ -100,12 +100,18 @@ def _shards_outside_target(task: MergeTask) -> Sequence[Manifest]:
         task: The shards, and the dataset that is written.
     """
     shards = current_shards(task.project, task.tokenized)
-    shards_in_target = [shard for shard in shards if shard.place(BIN)[0].parent == task.target]
+    shards_in_target = []
+    for shard in shards:
+        bin_path, _ = shard.place(BIN)
+        if bin_path.parent == task.target:
+            shards_in_target.append(shard)
     if not shards_in_target:
         return shards
+
     for shard in shards_in_target:
         keep_tokens(shard)
-    return current_shards(task.project, task.tokenized)  # with the new places of their tokens
+    # Read the manifests again, since they have the new places of the tokens.
+    return current_shards(task.project, task.tokenized)
 
 
 def _compare_pieces(path: Path, pieces: Sequence[PieceDigest]) -> str:
@@ -209,18 +215,22 @@ def _joined_ranges(pairs: Sequence[StoredPair]) -> list[_StoredRange]:
     """
     ranges: list[_StoredRange] = []
     for pair in pairs:
-        last = ranges[-1].stored if ranges else None
-        if last is not None and _is_followed_by(last, pair.bin):
-            ranges[-1] = _StoredRange(replace(last, size=last.size + pair.bin.size), None)
+        previous = ranges[-1].stored if ranges else None
+        if previous is not None and _is_followed_by(previous, pair.bin):
+            # No digest of the two ranges together is known.
+            both = replace(previous, size=previous.size + pair.bin.size)
+            ranges[-1] = _StoredRange(both, sha256=None)
         else:
-            ranges.append(_StoredRange(pair.bin, pair.sha256))
+            ranges.append(_StoredRange(pair.bin, sha256=pair.sha256))
     return ranges
 
 
 def _is_followed_by(stored: Stored, other: Stored) -> bool:
-    """Return whether a range of an object begins where another one ends."""
+    """Return whether `other` is a range of the same object that starts where `stored` stops."""
+    # The mark tells versions of an object apart.
     is_same_object = (stored.name, stored.mark) == (other.name, other.mark)
-    return is_same_object and stored.begin + stored.size == other.begin
+    stop_byte = stored.begin + stored.size
+    return is_same_object and other.begin == stop_byte
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,13 +284,17 @@ def _stored_shards(task: MergeTask) -> list[StoredPair]:
 
 
 def _objects_of_shard(shard: Manifest) -> _ShardObjects:
-    """Return where a shard is stored, by its manifest."""
+    """Return where a shard is stored, by its manifest.
+
+    Its tokens may be a range of a dataset's .bin, to save space, so that they start anywhere in an
+    object.
+    """
     access = shard.access
-    path, start = shard.place(BIN)
+    bin_path, start_byte = shard.place(BIN)
     return _ShardObjects(
-        bin_name=access.name(path),
+        bin_name=access.name(bin_path),
         idx_name=access.name(shard.folder / f"{TOKENS}.idx"),
-        bin_start=start,
+        bin_start=start_byte,
         bin_size=shard.files[BIN].size,
         sequences=int(shard.facts["sequences"]),
         sha256=_bin_sha256(shard),
@@ -297,20 +311,22 @@ def _stat_objects(task: MergeTask, names: Collection[str]) -> dict[str, Stored]:
     Raises:
         MissingError: An object was deleted.
     """
-    # One listing shows all objects of shards. Only tokens that are ranges of a dataset are
-    # elsewhere: these are looked up one by one.
+    # One listing shows all objects in the folders of shards.
     store = task.project.outputs.access.store
-    stored_by_name = {}
-    for stored in store.list(f"{SHARDS}/{task.tokenized.name}"):
-        if stored.name in names:
-            stored_by_name[stored.name] = stored
+    stored_by_name: dict[str, Stored] = {}
+    for listed in store.list(f"{SHARDS}/{task.tokenized.name}"):
+        if listed.name in names:
+            stored_by_name[listed.name] = listed
+
+    # The tokens of some shards are ranges of a dataset's .bin, which is in another folder. Few
+    # datasets are used in this way, so each is looked up by a request.
     for name in sorted(names - stored_by_name.keys()):
-        found = store.stat(name)
-        if found is None:
+        stored = store.stat(name)
+        if stored is None:
             raise MissingError(
                 "the object was deleted",
                 where=store.url(name),
                 remedy="run `nanoset build`",
             )
-        stored_by_name[name] = found
+        stored_by_name[name] = stored
     return stored_by_name

@@ -543,8 +543,8 @@ class _FramingCheck:
     def __init__(
         self, lengths: NDArray[np.int32], stops: NDArray[np.int64], expected: Expected
     ) -> None:
-        # A sequence that is too short for the expected tokens does not have them.
         """Note which sequences are too short, and where the tokens of the others are expected."""
+        # A sequence that is too short for the expected tokens does not have them.
         is_long_enough = lengths >= expected.min_length
         self._unframed = [np.flatnonzero(~is_long_enough)]
 
@@ -566,13 +566,18 @@ class _FramingCheck:
             chunk_start: Position of the first of them in the block.
         """
         for expected in self._tokens:
-            # The sequences that have this token within the chunk.
-            first_anchor = chunk_start - expected.offset
-            bounds = np.searchsorted(expected.anchors, [first_anchor, first_anchor + len(chunk)])
-            in_chunk = slice(*bounds)
-            positions = expected.anchors[in_chunk] + (expected.offset - chunk_start)
+            # A sequence should have this token at the position anchor + offset of the block, where
+            # the anchor is the start or the stop of the sequence. So the token is in the chunk if
+            # the anchor is in the range of the chunk, shifted by the offset. Anchors are ascending.
+            min_anchor = chunk_start - expected.offset
+            stop_anchor = min_anchor + len(chunk)
+            first, stop = np.searchsorted(expected.anchors, [min_anchor, stop_anchor])
+            anchors = expected.anchors[first:stop]
+            sequences = self._sequences[first:stop]
+
+            positions = anchors + expected.offset - chunk_start  # in the chunk
             is_other = chunk[positions] != expected.token
-            self._unframed.append(self._sequences[in_chunk][is_other])
+            self._unframed.append(sequences[is_other])
 
     def unframed(self) -> NDArray[np.int64]:
         """Return the numbers of the sequences with unexpected ends, int64, ascending."""

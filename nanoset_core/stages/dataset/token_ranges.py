@@ -54,7 +54,13 @@ def token_ranges(
         first_piece = bisect_right(piece_stops, start.byte)
         stop_piece = bisect_right(piece_stops, stop.byte)
         range_pieces = tuple(pieces[first_piece:stop_piece])
-        token_range = TokenRange(start.sequence, stop.sequence, start.byte, stop.byte, range_pieces)
+        token_range = TokenRange(
+            first=start.sequence,
+            last=stop.sequence,
+            begin=start.byte,
+            end=stop.byte,
+            pieces=range_pieces,
+        )
         ranges.append(token_range)
     return ranges
 
@@ -122,24 +128,31 @@ def spread_ranges(dataset: MMapIndexedDataset) -> Iterator[TokenRange]:
     pointers = dataset.sequence_pointers  # (n_sequences,) first byte of each sequence; ascending
     itemsize = dataset.dtype.itemsize
     bin_bytes = dataset.bin_bytes
-    for token_start, token_stop in spread_chunks(dataset.token_count):
-        begin = token_start * itemsize
-        end = token_stop * itemsize
+    for start_token, stop_token in spread_chunks(dataset.token_count):
+        start_byte = start_token * itemsize
+        stop_byte = stop_token * itemsize
 
-        # The first sequence that starts in the chunk, and the last one that starts before its end
-        # or there. The last one may be incomplete, so it is the first one that is left out.
-        first = bisect_left(pointers, begin)
-        if end == bin_bytes:
-            last = len(dataset)
-            last_byte = bin_bytes
+        # The first sequence that starts in the chunk, and the one after the last complete sequence:
+        # it starts in the chunk, or where the chunk stops, and stops after the chunk.
+        first_sequence = bisect_left(pointers, start_byte)
+        if stop_byte == bin_bytes:
+            stop_sequence = len(dataset)
+            complete_stop_byte = bin_bytes
         else:
-            last = bisect_right(pointers, end) - 1
-            last_byte = int(pointers[last])
-        if first < last:
-            yield TokenRange(first, last, int(pointers[first]), last_byte)
+            stop_sequence = bisect_right(pointers, stop_byte) - 1
+            complete_stop_byte = int(pointers[stop_sequence])
+
+        if first_sequence < stop_sequence:
+            yield TokenRange(
+                first=first_sequence,
+                last=stop_sequence,
+                begin=int(pointers[first_sequence]),
+                end=complete_stop_byte,
+            )
         else:
-            sequence = bisect_right(pointers, begin) - 1
-            yield TokenRange(sequence, sequence, begin, end)
+            # No sequence is complete in the chunk: check the tokens of the one around it.
+            sequence = bisect_right(pointers, start_byte) - 1
+            yield TokenRange(first=sequence, last=sequence, begin=start_byte, end=stop_byte)
 
 
 def spread_chunks(n_tokens: int) -> Iterator[tuple[int, int]]:
