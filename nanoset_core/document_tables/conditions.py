@@ -261,14 +261,17 @@ def parse_condition(text: str, where: str) -> Condition:
 
 
 def values_equal(values: Mapping[str, str | int]) -> Condition:
-    """Return the condition that columns have some values.
+    """Return the condition that each column has the value that is given for it.
 
     Args:
         values: Name of each column, which has texts or integers → its value.
     """
-    comparisons = [_Operation("=", column=name, values=(value,)) for name, value in values.items()]
-    text = " and ".join(f"{name} = {value!r}" for name, value in values.items())
-    return Condition(text, "", _Operation("and", tuple(comparisons)))
+    comparisons = []
+    texts = []
+    for name, value in values.items():
+        comparisons.append(_Operation("=", column=name, values=(value,)))
+        texts.append(f"{name} = {value!r}")
+    return Condition(" and ".join(texts), "", _Operation("and", tuple(comparisons)))
 
 
 # Cached, since nanoset.yaml is checked and then used by different callers.
@@ -289,19 +292,24 @@ def _parse(text: str) -> _Operation:
 
 
 def _syntax_tree(text: str) -> dict[str, Any]:
-    """Return DuckDB's syntax tree of a statement that has a text as its condition.
+    """Return DuckDB's syntax tree of `SELECT 1 WHERE <text>`.
 
-    DuckDB parses the statement, and does not execute it.
+    DuckDB only parses this statement. It is not executed.
+
+    Args:
+        text: A condition in SQL.
 
     Raises:
         ValueError: The text is not SQL, or has several statements.
     """
     import duckdb
 
+    # The line break ends a comment that the text may contain.
+    sql = f"SELECT 1 WHERE {text}\n"
     try:
-        # The line break ends a comment. A cursor is a connection of its own, for this thread.
+        # A connection is for one thread. A cursor is another connection, with the same settings.
         with _parser().cursor() as cursor:
-            result = cursor.execute("SELECT json_serialize_sql(?)", [f"SELECT 1 WHERE {text}\n"])
+            result = cursor.execute("SELECT json_serialize_sql(?)", [sql])
             [[serialized]] = result.fetchall()
     except duckdb.Error as error:
         raise ValueError(str(error)) from error
@@ -347,10 +355,16 @@ def _with_quoted_keywords(text: str) -> str:
 
 
 def _operation_of(node: Mapping[str, Any]) -> _Operation:
-    """Translate a node of DuckDB's syntax tree.
+    """Translate a node of DuckDB's syntax tree, and all nodes below it.
+
+    For example, `x between 1 and 5` becomes the operation `and` of `x >= 1` and `x <= 5`.
+
+    Args:
+        node: An expression that is true or false, such as a comparison.
 
     Raises:
-        ValueError: Conditions do not support it.
+        ValueError: Conditions do not support this kind of expression. The message ends a sentence
+            that begins with the condition.
     """
     kind = node["type"]
     if kind in ("CONJUNCTION_AND", "CONJUNCTION_OR"):
@@ -362,18 +376,21 @@ def _operation_of(node: Mapping[str, Any]) -> _Operation:
         is_null = _Operation("null", column=_column_name(node["children"][0]))
         return is_null if kind == "OPERATOR_IS_NULL" else _negated(is_null)
     if kind == "COMPARE_IN":
-        column, *values = node["children"]
-        return _Operation("in", (), _column_name(column), tuple(map(_literal_value, values)))
+        column_node, *value_nodes = node["children"]
+        values = tuple(_literal_value(value_node) for value_node in value_nodes)
+        return _Operation("in", column=_column_name(column_node), values=values)
     if kind == "COMPARE_BETWEEN":
         column = _column_name(node["input"])
-        lower = _Operation(">=", (), column, (_literal_value(node["lower"]),))
-        upper = _Operation("<=", (), column, (_literal_value(node["upper"]),))
-        return _Operation("and", (lower, upper))
+        minimum = _literal_value(node["lower"])
+        maximum = _literal_value(node["upper"])
+        is_at_least = _Operation(">=", column=column, values=(minimum,))
+        is_at_most = _Operation("<=", column=column, values=(maximum,))
+        return _Operation("and", (is_at_least, is_at_most))
     if kind in _COMPARISONS:
         return _comparison_of(_COMPARISONS[kind], node["left"], node["right"])
     if kind == "COLUMN_REF":
         # A column of booleans is a condition by itself.
-        return _Operation("=", (), _column_name(node), (True,))
+        return _Operation("=", column=_column_name(node), values=(True,))
     if kind == "FUNCTION":
         return _pattern_of(node)
     raise ValueError(f"{_described(node)} is none of these")
@@ -387,8 +404,11 @@ def _negated(operation: _Operation) -> _Operation:
 def _comparison_of(operator: str, left: Mapping[str, Any], right: Mapping[str, Any]) -> _Operation:
     """Translate a comparison of a column with a literal; the column may be on either side."""
     if right["type"] == "COLUMN_REF":
-        return _Operation(_MIRRORED[operator], (), _column_name(right), (_literal_value(left),))
-    return _Operation(operator, (), _column_name(left), (_literal_value(right),))
+        # `3 < x` means `x > 3`.
+        return _Operation(
+            _MIRRORED[operator], column=_column_name(right), values=(_literal_value(left),)
+        )
+    return _Operation(operator, column=_column_name(left), values=(_literal_value(right),))
 
 
 def _pattern_of(node: Mapping[str, Any]) -> _Operation:
@@ -539,9 +559,19 @@ def _comparison_sql(operation: _Operation, reference: str, arrow_type: Any) -> s
 
 
 def _number_sql(operation: _Operation, reference: str, arrow_type: Any) -> str:
-    """Return a comparison of a column of numbers or booleans as SQL; see `_comparison_sql`."""
+    """Return a comparison of a column of numbers or booleans as SQL.
+
+    Args:
+        operation: The comparison.
+        reference: How SQL names its column.
+        arrow_type: Type of the column.
+
+    Raises:
+        _TypeMismatchError: The column has another type, or cannot be compared with the values.
+    """
     import pyarrow as pa
 
+    # Check the type of the column and of the values.
     is_boolean = pa.types.is_boolean(arrow_type)
     number_checks = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal)
     if not is_boolean and not any(is_type(arrow_type) for is_type in number_checks):
@@ -553,26 +583,40 @@ def _number_sql(operation: _Operation, reference: str, arrow_type: Any) -> str:
         if isinstance(value, int) and not -_INT64_STOP <= value < _INT64_STOP:
             raise _TypeMismatchError(arrow_type, operation)
         values.append(value)
-
+    # Only `in` compares booleans with the numbers 0 and 1.
     if operation.kind != "in" and isinstance(values[0], bool) != is_boolean:
         raise _TypeMismatchError(arrow_type, operation)
 
-    # `in` takes booleans for the numbers 0 and 1, and the other way round.
+    # The values get the type of the column. Integers are compared with floats as floats.
     has_floats = any(isinstance(value, float) for value in values)
     if has_floats or pa.types.is_floating(arrow_type):
-        reference = f"CAST({reference} AS DOUBLE)"
-        comparison = _compared(operation, reference, [float(value) for value in values])
-        if operation.kind in (">", ">="):
-            # For DuckDB, NaN is greater than any number. A comparison with NaN is false instead.
-            return f"{comparison} AND NOT isnan({reference})"
-        zero_signs = {str(math.copysign(1, value) < 0) for value in values if value == 0}
-        if operation.kind == "in" and zero_signs:
-            # `in` tells 0.0 and -0.0 apart, as it always has; views must not change.
-            is_listed_zero = f"signbit({reference}) IN ({', '.join(sorted(zero_signs))})"
-            return f"{comparison} AND ({reference} <> 0 OR {is_listed_zero})"
-        return comparison
+        return _float_sql(operation, reference, [float(value) for value in values])
     convert = bool if is_boolean else int
     return _compared(operation, reference, [convert(value) for value in values])
+
+
+def _float_sql(operation: _Operation, reference: str, values: list[float]) -> str:
+    """Return a comparison of floating-point numbers as SQL.
+
+    Args:
+        operation: The comparison.
+        reference: How SQL names its column, which has numbers of any type.
+        values: The values of the operation as floats.
+    """
+    reference = f"CAST({reference} AS DOUBLE)"
+    comparison = _compared(operation, reference, values)
+
+    # For DuckDB, NaN is greater than any number. Here, a comparison with NaN is false.
+    if operation.kind in (">", ">="):
+        return f"{comparison} AND NOT isnan({reference})"
+
+    # `in` has always distinguished 0.0 from -0.0, and views must not change. For DuckDB they are
+    # equal, so a zero must also have the sign of a listed one.
+    signs_of_zeros = {str(math.copysign(1, value) < 0) for value in values if value == 0}
+    if operation.kind == "in" and signs_of_zeros:
+        is_listed_zero = f"signbit({reference}) IN ({', '.join(sorted(signs_of_zeros))})"
+        return f"{comparison} AND ({reference} <> 0 OR {is_listed_zero})"
+    return comparison
 
 
 def _compared(operation: _Operation, reference: str, values: list[Any]) -> str:
@@ -598,9 +642,12 @@ def _compared(operation: _Operation, reference: str, values: list[Any]) -> str:
 def _sql_literal(value: Literal) -> str:
     """Return a value as SQL, of the type that the value has in Python."""
     if isinstance(value, str):
-        # DuckDB's parser may end a statement at a NUL.
+        if "\0" not in value:
+            return text_literal(value)
+        # DuckDB's parser may end a statement at a zero character. So it is written as chr(0), and
+        # the texts before and after it are concatenated.
         parts = [text_literal(part) for part in value.split("\0")]
-        return "(" + " || chr(0) || ".join(parts) + ")" if len(parts) > 1 else parts[0]
+        return f"({' || chr(0) || '.join(parts)})"
     if isinstance(value, datetime):
         return f"TIMESTAMP '{value.isoformat(sep=' ')}'"
     if isinstance(value, bool):

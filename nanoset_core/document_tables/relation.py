@@ -367,7 +367,7 @@ def _explained(error: Exception, sources: Sequence[TableSource]) -> NanosetError
 
 
 def _damaged_paths(paths: Iterable[Path]) -> list[Path]:
-    """Return which Parquet files cannot be read: DuckDB does not always name the file."""
+    """Return which Parquet files cannot be read, since DuckDB's error does not always name one."""
     import pyarrow as pa
 
     damaged = []

@@ -115,11 +115,11 @@ class DocumentScan:
             yield from self._query(relation, rows, id_parts[0])
             return
 
-        # Each part of the ids finds some of the documents, in order: put all of them in order.
-        found: list[ScannedRows] = []
+        # A query for each part of the ids returns its documents in order. Merge their results.
+        results: list[ScannedRows] = []
         for ids in id_parts:
-            found.extend(self._query(relation, rows, ids))
-        yield from _in_order(found)
+            results.extend(self._query(relation, rows, ids))
+        yield from _in_order(results)
 
     def _query(
         self, relation: DocumentRelation, rows: Sequence[int] | None, ids: Any
@@ -219,26 +219,30 @@ def _parts_in_memory(ids: Any) -> list[Any]:
     return [ids.slice(start, part_length) for start in range(0, len(ids), part_length)]
 
 
-def _in_order(found: Sequence[ScannedRows]) -> Iterator[ScannedRows]:
-    """Yield the documents that queries of one scan found, in the order of the documents.
+def _in_order(results: Sequence[ScannedRows]) -> Iterator[ScannedRows]:
+    """Yield the results of several queries of one scan as one result, in the order of documents.
 
     Args:
-        found: Of each document at least one result; equal documents have equal results.
+        results: Results of the queries. Several may have the same document, with equal values.
+
+    Yields:
+        Each document once; nothing if no query returned one.
     """
     import pyarrow as pa
 
-    if not found:
+    if not results:
         return
-    rows, first_positions = np.unique(
-        np.concatenate([part.rows for part in found]), return_index=True
-    )
+    # (n_documents,) each document once, ascending, and its first position in the joined results
+    all_rows = np.concatenate([result.rows for result in results])
+    rows, first_positions = np.unique(all_rows, return_index=True)
+
     columns = {}
-    for name in found[0].columns:
-        values = pa.concat_arrays([part.columns[name] for part in found])
+    for name in results[0].columns:
+        values = pa.concat_arrays([result.columns[name] for result in results])
         columns[name] = values.take(pa.array(first_positions))
     masks = {}
-    for condition in found[0].condition_masks:
-        mask = np.concatenate([part.condition_masks[condition] for part in found])
+    for condition in results[0].condition_masks:
+        mask = np.concatenate([result.condition_masks[condition] for result in results])
         masks[condition] = mask[first_positions]
     yield ScannedRows(rows, columns, masks)
 
@@ -289,7 +293,7 @@ def _check_tokens(values: Mapping[str, Any], relation: DocumentRelation) -> None
         relation: The tables that were read.
 
     Raises:
-        FormatError: A document has none.
+        FormatError: A document has no number of tokens.
     """
     tokens = values.get(TOKENS_COLUMN)
     if tokens is not None and tokens.null_count:

@@ -78,9 +78,9 @@ def check_no_shared_files(project: Project, names: Iterable[str], where: str) ->
     """Check that no two corpora read the same text of the same file.
 
     Two corpora may share a file if both read one folder, or if a file or folder of one is a link to
-    a file or folder of the other. That is an error, because the documents would be read twice. It
-    is none if the corpora have different text keys: then they read different texts of the file. Nor
-    if the datasets are views of one corpus, whose purpose is to read some documents more often.
+    a file or folder of the other. That is an error, because the documents would be read twice.
+    There are two exceptions: corpora with different text keys read different texts of the file, and
+    views of one corpus are meant to read some of its documents more often.
 
     Args:
         project: The project. Its folders of raw text are listed.

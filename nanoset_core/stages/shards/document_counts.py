@@ -38,10 +38,12 @@ def counts_by_file(path: Path) -> dict[str, DocumentCounts]:
     import pyarrow as pa
 
     with explaining_errors(path), RowGroups(path) as file:
-        groups = [file.read(group, ["file", "tokens"]) for group in range(len(file.ranges))]
-        # Decode the paths: each row group has a dictionary of its own for them.
+        # Read all row groups. Each has its own dictionary of paths, so the paths are decoded.
         schema = pa.schema({"file": pa.string(), "tokens": file.schema.field("tokens").type})
-        table = pa.concat_tables([schema.empty_table(), *(group.cast(schema) for group in groups)])
+        groups = [schema.empty_table()]  # for a table without row groups
+        for number in range(len(file.ranges)):
+            groups.append(file.read(number, ["file", "tokens"]).cast(schema))
+        table = pa.concat_tables(groups)
 
         # Check the table. `explaining_errors` turns the exceptions into a FormatError.
         n_nulls = sum(column.null_count for column in table.columns)

@@ -35,12 +35,12 @@ class DocumentRows:
         """Open a table.
 
         Args:
-            path: Of the table.
-            documents: Number of rows that it must have.
+            path: Path of the table, a Parquet file.
+            documents: Number of rows that the table must have: one for each document.
 
         Raises:
             MissingError: There is no such table.
-            FormatError: It is damaged, or has another number of rows.
+            FormatError: The table is damaged, or has other columns or another number of rows.
         """
         self.path = path
         self.count = documents

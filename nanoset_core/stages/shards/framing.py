@@ -170,8 +170,8 @@ def special_tokens_notices(
 def _repeated_tokens(tokenizer_file: TokenizerPath, bos: str | None, eod: str | None) -> list[str]:
     """Return notices on special tokens that would be added to each document twice.
 
-    The tokenizer's template, with which its own `encode` adds tokens to a text, adds them, and the
-    settings do so, too.
+    A tokenizer may have a template: tokens that it adds to each text by itself. If the settings
+    name the same token, the document gets it from both.
 
     Args:
         tokenizer_file: Path of the tokenizer.

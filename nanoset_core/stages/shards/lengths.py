@@ -12,16 +12,17 @@ def usual_length(histogram: Sequence[int], tokens: int) -> str:
     """Return the mean length of documents, and the range that holds the median, in words.
 
     Args:
-        histogram: Entry b is the number of documents of 2^(b-1) to 2^b - 1 tokens, entry 0 of empty
-            ones. At least one entry is not 0.
-        tokens: Of all documents.
+        histogram: Entry b is the number of documents of 2^(b-1) to 2^b - 1 tokens. Entry 0 is the
+            number of empty documents. At least one entry is not 0.
+        tokens: Number of tokens of all documents together.
     """
+    # The bin of the median is the first one up to which there are half of the documents.
     n_documents = sum(histogram)
     median_bin = 0
-    n_below = histogram[0]
-    while 2 * n_below < n_documents:
+    n_up_to_bin = histogram[0]
+    while 2 * n_up_to_bin < n_documents:
         median_bin += 1
-        n_below += histogram[median_bin]
+        n_up_to_bin += histogram[median_bin]
     shortest, longest = _bounds(median_bin)
     mean = tokens / n_documents
     return f"{mean:,.0f} tokens on average, the median between {shortest:,} and {longest:,}"

@@ -181,13 +181,18 @@ class Losses:
             One or two clauses for a message; empty if all ids are text.
         """
         clauses = []
-        for documents_by_file, what in (
-            (self.facts.unkept_ids, "that cannot be kept, so that no list names them"),
-            (self.facts.escaped_ids, r"of bytes that are not UTF-8, which are kept as \xNN"),
-        ):
-            if documents_by_file:
-                count = format_count(sum(documents_by_file.values()), "document")
-                clauses.append(f"{count} with ids {what}: {_files_with_counts(documents_by_file)}")
+        if self.facts.unkept_ids:
+            count = format_count(sum(self.facts.unkept_ids.values()), "document")
+            clauses.append(
+                f"{count} with ids that cannot be kept, so that no list names them: "
+                f"{_files_with_counts(self.facts.unkept_ids)}"
+            )
+        if self.facts.escaped_ids:
+            count = format_count(sum(self.facts.escaped_ids.values()), "document")
+            clauses.append(
+                rf"{count} with ids of bytes that are not UTF-8, which are kept as \xNN: "
+                f"{_files_with_counts(self.facts.escaped_ids)}"
+            )
         return "; ".join(clauses)
 
     def vanished_text(self) -> str:

@@ -35,9 +35,9 @@ def shard_settings(project: Project, corpus: str) -> ShardSettings:
         corpus: Name of the corpus, which may have settings of its own.
 
     Raises:
-        MissingError, FormatError, ConfigError: The tokenizer is missing, damaged, or lacks a token
-        that
-            is named.
+        MissingError: The tokenizer is missing.
+        FormatError: The tokenizer is damaged.
+        ConfigError: The tokenizer lacks a token that nanoset.yaml names.
     """
     config = project.config
     documents = config.documents_of(corpus)

@@ -165,7 +165,7 @@ def is_rejects_of_call(path: Location, output_prefix: Location) -> bool:
         return False
 
     # Only a file with the record of a pair next to it was written by a call.
-    file_names = store_of(path.parent).level()[1]
+    _, file_names = store_of(path.parent).level()
     records = [
         path.with_name(name)
         for name in file_names
@@ -214,14 +214,15 @@ def _check_names(output_prefix: Location, options: PreprocessOptions) -> None:
     Raises:
         ConfigError: A key cannot be part of a file name, or the names would be too long.
     """
-    # Of the files that are written for a key, the one that records what the pair was made from has
-    # the longest name. What a file system allows beyond this name, without the key, is for the key.
+    # How many bytes a file system leaves for the key in a name. The longest name of the files for a
+    # key is that of the record, which says what the pair was made from.
     name_without_key = f"{pair_name(options.preset, output_prefix.name, '')}{RECORD_ENDING}"
     name_bytes = len(name_without_key.encode())
     room_for_key = _MAX_NAME_BYTES - name_bytes
 
     # A name is too long because of its prefix or because of its key. The prefix is at fault if it
-    # leaves less room than keys may take. Otherwise the check of each key reports a long one.
+    # leaves less room than the longest key that is allowed would take. Otherwise the key is, which
+    # `check_text_key` reports.
     longest_key_bytes = max(len(key.encode(errors="replace")) for key in options.keys)
     is_prefix_long = room_for_key < MOST_KEY_BYTES
     if is_prefix_long and longest_key_bytes > room_for_key:
@@ -426,19 +427,19 @@ def _find_pair(call: _Call, key: str, prefix: Location) -> Preprocessed | None:
         prefix: Path of the pair, without the endings .bin and .idx.
 
     Returns:
-        The pair; None if it has to be made. That is also so if the present limits do not allow what
-        was lost then, or if it is no longer known which files could not be read to their end:
-        making the pair again reports that.
+        The pair; None if it has to be made.
 
     Raises:
-        ConfigError: Something else exists in its place, and may not be replaced.
+        ConfigError: A file with the name of the pair was made from something else, and may not be
+            overwritten.
     """
-    # If nothing exists, the inputs need not be read to know that.
+    # If no file has a name of the pair, the inputs need not be read to know that.
     store = store_of(call.output_prefix.parent)
     possible_files = [*_PairFiles.of(prefix), call.rejects]
     if all(store.stat(path.name) is None for path in possible_files):
         return None
 
+    # The record next to the pair says what the pair was made from.
     record = call.delivery(key, prefix).find(overwrite=call.overwrite)
     if record is None:
         return None
@@ -446,13 +447,17 @@ def _find_pair(call: _Call, key: str, prefix: Location) -> Preprocessed | None:
     if lacks_counts:
         return None
 
+    # The earlier call may have lost text: rejected lines, and files that could not be read to their
+    # end. If the present limits do not allow that, or if the record does not name all such files,
+    # the pair is made again, which reports the loss as an error.
     try:
         lost = _losses_of_record(call, record)
-        refused = RejectPolicy(call.options, key).refusal(lost, call.inputs.folder)
-        if refused is not None or len(lost.unreadable) != lost.facts.faults:
-            return None
+        refusal = RejectPolicy(call.options, key).refusal(lost, call.inputs.folder)
+        names_all_unreadable = len(lost.unreadable) == lost.facts.faults
     except (KeyError, TypeError, FormatError):
         return None  # a record of another version, or a damaged file of rejects
+    if refusal is not None or not names_all_unreadable:
+        return None
     return Preprocessed(
         prefix=prefix,
         facts=lost.facts,
@@ -474,13 +479,18 @@ def _losses_of_record(call: _Call, record: Mapping[str, Any]) -> Losses:
         KeyError, TypeError: The record is of another version.
     """
 
-    def local_rejects(_name: str) -> Path:
-        """Return a local path of the list of rejected lines, which may be in a bucket."""
-        return copies_in(call.root.folder, [call.rejects])[0]
+    def fetch_rejects(_name: str) -> Path:
+        """Return a local path of the list of rejected lines, after a download from a bucket.
+
+        A `Listing` asks for the list by name, but a call has only one.
+        """
+        [local_path] = copies_in(call.root.folder, [call.rejects])
+        return local_path
 
     facts = ShardFacts(**record["facts"])
-    listing = Listing(record["facts"], local_rejects)
-    return Losses(facts, [listing], stored_sizes(call.ranges.pieces()))
+    listing = Listing(record["facts"], fetch_rejects)
+    sizes = stored_sizes(call.ranges.pieces())
+    return Losses(facts, [listing], sizes)
 
 
 def _make_pair(call: _Call, key: str, prefix: Location) -> Preprocessed:

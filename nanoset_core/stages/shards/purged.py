@@ -113,21 +113,26 @@ def id_digest(identity: str) -> str:
 
 
 def place_of(pieces: Iterable[Piece], file: str, line: int, offset: int) -> ErasedPlace:
-    """Return the place of a document.
+    """Return the place of a document: a piece of a file, and the position of the document.
+
+    A piece is a range of bytes of a file. The position is the first byte of the document in the
+    decompressed file, or its row in a table.
 
     Args:
-        pieces: The pieces of its range.
-        file: Its file.
+        pieces: The pieces that the document may be in.
+        file: Path of its file.
         line: Its line, or its row in a table.
         offset: Its first byte in the decompressed file; -1 for a row of a table.
     """
-    position = line if offset < 0 else offset
-    candidates = [piece for piece in pieces if piece.path == file]
+    is_row_of_table = offset < 0
+    position = line if is_row_of_table else offset
+
     # Compressed files and tables have one piece. Its bounds are bytes of the stored file, which
     # cannot be compared with the position.
-    if len(candidates) > 1:
-        candidates = [piece for piece in candidates if piece.begin <= position < piece.end]
-    return ErasedPlace(*PieceKey.of(candidates[0]), position)
+    pieces_of_file = [piece for piece in pieces if piece.path == file]
+    if len(pieces_of_file) > 1:
+        pieces_of_file = [piece for piece in pieces_of_file if piece.begin <= position < piece.end]
+    return ErasedPlace(*PieceKey.of(pieces_of_file[0]), position)
 
 
 def add_record(
@@ -186,20 +191,25 @@ def leave_out(ranges: Iterable[SourceRange], erased: ErasedDocuments) -> list[So
 
 
 def _leave_out(source: SourceRange, erased: ErasedDocuments) -> SourceRange:
-    """Return a range of text that says which of its documents are erased, for those who read it.
+    """Return a range of text with the positions of its erased documents, which readers skip.
 
     Args:
         source: The range.
         erased: The erased documents of the corpus.
+
+    Returns:
+        The range, in which `without` has (number of the piece, positions of its erased documents)
+        for each piece with erased documents. A range without any is returned unchanged, so that its
+        digest stays the same.
     """
-    positions_by_number = []  # (number of the piece, positions of its erased documents)
+    skipped_by_piece = []
     for number, piece in enumerate(source.pieces):
         positions = erased.places.get(PieceKey.of(piece))
         if positions:
-            positions_by_number.append((number, tuple(sorted(positions))))
-    if not positions_by_number:
+            skipped_by_piece.append((number, tuple(sorted(positions))))
+    if not skipped_by_piece:
         return source
-    return replace(source, without=tuple(positions_by_number))
+    return replace(source, without=tuple(skipped_by_piece))
 
 
 def find_returned(

@@ -55,7 +55,8 @@ def keep_tokens(shard: Manifest) -> None:
                 path,
                 f"sha256 {sha256} of {fact.size:,} bytes from byte {start:,} on, not {fact.sha256}",
             )
-    # Only now, when the .bin exists, the manifest says that the tokens are in it.
+    # The manifest is changed last. If the process is killed before that, the tokens are still found
+    # in the dataset.
     _write_bin_fact(shard, replace(fact, within=None, begin=0))
 
 

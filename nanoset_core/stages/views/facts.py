@@ -79,11 +79,11 @@ def step_rows(facts: Mapping[str, Any]) -> list[StepRow]:
     Returns:
         A row for the whole corpus, then a row for each step.
     """
-    steps = facts[STEPS]
-    _, _, corpus_documents, _ = steps[0]
-    rows = []
-    for view, step, documents, tokens in steps:
-        share = documents / max(corpus_documents, 1)  # an empty corpus has no documents
+    rows: list[StepRow] = []
+    for view, step, documents, tokens in facts[STEPS]:
+        # The first row is that of the whole corpus, which may be empty.
+        n_corpus_documents = rows[0].documents if rows else documents
+        share = documents / max(n_corpus_documents, 1)
         rows.append(StepRow(view, step, documents, tokens, share))
     return rows
 

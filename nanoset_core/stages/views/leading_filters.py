@@ -60,27 +60,33 @@ class LeadingFilters:
             rules: Rules of the views. Methods name a view by its position here.
             scratch: An empty folder for scratch files.
         """
-        # Equal filters get the same number. Nodes with the same filter and parent are one node, and
-        # get the same number, too. `setdefault` returns the number of one that is known.
+        # Number filters and nodes in the order in which they first occur. A filter or node that is
+        # equal to an earlier one gets the number of that one, which `setdefault` returns: nodes are
+        # equal if they have the same filter and the same parent.
         number_by_filter: dict[Filter, int] = {}
         number_by_node: dict[_FilterNode, int] = {}
         self._paths: list[list[int]] = []
-        """Of each view, the numbers of the nodes from the root to its last leading filter."""
+        """A path for each view: numbers of the nodes from the root to its last leading filter."""
         for rule in rules:
-            path = [0]
+            parent = 0  # the root, which keeps all documents and has no filter
+            path = [parent]
             for step in rule.leading_filters:
                 filter_number = number_by_filter.setdefault(step, len(number_by_filter))
-                node = _FilterNode(path[-1], filter_number)
-                path.append(number_by_node.setdefault(node, len(number_by_node) + 1))
+                node = _FilterNode(parent, filter_number)
+                parent = number_by_node.setdefault(node, len(number_by_node) + 1)
+                path.append(parent)
             self._paths.append(path)
         self._filters = list(number_by_filter)
         self._nodes = list(number_by_node)  # the nodes 1, 2, …
 
-        # Documents and tokens that each node keeps, shape (n_nodes, 2).
+        # (n_nodes, 2) number of documents and of tokens that each node keeps, the root included
         self._counts = np.zeros((len(self._nodes) + 1, 2), np.int64)
         self._last_kept: list[NDArray[np.int64]] = []
-        """Of the documents that were added last, the rows that each node keeps, ascending."""
-        self._kept_documents = [_KeptDocuments(scratch / f"kept-{n}") for n in range(len(rules))]
+        """The rows that each node keeps of the documents that were added last, ascending."""
+        self._kept_documents: list[_KeptDocuments] = []
+        """What each view keeps of the corpus, in a scratch file."""
+        for number in range(len(rules)):
+            self._kept_documents.append(_KeptDocuments(scratch / f"kept-{number}"))
 
     def add_totals(self, n_documents: int, n_tokens: int) -> None:
         """Count documents and tokens of the corpus, whether or not `add` gets them."""
@@ -92,29 +98,33 @@ class LeadingFilters:
         Args:
             documents: The documents. Those that no view keeps may be left out.
         """
-        # Of each node of the tree, the rows of `documents` that it keeps: those of its parent for
-        # which its filter is true. The root, node 0, keeps all. A parent precedes its children.
-        kept_rows = [np.arange(len(documents.numbers))]  # each ascending, shape (n_kept,)
+        # A node of the tree keeps those documents of its parent for which its filter is true. The
+        # root, node 0, keeps all. Parents precede their children in `self._nodes`.
+        kept_rows = [np.arange(len(documents.numbers))]  # rows of each node, ascending, (n_kept,)
         mask_by_filter: dict[int, NDArray[np.bool_]] = {}  # several nodes may have one filter
         for number, node in enumerate(self._nodes, start=1):
-            candidates = kept_rows[node.parent]
-            step = self._filters[node.filter_number]
-            if not len(candidates):
-                kept_rows.append(candidates)
+            parent_rows = kept_rows[node.parent]
+            if len(parent_rows) == 0:  # its filter need not be computed
+                kept_rows.append(parent_rows)
                 continue
+
             if node.filter_number not in mask_by_filter:
+                step = self._filters[node.filter_number]
                 mask_by_filter[node.filter_number] = step.mask(documents)
             mask = mask_by_filter[node.filter_number]
             if node.parent == 0:
-                rows = np.flatnonzero(mask)
+                rows = np.flatnonzero(mask)  # faster than to index by all rows
             else:
-                rows = candidates[mask[candidates]]
+                rows = parent_rows[mask[parent_rows]]
             kept_rows.append(rows)
-            self._counts[number] += len(rows), documents.tokens[rows].sum(dtype=np.int64)
+
+            n_tokens = documents.tokens[rows].sum(dtype=np.int64)
+            self._counts[number] += [len(rows), n_tokens]
 
         # A view keeps what the last node of its path keeps.
         for path, kept_documents in zip(self._paths, self._kept_documents, strict=True):
-            kept_documents.add(documents.numbers[kept_rows[path[-1]]])
+            last_node = path[-1]
+            kept_documents.add(documents.numbers[kept_rows[last_node]])
         self._last_kept = kept_rows
 
     def kept(self, view: int) -> NDArray[np.int64]:

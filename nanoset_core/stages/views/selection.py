@@ -329,13 +329,20 @@ def _scan_for(rules: Sequence[Rule]) -> DocumentScan:
 
 
 def _conditions_of_all_documents(rules: Sequence[Rule]) -> list[Condition]:
-    """Return conditions of which each document that the rules look at meets at least one.
+    """Return the conditions with which rules begin, if they tell which documents must be read.
 
-    They are the first filters of the rules. If a rule begins with another filter, all documents are
-    looked at, and there are no such conditions. DuckDB evaluates many alternatives
-    more slowly than it reads documents, so there are none for many rules either.
+    If every rule begins with a condition, a document that meets none of these conditions is in no
+    view. So it need not be read.
+
+    Args:
+        rules: Rules of views.
+
+    Returns:
+        The conditions; none if the scan has to read all documents, because a rule begins with
+        another step. DuckDB takes longer to evaluate many alternatives than to read the documents,
+        so there are none for many different conditions either.
     """
-    first_conditions: dict[Condition, None] = {}
+    first_conditions: dict[Condition, None] = {}  # each of them once, in order
     for rule in rules:
         if not rule.steps or not isinstance(rule.steps[0], Where):
             return []

@@ -134,25 +134,28 @@ def document_shards(
 def joined_shards(tables: Iterable[ShardTables]) -> Iterator[ShardTables]:
     """Join the tables of consecutive shards that one query can read.
 
-    DuckDB needs some milliseconds to prepare a query, in which it reads 100,000 documents.
+    DuckDB prepares each query for some milliseconds. In this time it could read 100,000 documents,
+    so a query for each small shard would take much longer than one for several.
 
     Args:
         tables: The tables of each shard, in order.
 
     Yields:
-        The tables of up to _DOCUMENTS_PER_QUERY documents, or of one shard with more. All `first`
-        are 0.
+        The tables of up to _DOCUMENTS_PER_QUERY documents, or of one shard with more. `first`, the
+        number of the first document in the corpus, is always 0.
     """
-    pending: list[ShardTables] = []
-    n_pending = 0
+    pending: list[ShardTables] = []  # shards that the next query reads
+    n_documents = 0
     for shard in tables:
-        is_too_large = n_pending + shard.n_documents > _DOCUMENTS_PER_QUERY
-        if pending and (is_too_large or not shard.relation.has_layout_of(pending[0].relation)):
-            yield _joined(pending)
-            pending = []
-            n_pending = 0
+        if pending:
+            is_too_large = n_documents + shard.n_documents > _DOCUMENTS_PER_QUERY
+            has_same_layout = shard.relation.has_layout_of(pending[0].relation)
+            if is_too_large or not has_same_layout:
+                yield _joined(pending)
+                pending = []
+                n_documents = 0
         pending.append(shard)
-        n_pending += shard.n_documents
+        n_documents += shard.n_documents
     if pending:
         yield _joined(pending)
 
