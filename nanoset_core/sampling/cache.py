@@ -243,13 +243,15 @@ class FileSet:
         """
         place = self.folder if folder is None else folder
         receipt = self._receipt()
-        # A trainer takes the files for complete if the description exists.
+        # Completing files are deleted first and written last, so that a trainer does not take old
+        # and new files for one complete set. Most trainers take a set as complete if its
+        # description exists.
         completing: tuple[str, ...] = ()
         if _DESCRIPTION in self.files:
             completing = (self.files[_DESCRIPTION],)
         elif _is_other_set(read_receipt(place / self.sidecar), receipt):
-            # The trainer writes no description, so it takes the arrays for a complete set. Those of
-            # the same set stay, since another process may be writing them.
+            # Other trainers have no descriptions, and look for the arrays. So all old arrays are
+            # deleted first, unless another process may just be writing the same ones.
             completing = tuple(self.files.values())
         return Delivery(
             folder=place,
@@ -379,7 +381,9 @@ def _write_durably(path: Path, pieces: list[memoryview]) -> None:
 
 
 def _is_other_set(stored: StoredReceipt | None, receipt: Receipt) -> bool:
-    """Return whether a folder has the files of another set, or a complete set.
+    """Return whether the files in a folder can be replaced, by the sidecar that is next to them.
+
+    They can if they belong to another set, or to a complete set, which no process is writing.
 
     Args:
         stored: The sidecar in the folder; None if there is none.

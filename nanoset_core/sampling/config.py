@@ -283,11 +283,14 @@ class NanosetConfig:
         return split != "valid" or self.drop_last_partial_validation_sequence
 
     def blend(self, split: SplitName) -> tuple[list[str], list[float] | None] | None:
-        """Return the datasets of a split.
+        """Return the datasets of a split, and their weights.
+
+        Args:
+            split: The split.
 
         Returns:
-            The prefixes, and their weights, or None if they have no weights; None if the split has
-            no data.
+            (prefixes of the datasets, their weights); the weights are None if the user gave none.
+            None instead of both if the split has no data.
         """
         data = self.data_path
         if self.blend_per_split is not None:
@@ -320,8 +323,11 @@ class NanosetConfig:
     def _whole_numbers(self) -> dict[str, int]:
         """Return the whole numbers among the options as plain integers, by their names.
 
-        Descriptions, which the trainer hashes, would print those of numpy differently. Numbers of
-        samples that are None are left out.
+        Callers may pass integers of numpy. The trainer hashes descriptions that contain these
+        numbers, and numpy prints them differently, so they are converted.
+
+        Returns:
+            Name of the option → number; without numbers of samples that are None.
 
         Raises:
             ConfigError: A number is not an integer, or out of range.
@@ -389,10 +395,13 @@ class NanosetConfig:
 
 
 def check_masks(masks: Collection[str]) -> None:
-    """Check that each of some options `MASKS` has an effect.
+    """Check that no mask option is set that has no effect without another one.
+
+    Args:
+        masks: Names of the options that are set, of those in `MASKS`.
 
     Raises:
-        ConfigError: One of them has no effect without another one.
+        ConfigError: `reset_attention_mask` is set, but there is no attention mask to reset.
     """
     if "reset_attention_mask" in masks and "create_attention_mask" not in masks:
         raise ConfigError(

@@ -78,8 +78,8 @@ class CorpusParts:
 def epochs_drawn(samples: int, tokens: int, config: NanosetConfig) -> float:
     """Return how often a dataset is read if a number of samples is taken of it.
 
-    These are the samples over those of one epoch; or, if the dataset is too small for a sample,
-    their tokens over those of the dataset.
+    The result is the number of samples divided by that of one epoch. If the dataset is too small
+    for a single sample, it is the number of tokens in the samples divided by that of the dataset.
 
     Args:
         samples: Samples that are taken.
@@ -95,17 +95,23 @@ def epochs_drawn(samples: int, tokens: int, config: NanosetConfig) -> float:
 
 
 def separate_corpora(plan: SplitPlan) -> list[CorpusParts]:
-    """Return a corpus for each dataset of a split, named by its file.
+    """Return a separate corpus for each dataset of a split, named by its file.
 
-    This is for datasets that have no documents in common, or of which nothing is known.
+    This is for datasets that have no documents in common, or that might have some, but nothing
+    says which.
+
+    Args:
+        plan: Plan of the split.
     """
     corpora = []
     for member in plan.members:
         name = os.path.basename(member.prefix)
         parts: tuple[CorpusPart, ...] = ()
         if member.tokens:
-            parts = (CorpusPart((1,), member.tokens),)
-        corpora.append(CorpusParts(name, (name,), (member.prefix,), parts))
+            # The dataset has one copy of each token.
+            parts = (CorpusPart(copies=(1,), tokens=member.tokens),)
+        corpus = CorpusParts(corpus=name, members=(name,), prefixes=(member.prefix,), parts=parts)
+        corpora.append(corpus)
     return corpora
 
 
@@ -190,14 +196,15 @@ class MemberReads:
             epoch_size = sum(other.samples_given for other in plan.members)
             distinct_samples = math.ceil(epoch_size * share)
 
-        # The first phase of a run decides the order of its epochs.
-        first = member if member.order is None else member.order
+        # The first phase of a run that reads the dataset decides how its epochs are shuffled. Its
+        # `order` says how an earlier phase did; without one, this phase is the first.
+        first_phase = member if member.order is None else member.order
         return MemberReads(
             tokens=member.tokens,
             before=member.taken_before,
             taken=n_samples,
-            epochs=first.epochs,
-            separate_last_epoch=first.separate_last_epoch,
+            epochs=first_phase.epochs,
+            separate_last_epoch=first_phase.separate_last_epoch,
             distinct_samples=distinct_samples,
         )
 

@@ -231,7 +231,9 @@ def _count_epochs(plan: SplitPlan, config: NanosetConfig, reader: LengthReader) 
         built=dict(earlier), drawn=dict(earlier), rounding=dict.fromkeys(earlier, 0.0)
     )
 
-    # Datasets of the split replace those of earlier phases: their numbers include the latter.
+    # The numbers of the split's own datasets include what earlier phases read of them, so they
+    # replace those of the earlier phases. If the trainer counts the samples of the whole run, the
+    # requested ones include the first `begin` of them already.
     for member in plan.members:
         tokens = member.tokens
         before = member.taken_before - member.begin

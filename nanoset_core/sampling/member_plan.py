@@ -256,7 +256,9 @@ class MemberPlanner:
         if order is None:
             epochs = self._epochs_for(prefix, part.tokens, n_needed)
             is_last_separate = self._separates_last_epoch(epochs, part.tokens, n_needed)
-            return Order(0, part.rows, epochs, is_last_separate)
+            return Order(
+                taken=0, rows=part.rows, epochs=epochs, separate_last_epoch=is_last_separate
+            )
 
         if order.rows != part.rows:
             start, stop = part.rows

@@ -295,7 +295,12 @@ class _Mixer:
         return _Node(path, part, tokens, children=(), min_amount=0.0, max_amount=max_amount)
 
     def _target(self, node: _Node) -> float:
-        """Return the fixed amount of a part: of its tokens, its epochs, or its parts' targets."""
+        """Return the fixed amount of a part, as a share of the samples of train.
+
+        Args:
+            node: The part. It has `tokens` or `epochs`, or it is a group of such parts, whose
+                amounts are added up.
+        """
         part = node.part
         if part.tokens is not None:
             samples = part.tokens / self.config.step
@@ -377,16 +382,21 @@ class _Mixer:
         if sharing:
             amounts = divide_within_bounds(weights, bounds, rest)
 
+        # Collect both kinds of children by their paths, and return them in the order written.
         allotment_by_path = {}
         weight_sum = plain_sum(weights)
         for child, weight, child_amount in zip(sharing, weights, amounts, strict=True):
-            requested_amount = rest * weight / weight_sum
             allotment_by_path[child.path] = _Allotment(
-                child, amount, requested_amount, child_amount
+                node=child,
+                parent_amount=amount,
+                asked=rest * weight / weight_sum,
+                amount=child_amount,
             )
         for child in node.children:
             if child.target is not None:
-                allotment_by_path[child.path] = _Allotment(child, amount, None, child.target)
+                allotment_by_path[child.path] = _Allotment(
+                    node=child, parent_amount=amount, asked=None, amount=child.target
+                )
         return [allotment_by_path[child.path] for child in node.children]
 
     def _row(self, allotment: _Allotment) -> MixRow:

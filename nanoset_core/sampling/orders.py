@@ -73,7 +73,12 @@ def orders_after(read: Read, *, exact: bool = True) -> dict[str, Order]:
         # The first phase that reads a dataset decides its order; without one, that is this phase.
         order = member.order
         if order is None:
-            order = Order(0, member.rows, member.epochs, member.separate_last_epoch)
+            order = Order(
+                taken=0,
+                rows=member.rows,
+                epochs=member.epochs,
+                separate_last_epoch=member.separate_last_epoch,
+            )
         orders[member.prefix] = Order(
             taken=taken_before + count,
             rows=order.rows,

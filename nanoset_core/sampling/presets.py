@@ -225,9 +225,10 @@ class Preset:
         """Check that the trainer can be started with some values of its options.
 
         Args:
-            add_extra_token: Whether a sample has a token more, which is the next sample's first.
+            add_extra_token: Whether a sample has one more token: the first of the next sample.
             shuffle_documents: Whether documents are shuffled.
-            surplus: Share of samples that are built of each dataset of a blend in addition.
+            surplus: How many more samples are built of each dataset of a blend, as a share of those
+                that it takes.
 
         Raises:
             ConfigError: The trainer does not have an option, so that only its fixed value works.
@@ -307,14 +308,19 @@ class Preset:
         """
         if self.blend_margin == "surplus":
             target = math.ceil(size * weight)
-            return MemberSizes(target, math.ceil(target * (1 + surplus)))
+            return MemberSizes(target, built=math.ceil(target * (1 + surplus)))
         if self.blend_margin == "none":
             target = math.ceil(size * weight)
-            return MemberSizes(target, target)
+            return MemberSizes(target, built=target)
         if self.blend_margin == "ceil":
+            # This trainer also plans to take the samples of the margin.
             with_margin = math.ceil(size * weight * _FIXED_MARGIN)
-            return MemberSizes(with_margin, with_margin)
-        return MemberSizes(round(size * weight), int(size * weight * _FIXED_MARGIN))
+            return MemberSizes(target=with_margin, built=with_margin)
+        # "floor"
+        return MemberSizes(
+            target=round(size * weight),
+            built=int(size * weight * _FIXED_MARGIN),
+        )
 
     def weighted_size(
         self, size: int, targets: Sequence[int], buffers: Sequence[int], *, per_split: bool
@@ -359,6 +365,7 @@ class Preset:
         # Trainers that join epochs, or shuffle the whole blend, repeat no samples here.
         if not self.one_epoch or self.windows or requested is None:
             return 1
+        # Not rounded up: if the division is exact, this is one more than necessary, as in nanotron.
         return int(requested / samples) + 1
 
 

@@ -255,7 +255,8 @@ class _SplitLimit:
 
     def fits(self, shares: Shares) -> bool:
         """Return whether the limit is kept if the datasets have these shares of the split."""
-        # Datasets of the split replace those of earlier phases: their epochs include the latter.
+        # The epochs of each dataset. What earlier phases read of the split's own datasets is part
+        # of `taken_before`, so the new number replaces that of the earlier phases.
         epochs = dict(self.epochs_before)
         consumed = _consumed(self.config, self.plan.split)
         for member in self.plan.members:
