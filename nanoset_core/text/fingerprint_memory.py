@@ -133,8 +133,9 @@ class FingerprintMemory:
             # The entries come from JSON files, which may contain anything.
             with suppress(LookupError, TypeError):
                 entry = entries[piece.path]
+                _size, _mtime_ns, inode = entry["stat"]
                 if entry["pieces"] == [row]:
-                    return int(entry["stat"][2])
+                    return int(inode)
         return None
 
     def note(self, stat: FileStat, pieces: list[Piece]) -> None:
@@ -224,11 +225,12 @@ class FingerprintMemory:
         except (LookupError, TypeError, ValueError):  # damaged, or not written by this program
             return None
 
-        # The folder may be configured by now to cut large objects without reading them. One that
-        # was recorded before as one piece has to be cut, so its entry is of no use. Objects that
-        # were cut unread have ETags as digests, too, but their lines are not counted.
-        is_counted = pieces[0].first_line > 0
-        is_uncut = pieces[0].digest.startswith(ETAG) and is_counted
+        # By a setting, large objects in a bucket are cut into pieces without being read. If the
+        # entry of such an object is older than the setting, it has one piece: the object has to be
+        # cut now, so the entry is of no use. Both kinds of pieces have an ETag as digest, but the
+        # lines of a piece that was cut unread are not counted.
+        has_counted_lines = pieces[0].first_line > 0
+        is_uncut = pieces[0].digest.startswith(ETAG) and has_counted_lines
         if self._is_cut_unread and is_large(stat) and is_uncut:
             return None
         return pieces

@@ -81,13 +81,16 @@ def fingerprint(folder: RawFolder, stat: FileStat, progress: Advance | None = No
         MissingError: The file was deleted.
         InputError: The file cannot be read.
     """
-    # Read the file, and hash it.
+    # Usually the file is read and hashed.
     if not _is_by_etag(folder):
-        return _hash_range(_ByteRange(folder, stat, 0, stat.size), progress).pieces
+        whole_file = _ByteRange(folder, stat, start=0, stop=stat.size)
+        return _hash_range(whole_file, progress).pieces
 
-    # By its ETag, a small object is one piece, whose first line has the number 1.
+    # Otherwise the ETag of the object is its digest; for objects, `inode` is made from the ETag. A
+    # small object is one piece, whose first line has the number 1.
     digest = etag_digest(stat.inode)
-    if not (folder.in_pieces and is_large(stat)):
+    is_cut = folder.in_pieces and is_large(stat)
+    if not is_cut:
         return [Piece(stat.path, begin=0, end=stat.size, first_line=1, digest=digest)]
 
     # A large object is cut at line ends, which only takes small reads around the cuts.

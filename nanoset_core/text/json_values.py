@@ -32,6 +32,9 @@ def json_values(array: Any) -> list[Any]:
     | maps | arrays of [key, value] |
     | dictionaries, runs, extension types | as the values that they encode |
 
+    Args:
+        array: A pyarrow.Array of any type.
+
     Raises:
         NotJsonError: Bytes are not UTF-8, a struct has two fields of one name, an instant has no
             ISO form, or the type is not in the table.
@@ -139,8 +142,11 @@ def _struct_values(array: Any) -> list[Any]:
     # Convert each field as a column, and then combine the columns row by row.
     columns = [json_values(array.field(index)) for index in range(len(names))]
     values: list[Any] = []
-    for is_valid, *row in zip(array.is_valid().to_pylist(), *columns, strict=True):
-        values.append(dict(zip(names, row, strict=True)) if is_valid else None)
+    for is_valid, *fields in zip(array.is_valid().to_pylist(), *columns, strict=True):
+        if is_valid:
+            values.append(dict(zip(names, fields, strict=True)))
+        else:
+            values.append(None)
     return values
 
 

@@ -353,12 +353,17 @@ class NumpyEngine:
         is_start[separators] = False
         starts = np.flatnonzero(is_start[:-1])
 
-        # A word ends where the next one starts; the last word of a text ends at the separator.
+        # A word stops where the next one starts, and the last word of all at the last separator.
+        # Slices of one item are empty if there is no word.
         lengths = np.empty_like(starts)
         np.subtract(starts[1:], starts[:-1], out=lengths[:-1])
         lengths[-1:] = separators[-1] - starts[-1:]
-        first_words = np.searchsorted(starts, separators[:-1] + 1)
-        lengths[first_words[1:] - 1] -= 1
+
+        # Between the last word of a text and the first word of the next one is a separator, which
+        # is not part of the word.
+        first_words = np.searchsorted(starts, separators[:-1] + 1)  # (n_texts,)
+        last_words = first_words[1:] - 1  # of all texts but the last
+        lengths[last_words] -= 1
         return SplitTexts(data, starts, lengths, first_words)
 
     def _encode_words(self, words: Bytes) -> FlatLists:

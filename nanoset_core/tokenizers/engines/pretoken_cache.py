@@ -164,15 +164,16 @@ class PretokenCache:
                 byte.
             batch: Changed in place.
         """
-        # Look all words up as short ones, and ignore the result for the others: selecting the short
-        # ones, which are most, would take longer.
-        longer = (lengths > 8).nonzero()[0]
-        short_keys = _keys(data, starts, lengths, 1)
-        codes = self._tables[1].find(short_keys, skip=longer)
-        batch.add_unknown(1, short_keys, None, codes)
-
         # There is one table for each width: the number of 64-bit words that hold a word of text.
-        for width, positions in _positions_by_width(longer, lengths):
+        # Most words have the width 1, so it would take long to select them. Instead, all words are
+        # looked up as if they had this width, and the result is ignored for the others.
+        longer_positions = (lengths > 8).nonzero()[0]  # index of the words of more than 8 bytes
+        short_keys = _keys(data, starts, lengths, width=1)
+        codes = self._tables[1].find(short_keys, skip=longer_positions)
+        batch.add_unknown(width=1, keys=short_keys, positions=None, codes=codes)
+
+        # Then the longer words, each in the table of its width.
+        for width, positions in _positions_by_width(longer_positions, lengths):
             keys = _keys(data, starts.take(positions), lengths.take(positions), width)
             codes_of_width = self._tables[width].find(keys)
             codes[positions] = codes_of_width
@@ -218,7 +219,8 @@ class PretokenCache:
         if batch.long:
             positions = np.array([position for position, _ in batch.long])
             words = [word for _, word in batch.long]
-            codes[positions] = self._lists.add(*self._encode_long(words))
+            long_ids, long_lengths = self._encode_long(words)
+            codes[positions] = self._lists.add(long_ids, long_lengths)
 
         # All words have a code now.
         gathered = self._lists.gather(codes)

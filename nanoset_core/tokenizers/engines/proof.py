@@ -177,7 +177,8 @@ def _texts_of_all_characters(categories: Mapping[int, str]) -> Iterator[str]:
         run_points = list(run)
         run_edges = run_points[:2] + run_points[-2:]
         edges += run_edges
-        points += run_points if len(run_points) < _LONG_RUN_OF_ONE_CATEGORY else run_edges
+        is_long = len(run_points) >= _LONG_RUN_OF_ONE_CATEGORY
+        points += run_edges if is_long else run_points
 
     yield from _after_prefix("a", points)
     yield from _after_prefix(" ", points)

@@ -121,10 +121,17 @@ class Rules:
 
     @property
     def forbidden_bytes(self) -> bytes:
-        """The bytes that leave a text to the reference: zero, and those without a token."""
-        bytes_of_utf8 = [*range(1, 0xC0), *range(0xC2, 0xF5)]
-        byte_tokens = self.vocabulary.byte_tokens
-        return bytes([0, *(byte for byte in bytes_of_utf8 if byte_tokens[byte] < 0)])
+        """The bytes that this engine cannot encode, so that text with them goes to the reference.
+
+        These are zero, with which the engine marks the end of a word, and all bytes that have no
+        token. Bytes that never occur in UTF-8 are left out.
+        """
+        forbidden = [0]
+        for byte in (*range(1, 0xC0), *range(0xC2, 0xF5)):
+            has_token = self.vocabulary.byte_tokens[byte] >= 0
+            if not has_token:
+                forbidden.append(byte)
+        return bytes(forbidden)
 
     @property
     def described(self) -> str:
@@ -250,6 +257,7 @@ def _is_one_of(value: Any, options: tuple[Any, ...]) -> bool:
 
 
 def _excerpt(value: object) -> str:
+    """Return a value as Python writes it, cut to 100 characters, for messages."""
     text = repr(value)
     return text if len(text) <= 100 else text[:97] + "..."
 
@@ -298,12 +306,13 @@ def _read_pre_tokenizer(value: Any) -> SplitPattern:
     members = [value]
     if value["type"] == "Sequence":
         _check_members(value, "the pre-tokenizer", type=_ANYTHING, pretokenizers=_ANYTHING)
+        # An empty sequence lacks a ByteLevel: the check of an empty member below reports that.
         members = value["pretokenizers"] or [{}]
 
     # Collect the regular expressions of all members.
-    splits = [_read_split(member) for member in members[:-1]]
+    *split_members, byte_level = members
+    splits = [_read_split(member) for member in split_members]
     regexes = [split.regex for split in splits]
-    byte_level = members[-1]
     _check_members(
         byte_level,
         "the pre-tokenizer",
@@ -317,12 +326,12 @@ def _read_pre_tokenizer(value: Any) -> SplitPattern:
 
     pattern = SPLIT_PATTERNS.get(tuple(regexes))
     if pattern is None:
-        shown = regexes[0] if len(regexes) == 1 else regexes
-        raise NotRecognisedError(f"split pattern {_excerpt(shown)}")
+        regex_or_all = regexes[0] if len(regexes) == 1 else regexes
+        raise NotRecognisedError(f"split pattern {_excerpt(regex_or_all)}")
 
-    # Some patterns do not match all characters; what is between the matches must stay.
-    may_match_nothing = pattern.rest != OTHER
-    if may_match_nothing and not all(split.keeps_all for split in splits):
+    # Some patterns do not match all characters. Then the text between the matches must be kept.
+    has_text_between_matches = pattern.rest != OTHER
+    if has_text_between_matches and not all(split.keeps_all for split in splits):
         raise NotRecognisedError(
             f"a split that drops what is between the matches of {pattern.name}"
         )

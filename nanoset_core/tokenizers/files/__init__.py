@@ -191,10 +191,11 @@ def _define_converted(source: TokenizerFile, kind: Kind) -> Definition:
     converted = _convert(source, kind, digests)
     fingerprint = _fingerprint(digests, converted.meaning)
 
-    # Examine the tokenizer for notices only: after the conversion, it needs no changes.
     # A merges.txt that was cut off at the end of a line looks complete. But then the vocab.json has
     # a token that no merge makes, so even one such token is reported.
     min_unmerged_share = 0.0 if kind == "vocab.json" else MIN_UNMERGED_SHARE
+
+    # Examine the tokenizer for notices only: after the conversion, it needs no changes.
     examination = _examined(source, fingerprint, converted, min_unmerged_share)
     notices = list(examination.notices)
     if converted.notice:
