@@ -25,7 +25,7 @@ mixture. The same call, when repeated, recognises the opening receipt and comple
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -291,7 +291,9 @@ def deliver(draft: Draft, delivery: Delivery, *, overwrite: bool = False) -> Non
 
     # A local folder is locked against other processes of this machine; a bucket has no locks.
     folder = delivery.folder
-    with alone_in(folder) if isinstance(folder, Path) else nullcontext():
+    with ExitStack() as stack:
+        if isinstance(folder, Path):
+            stack.enter_context(alone_in(folder))
         existing = delivery.find_apart(overwrite=overwrite)
         if existing is None or not delivery.keeps_equal:
             put_files_in_place(draft, delivery)
@@ -422,7 +424,8 @@ def _put_file(
     if name in draft.writers:
         write_in_place = draft.writers[name]
         write_in_place()
-        return entry_of(folder, name, None, sha256, has_marks=has_marks)
+        # The writer does not say how many bytes it has written: the store is asked.
+        return entry_of(folder, name, size=None, sha256=sha256, has_marks=has_marks)
 
     path = draft.folder / name
     if name in delivery.optional and not path.exists():
@@ -430,7 +433,7 @@ def _put_file(
         return None
     size = path.stat().st_size
     put_in_folder(path, folder, name, sha256, is_new=is_new)
-    return entry_of(folder, name, size, sha256, has_marks=has_marks)
+    return entry_of(folder, name, size=size, sha256=sha256, has_marks=has_marks)
 
 
 @contextmanager

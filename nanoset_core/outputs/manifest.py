@@ -423,12 +423,12 @@ def pack(manifest: Manifest) -> bytes:
     # Imported here, since it is slow to import and readers of finished outputs do not need it.
     import orjson
 
-    files = {
-        name: (fact.size, fact.sha256, fact.pieces, fact.within, fact.begin)
-        for name, fact in manifest.files.items()
-    }
+    # A file is a list of the fields of `FileFact`, in their order, which `unpack` passes to it.
+    files: dict[str, tuple[Any, ...]] = {}
+    for name, fact in manifest.files.items():
+        files[name] = (fact.size, fact.sha256, fact.pieces, fact.within, fact.begin)
     content = orjson.dumps((manifest.recipe, manifest.digest, manifest.facts, files))
-    return zlib.compress(content, 1)
+    return zlib.compress(content, level=1)
 
 
 def unpack(packed: bytes, access: FileAccess) -> Manifest:

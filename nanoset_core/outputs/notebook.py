@@ -107,14 +107,15 @@ class Notebook(Generic[NoteType]):
             FormatError: A note cannot be read, and damaged ones are not skipped.
         """
         access = outputs.access
+        now = time.monotonic()
+        # A local folder is listed each time. A bucket is only listed again after a while.
         seen = self._seen.get(outputs.folder)
-        is_recent = (
-            seen is not None
-            and access.has_copies
-            and time.monotonic() - seen.listed_at <= SEEN_SECONDS
-        )
-        if seen is None or refresh or not is_recent:
-            seen = _SeenNotes(time.monotonic(), access.names(outputs.folder / self._folder))
+        is_recent = False
+        if seen is not None and access.has_copies and not refresh:
+            is_recent = now - seen.listed_at <= SEEN_SECONDS
+        if seen is None or not is_recent:
+            names = access.names(outputs.folder / self._folder)
+            seen = _SeenNotes(now, names)
             self._seen[outputs.folder] = seen
         if section not in seen.by_section:
             seen.by_section[section] = self._read_section(outputs, section, seen.names)

@@ -279,7 +279,10 @@ def _is_abandoned(entry: Path) -> bool:
     Args:
         entry: The file or folder. Its name ends with the mark of the process.
     """
-    mark = "-".join(entry.name.rsplit("-", 3)[1:])
+    # The name is "<prefix><final name>-<mark>". The mark has two hyphens; the final name may have
+    # any number of them.
+    _, *parts_of_mark = entry.name.rsplit("-", 3)
+    mark = "-".join(parts_of_mark)
     is_alive = is_owner_alive(mark)
     if is_alive is not None:
         return not is_alive

@@ -145,15 +145,15 @@ class BlockFile(MappedFile):
         """Read those blocks of the bytes from `begin` to `end`, exclusive, that are missing."""
         if end <= begin:
             return
-        first = begin // self._block_bytes
-        last = (end - 1) // self._block_bytes
+        first_block = begin // self._block_bytes
+        last_block = (end - 1) // self._block_bytes
         # Most spans are short and were fetched before. To look at one or two bytes of the map is
         # faster than NumPy.
-        has_few_blocks = last - first < 2
+        has_few_blocks = last_block - first_block < 2
         is_fetched = self._is_fetched_map
-        if has_few_blocks and is_fetched[first] and is_fetched[last]:
+        if has_few_blocks and is_fetched[first_block] and is_fetched[last_block]:
             return
-        self._fetch_blocks(np.arange(first, last + 1))
+        self._fetch_blocks(np.arange(first_block, last_block + 1))
 
     def fetch(self, begins: NDArray[np.int64], ends: NDArray[np.int64]) -> None:
         """Read the missing blocks of many ranges, with parallel requests.
