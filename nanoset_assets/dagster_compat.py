@@ -419,8 +419,8 @@ def runs_in_code_location(
         instance: The instance that records the runs.
         location: The code location, as `code_location_of` returns it.
     """
-    this: Any = instance
-    create_run_for_job = this.create_run_for_job
+    patched: Any = instance  # `Any`, since a method of the instance is replaced below
+    create_run_for_job = patched.create_run_for_job
 
     def create_run_in_location(job_def: dg.JobDefinition, **details: Any) -> dg.DagsterRun:
         """Create a run as the instance does, and assign it to the code location."""
@@ -430,11 +430,12 @@ def runs_in_code_location(
         )
         return run
 
-    this.create_run_for_job = create_run_in_location
+    # The function shadows the method of the class until it is deleted.
+    patched.create_run_for_job = create_run_in_location
     try:
         yield
     finally:
-        del this.create_run_for_job
+        del patched.create_run_for_job
 
 
 def condition_sensors(

@@ -93,9 +93,9 @@ def _cache_metadata(project: Project, manifest: Manifest) -> dict[str, Any]:
         project: The project.
         manifest: Manifest of the index mappings or the blend.
     """
-    # Folder of the version: <root>/nanosets/<nanoset>/<split>/<output>/<digest>. The cache is
-    # <root>/nanosets/<nanoset>/cache.
-    cache_folder = manifest.folder.parent.parent.parent / "cache"
+    # The folder of the version is <root>/nanosets/<nanoset>/<split>/<output>/<digest>.
+    nanoset_folder = manifest.folder.parents[2]
+    cache_folder = nanoset_folder / "cache"
     files = manifest.facts["cache_files"]
     rows = ({"file": file} for file in files)
     return {

@@ -48,13 +48,14 @@ def _median(lengths: NDArray[Any]) -> float:
     for chunk in _chunks(lengths):
         group_sizes += np.bincount(chunk >> _LOWER_BITS, minlength=n_groups)
 
-    # If the number of lengths is odd, both positions are that of the middle one.
-    lower_middle = (len(lengths) - 1) // 2
-    upper_middle = len(lengths) // 2
-    low = _length_of_rank(lengths, lower_middle, group_sizes)
-    if lower_middle == upper_middle:
-        return low
-    return (low + _length_of_rank(lengths, upper_middle, group_sizes)) / 2
+    # Ranks of the two lengths in the middle. If the number of lengths is odd, both are the same.
+    lower_rank = (len(lengths) - 1) // 2
+    upper_rank = len(lengths) // 2
+    lower_length = _length_of_rank(lengths, lower_rank, group_sizes)
+    if lower_rank == upper_rank:
+        return lower_length
+    upper_length = _length_of_rank(lengths, upper_rank, group_sizes)
+    return (lower_length + upper_length) / 2
 
 
 def _length_of_rank(lengths: NDArray[Any], rank: int, group_sizes: NDArray[np.int64]) -> int:

@@ -272,6 +272,7 @@ def build_of(context: click.Context, config: Path) -> Callable[[], None]:
         raise click.ClickException(
             "`nanoset build` is not installed: install all of nanoset-platform"
         )
+    # click calls the command as if it were given on the command line, with its other defaults.
     return partial(context.invoke, build, config=config)
 
 

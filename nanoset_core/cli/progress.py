@@ -113,9 +113,10 @@ class Bars(Display):
         if columns and rows:
             self._console.size = ConsoleDimensions(columns, rows)
         lines = self._frame_lines(self._console.width)
-        # One text a line, so that none is folded; the last column stays free, since some terminals
-        # wrap after it.
-        return Group(*(Text(line, no_wrap=True, overflow="crop") for line in lines))
+        # Each line is a text by itself, so that rich folds none. The last column stays free, since
+        # some terminals wrap after it.
+        texts = [Text(line, no_wrap=True, overflow="crop") for line in lines]
+        return Group(*texts)
 
     def _frame_lines(self, width: int) -> list[str]:
         """Return the lines that the terminal shows now: two for each piece of work.

@@ -73,15 +73,16 @@ class Retokenizer(NamedTuple):
         Args:
             text: The text of the document.
         """
-        ids, begins = self.reference.locate(text)
+        ids, first_characters = self.reference.locate(text)
         # A text without tokens gets no special tokens either, unless the options say so.
         before: tuple[int, ...] = ()
         after: tuple[int, ...] = ()
         if ids or self.framing.empty == "sequence":
             before = self.framing.before
             after = self.framing.after
-        all_begins = [0] * len(before) + begins + [len(text)] * len(after)
-        return LocatedTokens(np.array([*before, *ids, *after], np.int64), all_begins)
+        all_ids = np.array([*before, *ids, *after], np.int64)
+        all_first_characters = [0] * len(before) + first_characters + [len(text)] * len(after)
+        return LocatedTokens(all_ids, all_first_characters)
 
     def decode(self, tokens: NDArray[Any]) -> str:
         """Return the text of some tokens, with special tokens spelled out."""

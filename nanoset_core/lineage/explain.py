@@ -301,8 +301,9 @@ def _fetch_tokens(dataset: Dataset, spans: NDArray[np.int64]) -> None:
     sequences = dataset.sequences
     itemsize = sequences.dtype.itemsize
     # (n_spans,) bytes of the .bin
-    start_bytes = sequences.sequence_pointers[spans[:, 0]] + spans[:, 1] * itemsize
-    stop_bytes = start_bytes + (spans[:, 2] - spans[:, 1]) * itemsize
+    sequence_numbers, starts, stops = spans.T
+    start_bytes = sequences.sequence_pointers[sequence_numbers] + starts * itemsize
+    stop_bytes = start_bytes + (stops - starts) * itemsize
     sequences.tokens_for(start_bytes, stop_bytes)
 
 

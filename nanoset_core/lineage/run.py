@@ -276,8 +276,8 @@ class Run:
         # No handoff has them: say which samples the handoffs have.
         ranges: list[str] = []
         for part in self.parts:
-            last = "…" if part.end is None else f"{part.end - 1:,}"
-            ranges.append(f"{part.begin:,} to {last}")
+            last_sample = "…" if part.end is None else f"{part.end - 1:,}"
+            ranges.append(f"{part.begin:,} to {last_sample}")
         raise SampleIndexError(
             "no handoff of the run has the samples of this step",
             where=f"{self.file}: step {step:,}",

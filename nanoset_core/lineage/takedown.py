@@ -217,9 +217,10 @@ def _sample_holdings(
         search: Finds the documents in datasets. All datasets must have been searched already.
     """
     n_documents = 0
-    sample_numbers: list[int] = []
+    sample_numbers: list[int] = []  # of the samples that contain tokens of the documents
+    no_documents = np.empty(0, np.int64)
     for member, dataset in enumerate(samples.datasets):
-        documents = search.found.get(dataset.manifest.folder, np.empty(0, np.int64))
+        documents = search.found.get(dataset.manifest.folder, no_documents)
         n_documents += len(documents)
         for origin in Lineage(dataset).origins(documents[:MAX_PLACED].tolist()):
             for appearance in samples.places(member, origin).appearances:

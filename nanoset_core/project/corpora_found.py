@@ -99,13 +99,15 @@ def _divide_folder(name: str, contents: Contents, folder_names: Sequence[str]) -
         if held_out(name) == (split, f"{name}*"):
             return [FoundCorpus(name, name, contents, split)]
 
-    # Find the patterns of file names for each split, such as `valid*`. Train has all other files.
+    # Find the patterns of file names for valid and test, such as `valid*`.
     held_out_patterns = _held_out_patterns(contents)
     patterns: dict[SplitName, list[str]] = {}
     for split in SPLITS[1:]:
         patterns[split] = [
             pattern for pattern_split, pattern in held_out_patterns if pattern_split == split
         ]
+
+    # Choose the files of each split by these patterns. Train has all other files.
     choices: dict[SplitName, FileChoice] = {}
     choices["train"] = FileChoice(exclude=_patterns_of_others(patterns, "train"))
     for split, split_patterns in patterns.items():

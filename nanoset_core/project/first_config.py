@@ -315,7 +315,8 @@ def _blend(amounts: Mapping[str, TextAmount]) -> str | dict[str, float]:
     all_tokens = sum(amount.tokens for amount in amounts.values())
     shares: dict[str, float] = {}
     for name, amount in amounts.items():
-        shares[name] = float(f"{amount.tokens / all_tokens:.3g}")
+        share = amount.tokens / all_tokens
+        shares[name] = float(f"{share:.3g}")  # `round` would count digits after the point
     return shares
 
 

@@ -73,21 +73,23 @@ def choose_tokenizer(folder: Path, named: Path | None, ask: Ask) -> FirstTokeniz
     try:
         file = tokenizer_path(folder if named is None else named)
         facts = tokenizer_facts(file)
-        end = chosen_end(file)
+        end_token = chosen_end(file)
         special = special_tokens(file)
     except (NanosetError, OSError):
         if named is not None:
             raise
         return NO_TOKENIZER
 
-    # Write its path, and how documents end.
-    if end is None and special:
-        end = _asked_end(file, special, ask)
+    # If no file of the tokenizer names the token that ends documents, ask the user.
+    if end_token is None and special:
+        end_token = _asked_end(file, special, ask)
+
+    # Write the settings that name the tokenizer, and say how documents are framed by its tokens.
     tokenizer: dict[str, Any] = {"path": file.name}
     if named is not None:
         tokenizer["path"] = _path_in_config(folder, Path(file))
-    tokenizer |= _end_keys(file, end)
-    tokenization = _append_eod_keys(end) | _special_tokens_keys(facts.template)
+    tokenizer |= _end_keys(file, end_token)
+    tokenization = _append_eod_keys(end_token) | _special_tokens_keys(facts.template)
     return FirstTokenizer(tokenizer, tokenization, file)
 
 

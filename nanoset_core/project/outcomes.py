@@ -101,7 +101,8 @@ def _outcome_of_row(
     if old.digest == new.digest:
         return Outcome(label, "survives", "both versions are the same")
 
-    # If the row is made from the new version already, count the index files of both versions.
+    # If the row is made from the new version already, count the index files of both versions. They
+    # are the arrays by which a trainer finds its samples.
     origins = _origins(graph, nodes, manifest)
     if new.digest in origins:
         outcome = Outcome(label, "rebuilt", "it is made from the new version")

@@ -216,27 +216,27 @@ class Project:
 
 
 def holding(
-    stage: Callable[Concatenate[Project, str, _P], _R],
+    function: Callable[Concatenate[Project, str, _P], _R],
 ) -> Callable[Concatenate[Project, str, _P], _R]:
-    """Decorate a function so that it holds a lease on an output while it runs.
+    """Decorate a function that makes an output, so that it holds a lease while it runs.
 
-    The lease keeps `nanoset gc` from the output and from what it is made from. If working copies of
-    files in a bucket are removed while the function runs, it is called again; what it had finished
-    is kept.
+    A lease is a note that a process works on a corpus, nanoset or webdataset. Because of it,
+    `nanoset gc` removes neither the output nor what it is made from. If working copies of files in
+    a bucket are removed while the function runs, it is called again; what it had finished is kept.
 
     Args:
-        stage: A function whose second argument is a corpus, a nanoset or a webdataset.
+        function: Its second argument is the name of a corpus, a nanoset or a webdataset.
     """
 
-    @wraps(stage)
-    def held(project: Project, name: str, /, *args: _P.args, **kwargs: _P.kwargs) -> _R:
+    @wraps(function)
+    def call_with_lease(project: Project, name: str, /, *args: _P.args, **kwargs: _P.kwargs) -> _R:
         """Call the function while a lease is held."""
         with leased(project.outputs.access, names_of(project, name), name):
             return despite_lost_copies(
-                project.outputs.access, lambda: stage(project, name, *args, **kwargs)
+                project.outputs.access, lambda: function(project, name, *args, **kwargs)
             )
 
-    return held
+    return call_with_lease
 
 
 def despite_lost_copies(access: FileAccess, work: Callable[[], _R]) -> _R:
@@ -260,9 +260,11 @@ def despite_lost_copies(access: FileAccess, work: Callable[[], _R]) -> _R:
                 missing_paths = [error.where]
             else:
                 missing_paths = [*error.args, error.filename, error.filename2]
+            # Messages name files below the root by their local paths or by their URLs.
             roots = (str(access.folder), access.store.url())
             is_below_root = any(str(path).startswith(roots) for path in missing_paths)
-            if not access.has_copies or not is_below_root:
+            may_be_lost_copy = access.has_copies and is_below_root
+            if not may_be_lost_copy:
                 raise
     return work()
 

@@ -332,19 +332,19 @@ def _made_from(roots: Collection[str], needs_by_digest: Mapping[str, set[str]]) 
         Their digests, each after those that it was made from.
     """
     descendants: list[str] = []
-    tainted = set(roots)
-    # In each round, add the versions that were made from a version of an earlier round.
+    reached = set(roots)
+    # In each round, add the versions that were made directly from versions of earlier rounds.
     while True:
-        added: list[str] = []
+        next_versions: list[str] = []
         for digest, needs in needs_by_digest.items():
-            is_new = digest not in tainted
-            needs_tainted = not tainted.isdisjoint(needs)
-            if is_new and needs_tainted:
-                added.append(digest)
-        if not added:
+            is_new = digest not in reached
+            is_made_from_reached = not reached.isdisjoint(needs)
+            if is_new and is_made_from_reached:
+                next_versions.append(digest)
+        if not next_versions:
             return descendants
-        descendants += added
-        tainted.update(added)
+        descendants += next_versions
+        reached.update(next_versions)
 
 
 def _is_orphan(

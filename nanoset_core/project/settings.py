@@ -149,13 +149,13 @@ class ProjectConfig(WrittenConfig):
         if spec.merges is not None:
             merges_path = self._tokenizer_path(spec.merges, "merges")
         file = TokenizerFile(
-            self._tokenizer_path(spec.path, "path"),
-            merges_path,
-            spec.pattern,
-            spec.special_tokens,
-            spec.num_special_tokens,
-            spec.vocab_size,
-            spec.legacy,
+            path=self._tokenizer_path(spec.path, "path"),
+            merges=merges_path,
+            pattern=spec.pattern,
+            special_tokens=spec.special_tokens,
+            num_special_tokens=spec.num_special_tokens,
+            vocab_size=spec.vocab_size,
+            legacy=spec.legacy,
         )
         # If the path is a folder, the source is the file in it that is the tokenizer.
         source = as_source(file)

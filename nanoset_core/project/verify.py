@@ -293,7 +293,7 @@ def verify_by(executor: Executor, chosen: Sequence[Target]) -> Iterator[Report]:
     """
     partial_reports = _verify_without_parts(executor, chosen)
 
-    # Start the parts of all checks in one run. `parts` says for each task whose part it is.
+    # Start the parts of all checks in one run. `parts` says for each task which check it is of.
     all_deferred: list[_DeferredCheck] = []
     for partial in partial_reports:
         all_deferred += partial.deferred_checks

@@ -165,17 +165,18 @@ def _changes(
         more_tokens: How many more tokens it has of each, shape (n_different,).
         show: Largest number of documents to return with file and line.
     """
-    # Look up where the first of them came from.
-    positions = np.flatnonzero(more_times[index] > 0)[:show]
-    numbers = documents.documents[positions].tolist()
-    first: list[DocumentOrigin] = []
-    if numbers:
+    # Find the first documents that this version has more times, and where they came from.
+    has_more = more_times[index] > 0  # (n_documents,)
+    shown_positions = np.flatnonzero(has_more)[:show]
+    shown_numbers = documents.documents[shown_positions].tolist()
+    shown_origins: list[DocumentOrigin] = []
+    if shown_numbers:
         corpus = dataset_of(project.outputs, documents.view).corpus
-        first = Lineage(corpus).origins(numbers)
+        shown_origins = Lineage(corpus).origins(shown_numbers)
     return DocumentChanges(
         documents=int(np.maximum(more_times, 0).sum()),
         tokens=int(np.maximum(more_tokens, 0).sum()),
-        first=first,
+        first=shown_origins,
     )
 
 

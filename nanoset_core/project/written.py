@@ -305,12 +305,12 @@ class WrittenConfig(Section):
         for path in self._named_things():
             _, _, name = path.partition(".")
             dagster_name = name.replace("-", "_")
-            first = path_by_dagster_name.setdefault(dagster_name, path)
-            if first != path:
+            first_path = path_by_dagster_name.setdefault(dagster_name, path)
+            if first_path != path:
                 yield ConfigError(
                     "two things share a name",
                     where=f"{self.file}: {path}",
-                    found=f"{first} has the same",
+                    found=f"{first_path} has the same",
                     expected="names that differ in more than '-' and '_'",
                     remedy="rename one of them",
                 )

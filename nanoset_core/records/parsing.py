@@ -54,10 +54,10 @@ def parse_or_errors(
     """Return a plain value as a type, or all mistakes in it, for callers that add their places.
 
     Args:
-        hint: As for `parse`.
-        value: As for `parse`.
-        path: As for `parse`.
-        where: As for `parse`.
+        hint: A dataclass, or another type that its fields may have.
+        value: Value that was read from a file.
+        path: Path of the value's key, such as "nanosets.web"; empty for the whole file.
+        where: The file, for messages.
 
     Returns:
         The value, and no errors; or None, and at least one error.

@@ -59,6 +59,8 @@ def rule_errors(hint: Any, value: object, file: object, path: str = "") -> Itera
         file: The file that they are from, for messages.
         path: Path of their key in the file, such as "views.en"; empty for the whole file.
     """
+    # A setting may have several types. Its value has one of them, and only the rules of that type
+    # apply.
     for kind in alternatives(hint):
         plain_kind = bare(kind)  # without its rules
         if plain_kind is str and isinstance(value, str):

@@ -101,11 +101,15 @@ def settings(section: type[DataclassInstance], path: str = "") -> Iterator[Setti
     """
     for field, hint in own_fields(section):
         # None stands for an absent key, which the default describes: it is not a type of values.
-        kinds = [kind for kind in alternatives(hint) if kind is not type(None)]
-        hint_without_none = reduce(or_, kinds)
+        # So `int | str | None` becomes `int | str`.
+        types_of_values = [kind for kind in alternatives(hint) if kind is not type(None)]
+        hint_without_none = reduce(or_, types_of_values)
+        key = key_of(field)
+        if path:
+            key = f"{path}.{key}"
         setting_of_field = Setting(
             section=section,
-            key=f"{path}.{key_of(field)}" if path else key_of(field),
+            key=key,
             hint=hint_without_none,
             default=default_of(field),
             help=field_help(section, field.name),

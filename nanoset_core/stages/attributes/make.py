@@ -195,15 +195,15 @@ def _join(project: Project, corpus: str, tokenized: Manifest, recipe: Recipe) ->
             names=read.names,
             fill_of=lambda shard: fill,
         )
-        # Workers on other machines could not read the files of the lookup.
+        # Workers on other machines could not read the files of the lookup, so no executor is used.
         shard_tables = make_tables(project, tables, PROGRESS_NAME, executor=None)
 
         # Making a table marks the ids of its documents as matched. Do the same for tables that
         # existed: ids that remain unmarked are counted as those of no document.
-        _mark_matched_ids(
-            project, [shards[number] for number in shard_tables.existing], read.lookup
-        )
-        return publish(project, tables, shard_tables.results, _facts_of(read, shard_tables.results))
+        shards_with_table = [shards[number] for number in shard_tables.existing]
+        _mark_matched_ids(project, shards_with_table, read.lookup)
+        further_facts = _facts_of(read, shard_tables.results)
+        return publish(project, tables, shard_tables.results, further_facts)
 
 
 def _facts_of(read: ReadAttributes, facts_by_shard: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -55,20 +55,25 @@ class ColumnTable:
 
         columns = []
         kinds = {}
-        for number, (name, kind) in enumerate(self._kinds.items()):
+        for number, (name, kind_before) in enumerate(self._kinds.items()):
+            # Leave out values that are too long.
             arrays = []
             for part in parts:
                 array, n_left_out = limited(part[number])
                 arrays.append(array)
                 self._left_out[name] += n_left_out
 
-            kinds[name] = joined([kind, *map(kind_of, arrays)])
+            # Find a kind that fits these values and those of the row groups so far, for example
+            # `double` for integers and fractions. Convert the values to its type.
+            kinds[name] = joined([kind_before, *map(kind_of, arrays)])
             column_type = type_of(kinds[name])
             column = pa.chunked_array([as_type(array, column_type) for array in arrays])
             self._nulls[name] += column.null_count
             columns.append(column)
 
-        if [type_of(kind) for kind in kinds.values()] != self._writer.schema.types:
+        # If a column needs another type than in the file, write the row groups so far again.
+        types = [type_of(kind) for kind in kinds.values()]
+        if types != self._writer.schema.types:
             self._widen(kinds)
         self._kinds = kinds
         self.rows += self._write_row_group(columns)

@@ -201,9 +201,10 @@ def _matches(
     )
     first_documents = sharded.firsts[:-1].tolist()
     matches = []
-    for first, shard_matches in zip(first_documents, matches_by_shard, strict=True):
+    for first_document, shard_matches in zip(first_documents, matches_by_shard, strict=True):
         for match in shard_matches:
-            matches.append(match._replace(document=first + match.document))
+            document = first_document + match.document
+            matches.append(match._replace(document=document))
     return matches
 
 

@@ -135,9 +135,9 @@ def summarize(rows: Sequence[Mapping[str, Any]]) -> MatchSummary:
     relevant_rows = [row for row in rows if _text_of(row) not in boilerplate]
     relevant_documents = {row["document"] for row in relevant_rows}
 
-    first = None
+    first_match = None
     if relevant_rows:
-        first = _with_short_share(relevant_rows[0])
+        first_match = _with_short_share(relevant_rows[0])
 
     most_common = None
     most_common_documents = 0
@@ -150,7 +150,7 @@ def summarize(rows: Sequence[Mapping[str, Any]]) -> MatchSummary:
 
     return MatchSummary(
         contaminated=len(relevant_documents),
-        first=first,
+        first=first_match,
         boilerplate_texts=len(boilerplate),
         boilerplate_documents=len(all_documents - relevant_documents),
         most_common=most_common,

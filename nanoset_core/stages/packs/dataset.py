@@ -83,13 +83,13 @@ class PacksDataset(Dataset):
         index = self.source.index
         lengths = document_lengths(index.sequence_lengths, index.document_indices)
         _, plan = plan_counts(lengths, rules)
-        first_pack = 0
+        first_pack = 0  # number of the first of `packs`
         for packs in lay_out(lengths, plan, rules):
-            # The part of [start, stop) that is among these packs, counted from the first of them.
+            # Take those of these packs that are in [start, stop). `packs` counts them from 0.
             n_packs = len(packs.bounds) - 1
-            start_here = min(max(start - first_pack, 0), n_packs)
-            stop_here = min(max(stop - first_pack, start_here), n_packs)
-            pieces = packs.slice(start_here, stop_here).pieces
+            start_in_packs = min(max(start - first_pack, 0), n_packs)
+            stop_in_packs = min(max(stop - first_pack, start_in_packs), n_packs)
+            pieces = packs.slice(start_in_packs, stop_in_packs).pieces
             yield DocumentTokens(pieces.documents, pieces.lengths)
             first_pack += n_packs
 

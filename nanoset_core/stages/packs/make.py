@@ -103,7 +103,9 @@ def plan_counts(lengths: NDArray[Any], rules: PackingRules) -> tuple[PackCounts,
     # With `carry`, packs are filled up with the start of the next document, so that only the last
     # one can be incomplete: the number of tokens is divided by the length, and rounded up.
     n_tokens = histogram.tokens - dropped_tokens
-    n_packs = -(-n_tokens // length) if rules.tail == "carry" else plan.packs
+    n_packs = plan.packs
+    if rules.tail == "carry":
+        n_packs = (n_tokens + length - 1) // length
 
     # What would be cut without packing, for comparison.
     cut_documents_apart, cut_tokens_apart = histogram.cut_if_concatenated(length)

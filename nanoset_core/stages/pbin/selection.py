@@ -162,17 +162,17 @@ def _common_token_bytes(files: Sequence[_Named]) -> int:
             expected="one file or more",
             remedy="name a .pbin",
         )
-    first = files[0]
+    first_file = files[0]
     for file in files:
-        if file.token_bytes != first.token_bytes:
+        if file.token_bytes != first_file.token_bytes:
             raise FormatError(
                 "files with tokens of different sizes cannot be joined",
                 where=f"{file.path}, byte 8",
                 found=f"{file.token_bytes} bytes a token",
-                expected=f"{first.token_bytes}, as in {first.path}",
+                expected=f"{first_file.token_bytes}, as in {first_file.path}",
                 remedy="make them with the same tokenizer",
             )
-    return first.token_bytes
+    return first_file.token_bytes
 
 
 def shuffle_pbin(

@@ -288,9 +288,9 @@ class _PbinCall:
 
         Args:
             counts: What was written.
-            n_rejected: Rejected lines, and files that could not be read to their end.
-            lost: Message about these files.
-            n_faults: Number of these files.
+            n_rejected: Number of rejected lines, plus that of unreadable files.
+            lost: Which files are unreadable, as a message; empty if none is.
+            n_faults: Number of unreadable files: those that could not be read to their end.
         """
         return {
             "packed": asdict(counts),
