@@ -239,9 +239,13 @@ class DocumentRelation:
     def _in_common_types(self, source: TableSource, columns: Collection[str]) -> TableSource:
         """Return a table whose columns DuckDB can convert to the types of the corpus.
 
-        The text of a floating-point number is that of `as_type`, and DuckDB writes some numbers in
-        another way. So a column of them that has texts in other shards is converted here, in
-        memory. Few corpora have such columns.
+        If a column has numbers in one shard and texts in another, it has texts in the corpus.
+        DuckDB would write some floating-point numbers in another way than `as_type`, which other
+        readers use. So such a column is converted here, in memory. Few corpora have one.
+
+        Args:
+            source: The table, in the types in which it is stored.
+            columns: Names of the columns that are needed; others may be left out.
         """
         import pyarrow as pa
         import pyarrow.parquet as pq
@@ -327,6 +331,8 @@ def concatenated(relations: Sequence[DocumentRelation]) -> DocumentRelation:
     Args:
         relations: Relations of the same layout whose rows are in files, in order.
     """
+    # A relation consists of tables with different columns, such as that of the shard and those of
+    # attributes. Join the first tables of all relations, the second ones, and so on.
     sources = []
     for tables in zip(*[relation.sources for relation in relations], strict=True):
         paths: tuple[Path, ...] = ()

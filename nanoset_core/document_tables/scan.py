@@ -86,11 +86,12 @@ class DocumentScan:
         self._conditions = conditions
         self._only = only
         self._only_ids = only_ids
-        self._columns_of_conditions = frozenset[str]().union(
-            *(condition.columns for condition in (*conditions, *only))
-        )
+        columns_of_conditions: set[str] = set()
+        for condition in (*conditions, *only):
+            columns_of_conditions |= condition.columns
         if only_ids is not None:
-            self._columns_of_conditions |= {ID_COLUMN}
+            columns_of_conditions.add(ID_COLUMN)
+        self._columns_of_conditions = frozenset(columns_of_conditions)
 
     def batches(
         self, relation: DocumentRelation, rows: Sequence[int] | None = None

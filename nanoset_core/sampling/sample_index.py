@@ -232,20 +232,20 @@ def _fill_rows(
     # Sample j starts in the block if tokens_before < target <= tokens_after, where the target is
     # j * sequence_length + add_extra_token.
     tokens_after = tokens_before + int(block.stops[-1])
-    first = max((tokens_before - add_extra_token) // sequence_length + 1, 1)
-    last = min((tokens_after - add_extra_token) // sequence_length, len(rows) - 1)
-    if first > last:
+    first_sample = max((tokens_before - add_extra_token) // sequence_length + 1, 1)
+    last_sample = min((tokens_after - add_extra_token) // sequence_length, len(rows) - 1)
+    if first_sample > last_sample:
         return
 
     # Count tokens from the start of the block, so that they fit into the type of its sums.
-    first_start = first * sequence_length - tokens_before
-    last_start = last * sequence_length - tokens_before
-    # (last - first + 1,) token of the block at which each sample starts
+    first_start = first_sample * sequence_length - tokens_before
+    last_start = last_sample * sequence_length - tokens_before
+    # (n_samples_of_block,) token of the block at which each sample starts
     starts = np.arange(first_start, last_start + 1, sequence_length, dtype=block.stops.dtype)
     targets = starts + add_extra_token
 
     # Find the first document whose running sum is at least the target.
     documents = np.searchsorted(block.stops[1:], targets, side="left")  # within the block
-    rows_of_block = rows[first : last + 1]
+    rows_of_block = rows[first_sample : last_sample + 1]
     np.add(documents, block.first_position, out=rows_of_block[:, 0], casting="unsafe")
     np.subtract(starts, block.stops[documents], out=rows_of_block[:, 1], casting="unsafe")

@@ -91,23 +91,24 @@ class SequenceHasher:
         stop = start + len(tokens)
         self._n_hashed = stop
 
-        # Find the sequences that have tokens in the chunk: those from `first` on that end in it,
-        # and one that continues in the next chunk, if its end is beyond this one.
-        first, first_continued = np.searchsorted(self._stops, [start, stop], side="right")
+        # The sequences from `first` up to `after_last` have tokens in the chunk. Those before
+        # `after_ended` end in it. So at most the last one continues in the next chunk.
+        first, after_ended = np.searchsorted(self._stops, [start, stop], side="right")
         after_last = np.searchsorted(self._starts, stop)
         if first == after_last:
             return np.empty(0, np.uint64)
-        continues = after_last > first_continued
+        last_continues = after_last > after_ended
 
         # (n_in_chunk + 1,) where each sequence starts in the chunk, and where the last one stops
         borders = np.append(self._starts[first:after_last], self._stops[after_last - 1]) - start
         borders = np.clip(borders, 0, len(tokens))
-        if continues:
+        if last_continues:
             borders = self._hold_back(tokens, borders)
         sums = self._sum_words(tokens, borders)
 
-        n_ended = first_continued - first
-        lengths = self._stops[first:first_continued] - self._starts[first:first_continued]
+        # The hashes of the sequences that end.
+        n_ended = after_ended - first
+        lengths = self._stops[first:after_ended] - self._starts[first:after_ended]
         hashes = finish_hashes(sums[:n_ended], lengths * tokens.dtype.itemsize)
 
         # Remember the sum of the sequence that continues. Its first words may be in earlier chunks,

@@ -108,7 +108,7 @@ def _check_piece_sizes(
         pieces: Size and digest of each piece.
 
     Returns:
-        Whether they have. Otherwise the digests cannot be compared with the bytes of the .bin.
+        Whether the sizes are equal. If not, the digests cannot be compared with the .bin.
     """
     return report.compare(
         "the pieces of a file are not all of it",

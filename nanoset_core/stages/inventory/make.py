@@ -107,7 +107,7 @@ def _check_not_overwritten(project: Project, corpus: str, contents: Contents) ->
 
 
 def quiet_period(project: Project, corpus: str) -> QuietPeriod | None:
-    """Return the rule that decides which files a build that a sensor starts takes as unchanged.
+    """Return the rule by which a build that a sensor starts treats files that were just written.
 
     A file that was written within the last `automation.settle_seconds` may still be incomplete. So
     the new inventory lists such a file with the content that the current inventory has of it.

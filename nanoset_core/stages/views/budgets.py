@@ -96,8 +96,8 @@ class Candidates:
         """Multiply the number of copies of every document.
 
         Args:
-            step: How often. With `times` = 2.3, every document is taken twice, and the documents
-                with the smallest 30 % of hashes a third time.
+            step: How many times each document is taken. With `times` = 2.3, every document is taken
+                twice, and the documents with the smallest 30 % of hashes a third time.
         """
         whole_times = int(step.times)
         fraction = step.times - whole_times

@@ -61,7 +61,7 @@ def _check_sequences(report: Report, base: Manifest, view: Manifest) -> None:
     """Check that every sequence of a view has the position and length of one of its dataset.
 
     Args:
-        report: Gets an error for the first sequence that has not.
+        report: Gets an error for the first sequence that is none of the dataset.
         base: Manifest of the dataset that the view was chosen from.
         view: Manifest of the view.
     """
@@ -105,7 +105,7 @@ def _check_choice(report: Report, project: Project, base: Manifest, view: Manife
     """Choose the documents of a view again by its rules, and check that its .idx is the same.
 
     Args:
-        report: Gets an error if it is not.
+        report: Gets an error if the .idx differs.
         project: The project.
         base: Manifest of the dataset that the view was chosen from.
         view: Manifest of the view.

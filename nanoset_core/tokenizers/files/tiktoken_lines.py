@@ -218,6 +218,8 @@ def _check_ids(
     Raises:
         FormatError: Two tokens have the same id, or an id below the last rank belongs to no token.
     """
+    # A rank is an id, so the same id may be that of two tokens of the file, or of a token of the
+    # file and a special token.
     unique_ranks = set(ranks.values())
     unique_ids = unique_ranks.union(special_tokens.values())
     n_tokens = len(ranks) + len(special_tokens)
