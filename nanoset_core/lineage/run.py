@@ -217,34 +217,38 @@ class Run:
 
     @staticmethod
     def begun(outputs: OutputRoot, handoff: Manifest, size: int) -> Run:
-        """Return a run that trains on one handoff, on a single rank, and was never resumed.
+        """Return a run that reads one handoff from its start, on one rank, without being resumed.
 
-        It stands for a run whose settings are not known. A handoff is the folder of files with
-        which a trainer is started.
+        Steps can be computed for it although the settings of the real run are unknown. A *handoff*
+        is the folder of files with which a trainer is started.
 
         Args:
             outputs: The outputs that contain the handoff.
             handoff: Manifest of the handoff.
-            size: How many samples a step reads. It is ignored if the handoff has a schedule, which
-                has its own number.
+            size: How many samples a step reads. If the handoff has a schedule, the batch size of
+                the schedule is used instead.
 
         Raises:
             MissingError: The handoff's train split was deleted.
             ConfigError: The size is not a possible batch size.
         """
-        schedule = handoff.recipe["options"].get("schedule")
+        batch_size = size
+        schedule = handoff.recipe["options"].get("schedule")  # [number of steps, batch size, …]
         if schedule:
-            _, size, *_ = schedule  # number of steps, samples of a step, …
+            batch_size = schedule[1]
         spec = RunSpec(
             handoff=handoff.folder.as_posix(),
             data_parallel_size=1,
             micro_batch_size=1,
-            global_batch_size=size,
+            global_batch_size=batch_size,
         )
         part = _open_part(outputs, spec, spec.handoffs[0])
 
-        # Steps are counted from the start of the handoff, whatever the run had read before.
-        part = part._replace(base=part.base - part.begin, begin=0, end=None)
+        # A handoff may continue an earlier one, so that its first sample is, for example, sample
+        # 1,000 of the real run. This run reads nothing before: count from the handoff's first
+        # sample, which becomes sample 0.
+        samples_before = part.begin
+        part = part._replace(base=part.base - samples_before, begin=0, end=None)
         return Run(spec, [part], handoff.url())
 
     def samples(self, step: int) -> StepSamples:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from nanoset_core.errors import InputError
 from nanoset_core.formats.indexed.dataset import MMapIndexedDataset
-from nanoset_core.formats.indexed.stream import Stream, document_spans, read_tokens
+from nanoset_core.formats.indexed.stream import Stream, read_tokens
 
 _CHUNK_TOKENS = 1 << 19
 """Tokens that are read and checked at once."""
@@ -40,19 +40,16 @@ def first_foreign(tokens: NDArray[np.integer], greatest: int) -> int | None:
     return int(np.argmax((tokens < 0) | (tokens > greatest)))
 
 
-def foreign_id(
-    dataset: MMapIndexedDataset, stream: Stream | None, position: int, token: int, greatest: int
-) -> InputError:
+def foreign_id(dataset: MMapIndexedDataset, position: int, token: int, greatest: int) -> InputError:
     """Return the error for an id that is not in the vocabulary.
 
     Args:
         dataset: The dataset.
-        stream: The order of its tokens if they are not stored in order.
-        position: Position of the token among the dataset's tokens, in the order of its documents.
+        position: Position of the token in the concatenation of the dataset's sequences.
         token: The id.
         greatest: The greatest id of the vocabulary.
     """
-    document, offset = _document_and_offset(dataset, stream, position)
+    document, offset = _document_and_offset(dataset, position)
     return InputError(
         "a token is not in the vocabulary",
         where=f"{dataset.prefix}, document {document:,}, token {offset:,}",
@@ -67,7 +64,8 @@ def check_all_ids(dataset: MMapIndexedDataset, stream: Stream | None, greatest: 
 
     Args:
         dataset: The dataset.
-        stream: The order of its tokens if they are not stored in order.
+        stream: Where the .bin stores the tokens of each sequence; None if the sequences are stored
+            back to back.
         greatest: The greatest id of the vocabulary.
 
     Raises:
@@ -81,33 +79,34 @@ def check_all_ids(dataset: MMapIndexedDataset, stream: Stream | None, greatest: 
     for start in range(0, n_tokens, _CHUNK_TOKENS):
         stop = min(start + _CHUNK_TOKENS, n_tokens)
         tokens = read_tokens(dataset, start, stop, stream)
-        position = first_foreign(tokens, greatest)
-        if position is not None:
-            raise foreign_id(dataset, stream, start + position, int(tokens[position]), greatest)
+        index = first_foreign(tokens, greatest)  # within the chunk
+        if index is not None:
+            token = int(tokens[index])
+            raise foreign_id(dataset, start + index, token, greatest)
 
 
-def _document_and_offset(
-    dataset: MMapIndexedDataset, stream: Stream | None, position: int
-) -> tuple[int, int]:
-    """Return the document of a token, and the token's position in the document.
+def _document_and_offset(dataset: MMapIndexedDataset, position: int) -> tuple[int, int]:
+    """Return which document contains a token, and which of the document's tokens it is.
+
+    For example, let the sequences have 2, 3 and 4 tokens, and let the second document consist of
+    the last two sequences. The token at position 6 is in the last sequence, so it is in document 1,
+    which starts at position 2. There, it is token 4.
 
     Args:
         dataset: The dataset.
-        stream: The order of its tokens if they are not stored in order.
-        position: Position of the token among the dataset's tokens, in the order of its documents.
+        position: Position of the token in the concatenation of all sequences.
 
     Returns:
-        (number of the document, position in it).
+        (number of the document, position in the document).
     """
-    # `document_spans` leaves out documents without tokens, so the document's number follows from
-    # its sequence.
-    document_start = 0
-    for starts, lengths in document_spans(dataset, stream):
-        if position < int(starts[-1] + lengths[-1]):
-            document_start = int(starts[np.searchsorted(starts, position, side="right") - 1])
-            break
-    # (n_sequences,) end of each among the tokens
-    ends = np.cumsum(dataset.sequence_lengths, dtype=np.int64)
-    sequence = int(np.searchsorted(ends, position, side="right"))
-    document = int(np.searchsorted(dataset.document_indices, sequence, side="right")) - 1
+    sequence_stops = np.cumsum(dataset.sequence_lengths, dtype=np.int64)  # (n_sequences,)
+    first_sequences = dataset.document_indices  # (n_documents + 1,) of each document, and the end
+
+    # Find the sequence that contains the token, and the document that contains the sequence.
+    sequence = int(np.searchsorted(sequence_stops, position, side="right"))
+    document = int(np.searchsorted(first_sequences, sequence, side="right")) - 1
+
+    # A document starts where the sequence before its first one stops.
+    first_sequence = int(first_sequences[document])
+    document_start = int(sequence_stops[first_sequence - 1]) if first_sequence > 0 else 0
     return document, position - document_start

@@ -273,7 +273,7 @@ class TokenCheck:
         return TokenCheck(tokens, lengths, expected, limit)
 
     def look(self, token_range: TokenRange) -> RangeFacts:
-        """Check the tokens of one range, a block of sequences at a time to limit memory.
+        """Check the tokens of one range of the .bin.
 
         Args:
             token_range: Consecutive sequences, or tokens within one sequence.
@@ -285,28 +285,50 @@ class TokenCheck:
             SourceChangedError, MissingError: A file was replaced or deleted.
             StorageError: A file cannot be read.
         """
+        # Compares the bytes with digests that were recorded when the .bin was joined from pieces.
         pieces: PieceCheck | None = None
         if token_range.pieces:
             pieces = PieceCheck(token_range.pieces, token_range.begin)
 
-        itemsize = self.tokens.dtype.itemsize
-        blocks = []
-        first = token_range.first
-        begin = token_range.begin
-        while begin < token_range.end or first < token_range.last:
-            # A block ends where its last sequence ends, or with the range.
-            last = min(first + _BLOCK_SEQUENCES, token_range.last)
-            lengths = self.lengths.read(first, last).astype(np.int32, copy=False)
-            end = begin + int(lengths.sum(dtype=np.int64)) * itemsize
-            if last == token_range.last:
-                end = token_range.end
-            blocks.append(self._check_block(TokenRange(first, last, begin, end), lengths, pieces))
-            first = last
-            begin = end
+        block_facts: list[RangeFacts] = []
+        for block, lengths in self._blocks(token_range):
+            block_facts.append(self._check_block(block, lengths, pieces))
+        facts = _combined(block_facts)
 
-        facts = _combined(blocks)
-        fault = None if pieces is None else pieces.fault()
-        return facts if fault is None else replace(facts, altered=(fault,))
+        changed_bytes = None if pieces is None else pieces.fault()
+        if changed_bytes is not None:
+            facts = replace(facts, altered=(changed_bytes,))
+        return facts
+
+    def _blocks(self, token_range: TokenRange) -> Iterator[tuple[TokenRange, NDArray[np.int32]]]:
+        """Divide a range into blocks of sequences, so that few lengths are in memory at once.
+
+        Args:
+            token_range: Consecutive sequences, or tokens within one sequence. The latter are one
+                block without any whole sequence.
+
+        Yields:
+            (block, tokens of each sequence of the block). The lengths have shape (n_sequences,).
+        """
+        n_sequences = token_range.last - token_range.first
+        if n_sequences == 0:
+            yield token_range, np.empty(0, np.int32)
+            return
+
+        start_byte = token_range.begin
+        for first_sequence in range(token_range.first, token_range.last, _BLOCK_SEQUENCES):
+            stop_sequence = min(first_sequence + _BLOCK_SEQUENCES, token_range.last)
+            lengths = self.lengths.read(first_sequence, stop_sequence)
+            lengths = lengths.astype(np.int32, copy=False)
+
+            # The .bin may have bytes after its last sequence. They belong to the last block.
+            n_tokens = int(lengths.sum(dtype=np.int64))
+            stop_byte = start_byte + n_tokens * self.tokens.dtype.itemsize
+            if stop_sequence == token_range.last:
+                stop_byte = token_range.end
+
+            yield TokenRange(first_sequence, stop_sequence, start_byte, stop_byte), lengths
+            start_byte = stop_byte
 
     def _check_block(
         self, block: TokenRange, lengths: NDArray[np.int32], pieces: PieceCheck | None

@@ -326,13 +326,8 @@ class _PbinParts:
             if self._max_id is not None:
                 position = first_foreign(tokens, self._max_id)  # of an id that is not in it
                 if position is not None:
-                    raise foreign_id(
-                        self._dataset,
-                        self._stream,
-                        first_token + position,
-                        int(tokens[position]),
-                        self._max_id,
-                    )
+                    token = int(tokens[position])
+                    raise foreign_id(self._dataset, first_token + position, token, self._max_id)
             yield first_token, tokens
 
 

@@ -244,7 +244,7 @@ class TokenSource:
 
         dataset = MMapIndexedDataset.below(self.access, str(self.path.with_suffix("")))
         token = int(tokens.flat[index])
-        raise foreign_id(dataset, self.stream, position_of(index), token, self.greatest_id)
+        raise foreign_id(dataset, position_of(index), token, self.greatest_id)
 
     def evict(self) -> None:
         """Release the memory and disk space of tokens that were read.

@@ -376,29 +376,46 @@ class NumpyEngine:
     def _seed(self, pretokens: PretokenCache) -> None:
         """Fill an empty cache with words that texts probably contain, before any text is encoded.
 
-        These are the added tokens that repeat a character, and the entries of the vocabulary.
-
         Args:
             pretokens: The cache.
         """
-        # The runs of a character in one buffer, the shortest first.
-        for character, ids in self._rules.runs.items():
-            lengths = np.array(sorted(ids), np.int64)
-            starts = np.cumsum(lengths) - lengths
-            data = np.full(lengths.sum() + PADDING, ord(character), np.uint8)
-            tokens = np.array([ids[length] for length in sorted(ids)], np.int32)
-            pretokens.learn_tokens(data, starts, lengths, tokens)
+        self._seed_repeated_characters(pretokens)
+        self._seed_vocabulary(pretokens)
 
-        # The entries of the vocabulary. Usually an entry is a token only if merges make it, so the
-        # entries have to be encoded, too.
+    def _seed_repeated_characters(self, pretokens: PretokenCache) -> None:
+        """Add the words that repeat one character and are a token, such as two or four spaces.
+
+        Args:
+            pretokens: The cache. It reads words from a buffer, which has PADDING bytes after the
+                last word.
+        """
+        for character, id_by_length in self._rules.runs.items():
+            # With tokens for 2 and 4 spaces, the buffer is 6 spaces: the words [0, 2) and [2, 6).
+            sorted_lengths = sorted(id_by_length)
+            sorted_ids = [id_by_length[length] for length in sorted_lengths]
+            lengths = np.array(sorted_lengths, np.int64)
+            starts = np.cumsum(lengths) - lengths
+            buffer = np.full(lengths.sum() + PADDING, ord(character), np.uint8)
+            pretokens.learn_tokens(buffer, starts, lengths, np.array(sorted_ids, np.int32))
+
+    def _seed_vocabulary(self, pretokens: PretokenCache) -> None:
+        """Add the entries of the vocabulary, each as a word, with the tokens that it becomes.
+
+        Args:
+            pretokens: The cache. It reads words from a buffer, which has PADDING bytes after the
+                last word.
+        """
         vocabulary = self._rules.vocabulary
         lengths = vocabulary.lengths
         starts = np.cumsum(lengths) - lengths
-        data = np.append(vocabulary.data, np.zeros(PADDING, np.uint8))
+        buffer = np.append(vocabulary.data, np.zeros(PADDING, np.uint8))
+
+        # Some tokenizers look each word up in the vocabulary first. Others only merge, so that a
+        # word becomes several tokens if no merges lead to its entry.
         if self._rules.whole_words:
-            pretokens.learn_tokens(data, starts, lengths, vocabulary.ids)
+            pretokens.learn_tokens(buffer, starts, lengths, vocabulary.ids)
         else:
-            pretokens.learn(data, starts, lengths, self._merger.merge_words)
+            pretokens.learn(buffer, starts, lengths, self._merger.merge_words)
 
 
 def interleave(mask: Bools, if_true: FlatLists, if_false: FlatLists) -> Encoded:
