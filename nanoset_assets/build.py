@@ -145,16 +145,19 @@ def _execute_runs(build_runs: BuildRuns, runs: Sequence[list[Step]]) -> None:
 
     Args:
         build_runs: Executes runs, and adds their results to the report of the build.
-        runs: The steps of each run. The runs of one subject are neighbours.
+        runs: The steps of each run. Each run makes outputs of one corpus, nanoset or webdataset,
+            its *subject*, and runs with the same subject follow one another.
     """
-    # The UI lists runs by code location: assign them to the one that shows the project's assets.
+    # Dagster's UI lists runs by code location, a set of definitions that a server has loaded. List
+    # these runs under the one that has the project's assets: it also has the sensor that keeps the
+    # overview of the project.
     instance = build_runs.instance
     overview_sensor = build_runs.project_defs.names.definition(OVERVIEW)
     location = code_location_of(instance, overview_sensor, DEFINITIONS_MODULE)
 
+    # Execute the runs of a subject together: it is locked meanwhile, so that no other build works
+    # on it.
     with connections_kept(), runs_in_code_location(instance, location):
-        # A subject is a corpus, nanoset, webdataset, … Its runs are executed together, because it
-        # is locked meanwhile, so that no other build works on it.
         for subject, subject_runs in groupby(runs, _subject_of):
             build_runs.execute(subject, list(subject_runs))
 

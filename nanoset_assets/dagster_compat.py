@@ -10,7 +10,7 @@ import sys
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import dagster as dg
 import dagster._utils.interrupts as untyped_interrupts
@@ -373,20 +373,26 @@ def remember_for_runs(key: str, text: str) -> None:
 def code_location_of(
     instance: dg.DagsterInstance, sensor: str, module: str
 ) -> RemoteRepositoryOrigin:
-    """Return the code location under which the UI shall list the runs of this process.
+    """Return the code location in which Dagster's UI shows the project.
+
+    A *code location* is a set of definitions that a Dagster server has loaded. The UI lists a run
+    under one, and Dagster stores nowhere which one has the project. But it stores which code
+    location has each sensor that was ever evaluated, so a sensor of the project shows it.
 
     Args:
         instance: The instance.
-        sensor: Name of a sensor of the project. The code location in which it ticked last is the
-            one that is in use.
-        module: Module of the definitions. If the sensor never ticked, the code location that
+        sensor: Name of a sensor of the project. If several code locations have it, such as an old
+            and a new one, the one in which it was evaluated last is returned.
+        module: Module of the definitions. If the sensor was never evaluated, the code location that
             `dagster dev -m <module>` would make is returned.
     """
-    ticked = [state for state in _sensor_states(instance) if state.origin.instigator_name == sensor]
-    if ticked:
-        latest = max(ticked, key=_last_tick)
-        location: RemoteRepositoryOrigin = latest.origin.repository_origin
-        return location
+    sensor_states = []
+    for state in _sensor_states(instance):
+        if state.origin.instigator_name == sensor:
+            sensor_states.append(state)
+    if sensor_states:
+        latest_state = max(sensor_states, key=_last_tick)
+        return cast(RemoteRepositoryOrigin, latest_state.origin.repository_origin)
 
     target = LoadableTargetOrigin(executable_path=sys.executable, module_name=module)
     return RemoteRepositoryOrigin(

@@ -20,13 +20,14 @@ from nanoset_assets.active_runs import ActiveRuns
 from nanoset_assets.asset_names import job_of
 from nanoset_assets.asset_table import shape_of
 from nanoset_assets.due_runs import DueRuns, due_runs, run_request
-from nanoset_assets.graph_state import current_inventories, load_graph_state
+from nanoset_assets.graph_state import GraphState, current_inventories, load_graph_state
 from nanoset_assets.loaded import LoadedAssets, not_loaded
 from nanoset_assets.names import Names
 from nanoset_assets.partition_sets import register
 from nanoset_assets.project_defs import ProjectDefs, tick_result
 from nanoset_assets.tags import MAX_REQUESTS
 from nanoset_core.project.graph import graph_over
+from nanoset_core.project.project import Project
 from nanoset_core.stages.inventory.stage import INVENTORY
 
 SENSOR = "missing_or_stale"
@@ -53,32 +54,62 @@ def stale_sensor(project_defs: ProjectDefs, jobs: Iterable[Any]) -> dg.SensorDef
     )
     def missing_or_stale(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         """Request runs for the missing and stale outputs that can be built now."""
-        instance = context.instance
         project = project_defs.load()
-        loaded_assets = LoadedAssets.of(project_defs.config)
 
         # Look up runs before outputs: a run that ends in between still counts as active, so what it
         # has just built is not requested again.
-        active_runs = ActiveRuns(instance, names)
-        corpora = instance.get_dynamic_partitions(names.corpora_name)
-        # nanoset.yaml may have assigned corpora to further stages since they were registered.
-        register(instance, names, corpora, project.config)
-        # Compare outputs with the inventories of the last build, not with the raw text: if raw text
-        # changes, the sensor over raw text requests the build.
-        graph = graph_over(project, current_inventories(project, corpora))
-        state = load_graph_state(graph, instance, names, active_runs)
-        due = due_runs(state, active_runs, loaded_assets)
+        active_runs = ActiveRuns(context.instance, names)
+        state = _output_state(context.instance, project, names, active_runs)
+        due = due_runs(state, active_runs, LoadedAssets.of(project_defs.config))
 
+        requests = _run_requests(names, due)
         notes = [*not_loaded(project_defs.config, project.config), *_notes_on(due)]
-        requests: list[dg.RunRequest] = []
-        sensor = names.definition(SENSOR)
-        for run in due.runs[:MAX_REQUESTS]:
-            job = names.definition(job_of(run[0].node))
-            requests.append(run_request(names, run, sensor, job_name=job))
-        nothing = f"{len(state.steps):,} outputs: none is missing or stale that could be built now"
-        return tick_result(context, requests, notes, nothing)
+        n_outputs = len(state.steps)
+        return tick_result(
+            context,
+            requests,
+            notes,
+            nothing=f"{n_outputs:,} outputs: none is missing or stale that could be built now",
+        )
 
     return missing_or_stale
+
+
+def _output_state(
+    instance: dg.DagsterInstance, project: Project, names: Names, active_runs: ActiveRuns
+) -> GraphState:
+    """Return which outputs of the project are missing, stale or current.
+
+    Args:
+        instance: The instance, which knows the project's corpora as partitions.
+        project: The project.
+        names: Names of the project in Dagster.
+        active_runs: The runs that have not ended.
+    """
+    # nanoset.yaml may have assigned corpora to further stages since they were registered.
+    corpora = instance.get_dynamic_partitions(names.corpora_name)
+    register(instance, names, corpora, project.config)
+
+    # Compare outputs with the inventories of the last build, not with the raw text: if raw text
+    # changes, the sensor over raw text requests the build.
+    inventories = current_inventories(project, corpora)
+    graph = graph_over(project, inventories)
+    return load_graph_state(graph, instance, names, active_runs)
+
+
+def _run_requests(names: Names, due: DueRuns) -> list[dg.RunRequest]:
+    """Return requests for the first MAX_REQUESTS runs that are due.
+
+    Args:
+        names: Names of the project in Dagster.
+        due: The runs. All steps of a run belong to one job.
+    """
+    sensor_name = names.definition(SENSOR)
+    requests = []
+    for steps in due.runs[:MAX_REQUESTS]:
+        job_name = names.definition(job_of(steps[0].node))
+        requests.append(run_request(names, steps, requested_by=sensor_name, job_name=job_name))
+    return requests
 
 
 def _notes_on(due: DueRuns) -> list[str]:

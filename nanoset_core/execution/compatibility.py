@@ -99,11 +99,11 @@ class CompatibilityCheck:
         # The marker proves that this machine sees the same store of outputs.
         deadline = time.monotonic() + _APPEARS_WITHIN_SECONDS
         while True:
-            token = self.store.read(f"{self.place}/{_MARKER}")
-            if token == self.token:
+            content = self.store.read(f"{self.place}/{_MARKER}")
+            if content == self.token:
                 return
             if time.monotonic() > deadline:
-                raise self._no_marker(token)
+                raise self._unreadable_marker_error(content)
             time.sleep(_RETRY_SECONDS)
 
     def download(self, folder: Path) -> dict[Path, Path]:
@@ -123,8 +123,11 @@ class CompatibilityCheck:
         for file in self.files:
             copy = folder / self._group_digest(file.path.parent) / file.path.name
             copies[file.path] = copy
-            if not copy.is_file() and not self.store.fetch(file.name, copy, sha256=file.sha256):
-                raise self._no_marker(None)
+            if copy.is_file():
+                continue
+            was_downloaded = self.store.fetch(file.name, copy, sha256=file.sha256)
+            if not was_downloaded:  # the run has ended, and removed its marker with the file
+                raise self._unreadable_marker_error(None)
         return copies
 
     def _group_digest(self, folder: Path) -> str:
@@ -139,11 +142,14 @@ class CompatibilityCheck:
         digests = [file.sha256 for file in self.files if file.path.parent == folder]
         return hashlib.sha256("".join(digests).encode()).hexdigest()
 
-    def _no_marker(self, token: bytes | None) -> MissingError:
-        """Return the error for a machine that cannot read the marker.
+    def _unreadable_marker_error(self, content: bytes | None) -> MissingError:
+        """Return the error for a worker that cannot read the run's marker.
+
+        The marker is a file that the owner of a run writes to the store of the outputs. A worker
+        that cannot read it does not see the same store.
 
         Args:
-            token: Content of the file in its place; None if there is none.
+            content: What the worker reads from a file of that name; None if there is no such file.
         """
         if isinstance(self.store, LocalStore):
             what = "a worker does not see the output folder"
@@ -157,7 +163,7 @@ class CompatibilityCheck:
                 "give all machines the same endpoint and credentials: "
                 "see storage.endpoint_url and AWS_ENDPOINT_URL"
             )
-        found = "no such file" if token is None else "another file of that name"
+        found = "no such file" if content is None else "another file of that name"
         return MissingError(
             what,
             where=self.store.url(),

@@ -79,7 +79,7 @@ class Project:
         Such a worker has its own copies of the tokenizer and of files from buckets.
         """
         with task_folder() as folder:
-            yield self if folder is None else replace(self, config=self.config.below(folder))
+            yield self if folder is None else replace(self, config=self.config.for_worker(folder))
 
     @property
     def outputs(self) -> OutputRoot:

@@ -178,22 +178,26 @@ class ProjectConfig(WrittenConfig):
         """Return the same settings with another folder for local copies of files in buckets."""
         return replace(self, storage=replace(self.storage, mirror=str(folder)))
 
-    def below(self, folder: Path) -> ProjectConfig:
-        """Return the settings for a worker of a cluster, which cannot see this machine's files.
+    def for_worker(self, folder: Path) -> ProjectConfig:
+        """Return the settings with which a worker of a cluster can do a task of this project.
+
+        The worker calls this. It cannot see the files of the machine that hands out the tasks, so
+        paths of such files are replaced by those of the worker's copies.
 
         Args:
-            folder: The worker's folder for local copies of files.
+            folder: The worker's folder for copies of files.
         """
         config = self.with_copies_in(folder)
         if is_remote(self.tokenizer.path):
-            return config  # The worker downloads it, too.
+            return config  # the worker downloads the tokenizer to this folder
 
-        # A local tokenizer was sent to the worker, with a path of its own there.
-        received = as_source(local_tokenizer(config.tokenizer_file))
-        merges = None if received.merges is None else str(received.merges)
-        return replace(
-            config, tokenizer=replace(self.tokenizer, path=str(received.path), merges=merges)
-        )
+        # The tokenizer is a local file, and was sent to the worker together with the task.
+        tokenizer_copy = as_source(local_tokenizer(config.tokenizer_file))
+        merges_path = None
+        if tokenizer_copy.merges is not None:
+            merges_path = str(tokenizer_copy.merges)
+        tokenizer = replace(self.tokenizer, path=str(tokenizer_copy.path), merges=merges_path)
+        return replace(config, tokenizer=tokenizer)
 
     @property
     def workers(self) -> int:

@@ -471,25 +471,31 @@ def guess_counts(
 def simplex_projection(weights: FloatArray) -> FloatArray:
     """Return the share of each dataset in a long blend.
 
-    Weights need not add up to 1, but shares do: they are the weights minus a common amount, and 0
-    for datasets whose weight is smaller. For example, the weights 0.9, 0.5 and 0.1 give the shares
-    0.7, 0.3 and 0.
+    Weights need not add up to 1, but shares do. The same amount is subtracted from all weights, and
+    datasets whose weight is smaller get no share. For example, the weights 0.9, 0.5 and 0.1 minus
+    0.2 give the shares 0.7, 0.3 and 0.
+
+    If k datasets have a share, they are those with the k largest weights, and the amount is
+    (sum of these k weights - 1) / k. So all k are tried:
+
+        k                          1            2              3
+        sum of k largest weights   0.9          1.4            1.5
+        amount                     -0.1         0.2            0.17
+        k-th largest weight        0.9          0.5            0.1   (below the amount)
+
+    The right k is the last one for which the k-th largest weight is above the amount: here 2.
 
     Args:
         weights: Weight of each dataset, shape (n_datasets,).
 
     Returns:
-        Shape (n_datasets,).
+        Share of each dataset, shape (n_datasets,).
     """
-    # If only the k largest weights are above the common amount, the shares add up to 1 with the
-    # amount (sum of these weights - 1) / k.
     descending = np.sort(weights)[::-1]  # (n_datasets,)
-    n_largest = np.arange(1, len(weights) + 1)
-    amounts = (np.cumsum(descending) - 1.0) / n_largest  # (n_datasets,) by k - 1
-
-    # The right k is the last one for which the k-th largest weight is indeed above the amount.
-    is_above = descending > amounts
-    amount = amounts[np.flatnonzero(is_above)[-1]]
+    k = np.arange(1, len(weights) + 1)  # (n_datasets,)
+    amounts = (np.cumsum(descending) - 1.0) / k  # (n_datasets,) the amount for each k
+    is_above_amount = descending > amounts
+    amount = amounts[np.flatnonzero(is_above_amount)[-1]]
     shares: FloatArray = np.maximum(weights - amount, 0.0)
     return shares
 

@@ -253,7 +253,14 @@ class _Mixer:
 
         # A target is the only amount that the part can have.
         target = self._target(node)
-        _check_amount(node, "its tokens or epochs are", target, node.min_amount, node.max_amount)
+        if not _is_within(target, node.min_amount, node.max_amount):
+            raise _impossible_mixture(
+                node,
+                found=f"its tokens or epochs are {100 * target:.4g}% of train",
+                amount=target,
+                minimum=node.min_amount,
+                maximum=node.max_amount,
+            )
         return replace(node, min_amount=target, max_amount=target, target=target)
 
     def _group_node(self, part: MixPart, path: MixPath, limit: float | None) -> _Node:
@@ -439,49 +446,64 @@ def _bounds(node: _Node, parent_amount: float) -> Bounds:
 def _check_rest(
     node: _Node, sharing: Sequence[_Node], bounds: Sequence[Bounds], rest: float
 ) -> None:
-    """Check that what targets leave of a group can be divided among its other parts.
+    """Check that the parts of a group that have shares can divide what the other parts leave.
 
-    A target is an amount that is fixed by `tokens` or `epochs`.
+    The other parts have a fixed amount, given by `tokens` or `epochs`. For example, if one part
+    has 40% of train, the rest of 60% must be possible for the parts with shares.
 
     Args:
         node: The group.
-        sharing: Its parts without a target, which have a share instead.
-        bounds: Floor and cap of each of these parts.
-        rest: The amount that targets leave.
+        sharing: Its parts with shares.
+        bounds: Smallest and largest amount of each of these parts.
+        rest: The amount that they have to divide.
 
     Raises:
-        InputError: The amount is less than the floors of these parts, or more than their caps.
+        InputError: A part needs more than it may have; or the rest is less than the parts need, or
+            more than they may have.
     """
     for child, bound in zip(sharing, bounds, strict=True):
-        _check_amount(child, "floors within are", bound.floor, minimum=0.0, maximum=bound.cap)
+        if not _is_within(bound.floor, 0.0, bound.cap):
+            raise _impossible_mixture(
+                child,
+                found=f"floors within are {100 * bound.floor:.4g}% of train",
+                amount=bound.floor,
+                minimum=0.0,
+                maximum=bound.cap,
+            )
 
-    description = "its parts without tokens and epochs share" if sharing else "no part is left for"
     floor_sum = plain_sum(bound.floor for bound in bounds)
     cap_sum = plain_sum(bound.cap for bound in bounds)
-    _check_amount(node, description, rest, minimum=floor_sum, maximum=cap_sum)
+    if not _is_within(rest, floor_sum, cap_sum):
+        if sharing:
+            found = f"its parts without tokens and epochs share {100 * rest:.4g}% of train"
+        else:
+            found = f"no part is left for {100 * rest:.4g}% of train"
+        raise _impossible_mixture(
+            node, found=found, amount=rest, minimum=floor_sum, maximum=cap_sum
+        )
 
 
-def _check_amount(
-    node: _Node, description: str, amount: float, minimum: float, maximum: float
-) -> None:
-    """Check that a part can have an amount.
+def _is_within(amount: float, minimum: float, maximum: float) -> bool:
+    """Return whether an amount is from `minimum` to `maximum`, except for rounding errors."""
+    return minimum - _TOLERANCE <= amount <= maximum + _TOLERANCE
+
+
+def _impossible_mixture(
+    node: _Node, found: str, amount: float, minimum: float, maximum: float
+) -> InputError:
+    """Return the error for a part whose amount is less or more than is possible.
 
     Args:
         node: The part.
-        description: What the amount is, for the message: it is followed by "12% of train".
-        amount: The amount.
+        found: What the amount is, for the message.
+        amount: The amount, as a fraction of train.
         minimum: Smallest possible amount.
         maximum: Largest possible amount.
-
-    Raises:
-        InputError: The amount is less than the minimum or more than the maximum.
     """
-    if minimum - _TOLERANCE <= amount <= maximum + _TOLERANCE:
-        return
-    raise InputError(
+    return InputError(
         "the mixture is impossible",
         where=node.where,
-        found=f"{description} {100 * amount:.4g}% of train",
+        found=found,
         expected=f"{100 * minimum:.4g}% to {100 * maximum:.4g}%",
         remedy=_TOO_MUCH_REMEDY if amount > maximum else _TOO_LITTLE_REMEDY,
     )

@@ -11,6 +11,7 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from nanoset_core.text.parsing import NotADocumentError, find
 from nanoset_core.text.rejects import AMBIGUOUS_COLUMN, EXCERPT_BYTES, FaultError, excerpt
@@ -150,34 +151,45 @@ def _holds_uuids(kind: Any) -> bool:
 
 
 def _uuid_texts(storage: Any) -> Any:
-    """Return UUIDs in their usual form, as an Arrow array of 36 bytes of ASCII each.
+    """Return UUIDs in their usual form, such as 6ba7b810-9dad-11d1-80b4-00c04fd430c8.
 
     Args:
-        storage: The 16 bytes of each UUID, an Arrow array of fixed_size_binary[16]. A null stays
-            null.
+        storage: An Arrow array of fixed_size_binary[16]: the 16 bytes of each UUID, or null.
+
+    Returns:
+        An Arrow array of binary: the 36 characters of each UUID in ASCII, or null.
     """
     import pyarrow as pa
-    import pyarrow.compute as pc
 
     storage.validate(full=True)
     if storage.null_count == len(storage):
         return pa.nulls(len(storage), pa.binary())
 
-    # (n, 16) the bytes of each UUID. If the array is a slice, its buffer starts with UUIDs that are
-    # not part of the slice.
-    stop = storage.offset + len(storage)
-    stored_bytes = np.frombuffer(storage.buffers()[1], np.uint8, 16 * stop)
-    uuids = stored_bytes.reshape(-1, 16)[storage.offset :]
-
-    # (n, 32) the hexadecimal digits of each UUID, and (n, 36) with hyphens between them
+    uuids = _fixed_size_bytes(storage)  # (n, 16)
     hex_text = uuids.tobytes().hex().encode()
     hex_digits = np.frombuffer(hex_text, np.uint8).reshape(-1, 32)
-    characters = np.insert(hex_digits, _UUID_HYPHENS, ord("-"), axis=1)
+    characters = np.insert(hex_digits, _UUID_HYPHENS, ord("-"), axis=1)  # (n, 36)
 
-    # An Arrow array over these characters; the first buffer would say which values are null.
-    buffers = [None, pa.py_buffer(characters.tobytes())]
-    texts = pa.Array.from_buffers(pa.binary(36), len(storage), buffers)
-    return pc.if_else(storage.is_valid(), texts.cast(pa.binary()), None)
+    texts = characters.view("S36").ravel()  # (n,)
+    is_null = storage.is_null().to_numpy(zero_copy_only=False)  # (n,)
+    return pa.array(texts, pa.binary(), mask=is_null)
+
+
+def _fixed_size_bytes(array: Any) -> NDArray[np.uint8]:
+    """Return the values of an Arrow array of fixed_size_binary, without a copy.
+
+    Args:
+        array: The array. It must not consist of nulls alone, since it may then have no bytes.
+
+    Returns:
+        Shape (n_values, bytes of a value). What a null contains is undefined.
+    """
+    # The buffer of a slice is that of the whole array: leave out the values before the slice.
+    _, data = array.buffers()  # which values are null; the values
+    value_bytes = array.type.byte_width
+    start = array.offset * value_bytes
+    values = np.frombuffer(data, np.uint8, count=len(array) * value_bytes, offset=start)
+    return values.reshape(-1, value_bytes)
 
 
 def to_strings(array: Any, errors: str = "strict") -> list[str | None]:

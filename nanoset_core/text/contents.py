@@ -163,33 +163,47 @@ def contents_of(folder: RawFolder, within: RawFolder | None = None) -> Contents:
 
     Args:
         folder: The folder.
-        within: The folder that links may not lead out of; None permits all links.
+        within: Links below the folder must lead to files in this folder; None permits all links.
 
     Raises:
         MissingError: The folder does not exist, or a link leads nowhere.
         InputError: A folder cannot be read, a link may not be followed, or a name cannot be shown.
     """
-    files: list[FileStat] = []
-    folders: set[str] = set()
-    # A folder in a bucket exists if anything is below it. Only a listing shows this.
-    if isinstance(folder, RemoteFolder) or folder.is_dir():
-        files, folders = list_below(folder, within)
-    if not files and not folder.is_dir():
-        raise MissingError(
-            "the folder does not exist",
-            where=folder,
-            remedy="create it, or name another",
-        )
-
+    files, folders = _listed(folder, within)
     texts = [file for file in files if is_text(file.path)]
     others = [file.path for file in files if not is_text(file.path)]
 
-    # Folders such as `a.jsonl/` are often an archive that was unpacked. They are only reported if
-    # no text is in them.
-    misnamed = {path for path in folders if is_text(path)}
-    misnamed -= folders_of(file.path for file in texts)
+    # A folder such as `a.jsonl/` is often an archive that was unpacked. If it has no text, the user
+    # should know that `a.jsonl` is not read.
+    folders_with_text = folders_of(file.path for file in texts)
+    folders_like_texts = {path for path in folders if is_text(path)}
+    misnamed = folders_like_texts - folders_with_text
     return Contents(
         texts=tuple(texts),
         others=tuple(sorted(others, key=natural_key)),
         misnamed=tuple(sorted(misnamed, key=natural_key)),
+    )
+
+
+def _listed(folder: RawFolder, within: RawFolder | None) -> tuple[list[FileStat], set[str]]:
+    """Return the files and the paths of the folders below a folder; see `list_below`.
+
+    Args:
+        folder: The folder.
+        within: Links below the folder must lead to files in this folder; None permits all links.
+
+    Raises:
+        MissingError: The folder does not exist, or a link leads nowhere.
+        InputError: A folder cannot be read, a link may not be followed, or a name cannot be shown.
+    """
+    # A bucket has only files: a folder exists if files are below it, which the listing shows. It is
+    # not asked about the folder first, which would take one more request.
+    if isinstance(folder, RemoteFolder) or folder.is_dir():
+        files, folders = list_below(folder, within)
+        if files or folder.is_dir():
+            return files, folders
+    raise MissingError(
+        "the folder does not exist",
+        where=folder,
+        remedy="create it, or name another",
     )

@@ -155,16 +155,18 @@ def keys_of(folder: RawFolder, contents: Contents) -> LineKeys:
         for key, value in _flattened(row):
             values_by_key.setdefault(key, []).append(value)
 
-    # Divide the keys by whether nearly all rows have a string there.
-    texts = {}  # key → average length
-    others = {}  # key → name of the type
+    # A key is one of texts if nearly all rows have a string for it.
+    min_strings = _MIN_SHARE_WITH_TEXT * len(rows)
+    average_lengths = {}  # key of texts → average length
+    type_names = {}  # any other key → type of its first value
     for key, values in values_by_key.items():
-        lengths = [len(value.strip()) for value in values if isinstance(value, str | bytes)]
-        if len(lengths) > _MIN_SHARE_WITH_TEXT * len(rows):
-            texts[key] = math.ceil(sum(lengths) / len(lengths))
+        strings = [value for value in values if isinstance(value, str | bytes)]
+        if len(strings) > min_strings:
+            total_length = sum(len(string.strip()) for string in strings)
+            average_lengths[key] = math.ceil(total_length / len(strings))
         else:
-            others[key] = type(values[0]).__name__
-    return LineKeys(texts, others)
+            type_names[key] = type(values[0]).__name__
+    return LineKeys(texts=average_lengths, others=type_names)
 
 
 def _last_name(key: str) -> str:

@@ -69,14 +69,19 @@ class StoredPiece:
             FormatError: The path is that of a pipe or a device.
         """
         with open_raw(self.path, begin=self.position, end=self.piece.end) as file:
+            # For an object in a bucket, the inode number stands for its ETag, from which it is
+            # derived.
             status = status_of(file)
             self._check_size(status.st_size)
-            self._check_etag(status.st_ino)
+            self._check_etag(etag_mark=status.st_ino)
             for block in blocks_of(file, self.position, self.piece.end, READ_BYTES):
                 self._hash.update(block)
                 self.position += len(block)
                 yield block
-        self._check_size(self.position)  # the file may have shrunk meanwhile
+
+        # If the file has shrunk meanwhile, reading stopped before the end of the piece.
+        stop_byte = self.position
+        self._check_size(stop_byte)
 
     def check(self) -> None:
         """Check that the bytes of the piece are those that the inventory recorded.
@@ -118,11 +123,12 @@ class StoredPiece:
         if not has_etag and self._mark is None:
             return False
         with open_raw(self.path) as file:
-            mark = status_of(file).st_ino  # derived from the ETag; objects have no inode
-        self._check_etag(mark)
+            # For an object, the inode number stands for its ETag, from which it is derived.
+            etag_mark = status_of(file).st_ino
+        self._check_etag(etag_mark)
         if self._mark is None:
             return True  # the ETag in the digest is the same
-        return self._mark == mark
+        return self._mark == etag_mark
 
     def _check_size(self, size: int) -> None:
         """Check that a file of this size has all bytes of the piece.
@@ -133,19 +139,19 @@ class StoredPiece:
         if size < self.piece.end:
             raise source_changed(self.path, f"{size:,} bytes", f"at least {self.piece.end:,} bytes")
 
-    def _check_etag(self, mark: int) -> None:
-        """Check the ETag of the object, if the piece is known by its ETag.
+    def _check_etag(self, etag_mark: int) -> None:
+        """Check the ETag of the object, if the inventory recorded an ETag as the piece's digest.
 
         All reads after that are of the same version.
 
         Args:
-            mark: Mark of the version that is read now.
+            etag_mark: A number that was derived from the ETag of the version that is read now.
 
         Raises:
             SourceChangedError: The object has another ETag.
         """
         digest = self.piece.digest
-        if digest.startswith(ETAG) and etag_digest(mark) != digest:
+        if digest.startswith(ETAG) and etag_digest(etag_mark) != digest:
             raise source_changed(self.path, "another ETag", "the one that was listed")
 
     def _describe(self, digest: str) -> str:

@@ -33,7 +33,7 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -329,9 +329,10 @@ def scan_index(file: PbinFile) -> IndexFacts:
 
 
 def load_index(file: PbinFile) -> PbinIndex:
-    """Return the whole index, checked and corrected.
+    """Return the whole index of a file: where each document starts, and how long it is.
 
-    It takes 16 bytes of memory for each document, and 32 while it is read.
+    It takes 16 bytes of memory for each document, and 32 while it is read. Offsets that a wrong
+    merge has made too small are corrected.
 
     Args:
         file: The file.
@@ -339,24 +340,32 @@ def load_index(file: PbinFile) -> PbinIndex:
     Raises:
         FormatError: The index is damaged; the message names the byte or the document.
     """
+    # Read the index chunk by chunk, and check it on the way.
     scan = _IndexScan(file)
-    starts = [np.empty(0, np.int64)]
-    lengths = [np.empty(0, np.int64)]
+    offset_chunks: list[NDArray[np.int64]] = []
+    length_chunks: list[NDArray[np.int64]] = []
     for entries in _entries(file):
         scan.add(entries)
-        starts.append(entries.offsets)
-        lengths.append(entries.lengths)
+        offset_chunks.append(entries.offsets)
+        length_chunks.append(entries.lengths)
     facts = scan.facts()
 
     # Convert bytes to tokens, in place, since an index may have billions of entries.
-    all_lengths = np.concatenate(lengths)
-    all_lengths //= file.token_bytes
+    lengths = _concatenated(length_chunks)  # (n_documents,)
+    lengths //= file.token_bytes
     if facts.merge_faults:
-        all_starts = np.cumsum(all_lengths) - all_lengths
+        # Modalities has merged files, and written wrong offsets but right lengths. It stores the
+        # documents in sequence, so that each one starts where the previous one ends.
+        starts = np.cumsum(lengths) - lengths
     else:
-        all_starts = np.concatenate(starts)
-        all_starts //= file.token_bytes
-    return PbinIndex(facts, all_starts, all_lengths)
+        starts = _concatenated(offset_chunks)
+        starts //= file.token_bytes
+    return PbinIndex(facts, starts, lengths)
+
+
+def _concatenated(chunks: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
+    """Return a copy of all chunks in one array; an index without documents has no chunks."""
+    return np.concatenate(chunks) if chunks else np.empty(0, np.int64)
 
 
 def document_entries(file: PbinFile, facts: IndexFacts) -> Iterator[Entries]:

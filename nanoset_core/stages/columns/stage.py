@@ -40,25 +40,30 @@ class AlignedStage(PerCorpus, OutsideFiles):
         return {"tokenized": Node(TOKENIZED, key)}
 
     def fault(self, project: Project, key: Key, manifest: Manifest) -> str | None:
-        """Check that the table of every shard exists and is whole.
+        """Check that the tables of all shards of a corpus exist and are complete.
+
+        A table is stored in a folder that is named by a digest of its recipe.
 
         Args:
             project: The project.
             key: The corpus.
-            manifest: Manifest of the output, which lists the tables.
+            manifest: Manifest of the output, which lists the digests of the tables.
 
         Returns:
             What is wrong, in words, or None.
         """
 
-        def is_whole(outputs: OutputRoot, folder: Path) -> bool:
+        def is_complete(outputs: OutputRoot, table_folder: Path) -> bool:
             """Return whether a folder contains a table with all of its files."""
-            return outputs.find_at(folder) is not None
+            return outputs.find_at(table_folder) is not None
 
-        are_whole = project.outputs.each_version(
-            is_whole, self.tables_folder, key.subject, manifest.facts[SHARDS]
+        are_complete = project.outputs.each_version(
+            is_complete,
+            stage=self.tables_folder,
+            name=key.subject,
+            digests=manifest.facts[SHARDS],
         )
-        return None if all(are_whole) else "the table of a shard is missing or damaged"
+        return None if all(are_complete) else "the table of a shard is missing or damaged"
 
     def show(self, project: Project, manifest: Manifest) -> Summary:
         from nanoset_core.stages.columns.show import columns_summary

@@ -79,9 +79,13 @@ class Datatrove(LinkedFormat):
     def write_beside(
         self, folder: Path, name: str, dataset: DatasetTraits, ends: Iterable[NDArray[np.uint64]]
     ) -> None:
-        """Write the .ds.index with the ends of documents as uint64, and the .ds.metadata.
+        """Write the .ds.index and the .ds.metadata, the small files next to the .ds with tokens.
 
-        The metadata has the tokenizer's name with the bytes of a token, and the number of tokens.
+        The .ds.index has the end of each document as uint64. The .ds.metadata has three lines:
+
+            gpt2|2      the tokenizer's name, and the bytes of a token
+            12345       the number of tokens
+            12.3 kT     the same, for people
 
         Args:
             folder: Where to write the files.
@@ -91,12 +95,16 @@ class Datatrove(LinkedFormat):
                 shape (n_documents,).
         """
         with (folder / f"{name}.ds.index").open("wb") as file:
-            for chunk in ends:
-                file.write(chunk.astype("<u8").data)
-        size = dataset.dtype.itemsize
-        tokenizer = dataset.tokenizer or f"Unknown Tokenizer|{size}"
-        metadata = f"{tokenizer}|{size}\n{dataset.tokens}\n{_metric(dataset.tokens)}"
-        (folder / f"{name}.ds.metadata").write_text(metadata, encoding="utf-8")
+            for document_ends in ends:
+                file.write(document_ends.astype("<u8").data)
+
+        token_bytes = dataset.dtype.itemsize
+        tokenizer = dataset.tokenizer
+        if not tokenizer:
+            # datatrove writes the bytes of a token twice in this case: "Unknown Tokenizer|2|2".
+            tokenizer = f"Unknown Tokenizer|{token_bytes}"
+        lines = [f"{tokenizer}|{token_bytes}", f"{dataset.tokens}", _metric(dataset.tokens)]
+        (folder / f"{name}.ds.metadata").write_text("\n".join(lines), encoding="utf-8")
 
 
 def _metric(count: int) -> str:

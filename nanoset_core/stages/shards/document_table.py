@@ -51,27 +51,42 @@ def document_table(path: Path, files: Sequence[str]) -> Iterator[Add]:
         files: Paths of the text files that the documents are read from, in order. Batches name a
             file by its number among them.
     """
+    file_names = text_array(files)
+    with _RowGroupWriter(path, _schema()) as writer:
+
+        def add(
+            batch: DocumentBatch, lengths: NDArray[np.int32], is_kept: NDArray[np.bool_]
+        ) -> None:
+            """Add a row for each document of a batch that is kept; see `Add` for the arguments."""
+            rows = _rows_of_batch(batch, lengths, file_names)
+            if not is_kept.all():
+                kept_numbers = np.flatnonzero(is_kept)
+                rows = rows.take(number_array(kept_numbers, "int64"))
+            writer.add(rows)
+
+        yield add
+
+
+def _rows_of_batch(batch: DocumentBatch, lengths: NDArray[np.int32], file_names: Any) -> Any:
+    """Return an Arrow table with a row for each document of a batch.
+
+    Args:
+        batch: The documents.
+        lengths: Tokens of each document, shape (n_documents,).
+        file_names: Arrow array of the paths of all text files. The table stores the number of a
+            document's file among them.
+    """
     import pyarrow as pa
 
-    schema = _schema()
-    file_names = text_array(files)
-
-    def add(batch: DocumentBatch, lengths: NDArray[np.int32], is_kept: NDArray[np.bool_]) -> None:
-        """Add a row for each document of a batch that is kept; see `Add` for the arguments."""
-        columns = [
-            pa.DictionaryArray.from_arrays(number_array(batch.files, "int32"), file_names),
-            number_array(batch.lines, "int64"),
-            number_array(batch.offsets, "int64"),
-            text_array(batch.ids),
-            number_array(lengths, "int32"),
-        ]
-        rows = pa.Table.from_arrays(columns, schema=schema)
-        if not is_kept.all():
-            rows = rows.take(number_array(np.flatnonzero(is_kept), "int64"))
-        writer.add(rows)
-
-    with _RowGroupWriter(path, schema) as writer:
-        yield add
+    file_numbers = number_array(batch.files, "int32")
+    columns = [
+        pa.DictionaryArray.from_arrays(file_numbers, file_names),
+        number_array(batch.lines, "int64"),
+        number_array(batch.offsets, "int64"),
+        text_array(batch.ids),
+        number_array(lengths, "int32"),
+    ]
+    return pa.Table.from_arrays(columns, schema=_schema())
 
 
 def copy_without(

@@ -264,20 +264,29 @@ def _recorded_facts(manifest: Manifest, shards: range) -> dict[int, TarFacts]:
 def group_facts(project: Project, name: str, group: int) -> dict[Path, TarFacts | None]:
     """Return which tars of a group are written, and what is in them.
 
+    A webdataset is written in groups of tars, according to its current plan.
+
     Args:
         project: The project.
-        name: Name of the webdataset, whose current plan counts.
+        name: Name of the webdataset.
         group: Number of the group.
 
     Returns:
         Path of the tar → facts, or None if the tar is missing or has another size than was written.
     """
-    manifest, plan = current_plan(project, name)
-    recipe = webdataset_recipe(manifest.name, manifest.digest)
-    shards = group_shards(plan, project.webdataset(name).groups, group)
-    facts = _written_facts(project, recipe, shards)
-    folder = project.outputs.place(recipe)
-    return {folder / f"{shard_stem(shard)}.tar": facts.get(shard) for shard in shards}
+    plan_manifest, plan = current_plan(project, name)
+    n_groups = project.webdataset(name).groups
+    shard_numbers = group_shards(plan, n_groups, group)
+
+    recipe = webdataset_recipe(plan_manifest.name, plan_manifest.digest)
+    facts_by_shard = _written_facts(project, recipe, shard_numbers)
+
+    # The folder of the tars follows from the recipe, whether they are written or not.
+    tar_folder = project.outputs.place(recipe)
+    facts_by_path: dict[Path, TarFacts | None] = {}
+    for shard in shard_numbers:
+        facts_by_path[tar_folder / f"{shard_stem(shard)}.tar"] = facts_by_shard.get(shard)
+    return facts_by_path
 
 
 def is_group_written(project: Project, name: str, group: int) -> bool:

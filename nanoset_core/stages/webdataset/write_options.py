@@ -42,8 +42,8 @@ class WriteOptions:
     """
 
     @property
-    def present_engine(self) -> ShuffleEngine:
-        """The engine, or its replacement if it was removed."""
+    def supported_engine(self) -> ShuffleEngine:
+        """The engine that the user chose, or its replacement if that engine was removed."""
         return DEPRECATED_ENGINES.get(self.engine, self.engine)
 
     @property

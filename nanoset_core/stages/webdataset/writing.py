@@ -195,7 +195,7 @@ def _permitted_engine(options: WriteOptions, *, is_stored: bool) -> ShuffleEngin
         return "buckets"
     if options.has_bounded_disk:
         return "mmap"  # needs no scratch files
-    return options.present_engine
+    return options.supported_engine
 
 
 def _rows_of_stored_tokens(
@@ -220,7 +220,7 @@ def _rows_of_stored_tokens(
     is_output_in_store = target.access.has_copies
     if not is_output_in_store:
         return SweptRows(sources)  # there is no store to write the rows to
-    if not is_worth_storing(plan, sources, max_shards, options.present_engine):
+    if not is_worth_storing(plan, sources, max_shards, options.supported_engine):
         return SweptRows(sources)
     store = target.access.store.below(target.access.name(target.folder / ROWS))
     stored = store_rows(plan, sources, store, worker_memory, options)
