@@ -28,7 +28,7 @@ from nanoset_core.cli.terminal import print_json, print_rows
 from nanoset_core.loading.layout import HANDOFF
 from nanoset_core.outputs.root import Seen
 from nanoset_core.project.disk import plan_line
-from nanoset_core.project.graph import REPLACED
+from nanoset_core.project.graph import ANOTHER_IS_CURRENT
 from nanoset_core.project.project import Project
 from nanoset_core.project.settings import ProjectConfig, load_config
 from nanoset_core.records.text import format_bytes
@@ -340,7 +340,7 @@ def _replaced_texts(report: BuildReport) -> list[str]:
     for changes, outputs in _outputs_by_changes(report, steps_made).items():
         names = abbreviated(outputs, _MAX_NAMES)
         texts.append(f"Made by other settings than before: {names} ({changes}).")
-    if any(REPLACED in step.reasons for step in steps_made):
+    if any(ANOTHER_IS_CURRENT in step.reasons for step in steps_made):
         texts.append(
             "If another nanoset.yaml uses the same root, these outputs are stale for it now: "
             "give it another root, or other names."

@@ -20,7 +20,7 @@ from nanoset_assets.active_runs import ActiveRuns
 from nanoset_assets.asset_names import job_of
 from nanoset_assets.asset_table import shape_of
 from nanoset_assets.due_runs import DueRuns, due_runs, run_request
-from nanoset_assets.graph_state import GraphState, current_inventories, load_graph_state
+from nanoset_assets.graph_state import current_inventories, load_graph_state
 from nanoset_assets.loaded import LoadedAssets, not_loaded
 from nanoset_assets.names import Names
 from nanoset_assets.partition_sets import register
@@ -28,6 +28,7 @@ from nanoset_assets.project_defs import ProjectDefs, tick_result
 from nanoset_assets.tags import MAX_REQUESTS
 from nanoset_core.project.graph import graph_over
 from nanoset_core.project.project import Project
+from nanoset_core.project.runs import GraphState
 from nanoset_core.stages.inventory.stage import INVENTORY
 
 SENSOR = "missing_or_stale"

@@ -119,34 +119,39 @@ class Bars(Display):
         return Group(*texts)
 
     def _frame_lines(self, width: int) -> list[str]:
-        """Return the lines that the terminal shows now: two for each piece of work.
+        """Return the lines that the terminal shows now.
+
+        A step of the program does several pieces of work, each with two lines: a bar, and figures.
+        Before the first of them, and between two of them, the step has a line without a bar.
 
         Args:
             width: Columns of the terminal. Every line is narrower.
         """
-        # Between two pieces of work, show the step alone, without a bar.
         state = self.progress.state()
         step = state.step
-        is_unicode = self._is_unicode
-        if step.about and not state.works:
-            seconds = time.monotonic() - step.since
-            about = visible(step.about)
-            return [bar_line(width, about, None, seconds, None, is_unicode=is_unicode)]
-
-        lines = []
+        lines: list[str] = []
         for work in state.works:
-            label = f"{step.count}{work.label}"
-            lines.append(
-                bar_line(
-                    width,
-                    label,
-                    work.share,
-                    work.seconds,
-                    work.seconds_left,
-                    is_unicode=is_unicode,
-                )
+            bar = bar_line(
+                width,
+                label=f"{step.count}{work.label}",
+                share=work.share,
+                elapsed=work.seconds,
+                remaining=work.seconds_left,
+                is_unicode=self._is_unicode,
             )
-            lines.append(_fitted(f"  {work.figures}", width))
+            figures = _fitted(f"  {work.figures}", width)
+            lines += [bar, figures]
+
+        if not state.works and step.about:
+            step_line = bar_line(
+                width,
+                label=visible(step.about),
+                share=None,
+                elapsed=time.monotonic() - step.since,
+                remaining=None,
+                is_unicode=self._is_unicode,
+            )
+            lines.append(step_line)
         return lines
 
 

@@ -119,7 +119,7 @@ def write_demo(
 def _write(folder: Path, megabytes: float, say: Callable[[str], None]) -> None:
     """Write all files of the project; see `write_demo`."""
     raw = folder / "raw"
-    _clear(raw, folder / TOKENIZER_FILE)
+    _prepare_raw_folder(raw, folder / TOKENIZER_FILE)
 
     # Sources of the standard library and of the packages are half of the text each. The other two
     # corpora are small.
@@ -141,28 +141,33 @@ def _write(folder: Path, megabytes: float, say: Callable[[str], None]) -> None:
     write_atomic(folder / CONFIG_FILE, (head + config_text(config)).encode())
 
 
-def _clear(raw: Path, tokenizer: Path) -> None:
-    """Make an empty folder for the raw text, in place of that of an interrupted demo.
+def _prepare_raw_folder(raw: Path, tokenizer: Path) -> None:
+    """Make an empty folder for the raw text of the demo.
+
+    An interrupted demo may have left a folder. It is replaced, if the marker file in it shows that
+    it is a demo's. The marker is written before any text, so that every interrupted demo has it.
 
     Args:
         raw: The folder.
-        tokenizer: File of the tokenizer, which will be overwritten.
+        tokenizer: File of the tokenizer, which the demo overwrites.
 
     Raises:
-        ConfigError: The folder or the tokenizer exists, and the marker says nothing of a demo.
+        ConfigError: The folder, or the tokenizer, exists without the marker.
     """
-    if not (raw / MARKER).exists():
+    marker = raw / MARKER
+    if not marker.exists():
         for path in (raw, tokenizer):
-            if path.is_file() or (path.is_dir() and any(path.iterdir())):
+            is_filled_folder = path.is_dir() and any(path.iterdir())
+            if path.is_file() or is_filled_folder:
                 raise ConfigError(
-                    "this is not a demo's, and would be overwritten",
+                    "`nanoset demo` did not write this, and would overwrite it",
                     where=path,
                     expected="an empty folder, or one that `nanoset demo` made",
                     remedy="name another folder: `nanoset demo FOLDER`",
                 )
     shutil.rmtree(raw, ignore_errors=True)
     raw.mkdir(parents=True)
-    (raw / MARKER).touch()
+    marker.touch()
 
 
 def _write_corpus(

@@ -329,29 +329,36 @@ def _parser() -> Any:
 
 
 @cache
-def _reserved_words() -> frozenset[str]:
-    """Return the words that DuckDB accepts as names of columns only in double quotes."""
+def _words_to_quote() -> frozenset[str]:
+    """Return the keywords of SQL that must be names of columns if a condition has them.
+
+    DuckDB accepts reserved words as names of columns only in double quotes. Those that conditions
+    use as keywords, such as `and`, are not among the words: they are never taken for columns.
+    """
     with _parser().cursor() as cursor:
         query = "SELECT keyword_name FROM duckdb_keywords() WHERE keyword_category = 'reserved'"
         rows = cursor.execute(query).fetchall()
-    return frozenset(word for (word,) in rows) - _CONDITION_WORDS
+    reserved_words = frozenset(word for (word,) in rows)
+    return reserved_words - _CONDITION_WORDS
 
 
 def _with_quoted_keywords(text: str) -> str:
-    """Return a condition with double quotes around columns such as `group`, `table` or `order`.
+    """Put double quotes around columns that have the name of an SQL keyword.
 
-    Conditions use only a few of SQL's keywords, so that the others are columns.
+    Users may write `group = 'a' and year > 2000`, for example. SQL requires `"group" = 'a'`.
+
+    Args:
+        text: The condition.
     """
-    quoted = []
-    stop = 0
-    for match in _TOKEN.finditer(text):
-        quoted.append(text[stop : match.start()])
+
+    def quote(match: re.Match[str]) -> str:
+        """Return a token of the condition, in double quotes if it must be the name of a column."""
         token = match.group()
-        is_column = token.lower() in _reserved_words()
-        quoted.append(f'"{token}"' if is_column else token)
-        stop = match.end()
-    quoted.append(text[stop:])
-    return "".join(quoted)
+        if token.lower() in _words_to_quote():
+            return f'"{token}"'
+        return token
+
+    return _TOKEN.sub(quote, text)
 
 
 def _operation_of(node: Mapping[str, Any]) -> _Operation:

@@ -220,13 +220,14 @@ class _DaskRun(BoundedRun[Any, TaskFuture]):
         except (CancelledError, CommClosedError) as error:
             raise _lost_scheduler(self._workers.cluster, error) from error
         except (ModuleNotFoundError, RuntimeError) as error:
-            reason = _reason_not_loaded(error)
-            if reason is None:
+            # Dask raises such errors if it cannot import the task, but a task may raise them, too.
+            import_failure = _import_failure(error)
+            if import_failure is None:
                 raise
             raise ConfigError(
                 "the Dask scheduler or a worker cannot load this program",
                 where=self._workers.cluster.name,
-                found=reason,
+                found=import_failure,
                 expected="nanoset-platform, in the same version, next to `distributed` "
                 "on every machine of the cluster",
                 remedy="install it there, and start scheduler and workers again",
@@ -247,11 +248,12 @@ class _DaskRun(BoundedRun[Any, TaskFuture]):
                 timeout = self._workers.look()
 
 
-def _reason_not_loaded(error: Exception) -> str | None:
-    """Return why a machine of the cluster cannot import nanoset, or None.
+def _import_failure(error: Exception) -> str | None:
+    """Return why a machine of the cluster cannot import nanoset; None if the error says otherwise.
 
     Args:
-        error: The error of a task.
+        error: The error of a task. A worker that cannot import the task raises a
+            ModuleNotFoundError, and a scheduler that cannot fails to deserialize the task.
     """
     if isinstance(error, ModuleNotFoundError) and (error.name or "").startswith("nanoset_core"):
         return str(error)

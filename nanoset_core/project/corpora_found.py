@@ -191,25 +191,32 @@ def _with_keys(
     text_key: str | None,
     ask: Callable[[str, Sequence[str]], str | None],
 ) -> FoundCorpus:
-    """Return a corpus with the keys of its first lines, and the key of its text.
+    """Find out which key of a corpus's JSON lines, or which column of its tables, holds the text.
 
     Args:
         raw: The raw folder.
         corpus: The corpus.
-        text_key: Key of the text; None to look for it.
+        text_key: The key, if the user named it; None to look for it.
         ask: Asks the user a question with some answers; returns None if there is no answer.
+
+    Returns:
+        The corpus, with all keys of its first lines and the key of its text. The latter is None if
+        there are no keys, as in plain text files.
 
     Raises:
         ConfigError: No key is certainly that of the text, and there is no answer.
     """
-    # Find the key: as the user named it, as the lines suggest, or by asking.
+    # Take the key that the user named, or the one that is certain by its name or its values.
     keys = keys_of(raw / corpus.folder, corpus.contents)
-    chosen = text_key or keys.text
-    if chosen is None and keys.texts:
-        chosen = ask(f"Which key of {corpus.name} holds the text?", keys.filled)
+    chosen_key = text_key or keys.text
 
-    # A corpus without any key, such as one of plain text files, needs none.
-    if chosen is None and (keys.texts or keys.others):
+    # Otherwise let the user choose among the keys that hold strings.
+    has_keys_of_strings = bool(keys.texts)
+    if chosen_key is None and has_keys_of_strings:
+        chosen_key = ask(f"Which key of {corpus.name} holds the text?", keys.filled)
+
+    has_keys = has_keys_of_strings or bool(keys.others)
+    if chosen_key is None and has_keys:
         raise ConfigError(
             "it is not clear which key is that of the text",
             where=raw / corpus.folder / corpus.contents.ordered[0].path,
@@ -223,4 +230,4 @@ def _with_keys(
                 "or a question and its answer, to one text first"
             ),
         )
-    return replace(corpus, keys=keys, text_key=chosen)
+    return replace(corpus, keys=keys, text_key=chosen_key)

@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from nanoset_core.errors import NanosetError, StorageError
-from nanoset_core.outputs.manifest import Manifest, Recipe
+from nanoset_core.outputs.manifest import Recipe
 from nanoset_core.project.graph import graph_over
 from nanoset_core.project.project import Project
 from nanoset_core.records.json_records import from_plain
@@ -49,23 +49,24 @@ def disk_need(project: Project, nodes: Collection[Node]) -> dict[str, int]:
 
 
 def _estimate_text(project: Project, corpus: str) -> TextEstimate:
-    """Return the stored size of a corpus's text, and the shards that were made from it before.
+    """Return what is known of the size of a corpus: that of its text, and an earlier build of it.
 
-    The shards show how many tokens a byte of this text has. Text that cannot be read counts as
-    empty: the step that has to read it will report why.
+    The tokens of an earlier build show about how many tokens a byte of this text has.
 
     Args:
         project: The project.
         corpus: Name of the corpus.
     """
-    tokenized: Manifest | None = None
+    # An estimate need not report errors: the step that has to read these files will do so.
     try:
-        stored_bytes = list_contents(project, corpus).size
+        text_bytes = list_contents(project, corpus).size
     except NanosetError:
         return TextEstimate()
-    with suppress(NanosetError):
-        tokenized = project.outputs.live(TOKENIZED.layout.folder, corpus)
-    return TextEstimate(stored_bytes, tokenized)
+    try:
+        earlier_build = project.outputs.live(TOKENIZED.layout.folder, corpus)
+    except NanosetError:
+        earlier_build = None
+    return TextEstimate(text_bytes, earlier_build)
 
 
 def check_disk(project: Project, nodes: Collection[Node], say: Callable[[str], None]) -> None:

@@ -230,39 +230,40 @@ def _eval_iterations(samples: Mapping[SplitName, int], evaluations: int, batch: 
 def choose_schedule(
     tokens: Mapping[SplitName, float], length: int
 ) -> CommentedOut | ExplainedValue:
-    """Return the section `schedule` of a nanoset, for a training run of about one epoch.
-
-    With a schedule, the handoffs of all trainers name the same number of samples.
+    """Propose the section `schedule` of a new nanoset.yaml: a training run of about one epoch.
 
     Args:
         tokens: About how many tokens each split has.
         length: Number of tokens in a sample.
 
     Returns:
-        The section; as a comment if there is no sample for training.
+        The section, with a comment that says where the numbers come from. If there is too little
+        text for a sample, the whole section is a comment, with usual numbers as an example.
     """
-    # Without a sample for training, suggest usual numbers in a comment.
     samples = {split: int(count / length) for split, count in tokens.items()}
-    train = samples["train"]
-    if train < 1:
+    train_samples = samples["train"]
+    if train_samples < 1:
         return CommentedOut({"iterations": 100_000, "global_batch_size": 512})
 
-    # Train for about one epoch, with ten evaluations or one in 1,000 steps.
-    batch = _batch_size(train)
-    iterations = max(int(train * _EPOCH_SHARE / batch), 1)
-    eval_interval = min(max(iterations // 10, 1), 1000)
-    evaluations = iterations // eval_interval + 1
+    # Train for about one epoch.
+    batch_size = _batch_size(train_samples)
+    iterations = max(int(train_samples * _EPOCH_SHARE / batch_size), 1)
 
-    # Say what the numbers come from.
+    # Evaluate ten times; in long runs more often, every 1,000 iterations.
+    eval_interval = min(iterations // 10, 1000)
+    eval_interval = max(eval_interval, 1)
+    n_evaluations = iterations // eval_interval + 1
+
+    # The number of tokens is an estimate: show two significant digits, 12,345 as 12,000.
     rounded_tokens = float(f"{tokens['train']:.2g}")
-    note = (
+    reason = (
         "About one epoch, by the first MiB of each corpus: "
-        f"{rounded_tokens:,.0f} tokens, {train:,} samples."
+        f"{rounded_tokens:,.0f} tokens, {train_samples:,} samples."
     )
-    settings = {
+    schedule = {
         "iterations": iterations,
-        "global_batch_size": batch,
+        "global_batch_size": batch_size,
         "eval_interval": eval_interval,
-        "eval_iters": _eval_iterations(samples, evaluations, batch),
+        "eval_iters": _eval_iterations(samples, n_evaluations, batch_size),
     }
-    return ExplainedValue(settings, note)
+    return ExplainedValue(schedule, reason)

@@ -38,7 +38,7 @@ from nanoset_core.stages.stage import (
     current_version,
 )
 
-REPLACED = (
+ANOTHER_IS_CURRENT = (
     "the requested version exists, but another one was made current: "
     "by another nanoset.yaml with this root, or by this one with other settings"
 )
@@ -340,21 +340,26 @@ def reasons_to_build(
     Returns:
         The reasons; empty if the current version was made by this recipe and is intact.
     """
-    # Parts of another output, such as groups of tars, have no manifests: their stage looks at them.
+    # A part of an output, such as a group of tars, has no manifest of its own that says by which
+    # recipe it was made. Its stage has to find out.
     stage = node.stage
     if isinstance(stage, InParts):
-        problem = stage.part_problem(project, node.key, recipe)
-        return [] if problem is None else [problem]
+        part_reason = stage.part_problem(project, node.key, recipe)
+        return [] if part_reason is None else [part_reason]
 
-    # Compare recipes. If they are equal, the stage may know of files elsewhere that are missing.
     reasons = _with_clear_texts(current.stale_reasons(recipe))
-    if not reasons and current.manifest is not None and isinstance(stage, OutsideFiles):
-        fault = stage.fault(project, node.key, current.manifest)
-        return [] if fault is None else [Reason(fault)]
 
-    # The version may exist, and only not be current.
+    # The current version was made by this recipe. But it may need files in other folders, which
+    # only its stage knows.
+    if not reasons and current.manifest is not None and isinstance(stage, OutsideFiles):
+        outside_fault = stage.fault(project, node.key, current.manifest)
+        if outside_fault is not None:
+            reasons.append(Reason(outside_fault))
+        return reasons
+
+    # The current version was made by another recipe, although a version by this one exists.
     if current.other_settings(recipe) and project.outputs.find(recipe) is not None:
-        reasons.append(Reason(REPLACED))
+        reasons.append(Reason(ANOTHER_IS_CURRENT))
     return reasons
 
 

@@ -61,23 +61,28 @@ def find_outcomes(project: Project, old: Manifest, new: Manifest) -> Iterator[Ou
 
 
 def _inputs_of_row(graph: Graph, nodes: Sequence[Node]) -> set[Node]:
-    """Return what the outputs of a row are made from, directly or through derived datasets.
+    """Return what the outputs of a row are made from, directly or through views and packs.
 
-    Derived datasets are views and packs, which are made from the dataset of a corpus.
+    Views and packs are datasets that are made from the dataset of a corpus: selected documents, and
+    documents joined to sequences of one length. So if an output is made from a view, the dataset
+    that the view is made from is returned, too.
 
     Args:
         graph: The graph of the project's outputs.
         nodes: The outputs that `nanoset status` shows in one row.
     """
-    inputs: set[Node] = set()
-    waiting = list(nodes)
-    while waiting:
-        for parent in graph.inputs(waiting.pop()).values():
-            if parent not in inputs:
-                inputs.add(parent)
-                if isinstance(parent.stage, DerivedStage):
-                    waiting.append(parent)
-    return inputs
+    all_inputs: set[Node] = set()
+    nodes_to_visit = list(nodes)
+    while nodes_to_visit:
+        node = nodes_to_visit.pop()
+        for input_node in graph.inputs(node).values():
+            if input_node in all_inputs:
+                continue
+            all_inputs.add(input_node)
+            is_view_or_pack = isinstance(input_node.stage, DerivedStage)
+            if is_view_or_pack:
+                nodes_to_visit.append(input_node)
+    return all_inputs
 
 
 def _outcome_of_row(

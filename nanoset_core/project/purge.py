@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 
 from nanoset_core.errors import StaleError, StorageError
-from nanoset_core.outputs.manifest import MANIFEST
+from nanoset_core.outputs.manifest import MANIFEST, Manifest
 from nanoset_core.outputs.root import CURRENT, OutputRoot
 from nanoset_core.project.dropping import drop_duplicate_tokens
 from nanoset_core.project.existing import all_outputs
@@ -232,12 +232,13 @@ def _check_nothing_requested(project: Project, plan: PurgePlan) -> None:
 def _check_tokens_are_elsewhere(project: Project, plan: PurgePlan) -> None:
     """Check that no current shard has its tokens in a dataset that is to be erased.
 
-    With `storage.shards: drop`, a shard drops its own tokens and refers to those of a dataset. If
-    that dataset is erased, the tokens of the shard are lost.
+    A shard is the tokens of a part of a corpus, in a file of its own. To save space, it may drop
+    this file (`storage.shards: drop`), and refer to the file of a dataset that has the same tokens.
+    If that dataset is erased, the tokens of the shard are lost.
 
     Args:
         project: The project.
-        plan: The versions that are to be erased.
+        plan: The versions of outputs that are to be erased, and the corpora to check.
 
     Raises:
         StorageError: A version that is to be erased contains the tokens of a current shard.
@@ -248,26 +249,25 @@ def _check_tokens_are_elsewhere(project: Project, plan: PurgePlan) -> None:
         tokenized = outputs.current(TOKENIZED.layout.folder, corpus)
         if tokenized is None:
             continue
-        digests = tokenized.facts[SHARDS]
+        shard_digests = tokenized.facts[SHARDS]
+        token_files = each_shard(project, corpus, shard_digests, _file_with_tokens)
 
-        # For each shard, the file of another version that contains its tokens, or None if the
-        # shard has tokens of its own.
-        token_files = each_shard(project, corpus, digests, lambda shard: shard.files[BIN].within)
-        files_to_erase: set[str] = set()
+        endangered_files: set[str] = set()
         for file in token_files:
-            if file is None:
-                continue
-            version_folder, _, _ = file.rpartition("/")
-            if version_folder in erased_folders:
-                files_to_erase.add(file)
-
-        if files_to_erase:
+            if file is not None and file.rpartition("/")[0] in erased_folders:
+                endangered_files.add(file)
+        if endangered_files:
             raise StorageError(
                 "tokens of current shards are in files that are to be erased",
                 where=outputs.folder,
-                found=", ".join(sorted(files_to_erase)),
+                found=", ".join(sorted(endangered_files)),
                 remedy="set storage.shards: drop, and run the purge again",
             )
+
+
+def _file_with_tokens(shard: Manifest) -> str | None:
+    """Return the file of another version that has a shard's tokens; None if the shard has them."""
+    return shard.files[BIN].within
 
 
 def _stored_shards(outputs: OutputRoot) -> set[ShardKey]:

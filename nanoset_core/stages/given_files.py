@@ -140,16 +140,19 @@ def _check_folders(listing: _PatternListing, parts: Sequence[str]) -> None:
         InputError: A folder has the ending of the pattern, or of a file that is read, and no file
             in it is read.
     """
-    folder, stats, folders = listing
-    paths = [stat.path for stat in stats]
-    endings = {PurePosixPath(path).suffix for path in [*parts[-1:], *paths]}
+    # Endings of the files that are read, and of those that the user expects to be read.
+    file_paths = [stat.path for stat in listing.stats]
+    endings = {PurePosixPath(path).suffix for path in file_paths}
+    if parts:
+        endings.add(PurePosixPath(parts[-1]).suffix)
     endings.discard("")
-    unread_folders = folders - folders_of(paths)
+
+    unread_folders = listing.folders - folders_of(file_paths)
     for path in sorted(unread_folders, key=natural_key):
         if PurePosixPath(path).suffix in endings:
             raise InputError(
                 "a folder has the name of a file, and nothing in it is read",
-                where=folder / path,
+                where=listing.folder / path,
                 expected="a file",
                 remedy=f"move the folder away, or name the files in it: {path}/*",
             )

@@ -175,7 +175,7 @@ class FilesystemStore(Store):
             `size` and keys that depend on the file system. It is empty if the folder does not
             exist.
         """
-        system, folder_path = self._at(folder)
+        system, folder_path = self._system_and_path(folder)
         fresh = _FRESH_LISTING.get(self.scheme, {})
         infos = self._ask(folder, lambda: system.ls(folder_path, detail=True, **fresh))
 
@@ -195,7 +195,7 @@ class FilesystemStore(Store):
 
     def stat(self, name: str) -> Stored | None:
         """Return the description of a file, or None if it does not exist."""
-        system, path = self._at(checked_name(name))
+        system, path = self._system_and_path(checked_name(name))
         fresh = _FRESH_INFO.get(self.scheme, {})
         info = self._ask(name, lambda: system.info(path, **fresh))
         if info is None or _is_folder(info):
@@ -252,30 +252,45 @@ class FilesystemStore(Store):
             return b""
         checked_name(name)
 
-        def read() -> bytes:
-            """Read the range, and check afterwards that the file still has the same version."""
-            system, path = self._at(name)
+        def read_once() -> bytes:
+            """Read the range, and check the result; `_ask` repeats this if the transfer fails."""
+            system, path = self._system_and_path(name)
             data = _fetched(system, path, begin, end, is_web=self.scheme in (*_WEB, "hf"))
-            stored = self.stat(name)
-            if stored is None:
-                raise gone(self.url(name))
-            if mark is not None and stored.mark != mark:
-                raise changed(self.url(name), found="another version", expected=mark)
-            if stored.size < end:
-                raise changed(
-                    self.url(name),
-                    found=f"{stored.size:,} bytes",
-                    expected=f"at least {end:,}",
-                )
+
+            # Check the version after reading: if it is the expected one, so it was meanwhile.
+            self._check_version(name, mark, min_size=end)
             if len(data) != end - begin:
-                # `_ask` reads the range again.
                 raise DamagedTransferError(f"{len(data):,} bytes instead of {end - begin:,}")
             return data
 
-        data = self._ask(name, read)
+        data = self._ask(name, read_once)
         if data is None:
             raise gone(self.url(name))
         return data
+
+    def _check_version(self, name: str, mark: str | None, min_size: int) -> None:
+        """Check that a file exists in the expected version.
+
+        Args:
+            name: Name of the file.
+            mark: The version that is expected; None for any version.
+            min_size: How many bytes the file must have at least.
+
+        Raises:
+            SourceChangedError: The file has another mark, or fewer bytes.
+            MissingError: The file does not exist.
+        """
+        stored = self.stat(name)
+        if stored is None:
+            raise gone(self.url(name))
+        if mark is not None and stored.mark != mark:
+            raise changed(self.url(name), found="another version", expected=mark)
+        if stored.size < min_size:
+            raise changed(
+                self.url(name),
+                found=f"{stored.size:,} bytes",
+                expected=f"at least {min_size:,}",
+            )
 
     def check_writable(self, name: str) -> NoReturn:
         """Refuse to write: these file systems are only read.
@@ -321,15 +336,19 @@ class FilesystemStore(Store):
             remedy="copy the files to a local folder or a bucket first",
         )
 
-    def _at(self, name: str) -> tuple[Any, str]:
-        """Return fsspec's file system, and the path in it of a file or folder of this store.
+    def _system_and_path(self, name: str) -> tuple[Any, str]:
+        """Return the fsspec object that reads a file, and the path by which it knows the file.
+
+        Args:
+            name: Name of a file or folder of this store.
 
         Raises:
             StorageError: The package for this file system is not installed, or it cannot connect.
         """
-        scheme, _, rest = self.base.partition("://")
-        host = rest.partition("/")[0]
+        scheme, _, address = self.base.partition("://")
+        host = address.partition("/")[0]
         try:
+            # The object is cached by process: a forked child must not use its parent's connections.
             system = _file_system(os.getpid(), f"{scheme}://{host}")
         except ImportError as error:
             remedy = "install the package that is named"
@@ -344,6 +363,7 @@ class FilesystemStore(Store):
         except Exception as error:
             # Each package has errors of its own, such as for credentials that it cannot find.
             raise self._failure(error, name, attempts=1) from error
+        # How a URL becomes a path depends on the package, and fsspec has no public name for this.
         return system, system._strip_protocol(self.url(name))
 
     def _ask(self, name: str, request: Callable[[], T]) -> T | None:

@@ -43,7 +43,7 @@ _MAX_CAUSES = 10
 """Causes of an error that are looked at; a chain of causes may be endless."""
 _CREDENTIAL_ERRORS = ("NoCredentialsError", "PartialCredentialsError")
 """Names of botocore's errors about missing credentials."""
-_RUN_AGAIN = "see whether the store is up, then run again: what is finished is kept"
+_RETRY_REMEDY = "see whether the store is up, then run again: what is finished is kept"
 _jitter = random.Random()
 """Chooses the pauses. A seed that is set for Python's random numbers has no effect on it."""
 
@@ -280,9 +280,11 @@ def _remedy(error: Exception) -> str:
         return "give this process credentials that may read and write there, by the usual AWS chain"
     if code == "NoSuchBucket":
         return "make the bucket, or correct its name"
+    # Requests for objects treat a missing object as an answer, not as a failure. So if a 404 comes
+    # here, the server does not know this kind of request at all: it is a web server, for example.
     if status == 404:
         return (
             "correct storage.endpoint_url or AWS_ENDPOINT_URL: the server at this address does not "
             "speak S3"
         )
-    return _RUN_AGAIN
+    return _RETRY_REMEDY

@@ -310,9 +310,9 @@ def _complete_run(run: Path, log: Path) -> None:
         run: The run.yaml, which is not changed.
         log: A log of Megatron-LM.
     """
-    from nanoset_core.stages.handoff.train_log import completed
+    from nanoset_core.stages.handoff.train_log import complete_run_yaml
 
-    text, differences = completed(run, log)
+    text, differences = complete_run_yaml(run, log)
     echo(Multiline(text), nl=False)
     for difference in differences:
         echo(f"warning: {difference}", err=True)

@@ -121,10 +121,11 @@ def merge(files: tuple[Location, ...], output: Location, overwrite: bool) -> Non
 
     _check_names(files)
 
-    def work(sources: Sequence[Path], target: Path, progress: Progress) -> Facts:
+    def merge_files(sources: Sequence[Path], target: Path, progress: Progress) -> Facts:
+        """Join the local copies of the files."""
         return asdict(merge_pbin(sources, target, progress=progress))
 
-    _make_pbin("merge", output, files, {}, work, overwrite)
+    _make_pbin("merge", output, files, settings={}, work=merge_files, overwrite=overwrite)
 
 
 @command.command(short_help="Shuffle the documents of files.")
@@ -153,24 +154,34 @@ def shuffle(
     """
     from nanoset_core.stages.pbin.selection import shuffle_pbin, shuffle_pbin_chunk
 
-    if (chunk is None) != (chunks is None):
+    settings = {"seed": seed, "chunk": chunk, "chunks": chunks}
+
+    def shuffle_file(sources: Sequence[Path], target: Path, progress: Progress) -> Facts:
+        """Shuffle all documents of the only file."""
+        return asdict(shuffle_pbin(sources[0], target, seed=seed, progress=progress))
+
+    if chunk is None and chunks is None:
+        if len(files) > 1:
+            raise click.UsageError(
+                "shuffle one file (see `nanoset pbin merge`), or a chunk of several: "
+                "--chunk, --chunks"
+            )
+        _check_names(files)
+        _make_pbin("shuffle", output, files, settings, work=shuffle_file, overwrite=overwrite)
+        return
+
+    if chunk is None or chunks is None:
         raise click.UsageError("--chunk needs --chunks, and --chunks needs --chunk")
-    if chunk is None and len(files) > 1:
-        raise click.UsageError(
-            "shuffle one file (see `nanoset pbin merge`), or a chunk of several: --chunk, --chunks"
-        )
     _check_names(files)
 
-    def work(sources: Sequence[Path], target: Path, progress: Progress) -> Facts:
-        if chunk is None or chunks is None:
-            return asdict(shuffle_pbin(sources[0], target, seed=seed, progress=progress))
+    def shuffle_chunk(sources: Sequence[Path], target: Path, progress: Progress) -> Facts:
+        """Shuffle the documents of one chunk of each file."""
         counts = shuffle_pbin_chunk(
             sources, target, chunk=chunk, chunks=chunks, seed=seed, progress=progress
         )
         return asdict(counts)
 
-    settings = {"seed": seed, "chunk": chunk, "chunks": chunks}
-    _make_pbin("shuffle", output, files, settings, work, overwrite)
+    _make_pbin("shuffle", output, files, settings, work=shuffle_chunk, overwrite=overwrite)
 
 
 @command.command("filter", short_help="Keep the documents that meet all conditions.")
@@ -191,17 +202,29 @@ def filter_documents(file: Location, output: Location, overwrite: bool, **condit
     from nanoset_core.formats.pbin.dataset import PackedDataset
     from nanoset_core.stages.pbin.selection import DocumentFilter, filter_pbin
 
-    lists = {name: conditions[name] for name in ("keep", "drop") if conditions[name] is not None}
-    settings = conditions | {name: str(path) for name, path in lists.items()}
+    # The lists of documents are files, too, and are downloaded together with FILE.
+    list_paths: dict[str, Location] = {}  # option → path
+    for name in ("keep", "drop"):
+        if conditions[name] is not None:
+            list_paths[name] = conditions[name]
 
-    def work(sources: Sequence[Path], target: Path, progress: Progress) -> Facts:
-        source, *local_lists = sources
-        local_conditions = conditions | dict(zip(lists, local_lists, strict=True))
-        mask = DocumentFilter(**local_conditions).mask(PackedDataset(source))
-        echo(f"{file}: {mask.sum():,} of {len(mask):,} documents are kept")
-        return asdict(filter_pbin(source, target, mask, progress=progress))
+    def filter_file(sources: Sequence[Path], target: Path, progress: Progress) -> Facts:
+        """Write the documents that meet the conditions, and print their number."""
+        source = sources[0]
+        local_list_paths = dict(zip(list_paths, sources[1:], strict=True))
+        document_filter = DocumentFilter(**(conditions | local_list_paths))
+        is_kept = document_filter.mask(PackedDataset(source))  # (n_documents,)
+        echo(f"{file}: {is_kept.sum():,} of {len(is_kept):,} documents are kept")
+        return asdict(filter_pbin(source, target, is_kept, progress=progress))
 
-    _make_pbin("filter", output, [file, *lists.values()], settings, work, overwrite)
+    _make_pbin(
+        "filter",
+        output,
+        files=[file, *list_paths.values()],
+        settings=conditions | {name: str(path) for name, path in list_paths.items()},
+        work=filter_file,
+        overwrite=overwrite,
+    )
 
 
 @command.command(short_help="Rewrite FILE so that Modalities can read it.")
@@ -222,21 +245,23 @@ def repair(file: Location, output: Location | None, overwrite: bool) -> None:
     from nanoset_core.stages.pbin.selection import merge_pbin
     from nanoset_core.storage.working_copies import downloaded
 
-    def work(sources: Sequence[Path], target: Path, progress: Progress) -> Facts:
+    def rewrite(sources: Sequence[Path], target: Path, progress: Progress) -> Facts:
+        """Write a correct copy of the only source, and print what was wrong."""
         dataset = PackedDataset(sources[0])
         faults = format_count(dataset.index_facts.merge_faults, "fault")
         echo(f"{file} had layout {dataset.layout}, with {faults} in its index")
+        # A merge of one file copies it, with a correct index.
         return asdict(merge_pbin(sources, target, progress=progress))
 
     if output is not None:
-        _make_pbin("repair", output, [file], {}, work, overwrite)
+        _make_pbin("repair", output, [file], settings={}, work=rewrite, overwrite=overwrite)
         return
     with (
         shown_progress() as progress,
         downloaded([file]) as sources,
         replaced_file(file) as target,
     ):
-        counts = work(sources, target, progress)
+        counts = rewrite(sources, target, progress)
     _print_counts(file, counts)
 
 
@@ -252,7 +277,10 @@ def raw_index(text: Location, output: Location | None, drop_faulty: bool, overwr
     """
     from nanoset_core.formats.pbin.raw_index import create_raw_index
 
-    def work(sources: Sequence[Path], target: Path, progress: Progress) -> Facts:
+    index_path = text.with_name(f"{text.stem}.idx") if output is None else output
+
+    def write_index(sources: Sequence[Path], target: Path, progress: Progress) -> Facts:
+        """Write the index of the only source, and return what the command prints about it."""
         on_fault: Literal["drop", "raise"] = "drop" if drop_faulty else "raise"
         counts = create_raw_index(sources[0], target, on_fault=on_fault, progress=progress)
         return {
@@ -261,16 +289,21 @@ def raw_index(text: Location, output: Location | None, drop_faulty: bool, overwr
             "first_dropped": counts.first_dropped[:1],
         }
 
-    index = text.with_name(f"{text.stem}.idx") if output is None else output
     facts, is_new = _make_once(
-        "raw-index", index, [text], {"drop_faulty": drop_faulty}, work, overwrite
+        "raw-index",
+        index_path,
+        files=[text],
+        settings={"drop_faulty": drop_faulty},
+        work=write_index,
+        overwrite=overwrite,
     )
 
-    counts = f"{facts['documents']:,} of {facts['lines']:,} lines"
+    # Every line is a document, except those that were dropped.
+    summary = f"{facts['documents']:,} of {facts['lines']:,} lines"
     n_dropped = facts["lines"] - facts["documents"]
     if n_dropped:
-        counts += f", {n_dropped:,} dropped, the first in line {facts['first_dropped'][0]:,}"
-    print_made(f"{index}: {counts}", is_new=is_new)
+        summary += f", {n_dropped:,} dropped, the first in line {facts['first_dropped'][0]:,}"
+    print_made(f"{index_path}: {summary}", is_new=is_new)
 
 
 @command.command(short_help="Describe FILES.")

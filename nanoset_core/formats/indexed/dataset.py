@@ -281,18 +281,27 @@ def _open_again(prefix: str, access: FileAccess | None = None) -> MMapIndexedDat
 
 
 def _locate(prefix: str) -> tuple[str, FileAccess]:
-    """Return the prefix of a dataset on this machine, and an object that reads its files.
+    """Return where a dataset is on this machine, and an object that reads its files.
+
+    The prefix is the common path of the dataset's files, without .bin and .idx. If the dataset is
+    in a bucket, its files are downloaded to a local folder when they are needed.
 
     Args:
-        prefix: Local prefix, or s3://bucket/prefix. The .idx of the latter is downloaded again when
-            it is next read, since it may have been replaced in the bucket.
+        prefix: Local prefix, or s3://bucket/prefix.
+
+    Returns:
+        (local prefix, access to the files).
     """
     if not is_remote(prefix):
         return prefix, FileAccess(Path(prefix).parent)
+
     location = remote_location(prefix, where="the dataset's prefix")
-    remote_folder = location.parent.place
-    access = FileAccess(copies_folder(remote_folder), remote_folder)
+    bucket_folder = location.parent.place
+    access = FileAccess(copies_folder(bucket_folder), bucket_folder)
     local_prefix = access.folder / location.name
+
+    # The dataset may have been replaced in the bucket since a copy of its .idx was downloaded:
+    # compare the copy with the bucket before it is read.
     access.revalidate(idx_path(local_prefix))
     return str(local_prefix), access
 

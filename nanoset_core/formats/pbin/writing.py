@@ -166,18 +166,22 @@ def check_fit(tokens: NDArray[np.integer], token_bytes: int, where: str, first: 
     Raises:
         ConfigError: A token is negative, or needs more bytes.
     """
-    if np.can_cast(tokens.dtype, f"u{token_bytes}") or not len(tokens):
+    # Usually the type of the tokens is small enough, so that no token has to be looked at.
+    encoded_dtype = np.dtype(f"<u{token_bytes}")
+    if np.can_cast(tokens.dtype, encoded_dtype) or not len(tokens):
         return
-    limit = 1 << (8 * token_bytes)
-    if int(tokens.min()) >= 0 and int(tokens.max()) < limit:
+    greatest = (1 << 8 * token_bytes) - 1
+    if int(tokens.min()) >= 0 and int(tokens.max()) <= greatest:
         return
-    does_not_fit = (tokens < 0) | (tokens.astype(np.uint64) >= limit)
-    row = int(np.argmax(does_not_fit))
+
+    # Find the first token that does not fit: the conversion to the smaller type changes it.
+    does_not_fit = tokens.astype(encoded_dtype) != tokens
+    index = int(np.argmax(does_not_fit))
     raise ConfigError(
         "a token does not fit the token size",
-        where=f"{where}, token {first + row}",
-        found=int(tokens[row]),
-        expected=f"0 to {limit - 1} ({token_bytes} bytes a token)",
+        where=f"{where}, token {first + index}",
+        found=int(tokens[index]),
+        expected=f"0 to {greatest} ({token_bytes} bytes a token)",
         remedy="give the vocabulary size of the tokenizer, added tokens too",
     )
 

@@ -319,31 +319,35 @@ class Dataset(ABC):
         return first_row + n_before_start, first_row + n_before_stop
 
     def pieces_of(self, document: int) -> list[DocumentPiece]:
-        """Return which tokens of which sequences belong to a document.
+        """Return the pieces of a document: its tokens in each sequence that has some of them.
 
-        A document without tokens has pieces without tokens, but none in packed datasets.
+        Unless the dataset is packed, a document consists of whole sequences, and each of them is a
+        piece. An empty document may have a sequence, and so a piece, without tokens.
 
         Args:
             document: Number of the document in `unpacked`.
 
         Returns:
-            A piece for each sequence, in the order of the sequences.
+            The pieces, in the order of the sequences.
         """
-        bounds = self.layout.document_indices  # (n_documents + 1,) first sequence of each document
-        start, stop = bounds[document : document + 2].tolist()
+        # (n_documents + 1,) first sequence of each document, and the end
+        first_sequences = self.layout.document_indices
+        first_sequence = int(first_sequences[document])
+        stop_sequence = int(first_sequences[document + 1])
+
         pieces: list[DocumentPiece] = []
-        n_tokens_before = 0
-        for sequence in range(start, stop):
-            length = int(self.layout.sequence_lengths[sequence])
+        n_tokens_before = 0  # tokens of the document in earlier sequences
+        for sequence in range(first_sequence, stop_sequence):
+            n_tokens = int(self.layout.sequence_lengths[sequence])
             piece = DocumentPiece(
                 sequence=sequence,
                 start=0,
-                stop=length,
+                stop=n_tokens,
                 first=n_tokens_before,
                 document=document,
             )
             pieces.append(piece)
-            n_tokens_before += length
+            n_tokens_before += n_tokens
         return pieces
 
     def pieces_in(self, spans: NDArray[np.int64]) -> list[list[DocumentPiece]]:

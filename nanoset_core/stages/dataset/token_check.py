@@ -318,8 +318,8 @@ class TokenCheck:
         start_byte = token_range.begin
         for first_sequence in range(token_range.first, token_range.last, _BLOCK_SEQUENCES):
             stop_sequence = min(first_sequence + _BLOCK_SEQUENCES, token_range.last)
-            lengths = self.lengths.read(first_sequence, stop_sequence)
-            lengths = lengths.astype(np.int32, copy=False)
+            stored_lengths = self.lengths.read(first_sequence, stop_sequence)
+            lengths = stored_lengths.astype(np.int32, copy=False)
 
             # The .bin may have bytes after its last sequence. They belong to the last block.
             n_tokens = int(lengths.sum(dtype=np.int64))

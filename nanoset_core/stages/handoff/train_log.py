@@ -288,16 +288,18 @@ def _value(text: str) -> Any:
     return items
 
 
-def completed(file: Path, log: Path) -> tuple[str, list[str]]:
+def complete_run_yaml(file: Path, log: Path) -> tuple[str, list[str]]:
     """Complete a run.yaml with the settings that Megatron-LM has printed in a log.
 
+    The completed settings say how many samples the run has consumed after each step. The log also
+    shows these numbers. If they differ, the settings are not those of the run.
+
     Args:
-        file: The run.yaml.
+        file: The run.yaml. It is not changed.
         log: Log of Megatron-LM.
 
     Returns:
-        The new text of run.yaml, and sentences about steps whose number of consumed samples in the
-        log differs from what follows from this text.
+        (the completed text of run.yaml, sentences for the user about differences from the log).
 
     Raises:
         MissingError: A file cannot be read.

@@ -132,18 +132,19 @@ class ShardHashes(NamedTuple):
 def each_shards_hashes(
     outputs: OutputRoot, sharded: Sharded, digests: Sequence[str]
 ) -> Iterator[ShardHashes]:
-    """Yield the stored hashes of all shards of a corpus, in order.
+    """Yield the stored hashes of the documents of all shards of a corpus, in order.
 
     Args:
         outputs: The output root.
-        sharded: The corpus.
-        digests: Digest of the hashes of each shard.
-
-    Yields:
-        The number of the shard's first document, and a hash of each of its documents.
+        sharded: The corpus, which is stored in shards.
+        digests: For each shard, the version of its hashes: the name of the folder that has them.
     """
     corpus_folder = outputs.folder / HASHES_FOLDER / sharded.dataset.name
-    first_documents = sharded.firsts[:-1].tolist()
-    for first, digest in zip(first_documents, digests, strict=True):
+
+    # (n_shards + 1,) number of each shard's first document, and of the document after the last one
+    document_bounds = sharded.firsts.tolist()
+    first_documents = document_bounds[:-1]
+    for first_document, digest in zip(first_documents, digests, strict=True):
         path = outputs.access.fetch(corpus_folder / digest / _HASHES_FILE)
-        yield ShardHashes(first, np.load(path, "r", allow_pickle=False))
+        hashes = np.load(path, mmap_mode="r", allow_pickle=False)
+        yield ShardHashes(first_document, hashes)

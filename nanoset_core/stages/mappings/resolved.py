@@ -78,26 +78,36 @@ class ResolvedNanoset(NanosetSpec):
 
 
 def resolve_nanosets(nanosets: Mapping[str, NanosetSpec], file: Path) -> dict[str, ResolvedNanoset]:
-    """Return the nanosets that a project makes, by name: a nanoset with phases becomes several.
+    """Return the nanosets that a project makes, with all settings that stages need.
+
+    A nanoset is the data of a training run: splits that are blended from corpora. If the run has
+    phases with different data, one nanoset in nanoset.yaml becomes several, one for each phase.
 
     Args:
         nanosets: Name → settings as they are written in nanoset.yaml.
         file: The nanoset.yaml. Paths in it start in its folder.
+
+    Returns:
+        Name of the nanoset or phase → settings.
 
     Raises:
         ConfigError: A file of tokenizer identifiers contains none.
     """
     resolved: dict[str, ResolvedNanoset] = {}
     for name, spec in nanosets.items():
-        nanoset = _resolve(spec, _identifiers(spec, file, f"{file}: nanosets.{name}"))
+        # Settings that another file may contain: how the trainer identifies its tokenizer.
+        identifiers = _tokenizer_identifiers(spec, file, where=f"{file}: nanosets.{name}")
+        nanoset = _resolve(spec, identifiers)
+
+        # Settings that follow from the schedule: how many samples the run or each phase reads.
         if nanoset.phases:
-            resolved |= _phases(name, nanoset)
+            resolved |= _nanosets_of_phases(name, nanoset)
         else:
             resolved[name] = _with_samples(nanoset, iterations=None)
     return resolved
 
 
-def _identifiers(spec: NanosetSpec, file: Path, where: str) -> Mapping[str, Any]:
+def _tokenizer_identifiers(spec: NanosetSpec, file: Path, where: str) -> Mapping[str, Any]:
     """Return the identifiers of the trainer's tokenizer, from whichever key provides them.
 
     Args:
@@ -129,7 +139,7 @@ def _resolve(spec: NanosetSpec, identifiers: Mapping[str, Any]) -> ResolvedNanos
     return ResolvedNanoset(**values)
 
 
-def _phases(name: str, run: ResolvedNanoset) -> dict[str, ResolvedNanoset]:
+def _nanosets_of_phases(name: str, run: ResolvedNanoset) -> dict[str, ResolvedNanoset]:
     """Return a nanoset for each phase of a training run, by the names of the phases.
 
     Args:

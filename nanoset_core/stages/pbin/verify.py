@@ -311,25 +311,26 @@ class TokenComparison:
         """Compare a range of the file's tokens with those of its dataset.
 
         Args:
-            part: Numbers of the first token and of the token after the range, in the order of the
-                dataset.
+            part: The range: number of its first token, and of the token after its last one.
 
         Returns:
-            The length of the range, and the first token that differs, if there is one.
+            How many tokens were compared, and the first one that differs, if there is one.
         """
-        part_start, part_stop = part
-        for start in range(part_start, part_stop, _READ_TOKENS):
-            stop = min(start + _READ_TOKENS, part_stop)
+        first_token, stop_token = part
+        for start in range(first_token, stop_token, _READ_TOKENS):
+            stop = min(start + _READ_TOKENS, stop_token)
             tokens = self.copy.read(start, stop)
             expected = self._expected(start, stop)
             differs = tokens != expected  # (stop - start,)
             if differs.any():
-                row = int(np.argmax(differs))  # the first one that differs
+                index = int(np.argmax(differs))  # of the first one that differs
                 wrong = WrongToken(
-                    number=start + row, token=int(tokens[row]), expected=int(expected[row])
+                    number=start + index,
+                    token=int(tokens[index]),
+                    expected=int(expected[index]),
                 )
-                return Compared(n_tokens=stop - part_start, wrong=wrong)
-        return Compared(n_tokens=part_stop - part_start, wrong=None)
+                return Compared(n_tokens=stop - first_token, wrong=wrong)
+        return Compared(n_tokens=stop_token - first_token, wrong=None)
 
     def conclude(self, report: Report, outcomes: Sequence[Compared]) -> None:
         """Report how many tokens were compared, and the first one that differs.

@@ -29,25 +29,36 @@ _BAR_CHARACTERS = 20
 def choice_facts(
     selection: Selection, missing_ids: Mapping[str, int], places: Mapping[int, str]
 ) -> dict[str, Any]:
-    """Return the facts that record how the documents of a view were chosen.
+    """Return what a view's manifest records about the choice of its documents.
+
+    A view is a selection of a corpus's documents, made in steps such as filters and budgets. The
+    facts are listed at the top of this module.
 
     Args:
         selection: The documents of the view.
-        missing_ids: Key of nanoset.yaml → how many ids in its files match no document.
-        places: Number of each document that does not fit into a budget → its file, line and id.
+        missing_ids: Key of nanoset.yaml that names files of ids → how many of the ids match no
+            document.
+        places: Document number → its file, line and id, for each document that is too long for the
+            rest of a budget.
+
+    Returns:
+        Name of the fact → plain value.
     """
-    steps = []
+    # What each step has left.
+    step_rows = []
     for count in selection.step_counts:
-        steps.append([count.view, count.step, count.documents, count.tokens])
-    facts: dict[str, Any] = {
-        STEPS: steps,
-        MISSING_IDS: {key: count for key, count in missing_ids.items() if count > 0},
-    }
-    gaps = []
+        step_rows.append([count.view, count.step, count.documents, count.tokens])
+    facts: dict[str, Any] = {STEPS: step_rows}
+
+    # Ids that are probably wrong.
+    facts[MISSING_IDS] = {key: count for key, count in missing_ids.items() if count > 0}
+
+    # Budgets that are far from full, and the document that did not fit.
+    gap_records = []
     for gap in selection.gaps:
-        gaps.append({**asdict(gap), "place": places[gap.document]})
-    if gaps:
-        facts[GAPS] = gaps
+        gap_records.append({**asdict(gap), "place": places[gap.document]})
+    if gap_records:
+        facts[GAPS] = gap_records
     return facts
 
 

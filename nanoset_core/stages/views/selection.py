@@ -108,22 +108,26 @@ class Selection:
     def copies(self) -> Iterator[CopyChunk]:
         """Yield the documents in the order of storage: all first copies, then all second ones, …
 
-        Candidates, which are the documents that the leading filters kept, are read again for every
-        copy, since there may be more than memory holds.
+        For example, if the candidates are documents 3, 5 and 8, and have 1, 2 and 0 copies, this
+        yields 3 and 5, and then 5 once more.
         """
-        max_copies = 1 if self.times is None else int(self.times.max(initial=0))
-        for copy in range(max_copies):
-            start = 0  # position of the chunk's first document among the candidates
+        max_copies = 1
+        if self.times is not None:
+            max_copies = int(self.times.max(initial=0))  # 0 if there are no candidates
+
+        for copy_number in range(max_copies):
+            # Read the candidates again for every copy, since memory may not hold all of them.
+            n_before = 0  # candidates in earlier chunks
             for documents in self.candidates():
-                stop = start + len(documents)
-                positions = np.arange(start, stop)
+                positions = np.arange(n_before, n_before + len(documents))
+                n_before += len(documents)
                 if self.times is not None:
-                    has_copy = self.times[start:stop] > copy
+                    # A document with two copies has the numbers 0 and 1.
+                    has_copy = self.times[positions] > copy_number
                     documents = documents[has_copy]
                     positions = positions[has_copy]
                 if len(documents):
-                    yield CopyChunk(copy, documents, positions)
-                start = stop
+                    yield CopyChunk(copy_number, documents, positions)
 
 
 class _LaterFilter(NamedTuple):

@@ -450,13 +450,17 @@ def _stream_lengths(
     sources: Sequence[tuple[str, int]],
     settings: PlanSettings,
 ) -> list[tuple[int, ...]]:
-    """Return the tokens of each stream of each source; a stream is cut into rows on its own.
+    """Return how many tokens each stream of each source has.
 
-    A source for which the settings name no streams, such as its files, is one stream.
+    A source consists of one or more streams, such as its files. Streams are cut into rows
+    separately, so that no row has tokens of two streams.
 
     Args:
-        sources: Name and token count of each source.
-        settings: Settings of the plan.
+        sources: Name and number of tokens of each source.
+        settings: Settings of the plan, with the streams of sources that have several.
+
+    Returns:
+        For each source, the number of tokens of each stream.
 
     Raises:
         ConfigError: Two sources have one name, or the streams of a source have more or fewer tokens
@@ -469,14 +473,13 @@ def _stream_lengths(
             found=[name for name, _ in sources],
             remedy="name each source once",
         )
-    _check_streams(settings.streams or {}, tokens_by_source)
+    configured_streams = settings.streams or {}
+    _check_streams(configured_streams, tokens_by_source)
 
     lengths_by_source: list[tuple[int, ...]] = []
     for name, n_tokens in sources:
-        if settings.streams is not None and name in settings.streams:
-            lengths_by_source.append(tuple(map(int, settings.streams[name])))
-        else:
-            lengths_by_source.append((n_tokens,))
+        stream_lengths = configured_streams.get(name, [n_tokens])
+        lengths_by_source.append(tuple(int(length) for length in stream_lengths))
     return lengths_by_source
 
 

@@ -277,9 +277,12 @@ class SentencePieceEngine(ReferenceEngine):
     def _encode_between(self, special_pattern: re.Pattern[str], text: str) -> list[int]:
         """Encode a text with special tokens, as Megatron-LM's legacy wrapper does.
 
-        The text before, between and after special tokens is encoded separately, so the first token
-        of each part may be ▁, which stands for a space. Like the wrapper, this drops that token
-        between two special tokens, but keeps it after the last one.
+        The text before, between and after special tokens is encoded piece by piece. SentencePiece
+        may begin each piece with the token ▁, which stands for a space. Like the wrapper, this
+        drops the ▁ between two special tokens only:
+
+            text        a      <sep>  b    <sep>  c
+            tokens      ▁ a    <sep>  b    <sep>  ▁ c
 
         Args:
             special_pattern: Matches the special tokens.
@@ -289,17 +292,23 @@ class SentencePieceEngine(ReferenceEngine):
             The ids of the tokens.
         """
         ids: list[int] = []
-        start = 0  # end of the special token before
+        piece_start = 0
+        follows_special_token = False
         for match in special_pattern.finditer(text):
-            between: list[int] = self._processor.encode(text[start : match.start()], out_type=int)
-            follows_special = start > 0
-            if follows_special and between[:1] == [self._space_id]:
-                between = between[1:]
-            ids += between
+            piece_ids = self._encode_piece(text[piece_start : match.start()])
+            if follows_special_token and piece_ids[:1] == [self._space_id]:
+                piece_ids = piece_ids[1:]
+            ids += piece_ids
             ids.append(self._special_tokens[match.group()])
-            start = match.end()
-        tail: list[int] = self._processor.encode(text[start:], out_type=int)
-        return ids + tail
+            piece_start = match.end()
+            follows_special_token = True
+        ids += self._encode_piece(text[piece_start:])
+        return ids
+
+    def _encode_piece(self, piece: str) -> list[int]:
+        """Return the tokens of a text without special tokens."""
+        ids: list[int] = self._processor.encode(piece, out_type=int)
+        return ids
 
 
 def _load_processor(model: str | os.PathLike[str]) -> Any:

@@ -384,8 +384,11 @@ def _read_split(value: Any) -> _SplitPreTokenizer:
 def _check_model(value: Any, *, over_characters: bool) -> None:
     """Check that the model is a BPE with settings that the engine knows.
 
+    For each setting, `_check_members` gets the values with which the engine encodes as the
+    `tokenizers` library does. None among them means that the setting may be missing.
+
     Args:
-        value: The entry of the `tokenizer.json`.
+        value: The entry `model` of the `tokenizer.json`.
         over_characters: Whether merges join characters, as in SentencePiece, or bytes.
 
     Raises:
@@ -394,17 +397,24 @@ def _check_model(value: Any, *, over_characters: bool) -> None:
     if over_characters:
         # Characters without a token are replaced by the tokens of their bytes, so that nothing is
         # unknown.
-        options: dict[str, Any] = {
-            "byte_fallback": (True,),
-            "ignore_merges": (False, None),
-            "unk_token": _ANYTHING,
-        }
+        _check_bpe(value, byte_fallback=(True,), ignore_merges=(False, None), unk_token=_ANYTHING)
     else:
-        options = {
-            "byte_fallback": (False, None),
-            "ignore_merges": _FLAG,
-            "unk_token": (None,),
-        }
+        # Every byte has a token.
+        _check_bpe(value, byte_fallback=(False, None), ignore_merges=_FLAG, unk_token=(None,))
+
+
+def _check_bpe(value: Any, *, byte_fallback: Any, ignore_merges: Any, unk_token: Any) -> None:
+    """Check the settings of a BPE model.
+
+    Args:
+        value: The entry `model` of the `tokenizer.json`.
+        byte_fallback: Permitted values of this setting, as for `_check_members`.
+        ignore_merges: Those of this setting.
+        unk_token: Those of this setting.
+
+    Raises:
+        NotRecognisedError: The model has another type, or a setting with another value.
+    """
     _check_members(
         value,
         "the model",
@@ -412,10 +422,12 @@ def _check_model(value: Any, *, over_characters: bool) -> None:
         dropout=(None, 0.0),
         continuing_subword_prefix=(None, ""),
         end_of_word_suffix=(None, ""),
+        byte_fallback=byte_fallback,
+        ignore_merges=ignore_merges,
+        unk_token=unk_token,
         fuse_unk=_ANYTHING,  # matters for unknown characters only
         vocab=_ANYTHING,
         merges=_ANYTHING,
-        **options,
     )
 
 

@@ -163,8 +163,7 @@ class _Tekken:
 def read_tekken(source: TokenizerFile) -> ConvertedTokenizer:
     """Read Mistral's tekken.json, and convert it to a tokenizer.json.
 
-    If the name of a special token occurs in a text, it is encoded like other text, in contrast to
-    Megatron-LM's format.
+    The file lists tokens with their *ranks*, in whose order a BPE tokenizer merges bytes.
 
     Args:
         source: The file.
@@ -187,14 +186,16 @@ def read_tekken(source: TokenizerFile) -> ConvertedTokenizer:
 
     # The file may have more ranks than the vocabulary uses: only the first ones are tokens.
     entries = _EntryList(tekken.entries, tekken.n_special, tekken.vocab_size, _TEKKEN_FORMAT)
-    ids = entries.read(source)
+    id_by_token = entries.read(source)
+
     check_regex(tekken.pattern, source)
     ranked = RankedVocabulary(
-        ids=ids,
+        ids=id_by_token,
         pattern=NamedPattern(tekken.pattern),
         special_tokens=number_special_tokens(tekken.names, tekken.n_special),
         vocab_size=tekken.vocab_size,
         eod=_END_TOKEN,
+        # If the name of a special token occurs in a text, Mistral encodes it like other text.
         has_special_tokens_in_text=False,
     )
     return convert_ranks(ranked, source)

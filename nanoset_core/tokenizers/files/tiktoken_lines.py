@@ -175,31 +175,38 @@ def _configured_pattern(source: TokenizerFile) -> NamedPattern:
 def _special_tokens(
     source: TokenizerFile, ranks: Mapping[bytes, int], pattern: NamedPattern
 ) -> dict[str, int]:
-    """Return name → id of the special tokens.
-
-    If the settings name special tokens, these get the ids after the last rank. Otherwise, if the
-    file has as many ranks as the vocabulary that was published with the pattern, it is taken for
-    this vocabulary, and has its special tokens.
+    """Return the special tokens, which a file of ranks does not contain.
 
     Args:
-        source: The tokenizer's file with its settings.
-        ranks: Token → rank.
-        pattern: The split pattern.
+        source: The tokenizer's file, with the user's settings.
+        ranks: Token → rank, which is also its id.
+        pattern: The regular expression that splits text, and what is known of the vocabulary with
+            which it was published.
+
+    Returns:
+        Name of each special token → id.
 
     Raises:
-        ConfigError: A special token is configured twice, or empty.
+        ConfigError: The user named a special token twice, or an empty one.
     """
     names = source.special_tokens
     if names is None:
-        is_published = pattern.ranks == len(ranks)
-        return dict(pattern.special_tokens) if is_published else {}
-    if len(set(names)) != len(names) or not all(names):
+        # The number of tokens shows if this is the published vocabulary, such as cl100k_base. Its
+        # special tokens are known.
+        is_published_vocabulary = len(ranks) == pattern.ranks
+        return dict(pattern.special_tokens) if is_published_vocabulary else {}
+
+    is_unique = len(set(names)) == len(names)
+    if not is_unique or "" in names:
+        first_names = names[:12]  # a vocabulary may have hundreds
         raise ConfigError(
             "a special token is named twice, or is empty",
             where=source,
-            found=" ".join(names[:12]),
+            found=" ".join(first_names),
             remedy="name each once (tokenizer.special_tokens, --tokenizer-special-tokens)",
         )
+
+    # Number them after the other tokens.
     first_id = max(ranks.values()) + 1
     return {name: token_id for token_id, name in enumerate(names, start=first_id)}
 

@@ -30,7 +30,7 @@ from helpers.sample_project import SPLITS, jsonl, sentences, tree
 from nanoset_core.errors import NanosetError
 from nanoset_core.project import survey as survey_module
 from nanoset_core.project.gc import collect, old_versions, plan_gc
-from nanoset_core.project.graph import REPLACED
+from nanoset_core.project.graph import ANOTHER_IS_CURRENT
 from nanoset_core.project.project import Project
 from nanoset_core.project.status import project_status
 
@@ -223,7 +223,7 @@ def test_two_configurations_of_one_root_are_told_who_replaced_what(copy):
         if row.state != "up to date"
     } == (dict.fromkeys(parts, "stale")), "a setting of one nanoset makes nothing else stale"
     build_all(other)
-    assert why(folder, "nanoset pretrain train") == ["seed: 8 → 7", REPLACED]
+    assert why(folder, "nanoset pretrain train") == ["seed: 8 → 7", ANOTHER_IS_CURRENT]
     assert why(folder, "nanoset pretrain handoff") == [
         "train changed",
         "valid changed",

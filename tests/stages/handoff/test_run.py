@@ -8,7 +8,7 @@ import pytest
 
 from nanoset_core.errors import ConfigError, FormatError, MissingError
 from nanoset_core.stages.handoff.run import RUN, ResumeSpec, RunSpec, read_run, run_text
-from nanoset_core.stages.handoff.train_log import completed
+from nanoset_core.stages.handoff.train_log import complete_run_yaml
 
 WHOLE = """\
 handoff: [data/nanosets/a/handoff/current, data/nanosets/b/handoff/current]
@@ -179,7 +179,7 @@ ALONE = {
 def test_a_log_completes_it(file, tmp_path, log, expected, difference):
     file.write_text(run_text("/x/nanosets/a/handoff/1", None))
     (tmp_path / "train.log").write_text("loading\n" + log)
-    text, differences = completed(file, tmp_path / "train.log")
+    text, differences = complete_run_yaml(file, tmp_path / "train.log")
     file.write_text(text)
     assert read_run(file) == RunSpec("/x/nanosets/a/handoff/1", 4, 2, 24, **expected)
     assert len(differences) == (difference is not None)
@@ -190,11 +190,11 @@ def test_a_log_without_arguments_completes_nothing(file, tmp_path):
     file.write_text(WHOLE)
     (tmp_path / "train.log").write_text(trained((1, 24)))
     with pytest.raises(FormatError, match="the log has no arguments"):
-        completed(file, tmp_path / "train.log")
+        complete_run_yaml(file, tmp_path / "train.log")
     with pytest.raises(MissingError, match="the log cannot be read"):
-        completed(file, tmp_path / "other.log")
+        complete_run_yaml(file, tmp_path / "other.log")
     (tmp_path / "train.log").write_text(
         start(None, **FIRST, dataloader_type="cyclic", data_sharding=False)
     )
     with pytest.raises(ConfigError, match="the order of a cyclic loader with --no-data-sharding"):
-        completed(file, tmp_path / "train.log")
+        complete_run_yaml(file, tmp_path / "train.log")

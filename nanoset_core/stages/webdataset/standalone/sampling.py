@@ -74,14 +74,18 @@ EVERYTHING = Sampling((SamplingSource("input", ("",)),), {"input": 1.0})
 
 
 def load_sampling(path: Path) -> Sampling:
-    """Read DCLM's YAML file of sources, which says how often the text of each source is used.
+    """Read DCLM's YAML file, which says how often the text of each source is used.
+
+    It has two keys. `sources` lists the sources, and how to recognise their files. The mapping
+    `sampling_frequencies` says how often each source is used; one that it leaves out is not used.
 
     Args:
         path: The file.
 
     Raises:
         MissingError: The file does not exist.
-        ConfigError: It is not YAML of this form, or names a source twice or without its markers.
+        ConfigError: It is not YAML of this form; or `sources` lists a source twice, or not at all
+            although it has a frequency.
     """
     try:
         value, _ = read_yaml(
@@ -96,19 +100,36 @@ def load_sampling(path: Path) -> Sampling:
             remedy="correct the path of --sampling",
         ) from error
 
-    # Each name must be usable as a name of files, unique, and declared if it has a frequency.
+    _check_sources(sampling, path)
+    return sampling
+
+
+def _check_sources(sampling: Sampling, path: Path) -> None:
+    """Check that all sources can be told apart, and that those with a frequency exist.
+
+    Args:
+        sampling: The contents of the file.
+        path: The file, for messages.
+
+    Raises:
+        ConfigError: A source is listed twice, or not at all although it has a frequency; or its
+            name cannot be used in names of files.
+    """
     names = [source.source for source in sampling.sources]
     for name in names:
         check_corpus_name(name, f"{path}: sources")
-    unknown = [name for name in sampling.sampling_frequencies if name not in names]
-    if unknown or len(set(names)) != len(names):
+
+    unlisted = [name for name in sampling.sampling_frequencies if name not in names]
+    has_duplicates = len(set(names)) < len(names)
+    if not unlisted and not has_duplicates:
+        return
+    if unlisted:
+        found = f"frequency of {', '.join(unlisted)}"
+    else:
         found = f"sources {', '.join(names)}"
-        if unknown:
-            found = f"frequency of {', '.join(unknown)}"
-        raise ConfigError(
-            "sources and frequencies do not go together",
-            where=path,
-            found=found,
-            remedy="name each source once, and give these frequencies",
-        )
-    return sampling
+    raise ConfigError(
+        "sources and frequencies do not go together",
+        where=path,
+        found=found,
+        remedy="name each source once, and give these frequencies",
+    )
