@@ -70,7 +70,7 @@ def stale_sensor(project_defs: ProjectDefs, jobs: Iterable[Any]) -> dg.SensorDef
             context,
             requests,
             notes,
-            nothing=f"{n_outputs:,} outputs: none is missing or stale that could be built now",
+            idle_reason=f"{n_outputs:,} outputs: none is missing or stale that could be built now",
         )
 
     return missing_or_stale
