@@ -1,13 +1,16 @@
-"""Builds that are killed, starved, raced and misled: after each, the same digests as of an
-undisturbed one.
+"""All kinds of trials that disturb builds: by kills, full disks, failing requests and more.
+
+After each trial, a build must succeed with the same bytes as a build that nothing disturbed.
 """
 
 from __future__ import annotations
 
 import argparse
 import importlib
+import random
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from dataclasses import dataclass, field
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -22,146 +25,254 @@ from campaigns.interruptions.places import (
     Place,
     trials_of,
 )
-from campaigns.interruptions.proxy import running_store
+from campaigns.interruptions.proxy import FaultyServer, running_server
 from campaigns.runner import Kind, Skipped, Trial, each
 from nanoset_core.storage import s3_requests
 
-HEAD, COLUMNS = ("fault", "storage", "build"), ("faults", "killed", "refused", "done")
+HEAD = ("fault", "storage", "build")
+"""First columns of the table."""
+COLUMNS = ("faults", "killed", "refused", "done")
+"""Columns of counts, besides those of every campaign."""
 TRIALS = 200
-"""random moments of kill -9, over all kinds of builds"""
-_IMPORTED = (
-    *(
-        "pyarrow.compute",
-        "pyarrow.parquet",
-        "numpy.random",
-        "email.parser",
-        "isal.igzip_threaded",
-        "isal.isal_zlib",
-    ),
-    *("zstandard", "tokenizers"),
+"""Default of `--trials`, from which the numbers of trials with kills follow."""
+_PRELOADED = (
+    "email.parser",
+    "isal.igzip_threaded",
+    "isal.isal_zlib",
+    "numpy.random",
+    "pyarrow.compute",
+    "pyarrow.parquet",
+    "tokenizers",
+    "zstandard",
 )
-"""What builds import on their way, so that forks need neither time nor memory for it."""
+"""Modules that builds import while they run. They are imported once, before the trials, so that
+each build, which is a fork, needs neither time nor memory for them.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class _LocalFault:
+    """A fault of one machine, as the table names it, and the function that causes it."""
+
+    name: str
+    build: str
+    """How the project is built: one of the names in `places`."""
+    disturb: Callable[..., Iterator[None]]
+    options: dict[str, object] = field(default_factory=dict)
+    """Keyword arguments of the function."""
+
+
+_LOCAL_FAULTS = (
+    _LocalFault("disk full", EITHER, local.full_disk),
+    _LocalFault("no inodes left", CORE, local.full_disk, {"of_inodes": True}),
+    _LocalFault("folders without the right to write", CORE, local.forbidden_folders),
+    _LocalFault("disk read-only", CORE, local.read_only_disk),
+    _LocalFault("clock jumps, file times lie, and kill -9", CORE, local.jumping_clock),
+    _LocalFault("worker killed for want of memory", WORKERS, local.killed_worker),
+    _LocalFault("memory refused", CORE, local.refused_memory),
+    _LocalFault("two builds at once", EITHER, local.two_builds),
+    _LocalFault("two builds at once, one killed", CORE, local.two_builds, {"one_killed": True}),
+    _LocalFault("two builds at once", COMMAND, local.two_builds),
+    _LocalFault("disk full", COMMAND, local.full_disk),
+)
 
 
 def options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of this campaign to the command line."""
     parser.add_argument(
-        "--others", type=int, default=20, help="trials of each fault but kill -9 at random"
+        "--others", type=int, default=20, help="trials of each fault except random kills"
     )
     parser.add_argument("--storage", choices=("local", "s3", "both"), default="both")
     parser.add_argument(
         "--seed",
         type=int,
         default=7,
-        help="of which requests fail; another for trials side by side",
+        help="decides which requests fail; use different seeds for campaigns run in parallel",
     )
     parser.add_argument(
         "--no-command", action="store_true", help="leave out builds by the `nanoset` command"
     )
-    parser.add_argument("--no-patience", action="store_true", help="send requests again at once")
+    parser.add_argument(
+        "--no-patience", action="store_true", help="retry failed requests without a pause"
+    )
 
 
 def kinds(folder: Path, options: argparse.Namespace) -> Iterator[Kind]:
-    """Every kind of fault; what they need, such as servers, is there until the last is done."""
-    for name in (*_IMPORTED, *(["boto3.session"] if find_spec("boto3") else [])):
+    """Yield the kinds of trials that the options select.
+
+    Servers that they need run until the generator is closed.
+
+    Args:
+        folder: Where the trials write.
+        options: Options of the command line.
+    """
+    for name in _PRELOADED:
         importlib.import_module(name)
+    if find_spec("boto3"):
+        importlib.import_module("boto3.session")
     if options.no_patience:
         s3_requests.FIRST_WAIT_SECONDS = 0.005
-    place = cache(lambda: LocalPlace(folder / "local"))
+
+    # Built when the first trial needs it: `--select` may exclude all of its kinds.
+    @cache
+    def local_place() -> LocalPlace:
+        return LocalPlace(folder / "local")
+
     if options.storage != "s3":
-        yield from _kills(place, "local", options)
-        yield from _local(place, options)
-    if options.storage != "local" and find_spec("moto") is None:
-        yield each(("all", "S3", CORE), 1, _skip)
-    elif options.storage != "local":
-        with running_store(options.seed) as store, ExitStack() as servers:
-            bucket = cache(
-                lambda: buckets.BucketPlace(folder / "s3", store=store, template=place().template)
-            )
-            joined = cache(lambda: buckets.joined_place(folder / "joined", store))
-            cluster = cache(
-                lambda: servers.enter_context(buckets.cluster_place(folder / "cluster", store))
-            )
-            yield from _kills(bucket, "S3", options)
-            yield from _remote(bucket, joined, cluster, options)
-            dropped = cache(lambda: dropping.dropping_place(folder / "dropped", store, joined()))
-            fault = (
-                "kill -9 at a request while tokens are dropped: of an append, a collection or a "
-                "check"
-            )
-            yield trials_of(
-                dropped, fault, "S3", CORE, options.others * 2, dropping.kill_while_dropping
-            )
+        yield from _kills(local_place, "local", options)
+        yield from _local_kinds(local_place, options)
+    if options.storage == "local":
+        return
+    if find_spec("moto") is None:
+        yield each(("all", "S3", CORE), 1, _skip_without_moto)
+        return
+    with running_server(options.seed) as store:
+        yield from _bucket_kinds(folder, local_place, store, options)
 
 
-def _skip(*_arguments: object) -> Trial:
+def _skip_without_moto(_rng: random.Random, _number: int) -> Trial:
+    """Stand for all trials in buckets if the server that they need is not installed."""
     raise Skipped("moto[server] is not installed")
 
 
 def _kills(place: Callable[[], Place], storage: str, options: argparse.Namespace) -> Iterator[Kind]:
-    kills, fault = options.trials, "kill -9 at a random moment"
-    yield trials_of(place, fault, storage, CORE, round(kills * 0.3), local.kill_at_random)
-    yield trials_of(place, fault, storage, WORKERS, round(kills * 0.15), local.kill_at_random)
+    """Yield the kinds of trials that kill builds at random moments or before certain steps.
+
+    Args:
+        place: Returns the place of the projects.
+        storage: Its name in the table.
+        options: Options of the command line.
+    """
+    n_kills = options.trials
+    fault = "kill -9 at a random moment"
+    disturb = local.kill_at_random
+    yield trials_of(place, fault, storage, CORE, round(n_kills * 0.3), disturb)
+    yield trials_of(place, fault, storage, WORKERS, round(n_kills * 0.15), disturb)
     if storage == "local":
-        yield trials_of(
-            place, "kill -9 before a step of publishing", storage, CORE, kills, local.kill_at_step
-        )
+        step_fault = "kill -9 before a step of publishing"
+        yield trials_of(place, step_fault, storage, CORE, n_kills, local.kill_at_step)
     if not options.no_command:
-        yield trials_of(place, fault, storage, COMMAND, round(kills * 0.05), local.kill_at_random)
+        # The command takes several times as long as the core.
+        yield trials_of(place, fault, storage, COMMAND, round(n_kills * 0.05), disturb)
 
 
-def _local(place: Callable[[], LocalPlace], options: argparse.Namespace) -> Iterator[Kind]:
-    some, few = options.others, max(1, options.others // 10)
-    for fault, build, damage, more in (
-        ("disk full", EITHER, local.full_disk, {}),
-        ("no inodes left", CORE, local.full_disk, {"of_inodes": True}),
-        ("folders without the right to write", CORE, local.forbidden_folders, {}),
-        ("disk read-only", CORE, local.read_only_disk, {}),
-        ("clock jumps, file times lie, and kill -9", CORE, local.jumping_clock, {}),
-        ("worker killed for want of memory", WORKERS, local.killed_worker, {}),
-        ("memory refused", CORE, local.refused_memory, {}),
-        ("two builds at once", EITHER, local.two_builds, {}),
-        ("two builds at once, one killed", CORE, local.two_builds, {"one_killed": True}),
-        ("two builds at once", COMMAND, local.two_builds, {}),
-        ("disk full", COMMAND, local.full_disk, {}),
-    ):
-        if build != COMMAND or not options.no_command:
-            yield trials_of(
-                place, fault, "local", build, few if build == COMMAND else some, damage, **more
-            )
-    changed = ("source changed while read", "local", EITHER)
-    yield each(
-        changed,
-        max(1, 2 * some - 1),
-        lambda rng, number: local.changed_while_read(place(), rng, number),
-    )
+def _local_kinds(place: Callable[[], LocalPlace], options: argparse.Namespace) -> Iterator[Kind]:
+    """Yield the kinds of trials with other faults of one machine.
+
+    Args:
+        place: Returns the place of the projects.
+        options: Options of the command line.
+    """
+    n_trials = options.others
+    n_command_trials = max(1, n_trials // 10)
+    for fault in _LOCAL_FAULTS:
+        is_command = fault.build == COMMAND
+        if is_command and options.no_command:
+            continue
+        count = n_command_trials if is_command else n_trials
+        yield trials_of(
+            place, fault.name, "local", fault.build, count, fault.disturb, **fault.options
+        )
+
+    def change_source(rng: random.Random, number: int) -> Trial:
+        return local.changed_while_read(place(), rng, number)
+
+    cells = ("source changed while read", "local", EITHER)
+    yield each(cells, max(1, 2 * n_trials - 1), change_source)
 
 
-def _remote(
-    place: Callable[[], Place],
-    joined: Callable[[], Place],
-    cluster: Callable[[], Place],
+def _bucket_kinds(
+    folder: Path,
+    local_place: Callable[[], LocalPlace],
+    store: FaultyServer,
     options: argparse.Namespace,
 ) -> Iterator[Kind]:
-    some, failing = options.others, f"{buckets.FAILING:.0%} of requests fail"
-    yield trials_of(place, "kill -9 at a request", "S3", CORE, some * 2, buckets.kill_at_request)
-    for fault, rate, build, count in (
-        ("10% of requests fail", 0.1, EITHER, some),
-        ("20% of requests fail", 0.2, EITHER, some),
-        ("all requests fail from one on", 1, CORE, max(1, some // 10)),
-    ):
-        yield trials_of(place, fault, "S3", build, count, buckets.spoiled_requests, rate=rate)
+    """Yield the kinds of trials whose projects have their outputs in buckets.
+
+    Args:
+        folder: Where the trials write.
+        local_place: Returns a local place, with whose outputs those in buckets are compared.
+        store: The server of the buckets.
+        options: Options of the command line.
+    """
+    with ExitStack() as servers:
+        # Each place is built when the first trial needs it.
+        @cache
+        def bucket_place() -> Place:
+            template = local_place().template
+            return buckets.BucketPlace(base=folder / "s3", store=store, template=template)
+
+        @cache
+        def joined_place() -> buckets.BucketPlace:
+            return buckets.joined_place(folder / "joined", store)
+
+        @cache
+        def cluster_place() -> Place:
+            return servers.enter_context(buckets.cluster_place(folder / "cluster", store))
+
+        @cache
+        def dropping_place() -> Place:
+            return dropping.dropping_place(folder / "dropped", store, joined_place())
+
+        yield from _kills(bucket_place, "S3", options)
+        yield from _request_kinds(bucket_place, options)
+        yield _joining_kind(joined_place, options)
+        yield _cluster_kind(cluster_place, options)
+        yield trials_of(
+            dropping_place,
+            "kill -9 at a request while tokens are dropped: of an append, a collection or a check",
+            "S3",
+            CORE,
+            options.others * 2,
+            dropping.kill_while_dropping,
+        )
+
+
+def _request_kinds(place: Callable[[], Place], options: argparse.Namespace) -> Iterator[Kind]:
+    """Yield the kinds of trials that kill builds at requests, or let requests fail.
+
+    Args:
+        place: Returns the place of the projects.
+        options: Options of the command line.
+    """
+    n_trials = options.others
+    n_outages = max(1, n_trials // 10)
     yield trials_of(
-        place, "two builds at once, from two machines", "S3", CORE, some, buckets.two_machines
+        place, "kill -9 at a request", "S3", CORE, n_trials * 2, buckets.kill_at_request
     )
-    # before, it looks what there is
-    late = {"rates": (0.0, buckets.FAILING), "levels": buckets.LEVELS, "first": 0.5}
-    fault = "kill -9 at a request while shards are joined, of some builds requests fail"
-    yield trials_of(joined, fault, "S3", CORE, some, buckets.kill_at_request, **late)
-    fault, build = (
-        f"kill -9 of a build or a worker at a request, {failing}",
+    fail = buckets.spoiled_requests
+    yield trials_of(place, "10% of requests fail", "S3", EITHER, n_trials, fail, rate=0.1)
+    yield trials_of(place, "20% of requests fail", "S3", EITHER, n_trials, fail, rate=0.2)
+    yield trials_of(place, "all requests fail from one on", "S3", CORE, n_outages, fail, rate=1)
+    yield trials_of(
+        place, "two builds at once, from two machines", "S3", CORE, n_trials, buckets.two_machines
+    )
+
+
+def _joining_kind(place: Callable[[], Place], options: argparse.Namespace) -> Kind:
+    """Return the kind of trials that kill builds while the bucket joins shards to a dataset."""
+    return trials_of(
+        place,
+        "kill -9 at a request while shards are joined, of some builds requests fail",
+        "S3",
+        CORE,
+        options.others,
+        buckets.kill_at_request,
+        rates=(0.0, buckets.FAILING),
+        part_limits=buckets.PART_LIMITS,
+        # In the first half of its requests, the build only looks at what exists.
+        skipped_share=0.5,
+    )
+
+
+def _cluster_kind(place: Callable[[], Place], options: argparse.Namespace) -> Kind:
+    """Return the kind of trials that kill builds on a cluster, or workers of the cluster."""
+    return trials_of(
+        place,
+        f"kill -9 of a build or a worker at a request, {buckets.FAILING:.0%} of requests fail",
+        "S3",
         f"core, {buckets.MACHINES} machines",
-    )
-    rates = (buckets.FAILING,)
-    yield trials_of(
-        cluster, fault, "S3", build, options.trials, buckets.kill_at_request, rates=rates
+        options.trials,
+        buckets.kill_at_request,
+        rates=(buckets.FAILING,),
     )

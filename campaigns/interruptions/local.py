@@ -13,90 +13,130 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 
-from campaigns.interruptions.places import Attempt, LocalPlace, Place, start
-from campaigns.interruptions.subject import LONG, LONG_FILES, outputs, visible, write_subject
+from campaigns.interruptions.places import BuildAttempt, LocalPlace, Place, start
+from campaigns.interruptions.subject import (
+    LONG,
+    LONG_FILES,
+    Subject,
+    outputs,
+    visible,
+    write_subject,
+)
 from campaigns.runner import Child, Skipped, Trial, drop_rights, limit_memory, watch
 from helpers.sample_project import encoded, sentences
 
-_ROOMY = "size=64m"
+_LARGE_SIZE = "size=64m"
+"""Mount option: more room than the outputs take."""
+_PAGE_BYTES = 4096
+"""A file system in memory gives room in pages of this size."""
 _PATIENCE = 60.0
-"""seconds for a build that may wait for a thread that never came to life"""
-_STILLBORN = "Exception ignored in thread started by"
-"""What Python says when there is no memory for a new thread's first steps; who started it then
-waits forever, and is killed by hand. Python's own code has no remedy for it, nor have we."""
+"""Seconds to wait for a build that may wait for a thread that has never started."""
+_FAILED_THREAD = "Exception ignored in thread started by"
+"""What Python prints if a new thread has no memory for its first steps.
+
+The thread that started it then waits forever, and the trial kills the build. This is a fault of
+Python itself, which nanoset cannot avoid.
+"""
 _DAY = 86400
 _JUMPS = (-30 * 365 * _DAY, -8 * _DAY, -3700, -2, 0, 2, 3700, 8 * _DAY, 30 * 365 * _DAY)
-"""seconds by which a clock may be wrong: the limits of sweeps and of racy times lie between"""
+"""Seconds by which a clock is wrong.
+
+They are shorter and longer than the ages at which nanoset removes what dead builds have left, and
+than the ages from which it trusts the time of a file.
+"""
 _JUMP_CHANCE = 0.7
-"""at each look at the clock"""
+"""Probability that the clock jumps when a program reads it."""
 
 
 # Kills
 
 
-def kill_at_random(on: Attempt) -> Iterator[None]:
-    """Kill a build at a moment drawn evenly from its whole time, and up to three that go on with it
-    within theirs.
-    """
-    for number in range(on.rng.randint(1, 4)):
-        build = on.start()
-        on.sleep(0.6 if number else 1.0)
-        build.kill(workers=on.rng.random() < 0.7)
-        on.wait(build, allowed=("killed", "done"))
+def kill_at_random(attempt: BuildAttempt) -> Iterator[None]:
+    """Kill a build at a random moment, and then up to three builds that continue its work."""
+    for number in range(attempt.rng.randint(1, 4)):
+        build = attempt.start()
+        # A build that continues has less to do, and ends earlier.
+        attempt.sleep(0.6 if number else 1.0)
+        build.kill(workers=attempt.rng.random() < 0.7)
+        attempt.wait(build, allowed=("killed", "done"))
     yield
 
 
 @cache
-def _steps(place: Place) -> int:
-    """How many steps an undisturbed build takes."""
-    counted = place.base / ".steps"
-    place.undisturbed(lambda: watch(place.base, 0, counted))
-    return counted.stat().st_size
+def _count_steps(place: Place) -> int:
+    """Return the number of steps, as `watch` counts them, of a build without disturbance."""
+    notes = place.base / ".steps"
+    place.undisturbed(lambda: watch(place.base, 0, notes))
+    # `watch` appends a byte for each step.
+    return notes.stat().st_size
 
 
-def kill_at_step(on: Attempt) -> Iterator[None]:
-    """Kill a build just before it renames, links, removes or opens for writing for a time."""
-    step = on.step(_steps(on.place))
-    on.wait(on.start(lambda: watch(on.subject.folder, step)), allowed=("killed",))
+def kill_at_step(attempt: BuildAttempt) -> Iterator[None]:
+    """Kill a build just before it renames, links, removes or opens for writing a certain file."""
+    step = attempt.step(_count_steps(attempt.place))
+    build = attempt.start(lambda: watch(attempt.subject.folder, step))
+    attempt.wait(build, allowed=("killed",))
     yield
 
 
 # Disks and rights
 
 
-def full_disk(on: Attempt, *, of_inodes: bool = False) -> Iterator[None]:
-    """Build onto a file system with less room, or room for fewer files, than the outputs take, then
-    give it room.
+def full_disk(attempt: BuildAttempt, *, of_inodes: bool = False) -> Iterator[None]:
+    """Build on a disk that is too small for the outputs, then enlarge the disk.
+
+    Args:
+        attempt: The build.
+        of_inodes: Whether the number of files is limited, and not their size.
     """
-    needed = sum(path.stat().st_size for path in on.place.template.rglob("*") if path.is_file())
-    pages = max(1, int(needed * on.rng.uniform(0.02, 1.1)) // 4096)
-    limit = f"nr_inodes={on.rng.randrange(2, 330)}" if of_inodes else f"size={pages * 4096}"
-    with _mounted(on.subject.root, limit):
-        on.wait(on.start())
-        _mount("-o", f"remount,{'nr_inodes=100000' if of_inodes else _ROOMY}", str(on.subject.root))
+    assert isinstance(attempt.place, LocalPlace)
+    files = [path for path in attempt.place.template.rglob("*") if path.is_file()]
+    template_bytes = sum(path.stat().st_size for path in files)
+    # Sometimes the disk is large enough: the last step may be the one that fails.
+    n_pages = max(1, int(template_bytes * attempt.rng.uniform(0.02, 1.1)) // _PAGE_BYTES)
+    if of_inodes:
+        small = f"nr_inodes={attempt.rng.randrange(2, 330)}"
+        large = "nr_inodes=100000"
+    else:
+        small = f"size={n_pages * _PAGE_BYTES}"
+        large = _LARGE_SIZE
+
+    with _mounted(attempt.subject.root, small):
+        attempt.wait(attempt.start())
+        _mount("-o", f"remount,{large}", str(attempt.subject.root))
         yield
 
 
-def read_only_disk(on: Attempt) -> Iterator[None]:
-    """Mount the outputs read-only, half-built, as kernels do after errors of a disk; then writable
-    again.
+def read_only_disk(attempt: BuildAttempt) -> Iterator[None]:
+    """Kill a build, build again on the disk when it is read-only, then make it writable.
+
+    Kernels mount a disk read-only after it has reported errors.
     """
-    with _mounted(on.subject.root, _ROOMY):
-        build = on.start()
-        on.sleep()
+    root = str(attempt.subject.root)
+    with _mounted(attempt.subject.root, _LARGE_SIZE):
+        build = attempt.start()
+        attempt.sleep()
         build.kill()
-        _mount("-o", "remount,ro", str(on.subject.root))
-        on.wait(on.start())
-        _mount("-o", "remount,rw", str(on.subject.root))
+        _mount("-o", "remount,ro", root)
+        attempt.wait(attempt.start())
+        _mount("-o", "remount,rw", root)
         yield
 
 
 @contextmanager
 def _mounted(folder: Path, options: str) -> Iterator[None]:
-    """A file system in memory at a folder until the block ends."""
+    """Create a folder and mount a file system in memory there, until the block ends.
+
+    Args:
+        folder: The folder, which must not exist.
+        options: Mount options, such as `size=64m`.
+
+    Raises:
+        Skipped: This process may not mount file systems.
+    """
     folder.mkdir()
     try:
         _mount("-t", "tmpfs", "-o", options, "tmpfs", str(folder))
@@ -105,25 +145,29 @@ def _mounted(folder: Path, options: str) -> Iterator[None]:
     try:
         yield
     finally:
+        # Lazily: a process that was just killed may still have files open.
         subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
 
 def _mount(*arguments: str) -> None:
+    """Run mount(8) with these arguments."""
     subprocess.run(["mount", *arguments], capture_output=True, check=True)
 
 
-def forbidden_folders(on: Attempt) -> Iterator[None]:
-    """Take the right to write from all folders of outputs at a random moment; then give it back."""
-    build = on.start(drop_rights)
-    on.sleep()
-    _set_rights(on.subject.root, 0o555)
-    on.wait(build)
-    _set_rights(on.subject.root, 0o755)
+def forbidden_folders(attempt: BuildAttempt) -> Iterator[None]:
+    """Make all folders of outputs read-only at a random moment of a build, and then writable."""
+    build = attempt.start(drop_rights)
+    attempt.sleep()
+    _set_permissions(attempt.subject.root, 0o555)
+    attempt.wait(build)
+    _set_permissions(attempt.subject.root, 0o755)
     yield
 
 
-def _set_rights(root: Path, mode: int) -> None:
+def _set_permissions(root: Path, mode: int) -> None:
+    """Set the permissions of a folder and of all folders below it."""
     for folder, _, _ in os.walk(root):
+        # A build that is running may remove the folder meanwhile.
         with contextlib.suppress(FileNotFoundError):
             Path(folder).chmod(mode)
 
@@ -131,157 +175,205 @@ def _set_rights(root: Path, mode: int) -> None:
 # Memory
 
 
-def killed_worker(on: Attempt) -> Iterator[None]:
-    """Kill the worker with the most memory in mid-task, as the kernel does when there is none left."""
-    build = on.start()
-    on.sleep()
-    deadline, faults = time.monotonic() + _PATIENCE, 0
-    while not faults and not build.poll(0.002) and time.monotonic() < deadline:
-        if (largest := _largest_worker(build)) is not None:
-            os.kill(largest, signal.SIGKILL)
-            faults = 1
-    on.wait(build)
-    on.trial.counts["faults"] = faults
+def killed_worker(attempt: BuildAttempt) -> Iterator[None]:
+    """Kill the worker with the most memory, as the kernel does when no memory is left."""
+    build = attempt.start()
+    attempt.sleep()
+
+    # The build may have no worker at this moment: wait for one.
+    deadline = time.monotonic() + _PATIENCE
+    n_killed = 0
+    while n_killed == 0 and not build.poll(0.002) and time.monotonic() < deadline:
+        worker_pid = _largest_worker(build)
+        if worker_pid is not None:
+            os.kill(worker_pid, signal.SIGKILL)
+            n_killed = 1
+
+    attempt.wait(build)
+    attempt.trial.counts["faults"] = n_killed
     yield
 
 
 def _largest_worker(build: Child) -> int | None:
-    """The worker process of a build that holds the most memory; None while there is none."""
-    sizes = {}
+    """Return the id of the build's worker process with the most memory, or None without workers."""
+    pages_by_pid: dict[int, int] = {}
+    # A process or thread that ends meanwhile has no files in /proc any more.
     with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-        for task in Path(f"/proc/{build.pid}/task").iterdir():
-            for child in (task / "children").read_text().split():
-                if b"spawn_main" in Path(f"/proc/{child}/cmdline").read_bytes():
-                    sizes[int(child)] = int(Path(f"/proc/{child}/statm").read_text().split()[1])
-    return max(sizes, key=sizes.__getitem__, default=None)
+        for thread in Path(f"/proc/{build.pid}/task").iterdir():
+            for pid in (thread / "children").read_text().split():
+                process = Path(f"/proc/{pid}")
+                # multiprocessing starts workers with `spawn_main`; its helpers have other names.
+                if b"spawn_main" in (process / "cmdline").read_bytes():
+                    resident_pages = (process / "statm").read_text().split()[1]
+                    pages_by_pid[int(pid)] = int(resident_pages)
+    return max(pages_by_pid, key=pages_by_pid.__getitem__, default=None)
 
 
-def refused_memory(on: Attempt) -> Iterator[None]:
-    """Build with little more address space than the process has, as under `ulimit -v`; then with
-    enough.
-    """
-    extra = int(2 ** on.rng.uniform(21, 29))
-    build = on.start(lambda: limit_memory(extra))
-    if not build.poll(_PATIENCE) and _STILLBORN in build.said():
+def refused_memory(attempt: BuildAttempt) -> Iterator[None]:
+    """Build with little address space, as under `ulimit -v`, then without the limit."""
+    # From 2 MiB to 512 MiB more than the process has.
+    extra_bytes = int(2 ** attempt.rng.uniform(21, 29))
+    build = attempt.start(lambda: limit_memory(extra_bytes))
+    if not build.poll(_PATIENCE) and _FAILED_THREAD in build.said():
         build.kill()
-    on.wait(build, allowed=("refused", "done", "killed"))
+    attempt.wait(build, allowed=("refused", "done", "killed"))
     yield
 
 
 # Clocks
 
 
-def jumping_clock(on: Attempt) -> Iterator[None]:
-    """Build with a clock that jumps to and fro, kill it, let all file times lie, and build with
-    such a clock again.
+def jumping_clock(attempt: BuildAttempt) -> Iterator[None]:
+    """Kill a build that has a jumping clock, and build again with one.
+
+    Before, in between and after, the times of random files are changed, too.
     """
-    _shift_times(on.subject.folder / "raw", on.rng)
-    jumps = on.subject.folder / ".jumps"
-    for last in (False, True):
-        build = on.start(partial(jump, on.rng.getrandbits(64), jumps))
-        if not last:
-            on.sleep()
+    folder = attempt.subject.folder
+    notes = folder / ".jumps"
+    _change_file_times(folder / "raw", attempt.rng)
+    for is_last in (False, True):
+        seed = attempt.rng.getrandbits(64)
+
+        def prepare(seed: int = seed) -> None:
+            jump(seed, notes)
+
+        build = attempt.start(prepare)
+        if is_last:
+            attempt.wait(build, allowed=("done",))
+        else:
+            attempt.sleep()
             build.kill()
-        on.wait(build, allowed=("done",) if last else ("done", "killed"))
-        _shift_times(on.subject.folder, on.rng)
-    on.trial.counts["faults"] += jumps.stat().st_size if jumps.exists() else 0
-    on.trial.wrong += on.place.judge(on.subject)
+            attempt.wait(build, allowed=("done", "killed"))
+        _change_file_times(folder, attempt.rng)
+
+    if notes.exists():
+        attempt.trial.counts["faults"] += notes.stat().st_size
+    attempt.trial.wrong += attempt.place.judge(attempt.subject)
     yield
 
 
-def jump(seed: int, jumps: Path | None = None) -> None:
-    """In a build: let time.time and time.time_ns jump, and note each jump as a byte of a file."""
-    rng, offset, (true, true_ns) = random.Random(seed), 0, (time.time, time.time_ns)
-    notes = os.open(jumps or os.devnull, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+def jump(seed: int, notes: Path | None = None) -> None:
+    """Replace the clock of this process by one that jumps.
 
-    def look() -> int:
-        nonlocal offset
+    Args:
+        seed: Seed of the random numbers that decide when and how far it jumps.
+        notes: File to which each jump appends a byte.
+    """
+    rng = random.Random(seed)
+    true_time = time.time
+    true_time_ns = time.time_ns
+    notes_file = os.open(notes or os.devnull, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    offset_seconds = 0
+
+    def next_offset() -> int:
+        nonlocal offset_seconds
         if rng.random() < _JUMP_CHANCE:
-            offset = rng.choice(_JUMPS)
-            os.write(notes, b".")
-        return offset
+            offset_seconds = rng.choice(_JUMPS)
+            os.write(notes_file, b".")
+        return offset_seconds
 
-    time.time = lambda: true() + look()
-    time.time_ns = lambda: true_ns() + look() * 10**9
+    time.time = lambda: true_time() + next_offset()
+    time.time_ns = lambda: true_time_ns() + next_offset() * 10**9
 
 
-def _shift_times(folder: Path, rng: random.Random) -> None:
-    """Let a third of the files below a folder look as if written long ago, or years from now."""
+def _change_file_times(folder: Path, rng: random.Random) -> None:
+    """Set the times of a third of the files below a folder to the past or the future."""
     now = time.time()
     for path in sorted(folder.rglob("*")):
         if rng.random() < 0.34 and path.is_file() and not path.is_symlink():
-            then = max(0.0, now + rng.choice(_JUMPS))
-            os.utime(path, (then, then))
+            file_time = max(0.0, now + rng.choice(_JUMPS))
+            os.utime(path, (file_time, file_time))
 
 
 # Two at once
 
 
-def two_builds(on: Attempt, *, one_killed: bool = False) -> Iterator[None]:
-    """Two builds, started together or one a moment after the other; either may make everything
+def two_builds(attempt: BuildAttempt, *, one_killed: bool = False) -> Iterator[None]:
+    """Run two builds of a project at the same time.
+
+    They start together or in sequence. Each may have a jumping clock, and may build everything
     again.
 
-    one_killed: the first is killed, and the other goes on.
+    Args:
+        attempt: The project.
+        one_killed: Whether the first build is killed.
     """
 
-    def another() -> Child:
-        rebuild, seed = on.rng.random() < 0.4, on.rng.getrandbits(64)
-        clock = on.rng.random() < 0.3
-        return on.start(lambda: jump(seed) if clock else None, rebuild=rebuild)
+    def start_build() -> Child:
+        rebuild = attempt.rng.random() < 0.4
+        seed = attempt.rng.getrandbits(64)
+        has_jumping_clock = attempt.rng.random() < 0.3
 
-    first = another()
-    if not one_killed and on.rng.random() < 0.5:
-        on.sleep()
-    second = another()
+        def prepare() -> None:
+            if has_jumping_clock:
+                jump(seed)
+
+        return attempt.start(prepare, rebuild=rebuild)
+
+    first = start_build()
+    if not one_killed and attempt.rng.random() < 0.5:
+        attempt.sleep()
+    second = start_build()
     if one_killed:
-        on.sleep()
+        attempt.sleep()
         first.kill()
-    on.wait(second)
-    on.wait(first, allowed=("killed", "done") if one_killed else ("refused", "done"))
-    on.trial.counts["faults"] = 1
+    attempt.wait(second)
+    attempt.wait(first, allowed=("killed", "done") if one_killed else ("refused", "done"))
+    attempt.trial.counts["faults"] = 1
     yield
 
 
 # Source files that change while they are read
 
 
-def append(path: Path, steps: int = 1) -> None:
-    """More documents at its end; a table is written anew, since it cannot grow."""
+def append(path: Path, n_writes: int = 1) -> None:
+    """Append 40 documents to a file.
+
+    Args:
+        path: The file. A Parquet file is replaced instead, since it cannot be appended to.
+        n_writes: Number of writes; there is a short pause after each if there are several.
+    """
     if path.name.endswith(".parquet"):
-        return replace(path)
-    for step in range(steps):
+        replace(path)
+        return
+    for number in range(n_writes):
+        documents = sentences(f"late {number}", 40 // n_writes)
         with path.open("ab") as file:
-            file.write(encoded(path.name, sentences(f"late {step}", 40 // steps), 40))
-        time.sleep(0.01 if steps > 1 else 0)
+            file.write(encoded(path.name, documents, 40))
+        if n_writes > 1:
+            time.sleep(0.01)
 
 
 def grow(path: Path) -> None:
-    """More documents bit by bit, as of an upload under way."""
-    append(path, steps=8)
+    """Append documents to a file in several writes, as an upload does."""
+    append(path, n_writes=8)
 
 
 def truncate(path: Path) -> None:
-    """Its second half is cut off."""
+    """Remove the second half of a file."""
     os.truncate(path, path.stat().st_size // 2)
 
 
 def rewrite(path: Path) -> None:
-    """Other bytes in the same place, as many as before: lines in another order, or damage to what
-    is compressed.
+    """Overwrite a file with as many other bytes.
+
+    The lines of a .jsonl file are reversed. Other files are compressed: zeros in their middle
+    damage them.
     """
     data = path.read_bytes()
-    lines = b"\n".join(reversed(data.split(b"\n")[:-1])) + b"\n"
-    other = (
-        lines
-        if path.name.endswith(".jsonl")
-        else data[: len(data) // 2] + bytes(64) + data[len(data) // 2 + 64 :]
-    )
+    if path.name.endswith(".jsonl"):
+        lines = data.split(b"\n")[:-1]
+        new_data = b"\n".join(reversed(lines)) + b"\n"
+    else:
+        middle = len(data) // 2
+        new_data = data[:middle] + bytes(64) + data[middle + 64 :]
+    # Without truncating the file, which a build may be reading.
     with path.open("r+b") as file:
-        file.write(other)
+        file.write(new_data)
 
 
 def replace(path: Path) -> None:
-    """Another file takes its name."""
+    """Rename another file to the name of a file."""
     other = path.with_name(".other")
     other.write_bytes(encoded(path.name, sentences("late", 200), 50))
     other.rename(path)
@@ -295,64 +387,107 @@ CHANGES: tuple[Callable[[Path], None], ...] = (
     replace,
     Path.unlink,
 )
+"""What may happen to a source file."""
 
 
 def changed_while_read(place: LocalPlace, rng: random.Random, number: int) -> Trial:
-    """Change one file at a random moment of a build; then build again, and compare with a fresh
-    build of what is there.
+    """Change a source file during a build, build again, and compare with a new project's build.
 
-    place: gives the folder and the time that a build takes.
+    Args:
+        place: Gives the folder of the trial and the time that a build takes.
+        rng: Random numbers.
+        number: Number of the trial, which decides the change and the file.
     """
-    change, victim = (
-        CHANGES[number % len(CHANGES)],
-        LONG_FILES[number // len(CHANGES) % len(LONG_FILES)],
-    )
-    subject = write_subject(place.base / f"changed-{number}", workers=rng.choice((1, 1, 2)), long=2)
-    on = Attempt(place, subject, rng, 0)
-    build = on.start()
-    on.sleep(1.5)
-    on.trial.counts["faults"] = int(not build.poll())
-    change(subject.folder / "raw" / LONG / victim)
-    on.trial.ended(build.wait(), "done", "refused")
-    on.trial.wrong += inconsistent(subject.root)
-    afterwards, fresh = on.start().wait(), subject.beside("-fresh")
+    # Consecutive trials make all changes to the first file, then to the next one.
+    file_number, change_number = divmod(number, len(CHANGES))
+    change = CHANGES[change_number]
+    file_name = LONG_FILES[file_number % len(LONG_FILES)]
+    workers = rng.choice((1, 1, 2))
+    subject = write_subject(place.base / f"changed-{number}", workers=workers, long=2)
+    attempt = BuildAttempt(place, subject, rng, share=0)
+    trial = attempt.trial
+
+    # The build may use the old text or the new one, or refuse, but must not mix them.
+    build = attempt.start()
+    attempt.sleep(1.5)
+    trial.counts["faults"] = int(not build.poll())
+    change(subject.folder / "raw" / LONG / file_name)
+    trial.ended(build.wait(), "done", "refused")
+    trial.wrong += inconsistent(subject.root)
+
+    # The next build must end like the first build of a project that has the new text.
+    outcome = attempt.start().wait()
+    fresh = subject.beside("-fresh")
     shutil.copytree(subject.folder, fresh.folder, ignore=shutil.ignore_patterns("data"))
-    wanted = start(fresh).wait()
-    if wanted.end != afterwards.end or afterwards.end not in ("done", "refused"):
-        on.trial.wrong.append(
-            f"after the change it ended as {afterwards}; a fresh build as {wanted}"
+    fresh_outcome = start(fresh).wait()
+    if fresh_outcome.end != outcome.end or outcome.end not in ("done", "refused"):
+        trial.wrong.append(
+            f"after the change it ended as {outcome}; a fresh build as {fresh_outcome}"
         )
-    on.trial.wrong += inconsistent(subject.root)
-    if wanted.end == "done":
-        found = outputs(subject.root)
-        differing = [
-            name for name, digest in outputs(fresh.root).items() if found.get(name) != digest
-        ]
-        on.trial.wrong += [f"{name} is not as of a fresh build" for name in differing]
-    if not on.trial.wrong:
+    trial.wrong += inconsistent(subject.root)
+    if fresh_outcome.end == "done":
+        trial.wrong += _outputs_that_differ(subject, fresh)
+
+    # The folder of a bad trial stays, for whoever looks for the reason.
+    if not trial.wrong:
         shutil.rmtree(subject.folder)
     shutil.rmtree(fresh.folder)
-    return on.trial
+    return trial
+
+
+def _outputs_that_differ(subject: Subject, fresh: Subject) -> list[str]:
+    """Return a message for each output of a new project that another project does not have.
+
+    The other project may have more outputs: those of its text before the change.
+    """
+    digests = outputs(subject.root)
+    messages: list[str] = []
+    for name, digest in outputs(fresh.root).items():
+        if digests.get(name) != digest:
+            messages.append(f"{name} is not as of a fresh build")
+    return messages
 
 
 def inconsistent(root: Path) -> list[str]:
-    """Files that readers see and that no manifest lists with their very bytes."""
-    shown = visible(root) if root.is_dir() else {}
-    listed: dict[str, str] = {}
-    for name in (name for name in shown if name.endswith("/manifest.json")):
-        manifest = json.loads(shown[name].read_bytes())
-        folder = name.removesuffix("manifest.json")
-        listed |= {folder + file: fact["sha256"] for file, fact in manifest["files"].items()}
-        cache = "/".join(["nanosets", *name.split("/")[1:2], "cache", ""])
-        listed |= {
-            cache + file: fact["sha256"]
-            for file, fact in manifest["facts"].get("cache_files", {}).items()
-        }
-    missing = [f"{name} is listed and not there" for name in listed if name not in shown]
-    digests = {
-        name: hashlib.sha256(shown[name].read_bytes()).hexdigest()
-        for name in listed
-        if name in shown
-    }
-    other = [name for name, digest in digests.items() if digest != listed[name]]
-    return missing + [f"{name} has other bytes than its manifest says" for name in other]
+    """Return a message for each file that a manifest lists and that is missing or differs.
+
+    Args:
+        root: Root of the outputs, which may not exist.
+    """
+    if not root.is_dir():
+        return []
+    files = visible(root)
+    sha256_by_name: dict[str, str] = {}
+    for name, path in files.items():
+        if name.endswith("/manifest.json"):
+            sha256_by_name |= _listed_files(name, path)
+
+    missing: list[str] = []
+    different: list[str] = []
+    for name, sha256 in sha256_by_name.items():
+        if name not in files:
+            missing.append(f"{name} is listed and not there")
+        elif hashlib.sha256(files[name].read_bytes()).hexdigest() != sha256:
+            different.append(f"{name} has other bytes than its manifest says")
+    return missing + different
+
+
+def _listed_files(manifest_name: str, path: Path) -> dict[str, str]:
+    """Return the sha256 of each file that a manifest lists, by its path below the root.
+
+    Args:
+        manifest_name: Path of the manifest below the root of outputs.
+        path: The manifest.
+    """
+    manifest = json.loads(path.read_bytes())
+    folder = manifest_name.removesuffix("manifest.json")
+    sha256_by_name: dict[str, str] = {}
+    for file_name, facts in manifest["files"].items():
+        sha256_by_name[folder + file_name] = facts["sha256"]
+
+    # The index files of `nanosets/<name>/<digest>` are in `nanosets/<name>/cache`, since
+    # several digests may share them.
+    output_name = manifest_name.split("/")[1]
+    for file_name, facts in manifest["facts"].get("cache_files", {}).items():
+        sha256_by_name[f"nanosets/{output_name}/cache/{file_name}"] = facts["sha256"]
+    return sha256_by_name

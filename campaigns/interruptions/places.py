@@ -1,5 +1,7 @@
-"""Where projects keep their outputs, how these are looked at, and what one trial does to a build of
-them.
+"""Storage for the projects of trials, and the steps that all trials have in common.
+
+A trial builds a new project, disturbs the build, checks what readers see of its outputs, and builds
+again. The outputs must then be the same as after a build that nothing disturbed.
 """
 
 from __future__ import annotations
@@ -14,7 +16,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial as given
 from pathlib import Path
 
 from campaigns.interruptions.subject import (
@@ -27,46 +28,55 @@ from campaigns.interruptions.subject import (
 )
 from campaigns.runner import Child, End, Kind, Trial, each
 
-CORE, WORKERS, EITHER = "core, 1 process", "core, 2 workers", "core, 1 process or 2 workers"
+CORE = "core, 1 process"
+WORKERS = "core, 2 workers"
+EITHER = "core, 1 process or 2 workers"
 COMMAND = "`nanoset build`"
-BUILDS = {CORE: (1,), WORKERS: (2,), EITHER: (1, 1, 2), COMMAND: (2,)}
-"""What is run → numbers of workers, of which one is drawn."""
+WORKER_COUNTS = {CORE: (1,), WORKERS: (2,), EITHER: (1, 1, 2), COMMAND: (2,)}
+"""Way to build, as the table names it → numbers of workers, of which each trial draws one."""
 Prepare = Callable[[], object]
+"""A function that the process of a build calls before it builds."""
 
 
 @dataclass(slots=True, eq=False)
 class Place(ABC):
-    """A kind of storage with projects that are to be disturbed, all of which should give the same
-    outputs.
-    """
+    """Storage for projects that all have the same text and settings, and so the same outputs."""
 
     base: Path
-    """an empty folder, for all projects"""
+    """A folder for all projects, which is empty at first."""
     expected: dict[str, str] = field(default_factory=dict)
-    """name → digest of the outputs of an undisturbed build"""
+    """Name → digest of each output of a build that nothing disturbed."""
     seconds: dict[tuple[int, bool], float] = field(default_factory=dict)
-    """workers and whether it is the command → how long an undisturbed build takes"""
+    """(number of workers, whether the command builds) → duration of a build without disturbance."""
     _numbers: itertools.count = field(default_factory=itertools.count)
+    """Numbers for the names of the projects' folders."""
 
     @abstractmethod
     def new(self, *, workers: int = 1) -> Subject:
-        """Another project, not yet built."""
+        """Write another project, which is not built yet, and return it."""
 
     @abstractmethod
     def look(self, subject: Subject) -> list[str]:
-        """What is wrong with what readers can see at this moment."""
+        """Return what is wrong with the outputs that readers see; a build may be running."""
 
     @abstractmethod
     def judge(self, subject: Subject) -> list[str]:
-        """What is wrong with the outputs of a build that ended well."""
+        """Return what is wrong with the outputs after a build that succeeded."""
 
     def undisturbed(
         self, prepare: Prepare = lambda: None, *, workers: int = 1, command: bool = False
     ) -> float:
-        """Build a project of its own, which must end well; → seconds."""
-        subject, begun = self.new(workers=workers), time.monotonic()
+        """Build a new project, which must succeed, and return the seconds that the build took.
+
+        Args:
+            prepare: Called in the process of the build first.
+            workers: Number of worker processes.
+            command: Whether `nanoset build` builds, and not the core.
+        """
+        subject = self.new(workers=workers)
+        start_time = time.monotonic()
         outcome = start(subject, prepare, command=command).wait()
-        seconds = time.monotonic() - begun
+        seconds = time.monotonic() - start_time
         outcome.require_done(*self.judge(subject))
         shutil.rmtree(subject.folder)
         return seconds
@@ -74,9 +84,10 @@ class Place(ABC):
 
 @dataclass(slots=True, eq=False)
 class LocalPlace(Place):
-    """Outputs in a local folder."""
+    """Projects that have their outputs in a local folder."""
 
     def __post_init__(self) -> None:
+        """Build a project without disturbance, and keep its outputs as the template."""
         self.base.mkdir(parents=True)
         subject = self.new()
         start(subject).wait().require_done()
@@ -85,16 +96,19 @@ class LocalPlace(Place):
 
     @property
     def template(self) -> Path:
-        """The outputs of an undisturbed build."""
+        """The folder with the outputs of a build that nothing disturbed."""
         return self.base / "template"
 
     def new(self, *, workers: int = 1) -> Subject:
+        """Write another project, which is not built yet, and return it."""
         return write_subject(self.base / f"project-{next(self._numbers)}", workers=workers)
 
     def look(self, subject: Subject) -> list[str]:
+        """Return what is wrong with the outputs that readers see; a build may be running."""
         return partial(subject.root, self.expected)
 
     def judge(self, subject: Subject) -> list[str]:
+        """Return what is wrong with the outputs after a build that succeeded."""
         return differences(outputs(subject.root), self.expected) + self.look(subject)
 
 
@@ -105,69 +119,100 @@ def start(
     rebuild: bool = False,
     command: bool = False,
 ) -> Child:
-    """Build in a fork of this process, where `prepare` is called first: by the core's stages, or by
-    the command.
+    """Start a build of a project in a fork of this process.
+
+    Args:
+        subject: The project.
+        prepare: Called in the fork first. It has no effect on a build by the command, which
+            replaces the program of the fork.
+        rebuild: Whether outputs that exist are built again.
+        command: Whether `nanoset build` builds, and not the core without Dagster.
     """
-    if not command:
-        return Child(lambda: [prepare(), build_stages(subject.config, rebuild=rebuild)])
+    if command:
+        return _start_command(subject, rebuild=rebuild)
+
+    def build() -> None:
+        prepare()
+        build_stages(subject.config, rebuild=rebuild)
+
+    return Child(build)
+
+
+def _start_command(subject: Subject, *, rebuild: bool) -> Child:
+    """Start `nanoset build`, with `--force` if outputs that exist are to be built again."""
+    # Dagster keeps its history in a folder of the project, so that trials share none.
     home = subject.folder / ".home"
     home.mkdir(exist_ok=True)
     environment = os.environ | {"DAGSTER_HOME": str(home), "DAGSTER_DISABLE_TELEMETRY": "1"}
-    words = [
-        sys.executable,
-        "-m",
-        "nanoset_core.cli",
-        "build",
-        "--config",
-        str(subject.config),
-        *["--force"] * rebuild,
-    ]
+
+    words = [sys.executable, "-m", "nanoset_core.cli", "build", "--config", str(subject.config)]
+    if rebuild:
+        words.append("--force")
     return Child(lambda: os.execve(sys.executable, words, environment))
 
 
 @dataclass(slots=True)
-class Attempt:
-    """A project that is built while something happens to it."""
+class BuildAttempt:
+    """A project whose builds are disturbed, and what the trial has counted and found wrong."""
 
     place: Place
+    """Where the project is."""
     subject: Subject
+    """The project."""
     rng: random.Random
+    """Random numbers of the trial."""
     share: float
-    """of the trials of its kind, which have gone before"""
+    """Share of the trials of this kind that precede this trial, from 0 to below 1."""
     command: bool = False
+    """Whether `nanoset build` builds, and not the core."""
     trial: Trial = field(default_factory=Trial)
+    """The result."""
 
     def start(self, prepare: Prepare = lambda: None, *, rebuild: bool = False) -> Child:
-        """Start a build of it."""
+        """Start a build; see the function `start` of this module."""
         return start(self.subject, prepare, rebuild=rebuild, command=self.command)
 
-    def sleep(self, most: float = 1.0) -> None:
-        """Wait for a moment drawn evenly from the time of an undisturbed build, or from so much of
-        it.
+    def sleep(self, max_share: float = 1.0) -> None:
+        """Sleep until a random moment of a build that was just started.
+
+        Args:
+            max_share: The latest moment, as a share of the time that a build without disturbance
+                takes.
         """
         key = (self.subject.workers, self.command)
         if key not in self.place.seconds:
-            self.place.seconds[key] = self.place.undisturbed(workers=key[0], command=key[1])
-        time.sleep(self.rng.uniform(0, most * self.place.seconds[key]))
+            self.place.seconds[key] = self.place.undisturbed(
+                workers=self.subject.workers, command=self.command
+            )
+        time.sleep(self.rng.uniform(0, max_share * self.place.seconds[key]))
 
-    def step(self, steps: int) -> int:
-        """From 1, evenly over all."""
-        return 1 + int(self.share * steps) % steps
+    def step(self, n_steps: int) -> int:
+        """Return the number, from 1 to `n_steps`, of the step that this trial disturbs.
+
+        All trials of a kind together cover the steps evenly. For example, the first of four trials
+        disturbs step 1 of 100, and the others disturb steps 26, 51 and 76.
+        """
+        # `share` is 1 or more in trials that are run beyond the planned number.
+        return 1 + int(self.share * n_steps) % n_steps
 
     def wait(self, *builds: Child, allowed: tuple[End, ...] = ("refused", "done")) -> None:
-        """Wait for builds, and look at what readers see; those that do not end well count as
-        faults.
+        """Wait until builds have ended, and check how they ended and what readers see then.
+
+        Each build that does not succeed counts as a fault.
+
+        Args:
+            builds: The processes.
+            allowed: How they may end; any other end is wrong.
         """
         for build in builds:
             outcome = build.wait()
             self.trial.ended(outcome, *allowed)
-            self.trial.counts["faults"] += outcome.end != "done"
+            if outcome.end != "done":
+                self.trial.counts["faults"] += 1
         self.trial.wrong += self.place.look(self.subject)
 
     def conclude(self) -> None:
-        """Build once more, undisturbed: that must end well, with the outputs of any other such
-        build.
-        """
+        """Build again without disturbance, and check that this succeeds with the right outputs."""
         outcome = self.start().wait()
         if outcome.end != "done":
             self.trial.wrong.append(
@@ -176,40 +221,46 @@ class Attempt:
         self.trial.wrong += self.place.judge(self.subject)
 
 
-Damage = Callable[[Attempt], Iterator[None]]
-"""Starts a build and disturbs it; yields once it has ended, and mends what its surroundings must
-not keep.
-"""
-
-
 def trials_of(
     place: Callable[[], Place],
     fault: str,
     storage: str,
     build: str,
     count: int,
-    damage: Callable[..., Iterator[None]],
+    disturb: Callable[..., Iterator[None]],
     **options: object,
 ) -> Kind:
-    """Return a kind of trials: a build is disturbed, looked at, gone on with, and compared.
+    """Return a kind of trials that disturb a build, build again, and compare the outputs.
 
     Args:
-        place: where; made when the first trial begins.
-        fault: in the table, as storage and build.
-        storage: in the table.
-        build: one of BUILDS, or a name for one process.
-        count: of trials.
-        damage: what is done to it.
-        options: of the damage.
+        place: Returns the place of the projects; called when the first trial starts.
+        fault: Name of the fault in the table.
+        storage: Name of the storage in the table.
+        build: Name of the way to build in the table: a key of WORKER_COUNTS, or another name for a
+            build by the core in one process.
+        count: Number of trials.
+        disturb: A generator function that gets a `BuildAttempt`. It starts and disturbs builds, and
+            yields once, after they have ended. What it does after that runs when the trial has
+            built again, for example to unmount a disk.
+        options: Keyword arguments of `disturb`.
     """
+    disturbance = contextmanager(disturb)
 
-    def trial(rng: random.Random, number: int) -> Trial:
-        subject = place().new(workers=rng.choice(BUILDS.get(build, (1,))))
-        on = Attempt(place(), subject, rng, number / count, command=build == COMMAND)
-        with contextmanager(given(damage, **options))(on):
-            on.conclude()
-        if not on.trial.wrong:
-            shutil.rmtree(subject.folder)
-        return on.trial
+    def run_trial(rng: random.Random, number: int) -> Trial:
+        workers = rng.choice(WORKER_COUNTS.get(build, (1,)))
+        attempt = BuildAttempt(
+            place=place(),
+            subject=place().new(workers=workers),
+            rng=rng,
+            share=number / count,
+            command=build == COMMAND,
+        )
+        with disturbance(attempt, **options):
+            attempt.conclude()
 
-    return each((fault, storage, build), count, trial)
+        # The folder of a bad trial stays, for whoever looks for the reason.
+        if not attempt.trial.wrong:
+            shutil.rmtree(attempt.subject.folder)
+        return attempt.trial
+
+    return each((fault, storage, build), count, run_trial)

@@ -1,4 +1,7 @@
-"""A reverse proxy that spoils a share of the requests that pass through it: a store on a bad day."""
+"""A reverse proxy in front of an S3 server that lets a share of the requests fail.
+
+It can also kill a process at a certain request.
+"""
 
 from __future__ import annotations
 
@@ -19,20 +22,34 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 from urllib.parse import urlsplit
 
 from helpers.chosen_server import CREDENTIALS, chosen_server
 
+
+class ErrorAnswer(NamedTuple):
+    """An answer that reports an error."""
+
+    status: int
+    """HTTP status."""
+    code: str
+    """Name of the error in S3's XML."""
+
+
 ANSWERS = {
-    "500": (500, "InternalError"),
-    "503": (503, "SlowDown"),
-    "429": (429, "TooManyRequests"),
-    "500 after it was done": (500, "InternalError"),
+    "500": ErrorAnswer(500, "InternalError"),
+    "503": ErrorAnswer(503, "SlowDown"),
+    "429": ErrorAnswer(429, "TooManyRequests"),
+    "500 after it was done": ErrorAnswer(500, "InternalError"),
 }
-"""fault → status and S3's code"""
+"""Fault → answer that the client gets."""
 _NEVER_DONE = ("500", "503", "429", "reset", "reset in mid-upload")
+"""Faults of requests that the server never sees. With all others, it does what is requested."""
 FAULTS = (*ANSWERS, "reset", "reset in mid-upload", "reset after it was done", "truncated", "slow")
+"""All faults. The resets end the connection instead of an answer. A truncated answer is shorter
+than it says, and a slow one arrives in pieces.
+"""
 _HOP_BY_HOP = {
     "connection",
     "keep-alive",
@@ -42,259 +59,402 @@ _HOP_BY_HOP = {
     "proxy-connection",
     "expect",
 }
-_PIECES = 5
+"""Headers about a single connection, which HTTP forbids a proxy to forward."""
+_NOT_FORWARDED = _HOP_BY_HOP | {"content-length"}
+"""Headers that the proxy leaves out: it sends a Content-Length of its own."""
+_SLOW_PIECES = 5
+"""Number of pieces of a slow answer."""
 Headers = list[tuple[str, str]]
+"""Names and values of HTTP headers."""
 
 
 @dataclass(slots=True)
 class Plan:
-    """What is to happen to requests from now on."""
+    """What happens to requests from now on."""
 
     rate: float = 0.0
-    """share of the requests that are spoiled"""
+    """Share of the requests that are spoiled."""
     faults: tuple[str, ...] = FAULTS
-    """from which one is drawn for each of them"""
+    """Faults, of which one is drawn for each spoiled request."""
     kill: int = 0
-    """a process group that is killed; 0 = none"""
+    """Id of a process group that is killed; 0 for none."""
     kill_at: int = 0
-    """by the request of this number, from 1"""
+    """Number, from 1, of the request that kills it."""
     kill_after: bool = False
-    """once it is done, and not before"""
+    """Whether it is killed after the server has done the request, and not before."""
     slow_seconds: float = 0.3
-    """how long a slow answer takes at most"""
+    """Longest duration of a slow answer."""
 
 
 @dataclass(slots=True)
 class Counts:
-    """What happened since the plan was made."""
+    """What has happened to requests under one plan."""
 
     requests: int = 0
-    """all"""
+    """Number of all requests."""
     spoiled: Counter[str] = field(default_factory=Counter)
-    """fault → requests"""
+    """Number of requests with each fault."""
+
+
+class _Request(NamedTuple):
+    """What the proxy does with one request."""
+
+    number: int
+    """Number of the request under the plan, from 1."""
+    fault: str | None
+    """Its fault, or None."""
+    rng: random.Random
+    """Random numbers of this request."""
+
+
+class _Answer(NamedTuple):
+    """An answer of the server."""
+
+    status: int
+    reason: str
+    headers: Headers
+    body: bytes
 
 
 class FaultProxy:
-    """Forwards requests to one server, and spoils some, chosen by a seed and their number."""
+    """Forwards requests to a server, and spoils some of them.
+
+    A seed and the number of a request decide what happens to it.
+
+    Args:
+        host: Host of the server.
+        port: Its port.
+        seed: The seed.
+    """
 
     def __init__(self, host: str, port: int, seed: int) -> None:
-        self.upstream, self.seed = (host, port), seed
-        self.plan, self.counts = Plan(), Counts()
-        self._lock, self._drawn = threading.Lock(), 0
-        self._server = ThreadingHTTPServer(
-            ("127.0.0.1", 0), type("Handler", (_Handler,), {"proxy": self})
-        )
+        self.upstream = (host, port)
+        """Host and port of the server."""
+        self.plan = Plan()
+        """What happens to requests now."""
+        self._seed = seed
+        self._counts = Counts()
+        self._n_requests = 0  # under all plans
+        # Guards the plan and the counts: each connection has a thread of its own.
+        self._lock = threading.Lock()
+
+        # http.server wants a class, of which it makes an instance for each connection.
+        handler = type("Handler", (_Handler,), {"proxy": self})
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
         self._server.daemon_threads = True
         self.port = self._server.server_address[1]
+        """Port at which the proxy listens."""
 
     def __enter__(self) -> FaultProxy:
-        threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
+        """Start to serve in a thread."""
+        poll_seconds = 0.05
+        threading.Thread(
+            target=self._server.serve_forever, args=(poll_seconds,), daemon=True
+        ).start()
         return self
 
     def __exit__(self, *_exception: object) -> None:
+        """Stop to serve, and close the port."""
         self._server.shutdown()
         self._server.server_close()
 
     def follow(self, plan: Plan) -> Counts:
-        """Replace the plan; → what happened under the last one."""
+        """Replace the plan, and return what has happened under the previous plan."""
         with self._lock:
-            self.plan, (counts, self.counts) = plan, (self.counts, Counts())
-        return counts
+            previous_counts = self._counts
+            self.plan = plan
+            self._counts = Counts()
+        return previous_counts
 
-    def draw(self, has_body: bool) -> tuple[int, str | None, random.Random]:
-        """(number of this request under the plan, its fault, a generator of its own)."""
+    def draw(self, *, has_body: bool) -> _Request:
+        """Count a request, and decide what happens to it.
+
+        Args:
+            has_body: Whether the request has a body; without one, no upload can be interrupted.
+        """
         with self._lock:
-            self._drawn += 1
-            self.counts.requests += 1
-            rng = random.Random(self.seed << 32 | self._drawn)
-            fault = rng.choice(self.plan.faults) if rng.random() < self.plan.rate else None
+            self._n_requests += 1
+            self._counts.requests += 1
+            rng = random.Random(self._seed << 32 | self._n_requests)
+            fault = None
+            if rng.random() < self.plan.rate:
+                fault = rng.choice(self.plan.faults)
             if fault == "reset in mid-upload" and not has_body:
                 fault = "reset"
             if fault is not None:
-                self.counts.spoiled[fault] += 1
-            return self.counts.requests, fault, rng
+                self._counts.spoiled[fault] += 1
+            return _Request(self._counts.requests, fault, rng)
 
     def kill(self, number: int, *, after: bool) -> None:
-        """Kill the plan's process group, if this is the request."""
+        """Kill the process group of the plan, if the plan names this moment.
+
+        Args:
+            number: Number of the current request under the plan.
+            after: Whether the server has done the request.
+        """
         plan = self.plan
         if plan.kill and number == plan.kill_at and after == plan.kill_after:
+            # It may have ended by itself.
             with suppress(ProcessLookupError):
                 os.killpg(plan.kill, signal.SIGKILL)
 
 
 class _Handler(BaseHTTPRequestHandler):
+    """Serves the requests of one connection."""
+
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
-    # head and body leave together: else each answer waits for the client's delayed acknowledgement
+    # Buffer answers, so that head and body leave together. If they leave one by one, the client
+    # acknowledges the head late, and each answer takes some 40 ms longer.
     wbufsize = -1
     proxy: FaultProxy
 
     def log_message(self, format: str, *arguments: object) -> None:
-        """Nothing: faults are counted."""
+        """Print nothing about requests."""
 
     def handle(self) -> None:
-        with suppress(ConnectionError, ValueError):  # the client is gone, perhaps killed
+        """Serve requests until the client closes the connection, or is killed."""
+        with suppress(ConnectionError, ValueError):
             super().handle()
 
     def handle_expect_100(self) -> bool:
+        """Tell the client to send the body of its request."""
         proceed = super().handle_expect_100()
-        self.wfile.flush()  # the client waits for it with its body
+        # The client sends nothing before it has read this: it must not wait in the buffer.
+        self.wfile.flush()
         return proceed
 
     def __getattr__(self, name: str) -> object:
+        """Return the same function for each method of HTTP: http.server looks up `do_GET` etc."""
         if name.startswith("do_"):
             return self._serve
         raise AttributeError(name)
 
     def _serve(self) -> None:
-        length = int(self.headers.get("Content-Length") or 0)
-        chunked = "chunked" in (self.headers.get("Transfer-Encoding") or "")
-        number, fault, rng = self.proxy.draw(length > 0)
+        """Forward a request and its answer, or do what its fault says."""
+        body_bytes = int(self.headers.get("Content-Length") or 0)
+        is_chunked = "chunked" in (self.headers.get("Transfer-Encoding") or "")
+        number, fault, rng = self.proxy.draw(has_body=body_bytes > 0)
         self.proxy.kill(number, after=False)
-        if fault in _NEVER_DONE:
+        is_forwarded = fault not in _NEVER_DONE
+        if not is_forwarded:
+            # The process must be killed at this request, even if the server never does it.
             self.proxy.kill(number, after=True)
+
+        # Read the body, or half of it.
         if fault == "reset in mid-upload":
-            self.rfile.read(length // 2)
-            return self._reset()
-        body = _dechunked(self.rfile) if chunked else self.rfile.read(length)
-        if len(body) < length:
-            # the client is gone in the middle of its request, which is no whole one
-            return self._reset()
-        if fault not in _NEVER_DONE:
+            self.rfile.read(body_bytes // 2)
+            self._reset()
+            return
+        body = _read_chunks(self.rfile) if is_chunked else self.rfile.read(body_bytes)
+        if len(body) < body_bytes:
+            # The client died while it sent the request, so the server must not see it.
+            self._reset()
+            return
+
+        answer: _Answer | None = None
+        if is_forwarded:
             answer = self._forward(body)
             self.proxy.kill(number, after=True)
-        if fault in ANSWERS:
-            return self._answer_error(*ANSWERS[fault])
-        if fault in ("reset", "reset after it was done"):
-            return self._reset()
-        self._answer(*answer, fault, rng)
 
-    def _forward(self, body: bytes) -> tuple[int, str, Headers, bytes]:
+        # Answer.
+        if fault in ANSWERS:
+            self._send_error_answer(ANSWERS[fault])
+        elif answer is None or fault == "reset after it was done":
+            self._reset()
+        else:
+            self._send_answer(answer, fault, rng)
+
+    def _forward(self, body: bytes) -> _Answer:
+        """Send the request to the server, and return the server's answer."""
         connection = http.client.HTTPConnection(*self.proxy.upstream, timeout=60)
         try:
+            # The headers Host and Accept-Encoding are the client's, like all others.
             connection.putrequest(
                 self.command, self.path, skip_host=True, skip_accept_encoding=True
             )
             for name, value in self.headers.items():
-                if name.lower() not in _HOP_BY_HOP | {"content-length"}:
+                if name.lower() not in _NOT_FORWARDED:
                     connection.putheader(name, value)
             connection.putheader("Content-Length", str(len(body)))
             connection.endheaders(body)
-            answer = connection.getresponse()
-            return answer.status, answer.reason, answer.getheaders(), answer.read()
+            response = connection.getresponse()
+            return _Answer(
+                status=response.status,
+                reason=response.reason,
+                headers=response.getheaders(),
+                body=response.read(),
+            )
         finally:
             connection.close()
 
-    def _answer(
-        self,
-        status: int,
-        reason: str,
-        headers: Headers,
-        body: bytes,
-        fault: str | None,
-        rng: random.Random,
-    ) -> None:
-        self.send_response_only(status, reason)
-        for name, value in headers:
-            if name.lower() not in _HOP_BY_HOP | {"content-length"}:
+    def _send_answer(self, answer: _Answer, fault: str | None, rng: random.Random) -> None:
+        """Send an answer of the server to the client.
+
+        Args:
+            answer: The answer.
+            fault: `truncated`, `slow` or None.
+            rng: Random numbers, which decide how short or slow the answer is.
+        """
+        self.send_response_only(answer.status, answer.reason)
+        content_length: str | None = None
+        for name, value in answer.headers:
+            if name.lower() == "content-length":
+                content_length = value
+            elif name.lower() not in _HOP_BY_HOP:
                 self.send_header(name, value)
-        length = next((value for name, value in headers if name.lower() == "content-length"), None)
-        if self.command == "HEAD" or status in (204, 304):
+
+        # An answer to HEAD has no body, but the Content-Length of one.
+        body = answer.body
+        if self.command == "HEAD" or answer.status in (204, 304):
             body = b""
         else:
-            length = str(len(body))
-        if length is not None:
-            self.send_header("Content-Length", length)
+            content_length = str(len(body))
+        if content_length is not None:
+            self.send_header("Content-Length", content_length)
+
         if fault == "truncated":
-            return self._truncate(body, rng)
+            self._truncate(body, rng)
+            return
         self.end_headers()
-        seconds = rng.uniform(0, self.proxy.plan.slow_seconds) if fault == "slow" else 0.0
-        pieces = _PIECES if seconds else 1
-        for piece in range(pieces):
-            self.wfile.write(body[len(body) * piece // pieces : len(body) * (piece + 1) // pieces])
+        if fault == "slow":
+            self._send_slowly(body, seconds=rng.uniform(0, self.proxy.plan.slow_seconds))
+        else:
+            self.wfile.write(body)
             self.wfile.flush()
-            time.sleep(seconds / pieces)
+
+    def _send_slowly(self, body: bytes, seconds: float) -> None:
+        """Send a body in pieces, with a pause after each.
+
+        Args:
+            body: The body.
+            seconds: Duration of all pauses.
+        """
+        for piece in range(_SLOW_PIECES):
+            start_byte = len(body) * piece // _SLOW_PIECES
+            stop_byte = len(body) * (piece + 1) // _SLOW_PIECES
+            self.wfile.write(body[start_byte:stop_byte])
+            self.wfile.flush()
+            time.sleep(seconds / _SLOW_PIECES)
 
     def _truncate(self, body: bytes, rng: random.Random) -> None:
-        """Send less than was announced, of an answer without a body less than its head, and hang
-        up.
+        """Send the start of an answer, and close the connection.
+
+        An answer without a body ends in its headers.
+
+        Args:
+            body: The body; the headers are in the buffer of http.server.
+            rng: Random numbers, which decide where the answer ends.
         """
         if body:
             self.end_headers()
             self.wfile.write(body[: rng.randrange(len(body))])
         else:
             head = b"".join(self._headers_buffer)
+            # Without its last 5 bytes, even the last header is incomplete.
             self.wfile.write(head[: rng.randrange(1, len(head) - 5)])
             self._headers_buffer = []
         self.wfile.flush()
         self.close_connection = True
         self.connection.shutdown(socket.SHUT_RDWR)
 
-    def _answer_error(self, status: int, code: str) -> None:
-        body = f"<?xml version='1.0'?><Error><Code>{code}</Code><Message>a fault on purpose</Message></Error>".encode()
-        self.send_response_only(status, code)
+    def _send_error_answer(self, answer: ErrorAnswer) -> None:
+        """Answer with an error, in the XML of S3."""
+        text = (
+            f"<?xml version='1.0'?><Error><Code>{answer.code}</Code>"
+            "<Message>a fault on purpose</Message></Error>"
+        )
+        body = text.encode()
+        self.send_response_only(answer.status, answer.code)
         self.send_header("Content-Type", "application/xml")
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
-        self.wfile.write(b"" if self.command == "HEAD" else body)
+        if self.command != "HEAD":
+            self.wfile.write(body)
         self.wfile.flush()
 
     def _reset(self) -> None:
-        """Hang up by RST, so that the client reads no end but a broken connection."""
-        self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        """Break the connection, so that the client gets an error instead of an end of file."""
+        # With a linger time of 0, `close` sends RST and not FIN.
+        linger = struct.pack("ii", 1, 0)
+        self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
         self.close_connection = True
+        # The socket is closed only when no file uses it any more.
         self.rfile.close()
         self.connection.close()
 
 
-def _dechunked(file: BinaryIO) -> bytes:
-    pieces = []
-    while size := int(file.readline().split(b";")[0] or b"", 16):
-        pieces.append(file.read(size))
-        file.readline()
+def _read_chunks(file: BinaryIO) -> bytes:
+    """Read the body of a request whose Transfer-Encoding is `chunked`."""
+    chunks: list[bytes] = []
+    while True:
+        # A line such as `1a0; extension`: the size of the next chunk, in hexadecimal digits.
+        size = int(file.readline().split(b";")[0], 16)
+        if size == 0:
+            break
+        chunks.append(file.read(size))
+        file.readline()  # the end of line after the chunk
+    # Headers may follow, and then an empty line.
     while file.readline().strip():
         pass
-    return b"".join(pieces)
+    return b"".join(chunks)
 
 
 @dataclass(slots=True)
-class Store:
-    """A store that speaks S3."""
+class FaultyServer:
+    """An S3 server and the proxy in front of it, both in another process."""
 
     endpoint: str
-    """the server's own address"""
-    spoiled: str
-    """that of the proxy before it"""
+    """Address of the server."""
+    proxy_endpoint: str
+    """Address of the proxy."""
     _pipe: Connection
+    """Sends plans to the other process, which answers with counts."""
 
     def follow(self, plan: Plan) -> Counts:
-        """Tell the proxy what to do from now on; → what happened until now."""
+        """Replace the plan of the proxy, and return what has happened under the previous plan."""
         self._pipe.send(plan)
         return self._pipe.recv()
 
 
 @contextmanager
-def running_store(seed: int) -> Iterator[Store]:
-    """Both, until the block ends. This process gets credentials for them."""
+def running_server(seed: int) -> Iterator[FaultyServer]:
+    """Run an S3 server and a proxy in front of it until the block ends.
+
+    The environment of this process gets credentials for the server.
+
+    Args:
+        seed: Decides which requests fail.
+    """
     os.environ.update(CREDENTIALS)
     context = multiprocessing.get_context("spawn")
-    pipe, theirs = context.Pipe()
-    server = context.Process(target=_serve, args=(theirs, seed))
-    server.start()
+    pipe, server_pipe = context.Pipe()
+    process = context.Process(target=_run_servers, args=(server_pipe, seed))
+    process.start()
     try:
-        yield Store(*pipe.recv(), pipe)
+        endpoint, proxy_endpoint = pipe.recv()
+        yield FaultyServer(endpoint, proxy_endpoint, pipe)
     finally:
+        # None asks the process to end. It may have ended already.
         with suppress(OSError):
             pipe.send(None)
-        server.join(60)
-        server.kill()
+        process.join(60)
+        process.kill()
 
 
-def _serve(pipe: Connection, seed: int) -> None:
+def _run_servers(pipe: Connection, seed: int) -> None:
+    """Run the server and the proxy in this process, and do what the parent process asks.
+
+    Args:
+        pipe: To the parent. First, both addresses are sent. Then each plan that arrives replaces
+            the plan of the proxy, and the counts of the previous plan are sent. None ends all.
+        seed: Decides which requests fail.
+    """
     with tempfile.TemporaryDirectory() as folder, chosen_server(Path(folder)) as address:
         upstream = urlsplit(address)
         with FaultProxy(str(upstream.hostname), upstream.port or 80, seed) as proxy:
             pipe.send((address, f"http://127.0.0.1:{proxy.port}"))
+            # The pipe ends if the parent was killed.
             with suppress(EOFError):
                 while (plan := pipe.recv()) is not None:
                     pipe.send(proxy.follow(plan))

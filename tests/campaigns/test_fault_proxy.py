@@ -1,5 +1,6 @@
-"""The proxy that spoils requests, in front of a plain HTTP server: each fault is what it says, and
-is counted.
+"""Each fault of the proxy does to requests what its name says, and is counted.
+
+The proxy stands in front of a plain HTTP server, which counts the bodies that it receives.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import subprocess
 import sys
 from collections import Counter
 from contextlib import closing
+from typing import NamedTuple
 
 import pytest
 
@@ -17,95 +19,167 @@ from campaigns.interruptions.proxy import ANSWERS, FaultProxy, Plan
 from helpers.answering import answering
 
 BODY = bytes(range(256)) * 64
-kept: Counter[bytes] = Counter()
-"""Bodies that the server was given."""
+n_puts_by_body: Counter[bytes] = Counter()
+"""Body → number of PUT requests in which the server received it."""
 
 
-def _answer(to):
-    kept[to.rfile.read(int(to.headers.get("Content-Length", 0)))] += to.command == "PUT"
-    body = BODY if to.command in ("GET", "HEAD") else b""
-    to.protocol_version = "HTTP/1.1"
-    to.send_response(200, "OK")
-    to.send_header("Content-Length", str(len(body)))
-    to.send_header("ETag", '"mark"')
-    to.end_headers()
-    to.wfile.write(b"" if to.command == "HEAD" else body)
+class Response(NamedTuple):
+    """What a client gets."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+
+def answer_with_body(handler):
+    """Answer a request: the body is BODY for GET and HEAD, and empty for others."""
+    received_body = handler.rfile.read(int(handler.headers.get("Content-Length", 0)))
+    if handler.command == "PUT":
+        n_puts_by_body[received_body] += 1
+    body = BODY if handler.command in ("GET", "HEAD") else b""
+    handler.protocol_version = "HTTP/1.1"
+    handler.send_response(200, "OK")
+    handler.send_header("Content-Length", str(len(body)))
+    handler.send_header("ETag", '"mark"')
+    handler.end_headers()
+    if handler.command != "HEAD":
+        handler.wfile.write(body)
 
 
 @pytest.fixture
 def proxy():
-    kept.clear()
-    with (
-        answering(_answer) as address,
-        FaultProxy("127.0.0.1", int(address.rpartition(":")[2]), seed=5) as running,
-    ):
-        yield running
+    """A running proxy in front of a running server."""
+    n_puts_by_body.clear()
+    with answering(answer_with_body) as address:
+        port = int(address.rpartition(":")[2])
+        with FaultProxy("127.0.0.1", port, seed=5) as running:
+            yield running
 
 
-def ask(proxy, method="GET", body=None):
-    """(status, headers, body)."""
+@pytest.fixture
+def victim():
+    """A process, in a group of its own, that runs until it is killed."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", "import time; time.sleep(60)"], start_new_session=True
+    )
+    yield process
+    process.kill()
+    process.wait()
+
+
+def send(proxy, method="GET", body=None):
+    """Send a request through the proxy, and return the response."""
     with closing(http.client.HTTPConnection("127.0.0.1", proxy.port, timeout=10)) as connection:
         connection.request(method, "/a/b?c=d", body=body)
-        answer = connection.getresponse()
-        return answer.status, dict(answer.getheaders()), answer.read()
+        response = connection.getresponse()
+        return Response(response.status, dict(response.getheaders()), response.read())
 
 
 @pytest.mark.parametrize("plan", [Plan(), Plan(rate=1.0, faults=("slow",), slow_seconds=0.1)])
-def test_what_is_not_spoiled_passes_unchanged(proxy, plan):
+def test_requests_that_do_not_fail_pass_unchanged(proxy, plan):
     proxy.follow(plan)
-    status, headers, body = ask(proxy)
-    assert (status, headers["ETag"], body) == (200, '"mark"', BODY)
-    status, headers, body = ask(proxy, "HEAD")
-    assert (status, headers["Content-Length"], body) == (200, str(len(BODY)), b"")
-    assert ask(proxy, "PUT", BODY)[0] == 200
+
+    get = send(proxy, "GET")
+    head = send(proxy, "HEAD")
+    put = send(proxy, "PUT", BODY)
+
+    assert (get.status, get.headers["ETag"], get.body) == (200, '"mark"', BODY)
+    assert (head.status, head.headers["Content-Length"], head.body) == (200, str(len(BODY)), b"")
+    assert put.status == 200
+    assert n_puts_by_body[BODY] == 1
+
+
+def test_slow_requests_are_counted(proxy):
+    proxy.follow(Plan(rate=1.0, faults=("slow",), slow_seconds=0.1))
+    for _ in range(3):
+        send(proxy)
     counts = proxy.follow(Plan())
-    assert (kept[BODY], counts.requests, counts.spoiled["slow"]) == (1, 3, 3 * plan.rate)
+    assert counts.requests == 3
+    assert counts.spoiled == {"slow": 3}
+
+
+def test_requests_that_do_not_fail_are_counted(proxy):
+    for _ in range(3):
+        send(proxy)
+    counts = proxy.follow(Plan())
+    assert counts.requests == 3
+    assert counts.spoiled == {}
+
+
+@pytest.mark.parametrize("fault", ANSWERS)
+def test_an_error_answer_has_the_status_of_its_fault(proxy, fault):
+    proxy.follow(Plan(rate=1.0, faults=(fault,)))
+    response = send(proxy, "PUT", BODY)
+    assert response.status == ANSWERS[fault].status
+    assert b"<Code>" in response.body
+
+
+@pytest.mark.parametrize("fault", ANSWERS)
+def test_an_error_answer_to_a_head_request_has_no_body(proxy, fault):
+    proxy.follow(Plan(rate=1.0, faults=(fault,)))
+    assert send(proxy, "HEAD").body == b""
+
+
+@pytest.mark.parametrize("fault", ["reset", "reset in mid-upload", "reset after it was done"])
+@pytest.mark.parametrize(("method", "body"), [("PUT", BODY), ("GET", None)])
+def test_a_reset_breaks_the_connection(proxy, fault, method, body):
+    proxy.follow(Plan(rate=1.0, faults=(fault,)))
+    with pytest.raises(ConnectionError):
+        send(proxy, method, body)
 
 
 @pytest.mark.parametrize(
-    "fault", [*ANSWERS, "reset", "reset in mid-upload", "reset after it was done"]
+    ("fault", "is_done"),
+    [
+        ("500", False),
+        ("503", False),
+        ("429", False),
+        ("reset", False),
+        ("reset in mid-upload", False),
+        ("500 after it was done", True),
+        ("reset after it was done", True),
+    ],
 )
-def test_a_request_fails_before_or_after_it_is_done(proxy, fault):
+def test_the_name_of_a_fault_says_whether_the_server_does_the_request(proxy, fault, is_done):
     proxy.follow(Plan(rate=1.0, faults=(fault,)))
-    if fault in ANSWERS:
-        status, _, body = ask(proxy, "PUT", BODY)
-        assert (status, b"<Code>" in body) == (ANSWERS[fault][0], True)
-        assert ask(proxy, "HEAD")[2] == b""
-    else:
-        for method, body in (("PUT", BODY), ("GET", None)):
-            with pytest.raises(ConnectionError):
-                ask(proxy, method, body)
-    assert kept[BODY] == fault.endswith("after it was done")
-    assert proxy.follow(Plan()).spoiled.total() == 2
+    with contextlib.suppress(ConnectionError):
+        send(proxy, "PUT", BODY)
+    assert n_puts_by_body[BODY] == int(is_done)
+    assert proxy.follow(Plan()).spoiled == {fault: 1}
 
 
-def test_truncated_answers_are_shorter_than_announced(proxy):
+def test_a_truncated_answer_is_shorter_than_its_content_length(proxy):
     proxy.follow(Plan(rate=1.0, faults=("truncated",)))
-    with pytest.raises(http.client.IncompleteRead) as found:
-        ask(proxy)
-    assert BODY.startswith(found.value.partial)
-    assert len(found.value.partial) < len(BODY)
-    # an answer without a body is cut within its head, which some clients take for a whole one
+    with pytest.raises(http.client.IncompleteRead) as error_info:
+        send(proxy)
+    received_body = error_info.value.partial
+    assert BODY.startswith(received_body)
+    assert len(received_body) < len(BODY)
+
+
+def test_a_truncated_answer_without_a_body_ends_within_its_headers(proxy):
+    proxy.follow(Plan(rate=1.0, faults=("truncated",)))
+    # The answer is cut at a random byte. Some clients, such as this one, take what arrives for
+    # a complete answer, but the last header is never in it.
     for _ in range(10):
         with contextlib.suppress(http.client.HTTPException, ConnectionError):
-            assert ask(proxy, "PUT", BODY)[1].get("Content-Length") != "0"
-    assert kept[BODY] == 10, "the requests were done, only their answers were lost"
+            assert send(proxy, "PUT", BODY).headers.get("Content-Length") != "0"
+    assert n_puts_by_body[BODY] == 10, "the server must do requests whose answers are truncated"
 
 
 @pytest.mark.parametrize("fault", [None, "reset in mid-upload", "reset after it was done"])
 @pytest.mark.parametrize("after", [False, True])
-def test_a_process_group_is_killed_by_the_request_of_a_number(proxy, fault, after):
-    victim = subprocess.Popen(
-        [sys.executable, "-c", "import time; time.sleep(60)"], start_new_session=True
-    )
-    try:
-        faults = {} if fault is None else {"rate": 1.0, "faults": (fault,)}
-        proxy.follow(Plan(**faults, kill=victim.pid, kill_at=2, kill_after=after))
-        for _ in range(2):
-            assert victim.poll() is None
-            with contextlib.suppress(OSError, http.client.HTTPException):
-                ask(proxy, "PUT", BODY)
-        assert victim.wait(10) == -9
-    finally:
-        victim.kill()
-        victim.wait()
+def test_the_request_with_the_number_of_the_plan_kills_a_process_group(proxy, victim, fault, after):
+    plan = Plan(kill=victim.pid, kill_at=2, kill_after=after)
+    if fault is not None:
+        plan.rate = 1.0
+        plan.faults = (fault,)
+    proxy.follow(plan)
+
+    for _ in range(2):
+        # It lives until the second request.
+        assert victim.poll() is None
+        with contextlib.suppress(OSError, http.client.HTTPException):
+            send(proxy, "PUT", BODY)
+
+    assert victim.wait(10) == -9

@@ -1,5 +1,7 @@
-"""A seeded share of the trials: builds that are killed, starved, raced and misled leave the same
-digests.
+"""Builds that are disturbed leave the same outputs as others, and the checks notice if not.
+
+Only some trials of the campaign `interruptions` run here. Their random numbers are the same in
+every run.
 """
 
 from __future__ import annotations
@@ -15,103 +17,121 @@ from helpers.building import build_all
 
 
 def test_local_builds_withstand_faults_of_some_kinds(tmp_path):
-    words = ["--storage", "local", "--trials", "2", "--others", "1", "--select", "[kds]*"]
-    total = run_campaign(tmp_path, "interruptions", "--no-command", *words)[0][-1]
+    options = ["--no-command", "--storage", "local", "--trials", "2", "--others", "1"]
+    # Kills, full and read-only disks, and source files that change.
+    options += ["--select", "[kds]*"]
+    rows, _ = run_campaign(tmp_path, "interruptions", *options)
+    total = rows[-1]
     assert total["trials"] >= 6
     assert total["faults"] >= 4
     assert total["bad"] == 0
 
 
 @pytest.fixture(scope="module")
-def in_buckets(tmp_path_factory):
-    """Rows of a trial each: requests fail; kills while shards are joined, and while tokens are
-    dropped.
+def bucket_rows(tmp_path_factory):
+    """The table of a campaign with one trial of each of three kinds in buckets.
+
+    In one, requests fail. In the others, a process is killed while shards are joined, or while
+    tokens are dropped.
     """
     pytest.importorskip("moto.server", reason="moto[server] is not installed")
-    words = [
-        "--storage",
-        "s3",
-        "--no-patience",
-        "--others",
-        "8",
-        "--first",
-        "5",
-        "--only",
-        "1",
-        "--select",
-        "10%*",
-        "*joined*",
-        "*dropped*",
-    ]
-    return run_campaign(
-        tmp_path_factory.mktemp("buckets"), "interruptions", "--no-command", *words
-    )[0]
+    options = ["--no-command", "--storage", "s3", "--no-patience"]
+    # The sixth of eight trials: the first ones are killed before they have done anything.
+    options += ["--others", "8", "--first", "5", "--only", "1"]
+    options += ["--select", "10%*", "*joined*", "*dropped*"]
+    rows, _ = run_campaign(tmp_path_factory.mktemp("buckets"), "interruptions", *options)
+    return rows
 
 
 @pytest.mark.parametrize(
-    ("fault", "column", "least"),
+    ("fault", "column", "minimum"),
     [("requests fail", "faults", 20), ("joined", "killed", 1), ("dropped", "killed", 1)],
 )
-def test_builds_into_buckets_withstand(in_buckets, fault, column, least):
-    found = next(row for row in in_buckets if fault in row["fault"])
-    assert found[column] >= least
-    assert found["bad"] == 0
+def test_builds_into_buckets_withstand(bucket_rows, fault, column, minimum):
+    row = next(row for row in bucket_rows if fault in row["fault"])
+    assert row[column] >= minimum
+    assert row["bad"] == 0
 
 
 @pytest.fixture(scope="module")
-def built(tmp_path_factory):
+def built_subject(tmp_path_factory):
+    """A project that was built without disturbance."""
     subject = write_subject(tmp_path_factory.mktemp("trials") / "project")
     build_all(subject.config)
     return subject
 
 
-def spoil(root, name, spoiler):
-    """A copy of a root in which something was done to one file."""
-    copy = root.with_name("spoiled")
+def copy_with_damage(root, pattern, damage):
+    """Copy the outputs, damage a file or folder of the copy, and return the root of the copy.
+
+    Args:
+        root: Root of the outputs.
+        pattern: Pattern of paths below the root; the first path that matches is damaged.
+        damage: Function of the path.
+    """
+    copy = root.with_name("damaged")
     shutil.rmtree(copy, ignore_errors=True)
     shutil.copytree(root, copy, symlinks=True)
-    spoiler(next(copy.glob(name)))
+    damage(next(copy.glob(pattern)))
     return copy
 
 
+def remove_last_byte(path):
+    """Shorten a file by a byte."""
+    os.truncate(path, path.stat().st_size - 1)
+
+
+def keep_first_block(path):
+    """Shorten a tar file to the header of its first member."""
+    os.truncate(path, 512)
+
+
+def delete(path):
+    """Delete a file."""
+    path.unlink()
+
+
+def rename_to_tmp(path):
+    """Give a file the ending `.tmp`."""
+    path.rename(path.with_suffix(".tmp"))
+
+
 @pytest.mark.parametrize(
-    ("name", "spoiler", "seen"),
+    ("pattern", "damage", "message"),
     [
-        (
-            "datasets/web/*/*.bin",
-            lambda path: path.write_bytes(path.read_bytes()[:-1]),
-            "is of no finished run",
-        ),
-        ("datasets/web/*/*.bin", lambda path: path.unlink(), "is listed but missing"),
-        (
-            "webdatasets/*/*/shard-00000000.tar",
-            lambda path: os.truncate(path, 512),
-            "is of no finished run",
-        ),
-        (
-            "datasets/web/*/manifest.json",
-            lambda path: path.unlink(),
-            "points to an output that is not complete",
-        ),
-        (
-            "nanosets/*/cache/*.npy",
-            lambda path: path.rename(path.with_suffix(".tmp")),
-            "is of no finished run",
-        ),
+        ("datasets/web/*/*.bin", remove_last_byte, "is of no finished run"),
+        ("datasets/web/*/*.bin", delete, "is listed but missing"),
+        ("webdatasets/*/*/shard-00000000.tar", keep_first_block, "is of no finished run"),
+        ("datasets/web/*/manifest.json", delete, "points to an output that is not complete"),
+        ("nanosets/*/cache/*.npy", rename_to_tmp, "is of no finished run"),
     ],
 )
-def test_the_look_sees_what_is_partial(built, name, spoiler, seen):
-    expected = outputs(built.root)
-    assert partial(built.root, expected) == []
-    spoiled = spoil(built.root, name, spoiler)
-    assert [wrong for wrong in partial(spoiled, expected) if seen in wrong]
-    assert differences(outputs(spoiled), expected)
+def test_outputs_that_are_not_complete_are_reported(built_subject, pattern, damage, message):
+    expected = outputs(built_subject.root)
+    damaged_root = copy_with_damage(built_subject.root, pattern, damage)
+    messages = partial(damaged_root, expected)
+    assert any(message in text for text in messages)
+    assert differences(outputs(damaged_root), expected)
 
 
-def test_hidden_files_are_no_outputs_for_readers_but_leftovers_at_the_end(built):
-    expected = outputs(built.root)
-    spoiled = spoil(
-        built.root, "datasets/web", lambda path: (path / ".tmp-left").write_bytes(b"half")
-    )
-    assert partial(spoiled, expected) == []
-    assert differences(outputs(spoiled), expected) == ["datasets/web/.tmp-left is left over"]
+def test_complete_outputs_are_not_reported(built_subject):
+    assert partial(built_subject.root, outputs(built_subject.root)) == []
+
+
+@pytest.fixture
+def root_with_hidden_file(built_subject):
+    """A copy of the outputs with a hidden file that no build has written."""
+
+    def write_hidden_file(folder):
+        (folder / ".tmp-left").write_bytes(b"half")
+
+    return copy_with_damage(built_subject.root, "datasets/web", write_hidden_file)
+
+
+def test_hidden_files_are_not_outputs_that_readers_see(built_subject, root_with_hidden_file):
+    assert partial(root_with_hidden_file, outputs(built_subject.root)) == []
+
+
+def test_hidden_files_are_left_over_after_the_last_build(built_subject, root_with_hidden_file):
+    messages = differences(outputs(root_with_hidden_file), outputs(built_subject.root))
+    assert messages == ["datasets/web/.tmp-left is left over"]

@@ -27,35 +27,33 @@ OWN_MOUNTS = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c"]
 
 def can_hide() -> bool:
     """Return whether this machine lets a process mount file systems that only it sees."""
+    if shutil.which("unshare") is None:
+        return False
     command = [*OWN_MOUNTS, "mount -t tmpfs none /mnt"]
-    return (
-        shutil.which("unshare") is not None
-        and subprocess.run(command, capture_output=True).returncode == 0
-    )
+    return subprocess.run(command, capture_output=True).returncode == 0
 
 
 class Cluster:
     """A running scheduler, and the worker processes that were started for it."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self._file = folder, folder / "scheduler.json"
-        options = [
-            "--port",
-            "0",
-            "--no-dashboard",
-            "--no-show",
-            "--scheduler-file",
-            str(self._file),
-        ]
-        self.scheduler = self._start("scheduler", "--host", "127.0.0.1", *options)
+        self.folder = folder
+        self._file = folder / "scheduler.json"
+        """Here the scheduler writes its address."""
+        options = ["--host", "127.0.0.1", "--no-dashboard", "--no-show"]
+        # Port 0 stands for any free port.
+        options += ["--port", "0", "--scheduler-file", str(self._file)]
+        self.scheduler = self._start("scheduler", *options)
         self.workers: list[subprocess.Popen[bytes]] = []
 
     @property
     def address(self) -> str:
-        """Return the address at which the scheduler listens."""
-        assert wait_until(
-            lambda: self._file.exists() and self._file.read_bytes().endswith(b"}"), 20
-        ), self.log()
+        """The address at which the scheduler listens."""
+
+        def is_written() -> bool:
+            return self._file.exists() and self._file.read_bytes().endswith(b"}")
+
+        assert wait_until(is_written, 20), self.log()
         return str(json.loads(self._file.read_bytes())["address"])
 
     def staff(
@@ -71,16 +69,9 @@ class Cluster:
         """
         self.workers = [worker for worker in self.workers if worker.poll() is None]
         while len(self.workers) < count:
-            options = [
-                "--no-nanny",
-                "--nthreads",
-                "1",
-                "--no-dashboard",
-                "--host",
-                "127.0.0.1",
-                "--memory-limit",
-                "0",
-            ]
+            options = ["--no-nanny", "--no-dashboard", "--host", "127.0.0.1"]
+            # A memory limit of 0 is none.
+            options += ["--nthreads", "1", "--memory-limit", "0"]
             if preload is not None:
                 options += ["--preload", preload]
             self.workers.append(self._start("worker", self.address, *options, hidden=hidden))
@@ -88,39 +79,48 @@ class Cluster:
         return [worker.pid for worker in self.workers]
 
     def _registered(self) -> int:
+        """Return how many workers the scheduler knows, or -1 if it does not answer."""
         from distributed import Client
 
         try:
             with Client(self.address, set_as_default=False, timeout=5) as client:
                 return len(client.nthreads())
-        except (
-            AssertionError,
-            OSError,
-        ):  # a worker joined at this very moment, or no answer came: asked again
+        except (AssertionError, OSError):
+            # The client raises AssertionError if a worker joins while it connects.
             return -1
 
     def _start(
-        self, what: str, *arguments: str, hidden: Path | None = None
+        self, program: str, *arguments: str, hidden: Path | None = None
     ) -> subprocess.Popen[bytes]:
-        # not through the current folder, which is another
-        paths = [str(Path(__file__).parents[2]), *sys.path]
+        """Start a process of the cluster.
+
+        Args:
+            program: `scheduler` or `worker`.
+            arguments: Its options.
+            hidden: See `staff`.
+        """
+        # The process has another current folder: name the repository, and not the current folder,
+        # for which `sys.path` contains an empty string.
+        import_paths = [str(Path(__file__).parents[2])]
+        import_paths += [path for path in sys.path if path]
         environment = os.environ | {
-            "PYTHONPATH": os.pathsep.join(path for path in paths if path),
+            "PYTHONPATH": os.pathsep.join(import_paths),
             "DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES": str(ALLOWED_DEATHS),
         }
+        command = [sys.executable, "-m", f"distributed.cli.dask_{program}", *arguments]
+
+        # Mount an empty file system over the hidden folder. Then run the command, whose words are
+        # the arguments "$0" and "$@" of the shell.
+        if hidden is not None:
+            for name in ("HOME", "TMPDIR", "XDG_CACHE_HOME"):
+                environment[name] = str(hidden / name)
+            command += ["--local-directory", str(hidden / "scratch")]
+            mount = f'mount -t tmpfs none "{hidden}"'
+            make_folders = 'mkdir "$HOME" "$TMPDIR" "$XDG_CACHE_HOME"'
+            script = f'{mount} && {make_folders} && exec "$0" "$@"'
+            command = [*OWN_MOUNTS, script, *command]
+
         with (self.folder / "log").open("ab") as log:
-            command = [sys.executable, "-m", f"distributed.cli.dask_{what}", *arguments]
-            if hidden is not None:
-                environment |= {
-                    name: str(hidden / name) for name in ("HOME", "TMPDIR", "XDG_CACHE_HOME")
-                }
-                command += ["--local-directory", str(hidden / "scratch")]
-                folders = 'mkdir "$HOME" "$TMPDIR" "$XDG_CACHE_HOME"'
-                command = [
-                    *OWN_MOUNTS,
-                    f'mount -t tmpfs none "{hidden}" && {folders} && exec "$0" "$@"',
-                    *command,
-                ]
             return subprocess.Popen(
                 command,
                 cwd=self.folder,
@@ -157,13 +157,13 @@ def within(**options: Any) -> Iterator[Any]:
     import pytest
 
     distributed = pytest.importorskip("distributed", reason="the extra `dask` is not installed")
-    given = {
+    defaults = {
         "n_workers": 0,
         "processes": False,
         "threads_per_worker": 1,
         "dashboard_address": "127.0.0.1:0",
+        "protocol": "tcp",
+        "host": "127.0.0.1",
     }
-    with distributed.LocalCluster(
-        **given | {"protocol": "tcp", "host": "127.0.0.1"} | options
-    ) as cluster:
+    with distributed.LocalCluster(**(defaults | options)) as cluster:
         yield cluster

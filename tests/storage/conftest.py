@@ -1,7 +1,6 @@
-"""A server for all tests of this folder, a new bucket for each, and one project that is built once,
-in a local folder and in a bucket.
+"""Fixtures of tests with buckets: a server, buckets, and projects with outputs in a bucket.
 
-S3_SERVER=ceph or S3_SERVER=swift runs the tests against another server than moto: see
+All tests share the server and one built project, and each test gets a new bucket. S3_SERVER=ceph or S3_SERVER=swift runs the tests against another server than moto: see
 `helpers.chosen_server`.
 """
 
@@ -39,6 +38,7 @@ def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def _ceph(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a Ceph gateway."""
     with ceph_server(tmp_path_factory.mktemp("ceph")) as address:
         yield address
 
@@ -53,6 +53,7 @@ def ceph_place(_ceph: str, monkeypatch: pytest.MonkeyPatch) -> S3Store:
 
 @pytest.fixture(scope="session")
 def _swift(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a Swift server that speaks S3."""
     with swift_server.swift_server(tmp_path_factory.mktemp("swift")) as address:
         yield address
 
@@ -82,21 +83,25 @@ def new_clients(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def ranges(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int, int]]:
     """Name, start and stop of every range of an object that is read."""
-    found: list[tuple[str, int, int]] = []
-    real = S3Store.read_range
+    ranges_read: list[tuple[str, int, int]] = []
+    real_read_range = S3Store.read_range
 
-    def read_range(store, name, begin, end, mark=None):
-        found.append((name, begin, end))
-        return real(store, name, begin, end, mark)
+    def read_range(store, name, start, stop, mark=None):
+        ranges_read.append((name, start, stop))
+        return real_read_range(store, name, start, stop, mark)
 
     monkeypatch.setattr(S3Store, "read_range", read_range)
-    return found
+    return ranges_read
 
 
 @pytest.fixture
 def remote_project(make_project, place) -> Callable[..., Path]:
     """A function that writes a project with the bucket as its root; returns its nanoset.yaml."""
-    return lambda name="project": make_project(name, root_in(place) | WITH_PBIN)
+
+    def write(name="project"):
+        return make_project(name, root_in(place) | WITH_PBIN)
+
+    return write
 
 
 @pytest.fixture(scope="session")
@@ -118,6 +123,7 @@ class There(NamedTuple):
 
 @pytest.fixture(scope="session")
 def there(endpoint: str, tmp_path_factory: pytest.TempPathFactory, tokenizer_file: Path) -> There:
+    """What another machine has after it has built the project with its outputs in a bucket."""
     place = s3_server.new_bucket(endpoint, "of/another")
     folder = tmp_path_factory.mktemp("there") / "project"
     project = build_all(write_project(folder, tokenizer_file, root_in(place) | WITH_PBIN))
@@ -146,19 +152,21 @@ def local_copy(built_here: Path, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def unchanged_ranges(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int, int]]:
-    """Name, start and stop of every range that is read; each must be of the version that was
-    listed.
-    """
-    found: list[tuple[str, int, int]] = []
-    real = S3Store.read_range
+    """Name, start and stop of every range of an object that is read.
 
-    def read_range(self, name, begin, end, mark=None):
-        found.append((name, begin, end))
+    Each request must contain the mark (ETag) with which the object was listed, so that it fails if
+    the object was replaced.
+    """
+    ranges_read: list[tuple[str, int, int]] = []
+    real_read_range = S3Store.read_range
+
+    def read_range(store, name, start, stop, mark=None):
+        ranges_read.append((name, start, stop))
         assert mark is not None, "another version of the object might answer"
-        return real(self, name, begin, end, mark)
+        return real_read_range(store, name, start, stop, mark)
 
     monkeypatch.setattr(S3Store, "read_range", read_range)
-    return found
+    return ranges_read
 
 
 @pytest.fixture
@@ -166,7 +174,8 @@ def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """Files are cut into pieces of some kilobytes."""
     monkeypatch.setattr("nanoset_core.text.fingerprints.PIECE_BYTES", PIECE_BYTES)
     monkeypatch.setattr("nanoset_core.text.piece_cuts.WINDOW_BYTES", WINDOW_BYTES)
-    # what was written just now is remembered
+    # Digests of files that were just written are not remembered: their times cannot show a change
+    # a moment later. Let them be remembered at any age.
     monkeypatch.setattr("nanoset_core.text.fingerprint_memory._RACY_NS", -(10**18))
 
 
@@ -174,11 +183,10 @@ def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
 def unread(tmp_path: Path, tokenizer_file: Path, place: S3Store, small_pieces: None) -> Path:
     """The nanoset.yaml of a project with its large text in a bucket, and without outputs."""
     config = write_project_of_large_text(tmp_path / "unread", tokenizer_file)
-    text = config.read_text().replace(
-        "raw: raw", f"raw: {upload_raw(config.parent / 'raw', place).url()}"
-    )
-    text = text.replace(
-        "fingerprint: content", f"fingerprint: etag-pieces, endpoint_url: {place.endpoint_url!r}"
-    )
-    config.write_text(text)
+    raw_url = upload_raw(config.parent / "raw", place).url()
+    source_settings = f"fingerprint: etag-pieces, endpoint_url: {place.endpoint_url!r}"
+    settings = config.read_text()
+    settings = settings.replace("raw: raw", f"raw: {raw_url}")
+    settings = settings.replace("fingerprint: content", source_settings)
+    config.write_text(settings)
     return config
