@@ -38,7 +38,8 @@ def held_out_finding(facts: Mapping[str, Any]) -> HeldOutFinding | None:
     if facts["copies"]:
         what += f", {facts['copies']:,} of them as a copy"
 
-    # Describe the first of them: a row of the list of all pairs of documents.
+    # Describe the first pair of a held-out document and a document of train. Both are the same
+    # document, or one is a copy of the other.
     first = facts["first"][0]
     line = f"{first['corpus']}/{first['file']}:{first['line']}"
     where = f"{line} ({first['split']})"

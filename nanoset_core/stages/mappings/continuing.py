@@ -28,8 +28,8 @@ def continue_run(
 ) -> NanosetConfig:
     """Return settings with which a run continues after the samples that it has read before.
 
-    A run reads each dataset in one order. So the result contains these orders, and how far the run
-    has come in each of them.
+    A run reads the samples of each dataset in one shuffled order. So the result contains these
+    orders, and how far the run has come in each of them.
 
     Args:
         config: The settings with the new blend.
@@ -95,7 +95,8 @@ def check_remaining_samples(config: NanosetConfig) -> None:
         ConfigError: The run has consumed all samples of train.
     """
     samples = config.samples("train") or 0
-    if 0 < config.consumed_samples >= samples:
+    continues_run = config.consumed_samples > 0
+    if continues_run and config.consumed_samples >= samples:
         raise ConfigError(
             "the run has consumed all samples of train, so that none is left to continue with",
             where="continue_from.consumed_samples",

@@ -111,6 +111,7 @@ class ScheduleSpec:
         Args:
             iterations: Iterations of a phase; None takes those of the whole run.
         """
+        # Megatron-LM requests one evaluation every `eval_interval` iterations, and one more.
         evaluations = self.iterations // self.eval_interval + 1
         steps: dict[SplitName, int] = {
             "train": self.iterations if iterations is None else iterations,
@@ -259,7 +260,7 @@ class NanosetSpec(Section):
         """Shares of train, valid and test, or None if each has data of its own."""
         preset = get_preset(self.preset)
         if preset.windows:
-            return "1,0,0"
+            return "1,0,0"  # such a trainer has no splits: all samples are for training
         if self.blend_per_split:
             return None
         split = self.split or DEFAULT_SPLIT

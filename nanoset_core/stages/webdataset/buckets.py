@@ -69,29 +69,33 @@ def write_buckets(
     intervals = _key_intervals(plan, ranks)
 
     # Go through all contexts in the order of the sources, as many at a time as memory holds.
+    # A record has the number of a context and its row; `rows` is another view of the records.
     contexts = plan.table.contexts
-    step = max(1, min(memory_bytes // (record_bytes + ROW_BYTES), contexts))
-    records = np.empty((step, record_bytes), dtype=np.uint8)
+    rows_in_memory = max(1, min(memory_bytes // (record_bytes + ROW_BYTES), contexts))
+    records = np.empty((rows_in_memory, record_bytes), dtype=np.uint8)
     rows = _as_rows(records, plan)
     bucket_work = options.progress.work("buckets", options.name, contexts * plan.row_bytes)
-    for start in range(0, contexts, step):
-        stop = min(start + step, contexts)
+    for start in range(0, contexts, rows_in_memory):
+        stop = min(start + rows_in_memory, contexts)
 
-        # Sort this step's contexts by bucket. Those of shards that are not written have no bucket.
-        keys = context_keys(start, stop, plan.settings.seed)
-        bucket = np.searchsorted(intervals.first_keys, keys, side="right") - 1
-        has_bucket = np.flatnonzero((bucket >= 0) & (keys <= intervals.last_keys[bucket]))
-        order = has_bucket[np.argsort(bucket[has_bucket], kind="stable")]
+        # Find the bucket of each context by its key. Contexts of shards that are not written have
+        # no bucket.
+        keys = context_keys(start, stop, plan.settings.seed)  # (stop - start,)
+        buckets = np.searchsorted(intervals.first_keys, keys, side="right") - 1
+        has_bucket = (buckets >= 0) & (keys <= intervals.last_keys[buckets])
+        selected = np.flatnonzero(has_bucket)
+        order = selected[np.argsort(buckets[selected], kind="stable")]  # (n_rows,) by bucket
 
         # Gather their rows, and append those of each bucket to its file.
         n_rows = len(order)
         rows.contexts[:n_rows] = order + start
         sweep(plan, sources, rows.contexts[:n_rows], rows.tokens[:n_rows])
         # (n_buckets + 1,) index of the first record of each bucket
-        record_bounds = np.searchsorted(bucket[order], np.arange(len(paths) + 1))
+        record_bounds = np.searchsorted(buckets[order], np.arange(len(paths) + 1))
         for number in np.flatnonzero(np.diff(record_bounds)):
+            bucket_records = records[record_bounds[number] : record_bounds[number + 1]]
             with paths[number].open("ab") as file:
-                file.write(records[record_bounds[number] : record_bounds[number + 1]].data)
+                file.write(bucket_records.data)
         bucket_work.advance((stop - start) * plan.row_bytes)
 
 
@@ -113,8 +117,11 @@ def _key_intervals(plan: ShufflePlan, ranks: Sequence[range]) -> _KeyIntervals:
     """
     first_ranks = [bucket_ranks[0] for bucket_ranks in ranks]
     last_ranks = [bucket_ranks[-1] for bucket_ranks in ranks]
-    keys = keys_at(plan.table.contexts, plan.settings.seed, np.array([*first_ranks, *last_ranks]))
-    return _KeyIntervals(first_keys=keys[: len(ranks)], last_keys=keys[len(ranks) :])
+    # Look all of them up at once, which takes one pass over the keys of all contexts.
+    requested_ranks = np.array([*first_ranks, *last_ranks])
+    keys = keys_at(plan.table.contexts, plan.settings.seed, requested_ranks)
+    n_buckets = len(ranks)
+    return _KeyIntervals(first_keys=keys[:n_buckets], last_keys=keys[n_buckets:])
 
 
 def read_bucket(plan: ShufflePlan, shards: range, path: Path) -> BucketRows:

@@ -206,7 +206,7 @@ def _are_copied(project: Project, datasets: Iterable[Manifest]) -> bool:
 
 
 def _write_options(project: Project, name: str, group: int) -> WriteOptions:
-    """Return how the tars of a group are written, by nanoset.yaml and the machine.
+    """Return the options for writing a group of tars, such as the memory that may be used.
 
     Args:
         project: The project.
@@ -234,7 +234,9 @@ def _written_facts(project: Project, recipe: Recipe, shards: range) -> dict[int,
 
 
 def _unfinished_facts(project: Project, recipe: Recipe, shards: range) -> dict[int, TarFacts]:
-    """Return the facts of the written tars of an incomplete webdataset.
+    """Return the facts of the tars that earlier builds of an incomplete webdataset have written.
+
+    A marker, a small file next to the tars, has the facts of each finished tar.
 
     Args:
         project: The project.

@@ -37,9 +37,10 @@ class PackPadding:
         return replace(facts, tokens=facts.tokens - padding, pad_tokens=facts.pad_tokens + padding)
 
     def counted_sources(self) -> tuple[SourceContexts, ...]:
-        """Return the counts of the plan's sources, with the padding inside packs as padding.
+        """Return the counts of the plan's sources, in which no padding is counted as tokens.
 
-        The plan counts it as tokens. If a context occurs several times, so does its padding.
+        A source may be a packed dataset, whose sequences consist of documents and of padding. The
+        plan counts this padding as tokens. If a context occurs several times, so does its padding.
         """
         table = self.plan.table
         sources = list(table.sources)
@@ -65,7 +66,7 @@ class PackPadding:
             contexts: Numbers of the contexts, shape (n_contexts,).
         """
         if not self.by_source:
-            return 0
+            return 0  # there is no packed dataset
         places = self.plan.table.locate(contexts)
         padding = 0
         for number, padding_of_sequences in self.by_source.items():

@@ -164,7 +164,8 @@ class ShufflePlan:
         Raises:
             StaleError: Their names, order, token counts or dtype differ.
         """
-        # Names, order and lengths number the contexts; the dtype is that of `npy` members.
+        # Names, order and lengths decide the numbers of the contexts. The dtype decides the bytes
+        # of `.npy` files.
         planned = [(source.name, source.tokens) for source in self.table.sources]
         present = [(source.name, source.count) for source in sources]
         dtype = common_dtype(sources)
@@ -273,7 +274,9 @@ class StoredShufflePlan(Record):
 
 
 def plan_shuffle(sources: Sequence[TokenSource], settings: PlanSettings) -> ShufflePlan:
-    """Plan the shards of sources, without reading their tokens.
+    """Decide which rows of tokens go into which shard, without reading the tokens.
+
+    Each source, which is a dataset, is cut into rows of one length. A seed decides their order.
 
     Args:
         sources: Sources in the order that numbers the contexts.
@@ -292,7 +295,7 @@ def plan_lengths(
     dtype: str,
     settings: PlanSettings,
 ) -> ShufflePlan:
-    """Plan the shards of sources that are given by their lengths.
+    """Decide which rows of tokens go into which shard, by the lengths of the sources alone.
 
     Args:
         lengths: Name and number of tokens of each source, in the order that numbers the contexts.

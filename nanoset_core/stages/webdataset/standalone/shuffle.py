@@ -176,14 +176,20 @@ def _tars_folder(output: Location, work: Path, stack: contextlib.ExitStack) -> T
     Args:
         output: The folder that the user named.
         work: Folder of this machine for unfinished tars.
-        stack: Removes a temporary folder at the end, if the output is in a bucket. Working copies
-            of its files are there.
+        stack: Removes temporary folders at the end of the call.
     """
+    draft = work / "tars"
     if isinstance(output, Path):
-        return TarsFolder(output, work / "tars", FileAccess(output), output)
-    room = stack.enter_context(temporary_folder(output.name))
-    access = FileAccess(room, output.parent.place)
-    return TarsFolder(room / output.name, work / "tars" / output.name, access, output)
+        return TarsFolder(folder=output, draft=draft, access=FileAccess(output), output=output)
+
+    # The output is in a bucket: working copies of its files are in a temporary folder.
+    copies = stack.enter_context(temporary_folder(output.name))
+    return TarsFolder(
+        folder=copies / output.name,
+        draft=draft / output.name,
+        access=FileAccess(copies, output.parent.place),
+        output=output,
+    )
 
 
 def _clean_up(tars: TarsFolder, recipe: Recipe, folders: _WorkFolders) -> None:
@@ -312,7 +318,14 @@ class _ShuffleCall:
         access = FileAccess(folder)
         # The manifest contains what the markers of finished tars say.
         clear_markers(folder, access)
-        return Manifest(folder, to_plain(self.recipe), self.recipe.digest, facts, files, access)
+        return Manifest(
+            folder=folder,
+            recipe=to_plain(self.recipe),
+            digest=self.recipe.digest,
+            facts=facts,
+            files=files,
+            access=access,
+        )
 
     def _write_options(self) -> WriteOptions:
         """Return how the tars are written; it does not change their bytes."""
