@@ -244,9 +244,11 @@ def _with_header(header: bytes, samples: NDArray[np.integer]) -> bytes:
         return samples.tobytes()
 
     # Fill a table of bytes, with a row for each sample: first its header, and then its tokens.
-    rows = np.empty((len(samples), len(header) + samples[0].nbytes), np.uint8)
-    rows[:, : len(header)] = np.frombuffer(header, np.uint8)
-    rows[:, len(header) :] = np.ascontiguousarray(samples).view(np.uint8)
+    header_bytes = len(header)
+    token_bytes = samples[0].nbytes
+    rows = np.empty((len(samples), header_bytes + token_bytes), np.uint8)
+    rows[:, :header_bytes] = np.frombuffer(header, np.uint8)
+    rows[:, header_bytes:] = np.ascontiguousarray(samples).view(np.uint8)
     return rows.tobytes()
 
 
@@ -281,7 +283,7 @@ class Mds(SampledFormat):
         # settings. Each sample takes its own bytes, and those of its offset in the header.
         room = FILE_BYTES - 2 * _UINT32_BYTES - len(_settings_json(dataset.dtype))
         bytes_per_sample = _UINT32_BYTES + self._sample_bytes(dataset.dtype, length)
-        samples_per_file = max(1, room // bytes_per_sample)  # a long sample has a file for itself
+        samples_per_file = max(1, room // bytes_per_sample)  # a very long sample exceeds the room
         tokens_per_file = samples_per_file * length
         n_files = _divide_up(dataset.tokens, tokens_per_file)
 
@@ -452,11 +454,11 @@ class LitData(SampledFormat):
                 "set a smaller sequence_length",
             )
 
-        # As many complete samples as fit into a file; a long sample has a file for itself.
+        # As many complete samples as fit into a file; a very long sample has a file of its own.
         max_tokens = (FILE_BYTES - _LITDATA_HEADER_BYTES) // dataset.dtype.itemsize
         samples_per_file = max(1, max_tokens // length)
 
-        # Count the files for complete samples only, so that the rest never has a file for itself.
+        # Count the files for complete samples only, so that the rest never has a file of its own.
         n_samples = dataset.tokens // length
         n_files = _divide_up(n_samples, samples_per_file)
         return Cut(

@@ -70,10 +70,11 @@ class ExportStage(Planned, Resumable, Estimated):
         return make_export(project, key.subject)
 
     def disk_bytes(self, project: Project, key: Key, text_of: Callable[[str], TextEstimate]) -> int:
-        """Estimate the size of an export: its tokens, or 0 if it can be a link to a corpus.
+        """Estimate the disk space that an export takes in addition to its dataset.
 
-        Formats of samples have their own copy of the tokens. So does the export of a view, whose
-        tokens are scattered over the .bin of its corpus.
+        Most formats can link the file with the tokens, which takes none. Formats of samples have a
+        copy of the tokens. So does the export of a view, which is a selection of documents whose
+        tokens are scattered over the file of a corpus.
 
         Args:
             project: The project.

@@ -192,8 +192,8 @@ def _config_of_all(splits: Mapping[SplitName, BuiltSplit]) -> NanosetConfig:
     if config.blend_per_split is None:
         return config
 
-    # `blend_per_split` has an entry for every split, in the order of `splits`. A split without data
-    # has no plan, and its entry is None.
+    # Each split has data of its own. `blend_per_split` lists it in the order of `splits`; the entry
+    # of a split without data, which has no plan, is None.
     blends: list[Blend | None] = []
     for number, built in enumerate(splits.values()):
         blend: Blend | None = None

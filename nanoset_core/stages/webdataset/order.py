@@ -138,10 +138,12 @@ def ranks(contexts: int, seed: int, start: int, stop: int) -> NDArray[np.int64]:
             expected=f"within [0, {contexts})",
         )
     parts = [np.empty(0, dtype=np.int64)]
-    for window in range(start // WINDOW, -(-stop // WINDOW)):
-        first_rank = window * WINDOW
-        window_ranks = _window(contexts, seed, window, WINDOW)
-        parts.append(window_ranks[max(start - first_rank, 0) : stop - first_rank])
+    first_window = start // WINDOW
+    stop_window = -(-stop // WINDOW)  # rounded up
+    for window in range(first_window, stop_window):
+        window_start = window * WINDOW  # first rank of the window
+        numbers = _window(contexts, seed, window, WINDOW)
+        parts.append(numbers[max(start - window_start, 0) : stop - window_start])
     return np.concatenate(parts)
 
 
@@ -276,9 +278,9 @@ def keys_at(contexts: int, seed: int, ranks: NDArray[np.int64]) -> NDArray[np.ui
 
 
 def ranks_of(numbers: NDArray[np.int64], contexts: int, seed: int) -> NDArray[np.int64]:
-    """Return the rank of each of some contexts in the order.
+    """Return the position of each of some contexts in the shuffled order.
 
-    Makes one pass over all keys.
+    The order lists all contexts by ascending keys. This makes one pass over the keys.
 
     Args:
         numbers: Numbers of the contexts, shape (n_numbers,).
@@ -291,14 +293,15 @@ def ranks_of(numbers: NDArray[np.int64], contexts: int, seed: int) -> NDArray[np
     keys = keys_of(np.asarray(numbers, dtype=np.int64).astype(np.uint64), seed)
     sorted_keys = np.sort(keys)
 
-    # The rank of a key is the number of keys below it. Count the keys between each requested one
-    # and the next, and sum these counts up.
+    # The rank of a key is the number of keys below it. The requested keys divide all keys into
+    # intervals: interval 0 is below the first one, interval 1 is between the first two, and so on.
+    # Count the keys of each interval, and sum these counts up.
     counts = np.zeros(len(sorted_keys) + 1, dtype=np.int64)
-    for _, chunk in _key_chunks(contexts, seed):
-        interval = np.searchsorted(sorted_keys, chunk, side="right")
-        counts += np.bincount(interval, minlength=len(counts))
-    rank_of_sorted: NDArray[np.int64] = np.cumsum(counts)
-    return rank_of_sorted[np.searchsorted(sorted_keys, keys)]
+    for _, chunk_keys in _key_chunks(contexts, seed):
+        intervals = np.searchsorted(sorted_keys, chunk_keys, side="right")
+        counts += np.bincount(intervals, minlength=len(counts))
+    ranks_of_sorted: NDArray[np.int64] = np.cumsum(counts)
+    return ranks_of_sorted[np.searchsorted(sorted_keys, keys)]
 
 
 def _bucket(keys: NDArray[np.uint64]) -> NDArray[np.int64]:
@@ -514,6 +517,9 @@ def frequencies_of_weights(
     exact_weights = {name: Fraction(weight) for name, weight in weights.items()}
     sum_of_weights = sum(exact_weights.values())
     shares = {name: weight / sum_of_weights for name, weight in exact_weights.items()}
+
+    # By default, as many contexts as the scarcest source allows: with 100 rows for a share of 1/2
+    # there can be 200.
     total = min(rows[name] / shares[name] for name in weights)
     if contexts is not None:
         total = Fraction(contexts)
