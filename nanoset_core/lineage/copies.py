@@ -323,7 +323,8 @@ def _candidates(
     if named_hashes is None:
         return candidates
     parts = [no_documents]
-    for shard, (first_document, stop_document) in enumerate(pairwise(sharded.firsts.tolist())):
+    bounds = sharded.document_bounds.tolist()
+    for shard, (first_document, stop_document) in enumerate(pairwise(bounds)):
         is_in_shard = (candidates >= first_document) & (candidates < stop_document)
         in_shard = candidates[is_in_shard]
         if len(in_shard):

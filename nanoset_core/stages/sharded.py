@@ -28,7 +28,7 @@ class Sharded(NamedTuple):
     """Manifest of the dataset."""
     tokenized: Manifest
     """Manifest of the set of its shards."""
-    firsts: NDArray[np.int64]
+    document_bounds: NDArray[np.int64]
     """Number of each shard's first document, and at the end n_documents; shape (n_shards + 1,)."""
 
     @staticmethod
@@ -61,10 +61,10 @@ class Sharded(NamedTuple):
         """
         line_numbers = LineNumbers.of(self.tokenized.facts)
         numbers = np.array(documents, np.int64)  # (n_documents,)
-        shard_of_document = np.searchsorted(self.firsts, numbers, side="right") - 1
+        shard_of_document = np.searchsorted(self.document_bounds, numbers, side="right") - 1
         places: list[dict[str, Any]] = []
         for shard in np.unique(shard_of_document).tolist():
-            first_document = int(self.firsts[shard])
+            first_document = int(self.document_bounds[shard])
             documents_of_shard = numbers[shard_of_document == shard]
             # Row n of the shard's table says where document n of the shard was read.
             row_numbers = (documents_of_shard - first_document).tolist()
@@ -148,7 +148,7 @@ class _OutputsOfDocuments(PerShard[int, None]):
             root=self.project.outputs,
             recipe=recipe,
             dataset=self.sharded.dataset,
-            first=int(self.sharded.firsts[shard]),
+            first=int(self.sharded.document_bounds[shard]),
             count=self._document_count(shard),
         )
 
@@ -159,7 +159,9 @@ class _OutputsOfDocuments(PerShard[int, None]):
         return Amount(self._document_count(shard))
 
     def _document_count(self, shard: int) -> int:
-        return int(self.sharded.firsts[shard + 1] - self.sharded.firsts[shard])
+        first_document, stop_document = self.sharded.document_bounds[shard : shard + 2].tolist()
+        n_documents: int = stop_document - first_document
+        return n_documents
 
 
 def make_of_documents(
@@ -190,7 +192,7 @@ def make_of_documents(
     outputs = _OutputsOfDocuments(
         project=project, sharded=sharded, recipes=recipes, new_task=new_task
     )
-    n_documents = int(sharded.firsts[-1])
+    n_documents = int(sharded.document_bounds[-1])
     make_per_shard(
         outputs,
         project.outputs,

@@ -95,7 +95,7 @@ def _search_corpus(project: Project, section: str, corpus: str) -> Manifest:
     def write(folder: Path) -> Written:
         """Write the table of all matches, and return the facts of the result."""
         facts = {
-            "documents": int(sharded.firsts[-1]),
+            "documents": int(sharded.document_bounds[-1]),
             "evaluation": evaluation.digest,
             SHARDS: shard_digests,
             **write_matches(folder, rows),
@@ -199,7 +199,7 @@ def _matches(
     matches_by_shard = outputs.each_version(
         _matches_in_shard, SHARD_LAYOUT.folder, name, shard_digests
     )
-    first_documents = sharded.firsts[:-1].tolist()
+    first_documents = sharded.document_bounds[:-1].tolist()
     matches = []
     for first_document, shard_matches in zip(first_documents, matches_by_shard, strict=True):
         for match in shard_matches:

@@ -141,9 +141,8 @@ def each_shards_hashes(
     """
     corpus_folder = outputs.folder / HASHES_FOLDER / sharded.dataset.name
 
-    # (n_shards + 1,) number of each shard's first document, and of the document after the last one
-    document_bounds = sharded.firsts.tolist()
-    first_documents = document_bounds[:-1]
+    # (n_shards,) the last of the bounds is the number of all documents
+    first_documents = sharded.document_bounds[:-1].tolist()
     for first_document, digest in zip(first_documents, digests, strict=True):
         path = outputs.access.fetch(corpus_folder / digest / _HASHES_FILE)
         hashes = np.load(path, mmap_mode="r", allow_pickle=False)
