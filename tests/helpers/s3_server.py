@@ -25,7 +25,7 @@ CREDENTIALS = {
 }
 
 MEMORY = ".fingerprints.json"
-
+"""Ending of the files with remembered digests of raw text."""
 requests_answered: Counter[str] = Counter()
 """Address of a server in this process → requests that it has answered."""
 bytes_answered: Counter[str] = Counter()
@@ -64,50 +64,80 @@ def s3_server() -> Iterator[str]:
 
 
 def _handler() -> type:
+    """Return the class that serves the connections of a server.
+
+    It is made in a function, since moto is not always installed.
+    """
     from moto.moto_server.werkzeug_app import MotoRequestHandler
     from werkzeug.serving import DechunkedInput
 
-    one_at_a_time = Lock()  # moto looks whether an object is there, and then writes it
+    # Moto checks whether an object exists and then writes it, without a lock of its own.
+    moto_lock = Lock()
 
     class Handler(MotoRequestHandler):
+        """Serves the requests of one connection, and counts them."""
+
         protocol_version = "HTTP/1.1"
         disable_nagle_algorithm = True
-        wbufsize = -1  # head and body leave together
+        # Buffer answers, so that head and body leave together.
+        wbufsize = -1
 
         def handle_expect_100(self) -> bool:
+            """Tell the client to send the body of its request."""
             proceed = super().handle_expect_100()
-            self.wfile.flush()  # the client waits for it with its body
+            # The client sends nothing before it has read this: it must not wait in the buffer.
+            self.wfile.flush()
             return proceed
 
         def run_wsgi(self) -> None:
-            is_chunked = "chunked" in self.headers.get("Transfer-Encoding", "")
-            length = int(self.headers.get("Content-Length") or 0)
-            body = (
-                io.BufferedReader(DechunkedInput(self.rfile)).read()
-                if is_chunked
-                else self.rfile.read(length)
-            )
-            if len(body) < length:
+            """Read a request, let moto answer it, and send the answer."""
+            # Read the whole body first: if the client dies meanwhile, moto must not see it.
+            content_length = int(self.headers.get("Content-Length") or 0)
+            if "chunked" in self.headers.get("Transfer-Encoding", ""):
+                body = io.BufferedReader(DechunkedInput(self.rfile)).read()
+            else:
+                body = self.rfile.read(content_length)
+            if len(body) < content_length:
                 self.close_connection = True
                 return
-            self.environ = environ = self.make_environ()
-            environ |= {"wsgi.input": io.BytesIO(body), "wsgi.input_terminated": True}
-            begun: list[Any] = []
-            requests_answered[f"http://{self.server.host}:{self.server.port}"] += 1
-            with one_at_a_time:
-                answer = b"".join(self.server.app(environ, lambda *head: begun.extend(head)))
-            status, _, reason = begun[0].partition(" ")
-            bytes_answered[f"http://{self.server.host}:{self.server.port}"] += len(answer)
-            bodiless = self.command == "HEAD" or status in ("204", "304")
+            self.environ = self.make_environ()
+            self.environ["wsgi.input"] = io.BytesIO(body)
+            self.environ["wsgi.input_terminated"] = True
+
+            # A WSGI application calls `start_response` before it returns the body.
+            address = f"http://{self.server.host}:{self.server.port}"
+            requests_answered[address] += 1
+            status_line = ""
+            headers: list[tuple[str, str]] = []
+
+            def start_response(
+                status: str, response_headers: list[tuple[str, str]], _error: object = None
+            ) -> None:
+                nonlocal status_line
+                status_line = status
+                headers[:] = response_headers
+
+            with moto_lock:
+                answer = b"".join(self.server.app(self.environ, start_response))
+            bytes_answered[address] += len(answer)
+
+            status, _, reason = status_line.partition(" ")
+            if self.command == "HEAD" or status in ("204", "304"):
+                answer = b""
+                has_body = False
+            else:
+                has_body = True
             for listener in listeners:
-                listener(environ["PATH_INFO"], len(body), 0 if bodiless else len(answer))
+                listener(self.environ["PATH_INFO"], len(body), len(answer))
+
             self.send_response(int(status), reason)
-            for name, value in begun[1]:
+            for name, value in headers:
                 self.send_header(name, value)
-            if not bodiless and "content-length" not in {name.lower() for name, _ in begun[1]}:
+            has_length = any(name.lower() == "content-length" for name, _ in headers)
+            if has_body and not has_length:
                 self.send_header("Content-Length", str(len(answer)))
             self.end_headers()
-            self.wfile.write(b"" if bodiless else answer)
+            self.wfile.write(answer)
             self.wfile.flush()
 
     return Handler
@@ -148,35 +178,34 @@ def total_bytes(ranges: Iterable[tuple[str, int, int]]) -> int:
 
 def objects(place: S3Store) -> dict[str, str]:
     """Return the sha256 of every object below a place, by key; not of files that only save time."""
-    found = snapshot(place).items()
-    return {
-        name: hashlib.sha256(kept.data).hexdigest()
-        for name, kept in found
-        if not name.endswith(MEMORY)
-    }
+    digests: dict[str, str] = {}
+    for name, kept in snapshot(place).items():
+        if not name.endswith(MEMORY):
+            digests[name] = hashlib.sha256(kept.data).hexdigest()
+    return digests
 
 
 def versions(place: S3Store) -> dict[str, str]:
     """Return ETag and time of every object below a place, by key.
 
-    They tell whether an object was written again, even with the same bytes.
+    They show whether an object was written again, even with the same bytes.
     """
-    start = f"{place.prefix}/".lstrip("/")
-    if not _is_moto(place.endpoint_url):
-        pages = (
-            place.client()
-            .get_paginator("list_objects_v2")
-            .paginate(Bucket=place.bucket, Prefix=start)
-        )
-        found = [
-            (one["Key"], one["ETag"], one["LastModified"])
-            for page in pages
-            for one in page.get("Contents", ())
-        ]
-    else:
-        stored = _backend().buckets[place.bucket].keys.items()
-        found = [(key, one.etag, one.last_modified) for key, one in stored if key.startswith(start)]
-    return {key.removeprefix(start): f"{etag} {written}" for key, etag, written in found}
+    key_prefix = f"{place.prefix}/".lstrip("/")
+    version_by_name: dict[str, str] = {}
+    if _is_moto(place.endpoint_url):
+        # From moto's memory: requests would take longer.
+        for key, stored in _backend().buckets[place.bucket].keys.items():
+            if key.startswith(key_prefix):
+                name = key.removeprefix(key_prefix)
+                version_by_name[name] = f"{stored.etag} {stored.last_modified}"
+        return version_by_name
+
+    paginator = place.client().get_paginator("list_objects_v2")
+    for page in paginator.paginate(Bucket=place.bucket, Prefix=key_prefix):
+        for entry in page.get("Contents", ()):
+            name = entry["Key"].removeprefix(key_prefix)
+            version_by_name[name] = f"{entry['ETag']} {entry['LastModified']}"
+    return version_by_name
 
 
 class Kept(NamedTuple):
@@ -189,21 +218,24 @@ class Kept(NamedTuple):
 
 
 def snapshot(place: S3Store) -> dict[str, Kept]:
-    """Return every object below a place, by key.
+    """Return every object below a place, by key."""
+    key_prefix = f"{place.prefix}/".lstrip("/")
+    kept_by_name: dict[str, Kept] = {}
+    if _is_moto(place.endpoint_url):
+        # From moto's memory: requests for all objects would take longer than most tests.
+        for key, stored in _backend().buckets[place.bucket].keys.items():
+            if key.startswith(key_prefix):
+                checksum = (stored.checksum_algorithm, stored.checksum_value)
+                kept = Kept(stored.value, dict(stored.metadata), checksum)
+                kept_by_name[key.removeprefix(key_prefix)] = kept
+        return kept_by_name
 
-    They are taken from moto's memory: requests for each would take longer than most tests.
-    """
-    start, found = f"{place.prefix}/".lstrip("/"), {}
-    if not _is_moto(place.endpoint_url):
-        for name in [stored.name for stored in place.list()]:
-            answer = place.client().get_object(Bucket=place.bucket, Key=start + name)
-            found[name] = Kept(answer["Body"].read(), answer["Metadata"], (None, None))
-        return found
-    for key, stored in _backend().buckets[place.bucket].keys.items():
-        if key.startswith(start):
-            checksum = stored.checksum_algorithm, stored.checksum_value
-            found[key.removeprefix(start)] = Kept(stored.value, dict(stored.metadata), checksum)
-    return found
+    names = [stored.name for stored in place.list()]
+    for name in names:
+        response = place.client().get_object(Bucket=place.bucket, Key=key_prefix + name)
+        data = response["Body"].read()
+        kept_by_name[name] = Kept(data, response["Metadata"], checksum=(None, None))
+    return kept_by_name
 
 
 def restore(place: S3Store, snapshot: Mapping[str, Kept]) -> None:
@@ -221,10 +253,12 @@ def restore(place: S3Store, snapshot: Mapping[str, Kept]) -> None:
 
 
 def _is_moto(endpoint: str | None) -> bool:
+    """Return whether an address is that of a server in this process."""
     return endpoint in _moto
 
 
 def _backend() -> Any:
+    """Return the object in which moto holds all buckets."""
     from moto.core import DEFAULT_ACCOUNT_ID
     from moto.s3.models import s3_backends
 
