@@ -254,7 +254,7 @@ class GrowthProject:
         (folder / "nanoset.yaml").write_text(config, encoding="utf-8")
         time.sleep(RECENT_SECONDS)
 
-    def open(self, machine: str = "copies") -> Project:
+    def open_project(self, machine: str = "copies") -> Project:
         """Open the project as a machine with its own copies of files would.
 
         Args:
@@ -271,13 +271,13 @@ class GrowthProject:
     def make_all_mappings(self) -> None:
         """Make the index mappings of each split."""
         for split in SPLITS:
-            write_mappings(self.open(), "pretrain", split)
+            write_mappings(self.open_project(), "pretrain", split)
 
     def make_tars(self) -> None:
         """Make the plan, the tars and the lists of the webdataset."""
-        shuffling.make_plan(self.open(), "shuffled")
-        shuffling.write_group(self.open(), "shuffled", 0)
-        shuffling.finish(self.open(), "shuffled")
+        shuffling.make_plan(self.open_project(), "shuffled")
+        shuffling.write_group(self.open_project(), "shuffled", 0)
+        shuffling.finish(self.open_project(), "shuffled")
 
     def check_status(self, machine: str = "copies") -> None:
         """Look at the state of all outputs.
@@ -285,14 +285,14 @@ class GrowthProject:
         Raises:
             NanosetError: An output is not up to date.
         """
-        states = {row.state for row in project_status(self.open(machine))}
+        states = {row.state for row in project_status(self.open_project(machine))}
         states.discard("up to date")
         if states:
             raise NanosetError("the project is not up to date", found=", ".join(states))
 
     def explain_last_document(self) -> None:
         """Find the line of the last document, on another machine."""
-        project = self.open("elsewhere")
+        project = self.open_project("elsewhere")
         dataset = current_dataset(project, "web")
         lineage = Lineage(dataset_of(project.outputs, dataset))
         lineage.origins([dataset.facts["documents"] - 1])
@@ -308,18 +308,18 @@ def with_shards(n_shards: int, seconds: float) -> None:
     with tempfile.TemporaryDirectory() as temporary:
         project = GrowthProject(Path(temporary), n_shards, seconds)
         # Make the engine before the threads: otherwise each of them would make its own.
-        engine_choice(project.open().config.tokenizer_file, "auto")
+        engine_choice(project.open_project().config.tokenizer_file, "auto")
         stages: dict[str, Callable[[], object]] = {
-            "inventory": lambda: make_inventory(project.open(), "web"),
-            "shards": lambda: tokenize_corpus(project.open(), "web"),
-            "merge": lambda: make_dataset(project.open(), "web"),
+            "inventory": lambda: make_inventory(project.open_project(), "web"),
+            "shards": lambda: tokenize_corpus(project.open_project(), "web"),
+            "merge": lambda: make_dataset(project.open_project(), "web"),
             "index mappings": project.make_all_mappings,
-            "handoff": lambda: write_handoff(project.open(), "pretrain"),
+            "handoff": lambda: write_handoff(project.open_project(), "pretrain"),
             "tars": project.make_tars,
             "status": project.check_status,
-            "nothing new: shards": lambda: tokenize_corpus(project.open(), "web"),
-            "verify shards": lambda: verify_shards(project.open(), "web"),
-            "plan gc": lambda: plan_gc(project.open()),
+            "nothing new: shards": lambda: tokenize_corpus(project.open_project(), "web"),
+            "verify shards": lambda: verify_shards(project.open_project(), "web"),
+            "plan gc": lambda: plan_gc(project.open_project()),
             "another machine: the last document": project.explain_last_document,
             "a third machine: status": lambda: project.check_status("third"),
         }

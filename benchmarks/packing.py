@@ -157,7 +157,9 @@ def pack_by_olmo(path: Path, length: int, python: str, folder: Path) -> None:
     np.save(pieces, np.concatenate([full_pieces, remainders[remainders > 0]]))
 
     words = [python, "-c", OLMO, str(pieces), str(length)]
-    output = subprocess.run(words, check=True, stdout=subprocess.PIPE, text=True).stdout
+    output = subprocess.run(
+        words, check=True, stdout=subprocess.PIPE, text=True, encoding="utf-8"
+    ).stdout
     packs, wall, cpu, peak = output.split()
 
     n_packs = plan_packs(LengthHistogram.of(lengths).pieces(rule), length).packs
