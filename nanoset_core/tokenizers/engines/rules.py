@@ -515,18 +515,20 @@ def _check_runs(
         NotRecognisedError: The tokens of a character do not have all lengths, or are used in a way
             that the engine does not know.
     """
-    for character, ids in runs.items():
+    for character, id_by_length in runs.items():
+        lengths = sorted(id_by_length)
+
         # Runs of spaces are only known with GPT-2's pattern. NFKC turns other characters into
         # spaces.
         is_unknown_use = character == " " and (split is not GPT2 or form == "NFKC")
 
-        # Runs are cut into tokens of the greatest length and a rest, which may have any length.
-        first_length = 2 if character == " " else 1
-        all_lengths = list(range(first_length, first_length + len(ids)))
-        has_gaps = sorted(ids) != all_lengths
+        # The engine cuts a run into tokens of the greatest length and a rest. The rest may have any
+        # smaller length, so there must be a token for each. A single space is an ordinary token.
+        min_length = 2 if character == " " else 1
+        has_gaps = lengths != list(range(min_length, min_length + len(lengths)))
         if is_unknown_use or has_gaps or n_flags > 1:
             raise NotRecognisedError(
-                f"added tokens of {sorted(ids)} spaces or line ends, and the form {form}"
+                f"added tokens of {lengths} spaces or line ends, and the form {form}"
             )
 
 
