@@ -99,7 +99,7 @@ def test_what_is_not_the_demos_is_never_removed(tmp_path, name):
     """`nanoset demo .` in a folder of one's own."""
     (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
     (tmp_path / name).write_bytes(b"years of work")
-    with pytest.raises(ConfigError, match="not a demo's") as caught:
+    with pytest.raises(ConfigError, match="`nanoset demo` did not write this") as caught:
         write_demo(tmp_path)
     assert caught.value.where in (str(tmp_path / "raw"), str(tmp_path / "tokenizer.json"))
     assert (tmp_path / name).read_bytes() == b"years of work"

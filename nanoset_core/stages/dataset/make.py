@@ -218,8 +218,8 @@ def _joined_ranges(pairs: Sequence[StoredPair]) -> list[_StoredRange]:
         previous = ranges[-1].stored if ranges else None
         if previous is not None and _is_followed_by(previous, pair.bin):
             # No digest of the two ranges together is known.
-            both = replace(previous, size=previous.size + pair.bin.size)
-            ranges[-1] = _StoredRange(both, sha256=None)
+            joined_range = replace(previous, size=previous.size + pair.bin.size)
+            ranges[-1] = _StoredRange(joined_range, sha256=None)
         else:
             ranges.append(_StoredRange(pair.bin, sha256=pair.sha256))
     return ranges
