@@ -327,26 +327,28 @@ class Tars:
         return tail
 
     def _pieces(self, source: int, document: int) -> list[_StoredPiece]:
-        """Return where the tokens of a document are among the tokens of a source.
+        """Return where the tokens of a document are among all tokens of its dataset.
 
         Args:
-            source: Number of the source: a dataset that the webdataset is made from.
-            document: Number of the document in it.
+            source: Index of the dataset among those that the webdataset is made from.
+            document: Number of the document in that dataset.
 
         Returns:
-            A range of the source's tokens for each piece of the document. It has several if it was
-            packed, and none if it has no tokens.
+            One range of tokens for each piece of the document. A packed document may be cut into
+            several pieces; a document without tokens has none.
         """
-        pieces = self.datasets[source].pieces_of(document)
+        dataset = self.datasets[source]
+        pieces = dataset.pieces_of(document)
         sequences = np.array([piece.sequence for piece in pieces], np.int64)
 
-        # Where each of these sequences begins among the source's tokens: in the order of its .bin,
-        # or in the order of its sequences if the .bin has another one.
-        stream = self.streams[source]
-        if stream is None:
-            sequence_starts = token_starts(self.datasets[source].sequences, sequences).tolist()
+        # The position of the first token of each of these sequences. The tars were written from the
+        # tokens as the .bin stores them. Only if the .bin has another order than the sequences, as
+        # that of a view may have, they were written in the order of the sequences.
+        stream_in_sequence_order = self.streams[source]
+        if stream_in_sequence_order is None:
+            sequence_starts = token_starts(dataset.sequences, sequences).tolist()
         else:
-            sequence_starts = stream.starts(sequences).tolist()
+            sequence_starts = stream_in_sequence_order.starts(sequences).tolist()
 
         stored: list[_StoredPiece] = []
         for piece, sequence_start in zip(pieces, sequence_starts, strict=True):

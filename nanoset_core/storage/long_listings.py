@@ -115,7 +115,7 @@ class LongListing:
             )
 
     def check_depth(self, folder: str) -> None:
-        """Check that a folder is not within too many other folders.
+        """Check that a path does not have too many folders, as if a link led back to one of them.
 
         Args:
             folder: Name of the folder within the store, such as `a/b/c`.

@@ -74,15 +74,16 @@ def is_from_before_restart(mark: str) -> bool:
 
 
 def _start_of(pid: int) -> str | None:
-    """Return when a process was started, in clock ticks since the machine was.
+    """Return the time at which a process was started, in clock ticks since the machine started.
 
     Returns:
-        "" if the process has ended, and None if its start is not known.
+        "" if the process has ended, and None if the system says nothing about the process.
     """
     process = process_stat(pid)
     if process is None:
         return None
-    # Z and X: the process has ended, but its parent has not asked for its exit code yet.
+    # Z: the process has ended, but its parent has not asked for its exit code yet. X: it is being
+    # removed.
     has_ended = process.state in "ZX"
     return "" if has_ended else process.start_ticks
 

@@ -361,17 +361,17 @@ def _cut_separately(
         lengths_by_source: Tokens of each stream of each source.
         row_tokens: Tokens of a row.
         tail: What becomes of the tokens after the last full row of a stream: `drop` leaves them
-            out, and `pad` fills their row up with padding. `pad_always` also gives a row of
-            padding to streams whose rows are all full.
+            out, and `pad` fills their row up with padding. `pad_always` adds a row to every
+            stream, which is all padding if the other rows are full or the stream is empty.
     """
-    # The streams of all sources in one array, and where each starts within its source.
-    lengths: list[int] = []
-    first_tokens: list[int] = []
+    # The lengths of the streams of all sources, and where each stream starts within its source.
+    all_lengths: list[int] = []
+    all_starts: list[int] = []
     for stream_lengths in lengths_by_source:
-        lengths.extend(stream_lengths)
-        first_tokens.extend(_running_sum(stream_lengths)[:-1].tolist())
-    tokens = np.array(lengths, dtype=np.int64)
-    starts = np.array(first_tokens, dtype=np.int64)
+        all_lengths.extend(stream_lengths)
+        all_starts.extend(_running_sum(stream_lengths)[:-1].tolist())
+    tokens = np.array(all_lengths, dtype=np.int64)  # (n_streams,)
+    starts = np.array(all_starts, dtype=np.int64)  # (n_streams,)
 
     # Tokens that fill no row are dropped, or get a padded row.
     full_rows = tokens // row_tokens

@@ -298,11 +298,13 @@ def is_group_written(project: Project, name: str, group: int) -> bool:
 
 @holding
 def finish(project: Project, name: str) -> Manifest:
-    """Write the lists that name a webdataset's tars, and make it current.
+    """Complete a webdataset whose tars are written, and make this version the current one.
+
+    What is still missing are the lists of its tars, which readers need, and its manifest.
 
     Args:
         project: The project.
-        name: Name of the webdataset, all of whose tars are written.
+        name: Name of the webdataset.
 
     Returns:
         Manifest of the webdataset.
@@ -313,14 +315,16 @@ def finish(project: Project, name: str) -> Manifest:
     manifest, plan = current_plan(project, name)
     recipe = webdataset_recipe(manifest.name, manifest.digest)
     outputs = project.outputs
-    complete = outputs.find(recipe)
-    if complete is None or project.rebuild:
-        complete = _complete(project, recipe, plan, manifest.recipe["parents"])
-    # The manifest has all facts now. Markers and rows may also be left from a build that was killed
-    # after it had completed the webdataset.
-    clear_markers(complete.folder, outputs.access)
-    remove_stored_folder(outputs.access, complete.folder / ROWS)
-    return outputs.make_current(complete)
+    webdataset = outputs.find(recipe)
+    if webdataset is None or project.rebuild:
+        webdataset = _complete(project, recipe, plan, manifest.recipe["parents"])
+
+    # Workers have left a marker for each tar, with its counts, and rows of tokens for other
+    # workers. Both are deleted only now that the manifest contains the counts. They may also exist
+    # if the webdataset is complete: a build may have been killed before it deleted them.
+    clear_markers(webdataset.folder, outputs.access)
+    remove_stored_folder(outputs.access, webdataset.folder / ROWS)
+    return outputs.make_current(webdataset)
 
 
 def _complete(
