@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,14 +19,13 @@ from nanoset_core.errors import FormatError, MissingError
 from nanoset_core.storage.regular_files import open_regular
 
 COLUMNS = ("file", "line", "byte_offset", "id", "tokens")
-_ROWS_PER_QUERY = 10_000
-"""Rows that one query lists by their numbers."""
 
 
 class DocumentRows:
-    """The table of a shard's documents, which DuckDB reads.
+    """The table of a shard's documents.
 
-    Only what is requested is read: some columns, and the row groups that may have some rows.
+    DuckDB finds documents by their values. Documents that are named by their numbers are read
+    without it: DuckDB takes 100 MB of memory in each process that uses it, and most builds do not.
 
     Raises:
         FormatError: A row group is damaged; raised when it is read.
@@ -73,12 +73,18 @@ class DocumentRows:
         Returns:
             Column → value of each row, in the order of `rows`.
         """
-        scan = DocumentScan(COLUMNS)
+        # Group the rows by row group, so that each row group is read once.
+        group_starts = [start for start, _ in self.groups]
+        rows_by_group: dict[int, list[int]] = {}
+        for row in sorted(set(rows)):
+            group = bisect_right(group_starts, row) - 1
+            rows_by_group.setdefault(group, []).append(row)
+
         values_by_row: dict[int, dict[str, Any]] = {}
-        sorted_rows = sorted(set(rows))
-        for start in range(0, len(sorted_rows), _ROWS_PER_QUERY):
-            some_rows = sorted_rows[start : start + _ROWS_PER_QUERY]
-            values_by_row.update(_values_of_rows(scan.batches(self.relation, some_rows)))
+        for group, rows_of_group in rows_by_group.items():
+            rows_in_group = [row - group_starts[group] for row in rows_of_group]
+            values = self.columns(group, list(COLUMNS)).take(rows_in_group).to_pylist()
+            values_by_row.update(zip(rows_of_group, values, strict=True))
         return [values_by_row[row] for row in rows]
 
     def search(self, values: Mapping[str, str | int]) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -95,14 +101,15 @@ class DocumentRows:
         scan = DocumentScan(COLUMNS, only_ids=ids)
         yield from _values_of_rows(scan.batches(self.relation))
 
-    def lengths(self) -> Iterator[tuple[int, NDArray[np.int32]]]:
-        """Yield the number of tokens of each document, some ten thousand at a time.
+    def lengths(self) -> Iterator[tuple[int, NDArray[np.integer]]]:
+        """Yield the number of tokens of each document, one row group at a time.
 
         Yields:
-            (row of the first of these documents; their tokens, int32, shape (n_documents,)).
+            (row of the first document of the row group; the numbers of tokens of its documents,
+            shape (n_documents,)).
 
         Raises:
-            FormatError: The table is damaged, or the tokens are not integers.
+            FormatError: The table is damaged, or some numbers of tokens are no integers.
         """
         import pyarrow as pa
 
@@ -110,8 +117,12 @@ class DocumentRows:
         with explaining_errors(self.path):
             if not pa.types.is_integer(tokens_type):
                 raise ValueError(f"tokens as {tokens_type}")
-        for scanned in DocumentScan(["tokens"]).batches(self.relation):
-            yield int(scanned.rows[0]), scanned.columns["tokens"].to_numpy()
+        for group, (start, _) in enumerate(self.groups):
+            tokens = self.columns(group, ["tokens"]).column("tokens")
+            with explaining_errors(self.path):
+                if tokens.null_count:
+                    raise ValueError(f"{tokens.null_count:,} documents have no number of tokens")
+            yield start, tokens.to_numpy()
 
     def columns(self, group: int, names: list[str]) -> Any:
         """Return some columns of a row group as an Arrow table.
