@@ -93,14 +93,11 @@ class DocumentScan:
             columns_of_conditions.add(ID_COLUMN)
         self._columns_of_conditions = frozenset(columns_of_conditions)
 
-    def batches(
-        self, relation: DocumentRelation, rows: Sequence[int] | None = None
-    ) -> Iterator[ScannedRows]:
+    def batches(self, relation: DocumentRelation) -> Iterator[ScannedRows]:
         """Yield the documents of a relation in order, up to BATCH_DOCUMENTS at a time.
 
         Args:
             relation: The tables of one or several shards.
-            rows: Numbers in the relation; only these documents are returned. None for all.
 
         Raises:
             ConfigError: A condition names a column that is missing, or compares it with a value of
@@ -108,28 +105,25 @@ class DocumentScan:
             FormatError: A file is damaged.
         """
         if self._only_ids is None:
-            yield from self._query(relation, rows, None)
+            yield from self._query(relation, None)
             return
 
         id_parts = _parts_in_memory(self._only_ids)
         if len(id_parts) == 1:
-            yield from self._query(relation, rows, id_parts[0])
+            yield from self._query(relation, id_parts[0])
             return
 
         # A query for each part of the ids returns its documents in order. Merge their results.
         results: list[ScannedRows] = []
         for ids in id_parts:
-            results.extend(self._query(relation, rows, ids))
+            results.extend(self._query(relation, ids))
         yield from _in_order(results)
 
-    def _query(
-        self, relation: DocumentRelation, rows: Sequence[int] | None, ids: Any
-    ) -> Iterator[ScannedRows]:
+    def _query(self, relation: DocumentRelation, ids: Any) -> Iterator[ScannedRows]:
         """Write the query of the scan as SQL, and yield the documents that DuckDB returns.
 
         Args:
             relation: The tables.
-            rows: Numbers of the only documents to return, or None.
             ids: An Arrow array with the only ids of documents to return, or None.
         """
         # The columns to read, in alphabetical order.
@@ -153,7 +147,7 @@ class DocumentScan:
             shared_connection(relation.folders),
             columns | self._columns_of_conditions,
             expressions,
-            where=self._where(schema, first_rows, rows),
+            where=self._where(schema),
             listed_ids=ids,
         )
         last_number = -1
@@ -186,13 +180,11 @@ class DocumentScan:
             return {}
         return {condition: condition.for_columns(schema) for condition in self._conditions}
 
-    def _where(self, schema: Any, first_rows: NDArray[np.int64], rows: Sequence[int] | None) -> str:
+    def _where(self, schema: Any) -> str:
         """Return SQL that is true for the documents that the scan returns; empty if it is for all.
 
         Args:
             schema: pyarrow.Schema of the documents.
-            first_rows: Number in the relation of each shard's first document, shape (n_shards,).
-            rows: Numbers in the relation of documents to return, or None.
         """
         requirements = []
         if self._only:
@@ -201,8 +193,6 @@ class DocumentScan:
         if self._only_ids is not None:
             reference = column_reference(schema, ID_COLUMN)
             requirements.append(f"{reference} IN (SELECT id FROM {LISTED_IDS})")
-        if rows is not None:
-            requirements.append(_is_one_of(rows, first_rows))
         return " AND ".join(requirements)
 
 
@@ -246,27 +236,6 @@ def _in_order(results: Sequence[ScannedRows]) -> Iterator[ScannedRows]:
         mask = np.concatenate([result.condition_masks[condition] for result in results])
         masks[condition] = mask[first_positions]
     yield ScannedRows(rows, columns, masks)
-
-
-def _is_one_of(rows: Sequence[int], first_rows: NDArray[np.int64]) -> str:
-    """Return SQL that is true for some documents of a relation.
-
-    DuckDB skips the row groups that have none of them.
-
-    Args:
-        rows: Numbers of the documents in the relation, at least one.
-        first_rows: Number in the relation of each shard's first document, shape (n_shards,).
-    """
-    numbers = np.unique(np.array(rows, np.int64))
-    shards = np.searchsorted(first_rows, numbers, side="right") - 1
-    alternatives = []
-    for shard in np.unique(shards).tolist():
-        rows_in_shard = (numbers[shards == shard] - first_rows[shard]).tolist()
-        is_listed = f"{ROW_NUMBER} IN ({', '.join(map(str, rows_in_shard))})"
-        if len(first_rows) > 1:
-            is_listed = f"({FILE_NUMBER} = {shard} AND {is_listed})"
-        alternatives.append(is_listed)
-    return "(" + " OR ".join(alternatives) + ")"
 
 
 def _check_order(numbers: NDArray[np.int64], last_number: int) -> None:
