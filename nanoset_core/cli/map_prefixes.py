@@ -105,7 +105,10 @@ def _epoch_limits(config: NanosetConfig, max_epochs: float | None) -> dict[str, 
 def _corpus_coverages(
     plan: SplitPlan | None, config: NanosetConfig, rows: Sequence[MemberCoverage]
 ) -> list[CorpusCoverage]:
-    """Return what a split reads of each corpus; without a project, each dataset is a corpus.
+    """Return what a split reads of each corpus, where each dataset counts as a corpus of its own.
+
+    The datasets are named by their paths. Only a project would say which of them have documents in
+    common, and so belong to the same corpus.
 
     Args:
         plan: The plan of the split; None if it has no data.
@@ -116,8 +119,9 @@ def _corpus_coverages(
 
     if plan is None:
         return []
-    reads = MemberReads.by_prefix(plan, config, [row.samples_given for row in rows])
-    return corpus_coverage(separate_corpora(plan), reads, config)
+    samples_per_dataset = [row.samples_given for row in rows]
+    reads_by_prefix = MemberReads.by_prefix(plan, config, samples_per_dataset)
+    return corpus_coverage(separate_corpora(plan), reads_by_prefix, config)
 
 
 def _build(config: NanosetConfig, *, overwrite: bool) -> None:

@@ -35,7 +35,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
 from nanoset_core.sampling.config import NanosetConfig
-from nanoset_core.sampling.planned import MemberPlan, SplitPlan
+from nanoset_core.sampling.planned import BlendPlan, MemberPlan, SplitPlan
 from nanoset_core.sampling.splits import Rows
 
 _ROUNDING = 1e-9
@@ -95,22 +95,22 @@ def epochs_drawn(samples: int, tokens: int, config: NanosetConfig) -> float:
 
 
 def separate_corpora(plan: SplitPlan) -> list[CorpusParts]:
-    """Return a separate corpus for each dataset of a split, named by its file.
+    """Return the datasets of a split as if each were a corpus of its own, named by its file.
 
-    This is for datasets that have no documents in common, or that might have some, but nothing
-    says which.
+    Use this if it is not known whether datasets have documents in common. What the split reads of
+    the corpora is then what it reads of the datasets.
 
     Args:
         plan: Plan of the split.
     """
     corpora = []
-    for member in plan.members:
-        name = os.path.basename(member.prefix)
+    for dataset in plan.members:
+        name = os.path.basename(dataset.prefix)
         parts: tuple[CorpusPart, ...] = ()
-        if member.tokens:
-            # The dataset has one copy of each token.
-            parts = (CorpusPart(copies=(1,), tokens=member.tokens),)
-        corpus = CorpusParts(corpus=name, members=(name,), prefixes=(member.prefix,), parts=parts)
+        if dataset.tokens:
+            # All tokens are alike: the dataset has one copy of each.
+            parts = (CorpusPart(copies=(1,), tokens=dataset.tokens),)
+        corpus = CorpusParts(corpus=name, members=(name,), prefixes=(dataset.prefix,), parts=parts)
         corpora.append(corpus)
     return corpora
 
@@ -160,10 +160,10 @@ class MemberReads:
     """The samples that a run takes of one dataset, and how they are shuffled."""
 
     tokens: int
-    """Tokens of the sequences that the split has of it."""
-    before: int
+    """Tokens of the sequences that the split has of it: those of one epoch."""
+    samples_before: int
     """Samples that earlier phases of the run took."""
-    taken: int
+    samples_taken: int
     """Samples that the split takes."""
     epochs: int
     """Epochs that the first phase of the run shuffles."""
@@ -186,23 +186,17 @@ class MemberReads:
             member: Plan of the dataset.
             n_samples: Samples that the split takes of the dataset.
         """
-        # Some trainers repeat one epoch of the blend, which has as many samples as its datasets
-        # together, and divides them among the datasets by their weights.
         distinct_samples = None
         if config.rules.shuffles_blend and plan.blend is not None:
-            prefixes = [other.prefix for other in plan.members]
-            weight_by_prefix = dict(zip(prefixes, plan.blend.weights, strict=True))
-            share = weight_by_prefix[member.prefix] / math.fsum(weight_by_prefix.values())
-            epoch_size = sum(other.samples_given for other in plan.members)
-            distinct_samples = math.ceil(epoch_size * share)
+            distinct_samples = _samples_in_blend_epoch(plan, plan.blend, member)
 
-        # The first phase of a run that reads the dataset decides how its epochs are shuffled. Its
-        # `order` says how an earlier phase did; without one, this phase is the first.
+        # All phases of a run read a dataset in one order, which the first of them decides. If there
+        # was an earlier phase, `member.order` describes this order.
         first_phase = member if member.order is None else member.order
         return MemberReads(
             tokens=member.tokens,
-            before=member.taken_before,
-            taken=n_samples,
+            samples_before=member.taken_before,
+            samples_taken=n_samples,
             epochs=first_phase.epochs,
             separate_last_epoch=first_phase.separate_last_epoch,
             distinct_samples=distinct_samples,
@@ -233,40 +227,85 @@ class MemberReads:
     def share_read(self, samples: int, config: NanosetConfig) -> float:
         """Return the share of the dataset's tokens that the first samples of a run contain.
 
-        If each epoch is shuffled on its own, the share grows in proportion to the samples of the
-        first epoch. If epochs are shuffled together, it is the probability that at least one of the
-        copies of a token, one for each epoch, is among the samples.
+        Args:
+            samples: How many of the dataset's samples the run has taken.
+            config: Configuration of the nanoset.
+
+        Returns:
+            From 0 to 1. If several epochs are shuffled together, it is an expected value.
+        """
+        if samples <= 0 or not self.tokens:
+            return 0.0
+
+        # How many of the first epochs are shuffled together.
+        epochs_together = self.epochs
+        if self.separate_last_epoch:
+            epochs_together -= 1
+        if epochs_together <= 1:
+            return self._share_read_of_first_epoch(samples, config)
+        return self._share_read_of_shuffled_epochs(samples, epochs_together, config)
+
+    def _share_read_of_first_epoch(self, samples: int, config: NanosetConfig) -> float:
+        """Return the share of the tokens that are read, if the first epoch is shuffled alone.
+
+        The first epoch repeats no token. So the share grows in proportion to the samples, until all
+        tokens are read.
 
         Args:
             samples: How many of the dataset's samples the run has taken.
             config: Configuration of the nanoset.
         """
-        if samples <= 0 or not self.tokens:
-            return 0.0
+        n_distinct = samples
+        if self.epochs <= 1:
+            # Further samples repeat those of the only epoch.
+            n_distinct = min(n_distinct, config.samples_in(self.tokens))
+        if self.distinct_samples is not None:
+            # Further samples repeat those of the blend's epoch.
+            n_distinct = min(n_distinct, self.distinct_samples)
+        return min(self.share_of_tokens(n_distinct, config), 1.0)
 
-        # Epochs that are shuffled one by one: no token is repeated within the first epoch.
-        epochs_together = self.epochs
-        if self.separate_last_epoch:
-            epochs_together -= 1
-        if epochs_together <= 1:
-            n_distinct = samples
-            if self.epochs <= 1:
-                n_distinct = min(n_distinct, config.samples_in(self.tokens))
-            if self.distinct_samples is not None:
-                n_distinct = min(n_distinct, self.distinct_samples)
-            return min(self.share_of_tokens(n_distinct, config), 1.0)
+    def _share_read_of_shuffled_epochs(
+        self, samples: int, n_epochs: int, config: NanosetConfig
+    ) -> float:
+        """Return the expected share of the tokens that are read, if epochs are shuffled together.
 
-        # Epochs that are shuffled together: the token has a copy in each of them, and each copy is
-        # among the samples or not.
-        samples_together = config.samples_in(epochs_together * self.tokens)
-        if samples >= samples_together:
+        A token has a copy in each epoch. Each copy is among the samples that were taken, or not.
+
+        Args:
+            samples: How many of the dataset's samples the run has taken.
+            n_epochs: Number of epochs that are shuffled together.
+            config: Configuration of the nanoset.
+        """
+        n_shuffled = config.samples_in(n_epochs * self.tokens)
+        if samples >= n_shuffled:
             return 1.0
-        probability_unread = (1.0 - samples / samples_together) ** epochs_together
-        return 1.0 - probability_unread
+        probability_copy_is_unread = 1.0 - samples / n_shuffled
+        return 1.0 - probability_copy_is_unread**n_epochs
+
+
+def _samples_in_blend_epoch(plan: SplitPlan, blend: BlendPlan, member: MemberPlan) -> int:
+    """Return how many samples of a dataset are in one epoch of a blend.
+
+    This is for trainers that build one epoch of the blend, and repeat it. The epoch has as many
+    samples as all datasets together. The weights divide them among the datasets, so that a dataset
+    may have more or fewer than its own number.
+
+    Args:
+        plan: Plan of the split.
+        blend: Plan of the blend, which is part of it.
+        member: Plan of the dataset.
+    """
+    prefixes = [other.prefix for other in plan.members]
+    weight_by_prefix = dict(zip(prefixes, blend.weights, strict=True))
+    share = weight_by_prefix[member.prefix] / math.fsum(weight_by_prefix.values())
+    epoch_size = sum(other.samples_given for other in plan.members)
+    return math.ceil(epoch_size * share)
 
 
 def corpus_coverage(
-    corpora: Sequence[CorpusParts], reads: Mapping[str, MemberReads], config: NanosetConfig
+    corpora: Sequence[CorpusParts],
+    reads_by_prefix: Mapping[str, MemberReads],
+    config: NanosetConfig,
 ) -> list[CorpusCoverage]:
     """Return what a split reads of each corpus.
 
@@ -274,16 +313,18 @@ def corpus_coverage(
 
     Args:
         corpora: Corpora of the split's datasets, and of those that earlier phases have read.
-        reads: Prefix of each of these datasets → the samples that are taken of it.
+        reads_by_prefix: Prefix of each of these datasets → the samples that are taken of it.
         config: Configuration of the nanoset.
     """
     rows = []
     for corpus in corpora:
-        members = [reads[prefix] for prefix in corpus.prefixes]
-        is_read = any(member.taken for member in members)
-        was_read_before = any(member.before for member in members)
-        if is_read or not was_read_before:
-            rows.append(_coverage_of(corpus, members, config))
+        datasets = [reads_by_prefix[prefix] for prefix in corpus.prefixes]
+        is_read_by_split = any(dataset.samples_taken > 0 for dataset in datasets)
+        was_read_before = any(dataset.samples_before > 0 for dataset in datasets)
+        if was_read_before and not is_read_by_split:
+            continue  # of earlier phases only
+        # A corpus of the split is listed even if no sample is taken of it.
+        rows.append(_coverage_of(corpus, datasets, config))
     return rows
 
 
@@ -303,10 +344,10 @@ def _coverage_of(
     shares_before = []  # share of the tokens that the run has read at the start of the split
     shares_after = []  # the same at its end
     for member in members:
-        samples_of_run = member.before + member.taken
+        samples_of_run = member.samples_before + member.samples_taken
         epochs.append(epochs_drawn(samples_of_run, member.tokens, config))
-        shares_taken.append(member.share_of_tokens(member.taken, config))
-        shares_before.append(member.share_read(member.before, config))
+        shares_taken.append(member.share_of_tokens(member.samples_taken, config))
+        shares_before.append(member.share_read(member.samples_before, config))
         shares_after.append(member.share_read(samples_of_run, config))
 
     # Add up the parts of the corpus.
@@ -323,7 +364,7 @@ def _coverage_of(
         most_epochs = max(most_epochs, part_epochs)
 
     # Round to whole tokens; the rest of the samples is padding.
-    samples = sum(member.taken for member in members)
+    samples = sum(member.samples_taken for member in members)
     tokens = round(tokens_read)
     unique_tokens = min(round(unique), tokens)
     mean_epochs = epochs_of_tokens / corpus.tokens if corpus.tokens else 0.0
@@ -365,7 +406,7 @@ def _probability(part: CorpusPart, shares_read: Sequence[float]) -> float:
 
 @dataclass(frozen=True, slots=True)
 class SharedLimit:
-    """A limit on the epochs of documents of which the datasets have several copies."""
+    """A limit on how often documents are read that the datasets contain more than once."""
 
     prefix: str
     """Prefix of the dataset for which the limit is configured."""
@@ -376,10 +417,10 @@ class SharedLimit:
     copies: Mapping[str, int]
     """Prefix of each of these datasets → copies of a document in it."""
     limit: float
-    """How often they may be read."""
+    """How often the documents may be read."""
 
-    def times(self, epochs: Mapping[str, float]) -> float:
-        """Return how often these documents are read.
+    def times_read(self, epochs: Mapping[str, float]) -> float:
+        """Return how often these documents are read: once in each epoch for each of their copies.
 
         Args:
             epochs: Prefix of each dataset → its epochs.
@@ -393,57 +434,58 @@ class SharedLimit:
             epochs: Prefix of each dataset → its epochs.
             tolerance: Epochs above the limit that are ignored.
         """
-        return self.times(epochs) > self.limit + tolerance
+        return self.times_read(epochs) > self.limit + tolerance
 
 
 def shared_limits(corpora: Sequence[CorpusParts], limits: Mapping[str, float]) -> list[SharedLimit]:
-    """Return the limits on documents of which the datasets have several copies.
+    """Return the limits on documents that the datasets contain more than once.
 
-    The limit of a dataset holds for all its documents. So a part of a corpus has a limit for each
-    of its datasets that has one.
+    For example, documents of the dataset "web" are also in the view "best-web". Both datasets may
+    be read 3 times. Then these documents have two limits, one for each dataset.
 
     Args:
-        corpora: Corpora of the datasets of a split.
+        corpora: Corpora of the datasets of a split. Each groups its documents by their copies.
         limits: Prefix → how often the dataset may be read; other datasets have no limit.
     """
-    shared = []
+    limits_on_copies: list[SharedLimit] = []
     for corpus in corpora:
         if not corpus.is_shared:
-            continue
+            continue  # each of its documents has one copy
         for part in corpus.parts:
-            shared += _limits_of_part(corpus, part, limits)
-    return shared
+            limits_on_copies += _limits_of_part(corpus, part, limits)
+    return limits_on_copies
 
 
 def _limits_of_part(
     corpus: CorpusParts, part: CorpusPart, limits: Mapping[str, float]
 ) -> list[SharedLimit]:
-    """Return the limits on the documents of one part of a corpus.
+    """Return the limits on some documents of a corpus, which all have equal numbers of copies.
 
-    There is one for each dataset that contains the documents and has a limit.
+    There is one limit for each dataset that contains the documents and has a limit itself. It holds
+    for the sum of what is read of all datasets that contain them.
 
     Args:
         corpus: The corpus, with the datasets through which it is read.
-        part: Documents that have equal numbers of copies in each of these datasets.
+        part: The documents, with the number of their copies in each of these datasets.
         limits: Prefix → how often the dataset may be read.
     """
     # The datasets that contain the documents, whether they have a limit or not.
-    names = []
+    dataset_names = []
     copies_by_prefix = {}
     for name, prefix, copies in zip(corpus.members, corpus.prefixes, part.copies, strict=True):
-        if copies:
-            names.append(name)
+        if copies > 0:
+            dataset_names.append(name)
             copies_by_prefix[prefix] = copies
 
-    shared = []
+    limits_on_copies = []
     for prefix in copies_by_prefix:
         if prefix in limits:
             limit = SharedLimit(
                 prefix=prefix,
                 corpus=corpus.corpus,
-                holders=tuple(names),
+                holders=tuple(dataset_names),
                 copies=copies_by_prefix,
                 limit=limits[prefix],
             )
-            shared.append(limit)
-    return shared
+            limits_on_copies.append(limit)
+    return limits_on_copies

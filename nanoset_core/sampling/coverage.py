@@ -140,7 +140,10 @@ def _samples_built(member: MemberPlan, n_samples: int, config: NanosetConfig) ->
 def _samples_of_blend_epoch(
     plan: SplitPlan, config: NanosetConfig, weight: float, weight_sum: float
 ) -> int | None:
-    """Return the samples of a dataset in the epoch of the blend that the trainer repeats.
+    """Return how many samples of a dataset are in one epoch of the blend.
+
+    Some trainers build one epoch of the blend, and repeat it. It has as many samples as all
+    datasets together. The weights divide them among the datasets.
 
     Args:
         plan: Plan of the split.
@@ -154,20 +157,27 @@ def _samples_of_blend_epoch(
     if not config.rules.shuffles_blend:
         return None
     epoch_size = sum(member.samples_given for member in plan.members)
+    # Rounded up: an upper bound, since a blend takes whole samples.
     return math.ceil(epoch_size * weight / weight_sum)
 
 
 def _planned_samples(plan: SplitPlan, config: NanosetConfig) -> list[int]:
     """Return how many samples a split takes of each dataset; for a large blend, an estimate."""
-    lengths = [member.samples_given for member in plan.members]
-    # Without a blend, there is one dataset.
+    dataset_sizes = [member.samples_given for member in plan.members]
+
+    # Without a blend, the split reads a single dataset.
     if plan.blend is None:
-        requested = config.samples(plan.split)
-        if requested is None:
-            return lengths
-        return [min(requested, lengths[0])]
+        n_available = dataset_sizes[0]
+        n_requested = config.samples(plan.split)
+        if n_requested is None:
+            return [n_available]
+        return [min(n_requested, n_available)]
+
+    # An exhaustive blend takes all samples of all datasets.
     if plan.blend.exhaustive:
-        return lengths
+        return dataset_sizes
+
+    # Only computing the blend gives exact numbers. That takes too long for a large one.
     if plan.blend.size <= _EXACT_SAMPLES:
         return list(samples_taken(plan.blend.weights, 0, plan.blend.size))
     return _samples_by_weight(plan.blend)

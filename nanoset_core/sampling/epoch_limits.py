@@ -20,7 +20,7 @@ from nanoset_core.sampling.corpora import CorpusReader, SharedLimit, epochs_draw
 from nanoset_core.sampling.plan import plan_split
 from nanoset_core.sampling.planned import MemberPlan, SplitPlan
 from nanoset_core.sampling.split_data import LengthReader
-from nanoset_core.sampling.splits import SplitName
+from nanoset_core.sampling.splits import Rows, SplitName
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +103,7 @@ def epochs_of_earlier_phases(config: NanosetConfig, reader: LengthReader) -> dic
     """Return prefix → how often earlier phases of the run have read the dataset."""
     epochs = {}
     for prefix, order in config.orders.items():
+        # Tokens of one epoch: those of the sequences that train has of the dataset.
         lengths, _ = reader.read(prefix)
         start, stop = order.rows
         tokens = int(lengths[start:stop].sum(dtype=np.int64))
@@ -121,57 +122,78 @@ class EpochLimits:
     corpora: CorpusReader | None
     """Finds documents that several datasets contain; None if datasets have none in common."""
 
-    def shared(self, plan: SplitPlan, config: NanosetConfig) -> list[SharedLimit]:
-        """Return the limits on documents of which the datasets have several copies.
+    def on_copies(self, plan: SplitPlan, config: NanosetConfig) -> list[SharedLimit]:
+        """Return the limits on documents that the datasets contain more than once.
+
+        For example, a document of the dataset "web" may also be in a view of "web". Then it is read
+        through both datasets, and its limit holds for the sum.
 
         Args:
-            plan: Plan of the split. For train, the datasets of earlier phases count, too.
+            plan: Plan of the split.
             config: Configuration with which it was planned.
         """
         if self.corpora is None or not self.by_prefix:
             return []
-        rows = {}
+
+        # The sequences of each dataset that the run reads. Train continues what earlier phases of
+        # the run have read, so their datasets count, too.
+        rows_by_prefix: dict[str, Rows] = {}
         if plan.split == "train":
-            rows = {prefix: order.rows for prefix, order in config.orders.items()}
-        rows |= {member.prefix: member.rows for member in plan.members}
-        return shared_limits(self.corpora.parts(rows), self.by_prefix)
+            for prefix, order in config.orders.items():
+                rows_by_prefix[prefix] = order.rows
+        for member in plan.members:
+            rows_by_prefix[member.prefix] = member.rows
+
+        # The corpora behind these datasets. Each groups its documents by their copies.
+        corpora = self.corpora.parts(rows_by_prefix)
+        return shared_limits(corpora, self.by_prefix)
 
     def exceeded(self, config: NanosetConfig, split: SplitName) -> list[ExceededLimit]:
         """Return the limits that a split would exceed.
 
-        The samples of a dataset include the margin that the trainer adds.
+        For a blend, a trainer builds slightly more samples of each dataset than the blend takes.
+        This margin counts, too.
 
         Args:
             config: Configuration of the nanoset.
             split: The split.
         """
         if config.samples(split) is None:
-            return []  # one epoch, whatever the limit
+            return []  # one epoch of each dataset is always allowed
         plan = plan_split(config, split, self.reader)
         if plan is None:
-            return []
+            return []  # the split has no data
 
         # Documents with several copies: the readings of all datasets that contain them count.
-        shared = self.shared(plan, config)
-        exceeded = _shared_exceeded(plan, config, shared, self.reader)
+        limits_on_copies = self.on_copies(plan, config)
+        exceeded = _exceeded_on_copies(plan, config, limits_on_copies, self.reader)
+
+        # A blend without weights reads each dataset at most once, so no other limit is exceeded.
         _, weights = config.blend(split) or ([], None)
         if plan.blend is not None and weights is None:
-            return exceeded  # each dataset is read once
+            return exceeded
 
-        # Datasets whose documents are in no other one.
-        shared_prefixes = {limit.prefix for limit in shared}
+        # Datasets whose documents have one copy.
+        prefixes_with_copies = {limit.prefix for limit in limits_on_copies}
         for member in plan.members:
-            limit = self.by_prefix.get(member.prefix)
-            if limit is None or member.prefix in shared_prefixes:
-                continue
-            # Samples of earlier phases of the run count, too. If the trainer counts the samples of
-            # the whole run, the requested ones include the first `begin` of them.
-            before = member.taken_before - member.begin
-            samples = (member.samples_requested or 0) + before
-            if samples > most_samples(member.tokens, limit, config):
-                epochs = epochs_drawn(_samples_drawn(member) + before, member.tokens, config)
-                exceeded.append(ExceededLimit(member.prefix, split, epochs, limit))
+            if member.prefix in self.by_prefix and member.prefix not in prefixes_with_copies:
+                exceeded += self._exceeded_alone(member, config)
         return exceeded
+
+    def _exceeded_alone(self, member: MemberPlan, config: NanosetConfig) -> list[ExceededLimit]:
+        """Return the limit of a dataset if it is exceeded, as a list of one or no entry.
+
+        Args:
+            member: Plan of the dataset, which has a limit. Its documents are in no other dataset.
+            config: Configuration of the nanoset.
+        """
+        limit = self.by_prefix[member.prefix]
+        n_built = _samples_of_run(member, member.samples_requested or 0)
+        if n_built <= most_samples(member.tokens, limit, config):
+            return []
+        n_taken = _samples_of_run(member, _samples_of_blend(member))
+        epochs = epochs_drawn(n_taken, member.tokens, config)
+        return [ExceededLimit(member.prefix, member.split, epochs, limit)]
 
 
 def documents_read_too_often(
@@ -181,10 +203,13 @@ def documents_read_too_often(
     reader: LengthReader,
     corpora: CorpusReader,
 ) -> list[ExceededLimit]:
-    """Return the documents with several copies that a split reads more often than it may.
+    """Return the documents that a split reads too often through several copies of them.
 
-    The margin that the trainer adds does not count, and neither do the samples by which a share is
-    rounded up.
+    For example, a document of the dataset "web" may also be in a view of "web". Then the split
+    reads it through both.
+
+    Only samples that the blend takes count. Trainers build slightly more than that, and round
+    numbers of samples up: neither makes a document read too often.
 
     Args:
         config: Configuration of the nanoset.
@@ -195,25 +220,40 @@ def documents_read_too_often(
     """
     plan = plan_split(config, split, reader)
     if plan is None:
-        return []
-    shared = EpochLimits(limits, reader, corpora).shared(plan, config)
-    return _shared_exceeded(plan, config, shared, reader, has_margin=False)
+        return []  # the split has no data
+    epoch_limits = EpochLimits(by_prefix=limits, reader=reader, corpora=corpora)
+    limits_on_copies = epoch_limits.on_copies(plan, config)
+    return _exceeded_on_copies(plan, config, limits_on_copies, reader, with_margin=False)
 
 
-def _samples_drawn(member: MemberPlan) -> int:
-    """Return the samples that the split takes of a dataset, without the margin."""
-    return member.samples_given if member.samples_target is None else member.samples_target
+def _samples_of_blend(member: MemberPlan) -> int:
+    """Return the samples of a dataset that the blend takes, without those of the margin."""
+    if member.samples_target is None:
+        return member.samples_given  # no number was requested: the dataset gives all its samples
+    return member.samples_target
+
+
+def _samples_of_run(member: MemberPlan, samples: int) -> int:
+    """Return the samples of a dataset that a run takes, up to the end of the split.
+
+    Args:
+        member: Plan of the dataset.
+        samples: Samples up to the end of the split, in the order of this phase's shuffle index.
+    """
+    # A later phase of a run starts to read at position `begin` of its shuffle index.
+    samples_of_phase = samples - member.begin
+    return member.taken_before + samples_of_phase
 
 
 class _EpochCounts(NamedTuple):
     """How often a run reads datasets, counted in three ways; the keys are prefixes."""
 
     built: dict[str, float]
-    """Epochs in the index files, which include the margin that the trainer adds."""
-    drawn: dict[str, float]
-    """Epochs of the samples that are taken."""
-    rounding: dict[str, float]
-    """Epochs by which `drawn` may be too high, since numbers of samples are rounded up."""
+    """Epochs of the samples that are built, with the margin that the trainer adds."""
+    taken_by_blend: dict[str, float]
+    """Epochs of the samples that the blend takes, without the margin."""
+    tolerance: dict[str, float]
+    """Epochs by which `taken_by_blend` may be too high, since numbers of samples are rounded up."""
 
 
 def _count_epochs(plan: SplitPlan, config: NanosetConfig, reader: LengthReader) -> _EpochCounts:
@@ -223,68 +263,76 @@ def _count_epochs(plan: SplitPlan, config: NanosetConfig, reader: LengthReader) 
         plan: Plan of the split.
         config: Configuration of the nanoset.
         reader: Reads the datasets' `.idx` files.
+
+    Returns:
+        The epochs of the samples that are built, and of those that the blend takes. The trainer
+        builds slightly more samples than the blend takes.
     """
-    earlier = {}
+    # Datasets that only earlier phases read, with what these phases took.
+    epochs_before: dict[str, float] = {}
     if plan.split == "train":
-        earlier = epochs_of_earlier_phases(config, reader)
-    counts = _EpochCounts(
-        built=dict(earlier), drawn=dict(earlier), rounding=dict.fromkeys(earlier, 0.0)
-    )
+        epochs_before = epochs_of_earlier_phases(config, reader)
+    epochs_built = dict(epochs_before)
+    epochs_taken = dict(epochs_before)
+    tolerance = dict.fromkeys(epochs_before, 0.0)
 
-    # The numbers of the split's own datasets include what earlier phases read of them, so they
-    # replace those of the earlier phases. If the trainer counts the samples of the whole run, the
-    # requested ones include the first `begin` of them already.
+    # Datasets of the split. `_samples_of_run` adds what earlier phases took of them, so that the
+    # results replace the numbers of the earlier phases.
     for member in plan.members:
-        tokens = member.tokens
-        before = member.taken_before - member.begin
-        requested = member.samples_requested
-        if requested is None:
-            requested = member.samples_given
-        counts.built[member.prefix] = epochs_needed(requested + before, tokens, config)
-        counts.drawn[member.prefix] = epochs_drawn(_samples_drawn(member) + before, tokens, config)
-        counts.rounding[member.prefix] = 2 * config.step / max(tokens, 1)
-    return counts
+        n_built = member.samples_requested
+        if n_built is None:
+            n_built = member.samples_given  # no number was requested: all its samples
+        n_built_of_run = _samples_of_run(member, n_built)
+        epochs_built[member.prefix] = epochs_needed(n_built_of_run, member.tokens, config)
+
+        n_taken_of_run = _samples_of_run(member, _samples_of_blend(member))
+        epochs_taken[member.prefix] = epochs_drawn(n_taken_of_run, member.tokens, config)
+
+        # Rounding adds at most two samples. A sample has `step` tokens that no other one has.
+        tolerance[member.prefix] = 2 * config.step / max(member.tokens, 1)
+    return _EpochCounts(epochs_built, epochs_taken, tolerance)
 
 
-def _shared_exceeded(
+def _exceeded_on_copies(
     plan: SplitPlan,
     config: NanosetConfig,
-    shared: Sequence[SharedLimit],
+    limits_on_copies: Sequence[SharedLimit],
     reader: LengthReader,
     *,
-    has_margin: bool = True,
+    with_margin: bool = True,
 ) -> list[ExceededLimit]:
     """Return, for each dataset whose limit is exceeded, the documents that are read most often.
 
     Args:
         plan: Plan of the split.
         config: Configuration of the nanoset.
-        shared: The limits on documents with several copies.
+        limits_on_copies: The limits on documents with several copies.
         reader: Reads the datasets' `.idx` files.
-        has_margin: True checks the samples that are built of a dataset, False those that the blend
-            takes.
+        with_margin: True checks the samples that are built of a dataset, False those that the blend
+            takes. The trainer builds slightly more than the blend takes.
     """
-    if not shared:
+    if not limits_on_copies:
         return []
 
     counts = _count_epochs(plan, config, reader)
     worst_by_prefix: dict[str, ExceededLimit] = {}
-    for limit in shared:
-        if has_margin:
+    for limit in limits_on_copies:
+        if with_margin:
             is_exceeded = limit.is_exceeded(counts.built)
         else:
-            tolerance = limit.times(counts.rounding)
-            is_exceeded = limit.is_exceeded(counts.drawn, tolerance=tolerance)
+            tolerance = limit.times_read(counts.tolerance)
+            is_exceeded = limit.is_exceeded(counts.taken_by_blend, tolerance=tolerance)
         if not is_exceeded:
             continue
 
-        epochs = limit.times(counts.drawn)
+        # Other documents of the dataset may be read even more often: report the worst.
+        times_read = limit.times_read(counts.taken_by_blend)
         worst = worst_by_prefix.get(limit.prefix)
-        if worst is None or epochs > worst.epochs:
+        if worst is None or times_read > worst.epochs:
             worst_by_prefix[limit.prefix] = ExceededLimit(
                 prefix=limit.prefix,
                 split=plan.split,
-                epochs=epochs,
+                epochs=times_read,
                 limit=limit.limit,
                 holders=limit.holders,
             )

@@ -151,9 +151,10 @@ class MemberPlanner:
     def _as_trainer_counts(
         self, prefix: str, part: DatasetPart, needed: NeededSamples
     ) -> NeededSamples:
-        """Return the needed samples in the form that the trainer uses.
+        """Return the needed samples as the trainer itself would request them.
 
-        Some trainers have no "one epoch": they compute how many samples that is.
+        None stands for the samples of one epoch. Some trainers always request a number, so None is
+        replaced by the number of these samples.
 
         Args:
             prefix: Path of the dataset without .bin and .idx.
@@ -163,10 +164,13 @@ class MemberPlanner:
         Raises:
             ConfigError: 0 samples are needed, and the trainer refuses that.
         """
-        if needed.requested is None and self.rules.sample_requests == "always":
+        always_requests_number = self.rules.sample_requests == "always"
+        if needed.requested is None and always_requests_number:
             samples_of_epoch = self.config.samples_in(part.tokens)
-            needed = NeededSamples(samples_of_epoch, samples_of_epoch)
-        if needed.requested == 0 and self.rules.zero_samples == "never":
+            needed = NeededSamples(target=samples_of_epoch, requested=samples_of_epoch)
+
+        refuses_zero = self.rules.zero_samples == "never"
+        if needed.requested == 0 and refuses_zero:
             raise ConfigError(
                 "every split needs samples",
                 where=self.where,
@@ -184,25 +188,30 @@ class MemberPlanner:
             prefix: Path of the dataset without .bin and .idx.
             part: The sequences that the split has of it.
             requested: Samples that are needed of it; None for one epoch.
-            start: Position in its shuffle index at which this phase of a run starts.
+            start: Position in its shuffle index at which this phase of a run starts to read. Only a
+                later phase uses it.
 
         Raises:
             ConfigError: Samples are requested but there are no tokens, or earlier phases of the run
                 read other sequences.
         """
+        # The epochs that have the tokens of the requested samples.
         tokens = part.tokens
         n_epochs = self._epochs_for(prefix, tokens, requested)
         if not self.is_later_phase:
             is_last_separate = self._separates_last_epoch(n_epochs, tokens, requested)
             return _PlannedEpochs(n_epochs, is_last_separate, order=None)
 
-        # A later phase continues the epochs of the earlier ones, and appends more if it needs them.
-        # The appended ones are shuffled one by one.
-        n_remaining = max((requested or 0) - start, 0)  # samples that this phase reads
-        order = self._order(prefix, part, n_remaining)
-        n_epochs_of_run = self._epochs_for(prefix, tokens, order.taken + n_remaining)
-        n_epochs = max(order.epochs, n_epochs, n_epochs_of_run)
-        is_last_separate = order.separate_last_epoch or n_epochs > order.epochs
+        # A later phase of a run continues the order in which the first phase shuffled its epochs.
+        # It reads `start` samples less than requested, after those that earlier phases took.
+        n_read = max((requested or 0) - start, 0)
+        order = self._order_of_run(prefix, part, n_read)
+        n_epochs_read_by_run = self._epochs_for(prefix, tokens, order.taken + n_read)
+
+        # Append epochs if the first phase has too few. Each appended epoch is shuffled on its own.
+        n_epochs = max(order.epochs, n_epochs, n_epochs_read_by_run)
+        has_appended_epochs = n_epochs > order.epochs
+        is_last_separate = order.separate_last_epoch or has_appended_epochs
         return _PlannedEpochs(n_epochs, is_last_separate, order)
 
     def _epochs_for(self, prefix: str, tokens: int, requested: int | None) -> int:
@@ -218,6 +227,9 @@ class MemberPlanner:
         """
         if requested is None:
             return 1
+
+        # Samples start `step` tokens apart, and the last one extends by `overlap` tokens beyond its
+        # step: by the token that it shares with the next sample.
         tokens_needed = requested * self.config.step + self.config.overlap
         if tokens_needed > 0 and tokens == 0:
             raise ConfigError(
@@ -227,8 +239,10 @@ class MemberPlanner:
                 expected=f"tokens in {self.split}, share 0 for {self.split}, "
                 "or no number of samples for it",
             )
-        if self.rules.one_epoch or tokens_needed == 0:
+        if tokens_needed == 0:
             return 1
+        if self.rules.one_epoch:
+            return 1  # this trainer repeats the samples of one epoch, if it needs more
         return -(-tokens_needed // tokens)  # rounded up
 
     def _separates_last_epoch(self, epochs: int, tokens: int, requested: int | None) -> bool:
@@ -239,27 +253,30 @@ class MemberPlanner:
         config = self.config
         return separate_last_epoch(epochs, tokens, requested, config.step, config.overlap)
 
-    def _order(self, prefix: str, part: DatasetPart, n_needed: int) -> Order:
-        """Return the order of a dataset's epochs, which all phases of a run have in common.
+    def _order_of_run(self, prefix: str, part: DatasetPart, n_needed: int) -> Order:
+        """Return the order in which all phases of a run read a dataset.
 
-        The first phase that reads the dataset decides it.
+        The first phase that reads the dataset decides the order. If that was an earlier phase, its
+        order is part of the configuration, and returned as it is.
 
         Args:
             prefix: Path of the dataset without .bin and .idx.
             part: The sequences that train has of it.
-            n_needed: Samples that this phase needs of it.
+            n_needed: Samples that this phase needs of it, for an order that starts here.
 
         Raises:
             ConfigError: Earlier phases read other sequences of the dataset.
         """
+        # No earlier phase has read the dataset: its order starts here.
         order = self.config.orders.get(prefix)
         if order is None:
-            epochs = self._epochs_for(prefix, part.tokens, n_needed)
-            is_last_separate = self._separates_last_epoch(epochs, part.tokens, n_needed)
+            n_epochs = self._epochs_for(prefix, part.tokens, n_needed)
+            is_last_separate = self._separates_last_epoch(n_epochs, part.tokens, n_needed)
             return Order(
-                taken=0, rows=part.rows, epochs=epochs, separate_last_epoch=is_last_separate
+                taken=0, rows=part.rows, epochs=n_epochs, separate_last_epoch=is_last_separate
             )
 
+        # An order of other sequences cannot be continued.
         if order.rows != part.rows:
             start, stop = part.rows
             earlier_start, earlier_stop = order.rows

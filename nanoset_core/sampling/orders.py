@@ -98,7 +98,7 @@ def samples_per_dataset(plan: SplitPlan, start: int, stop: int, *, exact: bool) 
         exact: False estimates the numbers, wrong by one or two, without walking the blend.
 
     Returns:
-        One number for each member of the plan, in their order.
+        One number for each dataset of the plan, in their order.
     """
     # A split without a blend has a single dataset, from which all its samples come.
     if plan.blend is None:
@@ -106,11 +106,12 @@ def samples_per_dataset(plan: SplitPlan, start: int, stop: int, *, exact: bool) 
 
     weights: tuple[float, ...] = plan.blend.weights
     if plan.blend.exhaustive:
-        # A blend that takes all samples once has the lengths of its datasets as weights; those of
-        # other blends add up to 1 already. Divide as `build_exhaustive_blending_indices` does: a
-        # weight that is rounded differently may change the order of the samples.
-        total_samples = float(sum(weights))
-        weights = tuple(length / total_samples for length in weights)
+        # This blend takes all samples of all datasets once. Its plan stores the numbers of these
+        # samples, so divide them by their sum. `build_exhaustive_blending_indices` divides in the
+        # same way: weights that are rounded differently may change the order of the samples.
+        n_samples_by_dataset = weights
+        total_samples = float(sum(n_samples_by_dataset))
+        weights = tuple(n_samples / total_samples for n_samples in n_samples_by_dataset)
     return samples_taken(weights, start, stop, exact=exact)
 
 
@@ -119,13 +120,18 @@ def build_ordered(
 ) -> tuple[NDArray[np.int32], ShuffleIndex]:
     """Build document and shuffle index of a dataset for a later phase of a run.
 
-    For example, the first phase shuffled one epoch, which has 5 samples, and took 3 of them. The
-    second phase takes 4 more, so a second epoch is appended, which has the samples 5 to 9:
+    All phases of a run read the samples of a dataset in one order, and each continues where the
+    last one stopped. For example, the first phase shuffled one epoch, which has the samples 0 to 4,
+    and took 3 of them. The second phase takes 4 more, so a second epoch is appended, which has the
+    samples 5 to 9:
 
-        order of the run        2 4 0 3 1 | 8 5 9 6 7
-        read by phase 1         2 4 0
-        shuffle index           3 1 8 5 9 6 7           if phase 2 counts its samples from 0
-        shuffle index           2 4 0 3 1 8 5 9 6 7     if it continues to count at 3
+        order of the run                2 4 0 3 1 | 8 5 9 6 7
+        taken by the first phase        2 4 0
+        taken by the second phase             3 1   8 5
+
+    The trainer of the second phase may start to read at a later position than 0 (`member.begin`),
+    because it counts the samples of the whole run. Then as many samples that it skips are inserted
+    before the others.
 
     Args:
         member: Plan of the dataset's part of the split.
@@ -134,17 +140,20 @@ def build_ordered(
 
     Returns:
         The document index of all epochs, shape (member.epochs * n_sequences,), and the shuffle
-        index of this phase, shape (member.samples_given,). Its first `member.begin` entries are
-        samples that were read before, and that the trainer skips.
+        index of this phase, shape (member.samples_given,). The trainer skips its first
+        `member.begin` entries.
     """
     run_order = _order_of_run(member, order, config)
 
-    # This phase reads what earlier phases did not take, from the position `begin` on. The entries
-    # before that only fill the space; without any sample taken, they repeat the first one.
+    # What earlier phases did not take.
     shuffle_index = run_order.samples[order.taken :]
+
+    # Insert entries that the trainer skips. Any samples will do: use those that earlier phases
+    # took, or the first sample if they took none.
     if member.begin > 0:
-        filling = np.resize(run_order.samples[: max(order.taken, 1)], member.begin)
-        shuffle_index = np.concatenate([filling, shuffle_index])
+        n_repeated = max(order.taken, 1)
+        skipped_entries = np.resize(run_order.samples[:n_repeated], member.begin)
+        shuffle_index = np.concatenate([skipped_entries, shuffle_index])
     return run_order.document_index, shuffle_index[: member.samples_given]
 
 
@@ -209,28 +218,34 @@ def _order_of_run(member: MemberPlan, order: Order, config: NanosetConfig) -> _R
 
 
 def other_versions(orders: Mapping[str, Order], prefixes: Mapping[str, str]) -> dict[str, str]:
-    """Return the corpora of which earlier phases of a run read another version than the current.
+    """Return the corpora whose dataset has changed since earlier phases of a run read it.
+
+    Each build of a corpus is stored as a version, in a folder of its own: ".../web/1a2b/web" and
+    ".../web/3c4d/web" are two versions of one dataset.
 
     Args:
-        orders: Prefix → how earlier phases read the dataset.
+        orders: Prefix → how earlier phases read the dataset. If they read several versions of a
+            dataset, the last one counts.
         prefixes: Corpus → prefix of the current version of its dataset.
 
     Returns:
-        Corpus → prefix of the version that earlier phases read.
+        Corpus → prefix of the version that earlier phases read, if it is not the current one.
     """
-    read_by_folder = {_folder_of_versions(prefix): prefix for prefix in orders}
-    others = {}
-    for corpus, prefix in prefixes.items():
-        folder = _folder_of_versions(prefix)
-        if prefix not in orders and folder in read_by_folder:
-            others[corpus] = read_by_folder[folder]
-    return others
+    read_prefix_by_folder = {_folder_of_versions(prefix): prefix for prefix in orders}
+    outdated = {}
+    for corpus, current_prefix in prefixes.items():
+        if current_prefix in orders:
+            continue  # they read the current version
+        read_prefix = read_prefix_by_folder.get(_folder_of_versions(current_prefix))
+        if read_prefix is not None:
+            outdated[corpus] = read_prefix
+    return outdated
 
 
 def _folder_of_versions(prefix: str) -> str:
     """Return the folder that contains all versions of a dataset.
 
-    For example, that of ".../dataset/web/1a2b/web" is ".../dataset/web".
+    For example, ".../dataset/web/1a2b/web" is a version, and the folder is ".../dataset/web".
 
     Args:
         prefix: Path of one version without .bin and .idx.

@@ -27,6 +27,7 @@ from nanoset_core.sampling.epoch_limits import (
 )
 from nanoset_core.sampling.plan import plan_split
 from nanoset_core.sampling.planned import MemberPlan, SplitPlan
+from nanoset_core.sampling.split_data import LengthReader
 from nanoset_core.sampling.splits import SPLITS, SplitName, plain_sum
 
 Shares = Mapping[str, float]
@@ -102,10 +103,13 @@ def _limited_weights(
         plan = plan_split(config, split, limits.reader)
         if plan is None:
             continue
-        shared = limits.shared(plan, config)
-        split_limits += _limits_in_split(shared, size, plan, config, limits)
-        shared_prefixes = {limit.prefix for limit in shared}
-        max_shares_in_split = _max_shares(plan, size, config, limits, except_for=shared_prefixes)
+        # Documents that several datasets contain limit these together, not each dataset alone.
+        limits_on_copies = limits.on_copies(plan, config)
+        split_limits += _limits_in_split(limits_on_copies, size, plan, config, limits.reader)
+        prefixes_with_copies = {limit.prefix for limit in limits_on_copies}
+        max_shares_in_split = _max_shares(
+            plan, size, config, limits, except_for=prefixes_with_copies
+        )
         for prefix, max_share in max_shares_in_split.items():
             max_shares[prefix] = min(max_shares[prefix], max_share)
 
@@ -167,49 +171,58 @@ def _max_shares(
     *,
     except_for: Collection[str],
 ) -> dict[str, float]:
-    """Return the largest share with which each dataset keeps its own limit.
+    """Return the largest share of the split that each dataset may have, by its own limit.
+
+    A larger share would read the dataset more often than the limit allows.
 
     Args:
         plan: Plan of the split.
         size: Samples of the split.
         config: Configuration of the nanoset.
         limits: How often each dataset may be read.
-        except_for: Prefixes of datasets that are left out: those whose documents other datasets
-            contain, too, so that the limit holds for several datasets together.
+        except_for: Prefixes of datasets that are left out. Other datasets contain their documents,
+            too, so their limits hold for several datasets together.
 
     Returns:
-        Prefix → share of the split's samples. Datasets without a limit are left out.
+        Prefix → largest share of the split's samples. Datasets without a limit are left out.
 
     Raises:
         InputError: Earlier phases of the run have read a dataset as often as it may be.
     """
     max_shares = {}
-    for member in plan.members:
-        limit = limits.by_prefix.get(member.prefix)
-        if limit is not None and member.prefix not in except_for:
-            max_shares[member.prefix] = _max_share(member, size, config, limit)
+    for dataset in plan.members:
+        limit = limits.by_prefix.get(dataset.prefix)
+        if limit is not None and dataset.prefix not in except_for:
+            max_shares[dataset.prefix] = _max_share(dataset, size, config, limit)
     return max_shares
 
 
-def _samples_built(size: int, share: float, config: NanosetConfig, consumed: int) -> int:
-    """Return how many samples this phase of a run builds of a dataset, if it has a certain share.
+def _samples_built(
+    split_size: int, share: float, config: NanosetConfig, consumed_samples: int
+) -> int:
+    """Return how many samples of a dataset this phase of a run builds, given its share of a split.
 
-    The samples of the share that earlier phases have consumed are left out.
+    For example, a dataset has half of a split of 1,000 samples, and the run has consumed 400 of
+    these. Then the split has 500 samples of it, and earlier phases took at least 199 of them. So
+    this phase builds 301, and the margin that the trainer adds.
 
     Args:
-        size: Samples of the split.
-        share: The dataset's share of them.
+        split_size: Samples of the split, in all phases of the run.
+        share: Share of these samples that the dataset has.
         config: Configuration of the nanoset.
-        consumed: Samples of the split that the run has consumed.
+        consumed_samples: Samples of the split that earlier phases have consumed.
+
+    Returns:
+        The number of samples, which may be one too high.
     """
-    # The dataset may have given one sample less than its share, since blends are rounded.
-    consumed_of_dataset = max(int(share * consumed) - 1, 0)
-    _, samples = config.rules.member_sizes(size, share, config.surplus)
-    return samples - consumed_of_dataset
+    # Blends are rounded, so earlier phases may have taken one sample less than the share of them.
+    taken_before = max(int(share * consumed_samples) - 1, 0)
+    sizes = config.rules.member_sizes(split_size, share, config.surplus)
+    return sizes.built - taken_before
 
 
 def _max_share(member: MemberPlan, size: int, config: NanosetConfig, limit: float) -> float:
-    """Return the largest share with which a dataset keeps its limit, a multiple of 2**-40.
+    """Return the largest share of a split that a dataset may have without exceeding its limit.
 
     Args:
         member: Plan of the dataset.
@@ -217,10 +230,13 @@ def _max_share(member: MemberPlan, size: int, config: NanosetConfig, limit: floa
         config: Configuration of the nanoset.
         limit: How often the dataset may be read.
 
+    Returns:
+        The share, as a multiple of 2**-40.
+
     Raises:
         InputError: Earlier phases of the run have read it as often as it may be.
     """
-    # Samples that this phase may read.
+    # Samples of the dataset that this phase may read.
     samples_allowed = most_samples(member.tokens, limit, config) - member.taken_before
     if samples_allowed <= 0:
         raise InputError(
@@ -228,13 +244,15 @@ def _max_share(member: MemberPlan, size: int, config: NanosetConfig, limit: floa
             found=f"{Path(member.prefix).name}: {member.taken_before:,} samples",
             remedy="leave it out of the blend, or raise max_epochs",
         )
-    consumed = _consumed(config, member.split)
+    consumed_samples = _consumed(config, member.split)
 
     def fits(units: int) -> bool:
         """Return whether a share of this many units of 2**-40 keeps the limit."""
-        # Test half a unit more, so that a share that is rounded up later keeps it, too.
-        share = (units + 0.5) / _SHARE_UNITS
-        return _samples_built(size, share, config, consumed) <= samples_allowed
+        # Dividing the shares by their sum may round this one up a little. Half a unit is more than
+        # that, so the rounded share keeps the limit, too.
+        slightly_larger_share = (units + 0.5) / _SHARE_UNITS
+        n_built = _samples_built(size, slightly_larger_share, config, consumed_samples)
+        return n_built <= samples_allowed
 
     return largest_that_fits(_SHARE_UNITS, fits) / _SHARE_UNITS
 
@@ -254,40 +272,47 @@ class _SplitLimit:
     """Prefix → epochs that earlier phases read."""
 
     def fits(self, shares: Shares) -> bool:
-        """Return whether the limit is kept if the datasets have these shares of the split."""
-        # The epochs of each dataset. What earlier phases read of the split's own datasets is part
-        # of `taken_before`, so the new number replaces that of the earlier phases.
+        """Return whether the limit is kept if the datasets have these shares of the split.
+
+        Args:
+            shares: Prefix → share of the split's samples.
+        """
+        consumed_samples = _consumed(self.config, self.plan.split)
+
+        # Start with datasets that only earlier phases of the run have read.
         epochs = dict(self.epochs_before)
-        consumed = _consumed(self.config, self.plan.split)
-        for member in self.plan.members:
-            if member.prefix in self.limit.copies:
-                built = _samples_built(self.size, shares[member.prefix], self.config, consumed)
-                epochs[member.prefix] = epochs_needed(
-                    built + member.taken_before, member.tokens, self.config
-                )
+        for dataset in self.plan.members:
+            if dataset.prefix not in self.limit.copies:
+                continue  # it does not contain the documents
+            share = shares[dataset.prefix]
+            n_built = _samples_built(self.size, share, self.config, consumed_samples)
+            # What earlier phases took of the dataset is added here, so this replaces their number.
+            samples_of_run = dataset.taken_before + n_built
+            epochs[dataset.prefix] = epochs_needed(samples_of_run, dataset.tokens, self.config)
         return not self.limit.is_exceeded(epochs)
 
 
 def _limits_in_split(
-    shared: Sequence[SharedLimit],
+    limits_on_copies: Sequence[SharedLimit],
     size: int,
     plan: SplitPlan,
     config: NanosetConfig,
-    limits: EpochLimits,
+    reader: LengthReader,
 ) -> list[_SplitLimit]:
-    """Return limits on documents with several copies, with what is needed to test them.
+    """Return limits on documents with several copies, together with what is needed to test them.
 
     Args:
-        shared: The limits.
+        limits_on_copies: The limits.
         size: Samples of the split.
         plan: Plan of the split.
         config: Configuration of the nanoset.
-        limits: Reads the datasets of earlier phases.
+        reader: Reads the `.idx` files of datasets that earlier phases of the run have read.
     """
+    # Only train continues what earlier phases read.
     epochs_before: Mapping[str, float] = {}
-    if plan.split == "train" and shared:
-        epochs_before = epochs_of_earlier_phases(config, limits.reader)
-    return [_SplitLimit(limit, size, plan, config, epochs_before) for limit in shared]
+    if plan.split == "train" and limits_on_copies:
+        epochs_before = epochs_of_earlier_phases(config, reader)
+    return [_SplitLimit(limit, size, plan, config, epochs_before) for limit in limits_on_copies]
 
 
 def fill_shares(shares: Shares, max_shares: Shares) -> dict[str, float] | None:
@@ -364,16 +389,18 @@ def fill_shares_together(
     """
     fixed: dict[str, float] = {}
     while True:
-        growth = _Growth(fixed, _scaled_to_rest(shares, fixed), max_shares, split_limits)
-        if not growth.full_shares:
-            return None
-        if not growth.over_limit(_SHARE_UNITS):
-            return _in_order(shares, {**fixed, **growth.full_shares})
+        # Let the other shares grow, in 2**40 steps, until all shares add up to 1.
+        final_shares = _scaled_to_rest(shares, fixed)
+        if not final_shares:
+            return None  # all shares are fixed, and add up to less than 1
+        growth = _Growth(fixed, final_shares, max_shares, split_limits)
+        if growth.keeps_limits_at(_SHARE_UNITS):
+            return _in_order(shares, {**fixed, **final_shares})
 
-        # Fix the datasets that reach a limit first: those that exceed it one level higher.
-        level = largest_that_fits(_SHARE_UNITS, growth.fits)
-        for prefix in growth.over_limit(level + 1):
-            share = growth.full_shares[prefix] * level / _SHARE_UNITS
+        # Stop before the first step that exceeds a limit. Fix the datasets that would exceed it.
+        last_step = largest_that_fits(_SHARE_UNITS, growth.keeps_limits_at)
+        for prefix in growth.datasets_over_limit(last_step + 1):
+            share = final_shares[prefix] * last_step / _SHARE_UNITS
             fixed[prefix] = min(share, max_shares[prefix])
             if fixed[prefix] == 0:
                 return None  # nothing can be read of the dataset
@@ -381,35 +408,44 @@ def fill_shares_together(
 
 @dataclass(frozen=True, slots=True)
 class _Growth:
-    """Shares that grow together in proportion, until one of them reaches a limit.
+    """Shares that grow together in proportion, in `_SHARE_UNITS` steps.
 
-    At level 0 they are 0. At level `_SHARE_UNITS`, they and the fixed shares add up to 1.
+    After step 0 they are 0. After the last step, they and the fixed shares add up to 1.
     """
 
     fixed: Shares
     """Shares that do not grow any more."""
-    full_shares: Shares
-    """The growing shares at level `_SHARE_UNITS`."""
+    final_shares: Shares
+    """The growing shares after the last step."""
     max_shares: Shares
     """Largest share of each dataset."""
     split_limits: Sequence[_SplitLimit]
     """The limits that several datasets keep together."""
 
-    def over_limit(self, level: int) -> set[str]:
-        """Return the datasets with a growing share that exceed a limit at a level.
+    def datasets_over_limit(self, step: int) -> set[str]:
+        """Return the growing datasets whose shares exceed a limit after some steps.
+
+        The shares grow in `_SHARE_UNITS` equal steps, from 0 to `final_shares`.
+
+        Args:
+            step: Number of the step.
 
         Returns:
-            Their prefixes. If a limit of several datasets is exceeded, these are all of them.
+            Prefixes of the datasets. If the limit holds for several datasets together, these are
+            all of them that still grow.
         """
-        # Test half a level more, so that a share that is rounded up later keeps the limits, too.
-        scale = (level + 0.5) / _SHARE_UNITS
-        grown = {prefix: share * scale for prefix, share in self.full_shares.items()}
-        over = _above(grown, self.max_shares)
+        # Dividing the shares by their sum may round them up a little. Half a step is more than
+        # that, so the rounded shares keep the limits, too.
+        part = (step + 0.5) / _SHARE_UNITS
+        grown = {prefix: share * part for prefix, share in self.final_shares.items()}
+
+        over_limit = _above(grown, self.max_shares)
         for split_limit in self.split_limits:
             if not split_limit.fits({**self.fixed, **grown}):
-                over |= split_limit.limit.copies.keys() & self.full_shares.keys()
-        return over
+                datasets_of_limit = split_limit.limit.copies.keys()
+                over_limit |= datasets_of_limit & self.final_shares.keys()
+        return over_limit
 
-    def fits(self, level: int) -> bool:
-        """Return whether all limits are kept at a level."""
-        return not self.over_limit(level)
+    def keeps_limits_at(self, step: int) -> bool:
+        """Return whether the shares keep all limits after some steps."""
+        return not self.datasets_over_limit(step)

@@ -207,8 +207,8 @@ class NanosetContext(NanosetLookup):
                 rows_by_prefix[prefix] = order.rows
                 reads[prefix] = MemberReads(
                     tokens=tokens,
-                    before=order.taken,
-                    taken=0,
+                    samples_before=order.taken,
+                    samples_taken=0,
                     epochs=order.epochs,
                     separate_last_epoch=order.separate_last_epoch,
                 )
