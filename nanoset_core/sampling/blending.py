@@ -66,7 +66,7 @@ def build_blending_indices(
             "a blend needs finite weights and a size of 0 or more",
             found=f"weights {values.tolist()}, size {size}",
         )
-    blend = _blend(values, size, work)
+    blend = _blend_by_weights(values, size, work)
     return blend.dataset_index, blend.dataset_sample_index
 
 
@@ -75,8 +75,9 @@ def build_exhaustive_blending_indices(
 ) -> tuple[NDArray[np.int16], NDArray[np.int64]]:
     """Blend every sample of every dataset once, evenly spread.
 
-    The rule is applied to the datasets that have samples left, with weights size / sum of sizes.
-    Source: Megatron-LM `helpers.cpp`, `build_exhaustive_blending_indices`.
+    Each next sample is from the dataset that is furthest behind its share, among those that have
+    samples left. The share of a dataset is its size / sum of all sizes. Source: Megatron-LM
+    `helpers.cpp`, `build_exhaustive_blending_indices`.
 
     Args:
         sizes: Samples of each dataset, shape (n_datasets,), 1 to 32766 of them.
@@ -96,10 +97,10 @@ def build_exhaustive_blending_indices(
         )
     size = int(sample_counts.sum())
     weights = sample_counts / float(size)
-    blend = _blend(weights, size, None)
+    blend = _blend_by_weights(weights, size, cost=None)
 
-    # A dataset that is used up never has the largest error, except through rounding near the very
-    # end.
+    # With these weights, each dataset normally gets exactly its size. Rounding of the weights can
+    # give a dataset a sample too many near the very end.
     if not np.array_equal(blend.counts, sample_counts):
         _retake_beyond_sizes(weights, sample_counts, blend)
     return blend.dataset_index, blend.dataset_sample_index
@@ -109,27 +110,29 @@ def build_exhaustive_blending_indices(
 def samples_taken(
     weights: tuple[float, ...], start: int, stop: int, *, exact: bool = True
 ) -> tuple[int, ...]:
-    """Return how many samples of each dataset a part of a blend takes.
+    """Return how many samples of each dataset are in a range of a blend.
 
     Args:
         weights: Weight of each dataset.
-        start: First sample of the part.
-        stop: End of the part, exclusive.
+        start: First sample of the range.
+        stop: End of the range, exclusive.
         exact: False estimates the counts by weight, which takes no time and is wrong by a sample or
             two each.
     """
     values = np.ascontiguousarray(weights, dtype=np.float64)
-    if exact:
-        counts = np.zeros(len(values), np.int64)
-        for first_sample, picks in greedy_segments(values, stop):
-            # Leave out the samples before the part.
-            within_part = picks[max(start - first_sample, 0) :]
-            counts += np.bincount(within_part, minlength=len(values))
-    else:
+    if not exact:
         shares = values / values.sum()
         taken_before_stop = np.floor(shares * stop + 0.5)  # (n_datasets,) rounded
         taken_before_start = np.floor(shares * start + 0.5)
-        counts = (taken_before_stop - taken_before_start).astype(np.int64)
+        estimates = (taken_before_stop - taken_before_start).astype(np.int64)
+        return tuple(estimates.tolist())
+
+    # A blend can only be computed from its first sample on. Count the samples of the range.
+    counts = np.zeros(len(values), np.int64)
+    for first_sample, datasets in greedy_segments(values, stop):
+        # Leave out the samples before the range: some, all or none of the segment.
+        n_before_range = max(start - first_sample, 0)
+        counts += np.bincount(datasets[n_before_range:], minlength=len(values))
     return tuple(counts.tolist())
 
 
@@ -146,28 +149,32 @@ class OccurrenceCounter:
         self.counts = np.zeros(n_values, np.int64)
         """How often each value occurred so far."""
 
-    def number(self, part: NDArray[np.integer], out: NDArray[np.int64]) -> None:
-        """Count the entries of the next part of the sequence.
+    def count_earlier(self, part: NDArray[np.integer], out: NDArray[np.int64]) -> None:
+        """Write, for each entry of a sequence, how often its value occurred before.
+
+        For example, the sequence 2, 0, 2, 2 gives 0, 0, 1, 2. A long sequence is passed in parts:
+        what earlier calls passed counts, too.
 
         Args:
-            part: The values, shape (n_entries,).
-            out: Filled with the counts, shape (n_entries,).
+            part: The next part of the sequence, shape (n_entries,).
+            out: Filled with the numbers, shape (n_entries,).
         """
         for start in range(0, len(part), _CHUNK):
             chunk = part[start : start + _CHUNK]
             counts = np.bincount(chunk, minlength=len(self.counts))  # (n_values,)
 
-            # Sort, so that equal values form a run in the order of the sequence. This is a radix
-            # sort for types of 8 and 16 bits.
+            # Sort, so that equal values form a run in the order of the sequence. Entry order[i] of
+            # the chunk is the i-th in sorted order. For 8 and 16 bits, this is a radix sort.
             order = np.argsort(chunk, kind="stable")
+            # (n_values,) where the run of each value starts
+            run_starts = np.cumsum(counts) - counts
 
-            # The result for an entry is its position in its run, plus how often its value occurred
-            # in earlier chunks: (sorted position - run start) + earlier count.
-            run_starts = np.cumsum(counts) - counts  # (n_values,)
+            # In sorted order, entry i is the (i - run start)-th of its value in this chunk. Add how
+            # often the value occurred in earlier chunks.
             numbers = np.repeat(self.counts - run_starts, counts)  # (n_entries of the chunk,)
             numbers += np.arange(len(chunk))
 
-            # Entry `order[i]` of the chunk is the i-th in sorted order.
+            # Put the numbers into the order of the sequence.
             out[start : start + _CHUNK][order] = numbers
             self.counts += counts
 
@@ -183,8 +190,12 @@ class _Blend(NamedTuple):
     """Samples taken of each dataset, shape (n_datasets,)."""
 
 
-def _blend(weights: NDArray[np.float64], size: int, cost: SpeculationCost | None) -> _Blend:
-    """Apply the rule to all samples of a blend.
+def _blend_by_weights(
+    weights: NDArray[np.float64], size: int, cost: SpeculationCost | None
+) -> _Blend:
+    """Compute all samples of a blend.
+
+    Each next sample is from the dataset that is furthest behind its weight.
 
     Args:
         weights: Weight of each dataset, shape (n_datasets,).
@@ -194,30 +205,40 @@ def _blend(weights: NDArray[np.float64], size: int, cost: SpeculationCost | None
     dataset_index = np.empty(size, np.int16)
     dataset_sample_index = np.empty(size, np.int64)
     counter = OccurrenceCounter(len(weights))
-    for start, picks in greedy_segments(weights, size, cost):
-        stop = start + len(picks)
-        dataset_index[start:stop] = picks
-        counter.number(picks, dataset_sample_index[start:stop])
+    for start, datasets in greedy_segments(weights, size, cost):
+        stop = start + len(datasets)
+        dataset_index[start:stop] = datasets
+        # A sample's number in its dataset is how many samples were taken of the dataset before. The
+        # counter writes these numbers into the slice.
+        counter.count_earlier(datasets, out=dataset_sample_index[start:stop])
     return _Blend(dataset_index, dataset_sample_index, counter.counts)
 
 
 def _retake_beyond_sizes(
     weights: NDArray[np.float64], sizes: NDArray[np.int64], blend: _Blend
 ) -> None:
-    """Correct the end of an exhaustive blend that takes more samples of a dataset than it has.
+    """Correct the end of a blend that takes more samples of a dataset than it has.
 
-    From the first such sample on, all are taken again, only from datasets that have samples left.
+    From the first sample that does not exist on, all are taken again, only from datasets that have
+    samples left. As everywhere in the blend, each sample is from the dataset that is furthest
+    behind its weight.
 
     Args:
         weights: Weight of each dataset, shape (n_datasets,).
         sizes: Samples of each dataset, shape (n_datasets,).
-        blend: The blend, whose arrays are corrected in place.
+        blend: The blend, whose arrays are corrected in place. At least one of its samples does not
+            exist.
     """
-    first_wrong = int(np.argmax(blend.dataset_sample_index >= sizes[blend.dataset_index]))
+    is_beyond_size = blend.dataset_sample_index >= sizes[blend.dataset_index]  # (n_samples,)
+    first_wrong = int(np.argmax(is_beyond_size))
+
+    # Take the rest one by one.
     counts = np.bincount(blend.dataset_index[:first_wrong], minlength=len(sizes))
     for sample in range(first_wrong, len(blend.dataset_index)):
-        time = float(max(sample, 1))
-        errors = weights * time - counts  # (n_datasets,)
+        # How far each dataset is behind its weight. The trainer's rule starts with sample 1, so
+        # sample 0 counts as 1, too.
+        n_samples = float(max(sample, 1))
+        errors = weights * n_samples - counts  # (n_datasets,)
         errors[counts == sizes] = -np.inf  # datasets that are used up are never picked
         dataset = int(np.argmax(errors))
         blend.dataset_index[sample] = dataset

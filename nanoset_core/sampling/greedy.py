@@ -42,6 +42,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -89,8 +90,8 @@ def greedy_segments(
 ) -> Iterator[tuple[int, Picks]]:
     """Yield the dataset of each sample of a blend, segment by segment.
 
-    Segments limit the memory that a long blend needs. Each continues from the true counts with
-    which the previous one ended.
+    Segments limit the memory that a long blend needs. Each continues with the numbers of samples
+    that were taken of each dataset before it.
 
     Args:
         weights: Weight of each dataset, shape (n_datasets,).
@@ -104,7 +105,7 @@ def greedy_segments(
     if cost is None:
         cost = SpeculationCost()
     dtype = _picks_dtype(len(weights))
-    shares = simplex_projection(weights)
+    shares = simplex_projection(weights)  # (n_datasets,) of the samples of a long blend
     # (n_datasets,) samples taken of each dataset before the segment
     counts = np.zeros(len(weights))
 
@@ -112,16 +113,18 @@ def greedy_segments(
     segment_samples = max(_divide_up(size, n_segments), 1)
     for start in range(0, size, segment_samples):
         n_samples = min(segment_samples, size - start)
-        # If there is only one dataset, all samples are from dataset 0.
         picks: Picks = np.zeros(n_samples, dtype)
-        if len(weights) > 1:
-            shape = block_shape(shares, n_samples)
-            n_blocks, _ = shape
-            if n_blocks > 1:
-                counts = speculate(weights, counts, start, picks, shape, cost)
-            else:
-                cost.sequential += n_samples
-                take_one_by_one(weights, counts, start, picks)
+        if len(weights) == 1:
+            yield start, picks  # all samples are from dataset 0
+            continue
+
+        # A long segment is divided into blocks, which are computed at the same time.
+        shape = block_shape(shares, n_samples)
+        if shape.n_blocks > 1:
+            counts = pick_in_blocks(weights, counts, start, picks, shape, cost)
+        else:
+            cost.sequential += n_samples
+            counts = take_one_by_one(weights, counts, start, picks)
         yield start, picks
 
 
@@ -136,47 +139,64 @@ def _picks_dtype(n_datasets: int) -> np.dtype:
     return np.dtype(np.uint16)
 
 
-def block_shape(shares: FloatArray, n_samples: int) -> tuple[int, int]:
-    """Return the number of blocks in a segment, and the samples of a block.
+class BlockShape(NamedTuple):
+    """How a segment is divided into blocks."""
 
-    More blocks mean fewer steps, since a step picks a sample of every block. But a block must be
-    long enough for a wrong guess of its start counts to lose its effect before the block ends: then
-    the next block is right, and repairs end early. The constants were found by measuring.
+    n_blocks: int
+    """Number of blocks."""
+    block_samples: int
+    """Samples of a block. The last block may extend beyond the segment."""
+
+
+def block_shape(shares: FloatArray, n_samples: int) -> BlockShape:
+    """Return into how many blocks a segment is divided, and how long they are.
+
+    All blocks are computed at the same time. The samples that were taken of each dataset before a
+    block are guessed. A block that started from a wrong guess is computed again later.
+
+    More blocks are faster, since each step computes one sample of all blocks. But a long block
+    often ends with the right numbers in spite of a wrong start. Then the block after it need not be
+    computed again. The constants were found by measuring.
 
     Args:
         shares: Share of each dataset in the long run, shape (n_datasets,).
         n_samples: Samples of the segment.
-
-    Returns:
-        (number of blocks, samples of a block). The last block may extend beyond the segment.
     """
     n_datasets = len(shares)
     max_blocks = 2048 if n_datasets < _MANY_DATASETS else 256
 
-    # The counts of datasets that are taken less than once a block are hard to guess. If there are
-    # many of them, fewer and longer blocks start wrong less often.
-    n_rare = np.count_nonzero(shares * n_samples < max_blocks)
+    # A dataset is rare if a block takes less than one sample of it on average. Guesses for rare
+    # datasets are often wrong. With many of them, use fewer and longer blocks.
+    samples_per_dataset = shares * n_samples  # (n_datasets,)
+    n_rare = np.count_nonzero(samples_per_dataset < max_blocks)
     if n_rare > max(n_datasets / 4, 2):
         max_blocks = min(max_blocks, 512)
 
-    block_samples = max(_divide_up(n_samples, max_blocks), 16 * n_datasets, 256)
-    return _divide_up(n_samples, block_samples), block_samples
+    min_block_samples = max(16 * n_datasets, 256)
+    block_samples = max(_divide_up(n_samples, max_blocks), min_block_samples)
+    n_blocks = _divide_up(n_samples, block_samples)
+    return BlockShape(n_blocks, block_samples)
 
 
-def take_one_by_one(weights: FloatArray, counts: FloatArray, start: int, picks: Picks) -> None:
+def take_one_by_one(
+    weights: FloatArray, counts: FloatArray, start: int, picks: Picks
+) -> FloatArray:
     """Pick the datasets of samples by the rule itself, in a loop.
 
     Args:
         weights: Weight of each dataset, shape (n_datasets,).
         counts: Samples taken of each dataset before these samples, float64, shape (n_datasets,).
-            It is updated in place to the counts after these samples.
         start: Number of the first of these samples in the blend.
         picks: Filled with the dataset of each sample, shape (n_samples,).
+
+    Returns:
+        Samples taken of each dataset after these samples, shape (n_datasets,).
     """
+    counts = counts.copy()
     # (n_datasets,) overwritten for each sample, since allocating an array takes longer than this
     errors = np.empty(len(weights))
     for position in range(len(picks)):
-        # t of the rule: the number of the sample in the blend, but at least 1.
+        # The rule multiplies weights by the number of the sample in the blend, but at least by 1.
         time = float(max(start + position, 1))
 
         # Two operations, so that the product is rounded before the subtraction.
@@ -187,14 +207,15 @@ def take_one_by_one(weights: FloatArray, counts: FloatArray, start: int, picks: 
         dataset = errors.argmax()
         picks[position] = dataset
         counts[dataset] += 1.0
+    return counts
 
 
-def speculate(
+def pick_in_blocks(
     weights: FloatArray,
     counts: FloatArray,
     start: int,
     picks: Picks,
-    shape: tuple[int, int],
+    shape: BlockShape,
     cost: SpeculationCost,
 ) -> FloatArray:
     """Pick the datasets of a segment's samples in blocks that start with guessed counts.
@@ -223,19 +244,17 @@ def speculate(
         wrong_blocks = blocks.find_wrong()
 
     # Copy the picks of the blocks before the first wrong one.
-    n_blocks, block_samples = shape
-    n_right = int(wrong_blocks[0]) if len(wrong_blocks) > 0 else n_blocks
-    n_done = min(n_right * block_samples, len(picks))
+    n_right = int(wrong_blocks[0]) if len(wrong_blocks) > 0 else shape.n_blocks
+    n_done = min(n_right * shape.block_samples, len(picks))
     picks[:n_done] = blocks.picks_in_order(n_right)[:n_done]
     last_block = n_right - 1
-    picks_of_last_block = picks[last_block * block_samples : n_done]
+    picks_of_last_block = picks[last_block * shape.block_samples : n_done]
     counts_after: FloatArray = blocks.start_counts[last_block].copy()
     counts_after += np.bincount(picks_of_last_block, minlength=n_datasets)
 
     # Compute the rest, which is empty if all blocks are right, by the loop.
     cost.sequential += len(picks) - n_done
-    take_one_by_one(weights, counts_after, start + n_done, picks[n_done:])
-    return counts_after
+    return take_one_by_one(weights, counts_after, start + n_done, picks[n_done:])
 
 
 class _SpeculatedBlocks:
@@ -255,20 +274,20 @@ class _SpeculatedBlocks:
         weights: FloatArray,
         counts: FloatArray,
         start: int,
-        shape: tuple[int, int],
+        shape: BlockShape,
         dtype: np.dtype,
     ) -> None:
         """Guess the counts before each block, and advance all blocks from them."""
-        n_blocks, block_samples = shape
         self.weights = weights
         # (n_blocks,) number of each block's first sample in the blend
-        self.first_samples = start + np.arange(n_blocks, dtype=np.int64) * block_samples
+        block_numbers = np.arange(shape.n_blocks, dtype=np.int64)
+        self.first_samples = start + block_numbers * shape.block_samples
         # (n_blocks, n_datasets) samples taken of each dataset before each block; true for the first
         # block
         self.start_counts = guess_counts(weights, counts, self.first_samples)
         self.start_counts[0] = counts
         # (block_samples, n_blocks) dataset of each sample: row i has the i-th sample of every block
-        self.picks = np.zeros((block_samples, n_blocks), dtype)
+        self.picks = np.zeros((shape.block_samples, shape.n_blocks), dtype)
 
         lanes = lanes_of(weights, self.start_counts, self.first_samples)
         lanes.advance(self.picks)
@@ -343,25 +362,31 @@ class _SpeculatedBlocks:
         self.end_counts[running] += differences
         return microseconds
 
-    def _pick_again(self, blocks: IntArray, rows: slice, lanes: Lanes) -> IntArray:
-        """Replace the picks of some samples in blocks by those of lanes.
+    def _pick_again(self, blocks: IntArray, samples: slice, lanes: Lanes) -> IntArray:
+        """Pick the datasets of some samples in several blocks again, and replace the old picks.
+
+        A *pick* is the number of the dataset that a sample is from. `self.picks` has a column for
+        each block, with a pick for each sample of the block.
 
         Args:
-            blocks: Numbers of the blocks, shape (n_lanes,).
-            rows: The samples that are replaced, by their position in the block.
-            lanes: A lane for each block, whose next sample is the first of `rows`.
+            blocks: Numbers of the blocks: columns of `self.picks`, shape (n_blocks,).
+            samples: Which samples of each block: rows of `self.picks`.
+            lanes: Compute the new picks. Lane i computes block `blocks[i]`, and has done so up to
+                the first of these samples.
 
         Returns:
-            How much more often the new picks contain each dataset than the old ones, shape
-            (n_lanes, n_datasets); negative if they contain it less often.
+            How many more of the new picks than of the old ones are from each dataset, for each
+            block; shape (n_blocks, n_datasets). Negative if fewer are.
         """
-        old_picks = self.picks[rows, blocks]  # (n_steps, n_lanes)
+        old_picks = self.picks[samples, blocks]  # (n_samples, n_blocks)
         new_picks = np.empty_like(old_picks)
         lanes.advance(new_picks)
-        self.picks[rows, blocks] = new_picks
+        self.picks[samples, blocks] = new_picks
 
         n_datasets = len(self.weights)
-        return _counts_by_lane(new_picks, n_datasets) - _counts_by_lane(old_picks, n_datasets)
+        old_counts = _counts_by_lane(old_picks, n_datasets)  # (n_blocks, n_datasets)
+        new_counts = _counts_by_lane(new_picks, n_datasets)
+        return new_counts - old_counts
 
     def picks_in_order(self, n_blocks: int) -> Picks:
         """Return the picks of the first blocks in the order of the samples.
@@ -469,11 +494,12 @@ def guess_counts(
 
 
 def simplex_projection(weights: FloatArray) -> FloatArray:
-    """Return the share of each dataset in a long blend.
+    """Return which share of a long blend's samples is from each dataset.
 
-    Weights need not add up to 1, but shares do. The same amount is subtracted from all weights, and
-    datasets whose weight is smaller get no share. For example, the weights 0.9, 0.5 and 0.1 minus
-    0.2 give the shares 0.7, 0.3 and 0.
+    If the weights add up to 1, they are the shares. If not, the same amount is subtracted from all
+    weights, so that they do: the rule picks the dataset that is furthest behind its weight, so all
+    datasets end up equally far behind. Datasets with smaller weights than this amount are never
+    picked. For example, the weights 0.9, 0.5 and 0.1 minus 0.2 give the shares 0.7, 0.3 and 0.
 
     If k datasets have a share, they are those with the k largest weights, and the amount is
     (sum of these k weights - 1) / k. So all k are tried:
@@ -489,21 +515,23 @@ def simplex_projection(weights: FloatArray) -> FloatArray:
         weights: Weight of each dataset, shape (n_datasets,).
 
     Returns:
-        Share of each dataset, shape (n_datasets,).
+        Share of each dataset, shape (n_datasets,); they add up to 1.
     """
     descending = np.sort(weights)[::-1]  # (n_datasets,)
     k = np.arange(1, len(weights) + 1)  # (n_datasets,)
     amounts = (np.cumsum(descending) - 1.0) / k  # (n_datasets,) the amount for each k
     is_above_amount = descending > amounts
-    amount = amounts[np.flatnonzero(is_above_amount)[-1]]
-    shares: FloatArray = np.maximum(weights - amount, 0.0)
+    last_k = np.flatnonzero(is_above_amount)[-1]
+    shares: FloatArray = np.maximum(weights - amounts[last_k], 0.0)
     return shares
 
 
 def lanes_of(weights: FloatArray, counts: FloatArray, first_samples: IntArray) -> Lanes:
-    """Return lanes in the memory layout that is faster for their number.
+    """Return an object that picks the datasets of a blend's samples in many places at once.
 
-    The layouts give the same picks. Which is faster was measured.
+    Each place is a *lane*: it starts at one sample of the blend, and continues sample by sample.
+    Two classes do this, and pick the same datasets. They store the counts in different memory
+    layouts. Which of them is faster depends on the numbers of lanes and datasets, and was measured.
 
     Args:
         weights: Weight of each dataset, shape (n_datasets,).
@@ -537,19 +565,25 @@ class Lanes(ABC):
         self._chunk_steps = max(min(_CHUNK_NUMBERS // numbers_of_step, 64), 1)
 
     def advance(self, picks: NDArray[np.integer]) -> None:
-        """Pick the datasets of the next samples in every lane, and count them.
+        """Pick the datasets of the next samples in all lanes, and count them.
+
+        A lane is a sequence of samples of the blend. In each step, every lane picks the dataset of
+        its next sample.
 
         Args:
             picks: Filled with the number of the dataset of each sample, shape (n_steps, n_lanes).
         """
         # Several steps form a chunk, whose arrays fit in the processor's cache.
         for start in range(0, len(picks), self._chunk_steps):
-            chunk = picks[start : start + self._chunk_steps]  # (n_steps, n_lanes)
-            steps = np.arange(len(chunk), dtype=np.float64)[:, None]  # (n_steps, 1)
-            # (n_steps, n_lanes) t of the rule: the number of the sample, but at least 1
-            times = np.maximum(self._next_samples + steps, 1.0)
-            self._next_samples += len(chunk)
+            chunk = picks[start : start + self._chunk_steps]  # (n_steps of the chunk, n_lanes)
+            steps = np.arange(len(chunk), dtype=np.float64)[:, None]  # (n_steps of the chunk, 1)
+
+            # The rule multiplies weights by the number of the sample in the blend, but at least
+            # by 1.
+            sample_numbers = self._next_samples + steps  # (n_steps of the chunk, n_lanes)
+            times = np.maximum(sample_numbers, 1.0)
             self._advance_chunk(times, chunk)
+            self._next_samples += len(chunk)
 
     @abstractmethod
     def counts(self) -> FloatArray:
@@ -562,11 +596,11 @@ class Lanes(ABC):
 
     @abstractmethod
     def _advance_chunk(self, times: FloatArray, picks: NDArray[np.integer]) -> None:
-        """Pick the datasets of the samples in a chunk of steps, and add them to the counts.
+        """Pick the dataset of each sample in a chunk of steps, and count the picks.
 
         Args:
-            times: t of the rule for each sample: its number in the blend, but at least 1. Shape
-                (n_steps, n_lanes).
+            times: Time of each sample: its number in the blend, but at least 1. Shape (n_steps,
+                n_lanes).
             picks: Filled with the number of the dataset of each sample, shape (n_steps, n_lanes).
         """
 
@@ -609,16 +643,22 @@ class RowLanes(Lanes):
         return self._counts.copy()
 
     def _advance_chunk(self, times: FloatArray, picks: NDArray[np.integer]) -> None:
-        """Pick the dataset with the largest error for each sample, and count the picks.
+        """Pick the dataset of each sample in a chunk of steps, and count the picks.
+
+        In each step, every lane picks the dataset of its next sample. This is the one with the
+        largest error, weight * time - count. The class's docstring has a step with numbers.
 
         Args:
-            times: t of the rule for each sample, shape (n_steps, n_lanes).
+            times: Time of each sample: its number in the blend, but at least 1. Shape (n_steps,
+                n_lanes).
             picks: Filled with the number of the dataset of each sample, shape (n_steps, n_lanes).
         """
-        # The products do not depend on earlier picks, so they are computed for all steps at once.
+        # Multiply the weights for all steps at once, since this does not depend on earlier picks.
         products = times[:, :, None] * self._weights  # (n_steps, n_lanes, n_datasets)
-        # (n_steps, n_lanes) argmax cannot write its result to the narrower type of the picks
-        datasets = np.empty(picks.shape, np.intp)
+
+        # argmax can only write integers of this type, which is wider than that of the picks.
+        datasets = np.empty(picks.shape, np.intp)  # (n_steps, n_lanes)
+        # Where the count of each lane's dataset is in _flat_counts; overwritten in each step.
         positions = np.empty_like(self._row_starts)  # (n_lanes,)
 
         for products_of_step, datasets_of_step in zip(products, datasets, strict=True):
@@ -629,8 +669,9 @@ class RowLanes(Lanes):
             # argmax returns the first of several equal errors, as the rule demands.
             errors.argmax(axis=1, out=datasets_of_step)
 
-            # Count the pick of each lane. The positions are distinct: each is in another row.
-            np.add(datasets_of_step, self._row_starts, out=positions)
+            # Add 1 to the count of each lane's dataset. A lane has a row of counts, so the count is
+            # at row start + dataset. No two lanes change the same count.
+            np.add(self._row_starts, datasets_of_step, out=positions)
             self._flat_counts[positions] += 1.0
         picks[:] = datasets
 
@@ -679,26 +720,35 @@ class ColumnLanes(Lanes):
         return np.ascontiguousarray(self._counts.T)
 
     def _advance_chunk(self, times: FloatArray, picks: NDArray[np.integer]) -> None:
-        """Pick the dataset with the largest error for each sample, and count the picks.
+        """Pick the dataset of each sample in a chunk of steps, and count the picks.
+
+        In each step, every lane picks the dataset of its next sample. This is the one with the
+        largest error, weight * time - count, and the first of them if several have it.
+
+        numpy finds a maximum faster than its place. So the place is found by a second maximum: the
+        largest *rank* of the datasets that have the largest error. The ranks are n_datasets for
+        dataset 0, down to 1 for the last one. The class's docstring has a step with numbers.
 
         Args:
-            times: t of the rule for each sample, shape (n_steps, n_lanes).
+            times: Time of each sample: its number in the blend, but at least 1. Shape (n_steps,
+                n_lanes).
             picks: Filled with the number of the dataset of each sample, shape (n_steps, n_lanes).
         """
         n_datasets, n_lanes = self._counts.shape
 
-        # Arrays that every step overwrites.
+        # Arrays that every step overwrites: allocating them takes longer than the arithmetic.
         errors = np.empty_like(self._counts)  # (n_datasets, n_lanes)
         largest_error = np.empty(n_lanes)  # (n_lanes,)
         has_largest_error = np.empty(errors.shape, bool)  # (n_datasets, n_lanes)
         # (n_datasets, n_lanes) rank of the dataset if its error is the largest, else 0
         candidate_ranks = np.empty(errors.shape, np.uint8)
         best_rank = np.empty(n_lanes, np.uint8)  # (n_lanes,)
-        # (n_lanes,) position of the count of each lane's dataset in _flat_counts
+        # (n_lanes,) where the count of each lane's dataset is in _flat_counts
         positions = np.empty_like(self._lane_numbers)
 
         for times_of_step, picks_of_step in zip(times, picks, strict=True):
-            # Two operations, so that the product is rounded before the subtraction.
+            # Compute the errors. Two operations, so that the product is rounded before the
+            # subtraction.
             np.multiply(self._weights, times_of_step, out=errors)
             np.subtract(errors, self._counts, out=errors)
 
@@ -712,7 +762,8 @@ class ColumnLanes(Lanes):
             datasets = n_datasets - best_rank.astype(np.intp)  # (n_lanes,)
             picks_of_step[:] = datasets
 
-            # Count the pick of each lane. The positions are distinct: each is in another column.
+            # Add 1 to the count of each lane's dataset. A dataset has a row of counts, so the count
+            # is at dataset * n_lanes + lane. No two lanes change the same count.
             np.multiply(datasets, n_lanes, out=positions)
             np.add(positions, self._lane_numbers, out=positions)
             self._flat_counts[positions] += 1.0

@@ -145,16 +145,20 @@ def hash_ranges(data: NDArray[np.uint8], borders: NDArray[np.int64]) -> NDArray[
 def finish_hashes(
     sums: NDArray[np.uint64], lengths: NDArray[np.integer[Any]]
 ) -> NDArray[np.uint64]:
-    """Return the hashes of texts whose words were all added up.
+    """Return the hashes of texts whose words have all been added up.
+
+    The last word of a text is filled up with zeros. So the length of the text is part of its hash:
+    without it, texts that differ only in zeros at their ends would have equal hashes.
 
     Args:
-        sums: Sum over the words of each text, as of `sum_words`; shape (n_texts,).
+        sums: Sum of the mixed words of each text, shape (n_texts,). `sum_words` computes them.
         lengths: Bytes of each text, shape (n_texts,).
 
     Returns:
-        Shape (n_texts,).
+        Hash of each text, shape (n_texts,).
     """
-    return mix(sums + lengths.astype(np.uint64))
+    sums_with_lengths = sums + lengths.astype(np.uint64)  # modulo 2**64
+    return mix(sums_with_lengths)
 
 
 def sum_words(
@@ -231,41 +235,86 @@ def _read_words(
         Shape (n_words,). The last word of a text also has bytes that follow the text; zeros are
         taken to follow the data.
     """
-    first_words = np.cumsum(words_per_text) - words_per_text  # (n_texts,)
-    numbers = _numbers(int(words_per_text.sum()))  # (n_words,)
-
     if item_bytes > 1:
-        # Word k of a text is k places after its first word.
-        all_words = _shifted_copies(data, item_bytes)  # (n_copies, words_per_copy)
-        words_per_copy = all_words.shape[1]
-        copy_of_remainder = np.arange(WORD_BYTES) // item_bytes
-        # starts & 7 and starts >> 3 are the remainder and the quotient of a division by 8.
-        start_places = copy_of_remainder[starts & 7] * words_per_copy + (starts >> 3)  # (n_texts,)
-        places = np.repeat(start_places - first_words, words_per_text)  # (n_words,)
-        places += numbers
-        return all_words.reshape(-1).take(places)
+        return _read_words_of_items(data, starts, words_per_text, item_bytes)
+    return _read_words_of_bytes(data, starts, words_per_text)
 
-    # For single bytes, eight copies would take longer than they save. Use one array with the word
-    # that starts at each byte: a view in which neighbouring words are one byte apart.
+
+def _read_words_of_items(
+    data: NDArray[np.uint8],
+    starts: NDArray[np.int64],
+    words_per_text: NDArray[np.int64],
+    item_bytes: int,
+) -> NDArray[np.uint64]:
+    """Return the words of texts that start at multiples of 2, 4 or 8 bytes.
+
+    They are read from copies of the data in which each item is the start of an aligned word. For
+    example, items of 4 bytes have two copies. The words of copy 0 start at the bytes 0, 8, 16, …,
+    and those of copy 1 at 4, 12, 20, …. A text that starts at byte 12 = 8 * 1 + 4 has its first
+    word in copy 1, after one other word. Its further words follow there.
+
+    Args:
+        data: Bytes of all texts.
+        starts: First byte of each text, shape (n_texts,).
+        words_per_text: Number of words of each text, at least 1; shape (n_texts,).
+        item_bytes: 2, 4 or 8; all starts are multiples of it.
+
+    Returns:
+        Shape (n_words,), as `_read_words` does.
+    """
+    copies = _shifted_copies(data, item_bytes)  # (n_copies, words_per_copy)
+    words_per_copy = copies.shape[1]
+
+    # Where the first word of each text is, if all copies are concatenated.
+    copy_of_remainder = np.arange(WORD_BYTES) // item_bytes
+    remainders = starts & 7  # starts % 8, faster; (n_texts,)
+    words_before = starts >> 3  # starts // 8, faster; (n_texts,)
+    first_places = copy_of_remainder[remainders] * words_per_copy + words_before  # (n_texts,)
+
+    # Number k of all words is number k - first_words[text] of its text.
+    first_words = np.cumsum(words_per_text) - words_per_text  # (n_texts,)
+    places = np.repeat(first_places - first_words, words_per_text)  # (n_words,)
+    places += _numbers(len(places))
+    return copies.reshape(-1).take(places)
+
+
+def _read_words_of_bytes(
+    data: NDArray[np.uint8], starts: NDArray[np.int64], words_per_text: NDArray[np.int64]
+) -> NDArray[np.uint64]:
+    """Return the words of texts that may start at any byte.
+
+    Args:
+        data: Bytes of all texts.
+        starts: First byte of each text, shape (n_texts,).
+        words_per_text: Number of words of each text, at least 1; shape (n_texts,).
+
+    Returns:
+        Shape (n_words,), as `_read_words` does.
+    """
+    # A view with the word that starts at each byte: neighbouring words are one byte apart.
     padded = np.zeros(len(data) + WORD_BYTES, np.uint8)
     padded[: len(data)] = data
     word_at_byte = np.ndarray((len(data) + 1,), "<u8", padded, strides=(1,))
+
+    # Number k of all words is number k - first_words[text] of its text, and a word has 8 bytes.
+    first_words = np.cumsum(words_per_text) - words_per_text  # (n_texts,)
     places = np.repeat(starts - WORD_BYTES * first_words, words_per_text)  # (n_words,)
-    places += numbers * WORD_BYTES
+    places += _numbers(len(places)) * WORD_BYTES
     return word_at_byte.take(places)
 
 
 def _shifted_copies(data: NDArray[np.uint8], item_bytes: int) -> NDArray[np.uint64]:
     """Return copies of bytes in which each item is the start of an aligned word.
 
-    numpy takes six times as long to read numbers whose addresses are not multiples of 8. Texts
-    start anywhere, so most of their words have such addresses. If a text can only start at
-    multiples of `item_bytes`, there are few remainders of a division by 8. So it is faster to copy
-    the data once for each of them. For items of 4 bytes:
+    A word has 8 bytes. numpy reads it six times as fast if its address is a multiple of 8. A text
+    can start at any item, so most of its words have other addresses. Each copy moves the data by
+    one item more. Then every word has a good address in one of the copies. For items of 4 bytes:
 
         bytes         0 1 2 3 4 5 6 7 8 9 a b c d e f
         copy 0        0 1 2 3 4 5 6 7|8 9 a b c d e f      has the words that start at 0, 8, …
         copy 1        4 5 6 7 8 9 a b|c d e f 0 0 0 0      has the words that start at 4, 12, …
+
+    Single bytes would need eight copies, which would take longer than they save.
 
     Args:
         data: The bytes; zeros are taken to follow them.
@@ -274,7 +323,8 @@ def _shifted_copies(data: NDArray[np.uint8], item_bytes: int) -> NDArray[np.uint
     Returns:
         Little-endian words, shape (8 / item_bytes, len(data) // 8 + 1).
     """
-    copies = np.empty((WORD_BYTES // item_bytes, len(data) // WORD_BYTES + 1), "<u8")
+    n_copies = WORD_BYTES // item_bytes
+    copies = np.empty((n_copies, len(data) // WORD_BYTES + 1), "<u8")
     for number, copy_bytes in enumerate(copies.view(np.uint8)):
         shifted = data[number * item_bytes :]
         copy_bytes[: len(shifted)] = shifted

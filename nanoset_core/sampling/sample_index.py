@@ -32,7 +32,7 @@ index.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
@@ -177,8 +177,8 @@ def _running_sums(
         document_index: Sequence numbers in the order of reading, shape (n_positions,).
         threads: Threads that compute blocks ahead of the caller; with 1, the caller's own.
     """
-    # int32 sums take half the memory of int64 ones. If even a block of the longest sequences fits,
-    # no block has to be summed to find out.
+    # int32 sums take half the memory of int64 ones. Most datasets have so short sequences that the
+    # sums of every block fit, so that no block has to be tested.
     longest = int(sizes.max()) if len(sizes) else 0
     all_blocks_fit_int32 = longest * BLOCK_DOCUMENTS < _INT32_MAX
 
@@ -197,16 +197,31 @@ def _running_sums(
         yield from map(block_sums, first_positions)
         return
 
-    # `pool.map` starts all its calls at once, and would fill the memory with finished blocks. Start
-    # one batch at a time: while the caller consumes a batch, the threads compute the next one.
+    yield from _computed_ahead(block_sums, first_positions, threads)
+
+
+def _computed_ahead(
+    block_sums: Callable[[int], _BlockSums], first_positions: Sequence[int], threads: int
+) -> Iterator[_BlockSums]:
+    """Yield the results of a function in order, while threads compute the next ones.
+
+    Only two batches of results exist at a time: one that the caller reads, and one that the threads
+    compute. Starting all calls at once could fill the memory with results that wait.
+
+    Args:
+        block_sums: The function, which gets the first position of a block.
+        first_positions: First position of each block.
+        threads: Number of threads.
+    """
     batch_size = 4 * threads
     with ThreadPoolExecutor(threads) as pool:
-        previous_batch: Iterator[_BlockSums] = iter(())
+        batch_to_read: Iterator[_BlockSums] = iter(())
         for start in range(0, len(first_positions), batch_size):
-            running_batch = pool.map(block_sums, first_positions[start : start + batch_size])
-            yield from previous_batch
-            previous_batch = running_batch
-        yield from previous_batch
+            # `pool.map` returns at once. Its iterator waits for each result.
+            next_batch = pool.map(block_sums, first_positions[start : start + batch_size])
+            yield from batch_to_read
+            batch_to_read = next_batch
+        yield from batch_to_read
 
 
 def _fill_rows(
@@ -217,20 +232,30 @@ def _fill_rows(
     sequence_length: int,
     add_extra_token: int,
 ) -> None:
-    """Write the rows of the samples that start in one block of the document index.
+    """Write where each sample starts that starts in one block of documents.
 
-    The module's docstring explains targets, with an example.
+    Samples start every `sequence_length` tokens. Document and token are found by a search for the
+    start plus the extra token, the *target*. For example, a block with documents of 3, 5 and 4
+    tokens, and samples of 4 tokens and an extra one:
+
+        sample                             1             2
+        start: tokens before it            4             8
+        target                             5             9
+        tokens up to each document's end   3, 8, 12
+        document                           1 (8 >= 5)    2 (12 >= 9)
+        token of the document              4 - 3 = 1     8 - 8 = 0
 
     Args:
-        rows: Rows of all full samples, and the end of the last one; shape (n_full_samples + 1, 2).
-            Row 0 is not changed.
+        rows: Row j gets the position in the document index and the token at which sample j starts;
+            shape (n_full_samples + 1, 2). The last row is the end of the last sample. Row 0 is not
+            changed.
         block: The block.
         tokens_before: Tokens of all blocks before it.
         sequence_length: Tokens of a sample, without the extra one.
         add_extra_token: 1 if a sample has one token more, which is the next sample's first; else 0.
     """
-    # Sample j starts in the block if tokens_before < target <= tokens_after, where the target is
-    # j * sequence_length + add_extra_token.
+    # Find the samples whose target is in the block: tokens_before < target <= tokens_after, where
+    # the target of sample j is j * sequence_length + add_extra_token.
     tokens_after = tokens_before + int(block.stops[-1])
     first_sample = max((tokens_before - add_extra_token) // sequence_length + 1, 1)
     last_sample = min((tokens_after - add_extra_token) // sequence_length, len(rows) - 1)
@@ -240,12 +265,16 @@ def _fill_rows(
     # Count tokens from the start of the block, so that they fit into the type of its sums.
     first_start = first_sample * sequence_length - tokens_before
     last_start = last_sample * sequence_length - tokens_before
-    # (n_samples_of_block,) token of the block at which each sample starts
+    # (n_samples_of_block,) tokens of the block before each sample
     starts = np.arange(first_start, last_start + 1, sequence_length, dtype=block.stops.dtype)
     targets = starts + add_extra_token
 
-    # Find the first document whose running sum is at least the target.
-    documents = np.searchsorted(block.stops[1:], targets, side="left")  # within the block
+    # Find the first document that ends at the target or after it. `stops` begins with the 0 of the
+    # block's start, so stops[k] is where document k starts, and stops[k + 1] where it ends.
+    document_ends = block.stops[1:]
+    documents = np.searchsorted(document_ends, targets, side="left")  # (n_samples_of_block,)
+    document_starts = block.stops[documents]  # (n_samples_of_block,)
+
     rows_of_block = rows[first_sample : last_sample + 1]
     np.add(documents, block.first_position, out=rows_of_block[:, 0], casting="unsafe")
-    np.subtract(starts, block.stops[documents], out=rows_of_block[:, 1], casting="unsafe")
+    np.subtract(starts, document_starts, out=rows_of_block[:, 1], casting="unsafe")

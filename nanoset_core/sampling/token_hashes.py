@@ -125,6 +125,9 @@ class SequenceHasher:
     def _hold_back(self, tokens: Tokens, borders: NDArray[np.int64]) -> NDArray[np.int64]:
         """Let the last tokens of a chunk wait for the next one, if they are not a whole word.
 
+        A word has 8 bytes. For example, tokens of 4 bytes are hashed in pairs. If the last sequence
+        has 5 tokens in the chunk, the fifth one waits.
+
         Args:
             tokens: The tokens of the chunk. The last sequence in it continues in the next chunk.
             borders: Start of each sequence in the chunk, and the stop of the last one; shape
@@ -134,33 +137,42 @@ class SequenceHasher:
             The borders without the tokens that wait. If these are all that the last sequence has in
             the chunk, it is left out, and the shape is (n_in_chunk,).
         """
-        n_tokens = int(borders[-1] - borders[-2])  # of the last sequence in this chunk
+        last_start, last_stop = borders[-2:]
+        n_tokens_of_last = int(last_stop - last_start)
         tokens_per_word = WORD_BYTES // tokens.dtype.itemsize
-        n_waiting = n_tokens % tokens_per_word
-        # A copy, so that the chunk can be freed.
+        n_waiting = n_tokens_of_last % tokens_per_word
+
+        # `add` puts these tokens before those of the next chunk. So they are not hashed yet. The
+        # copy lets the chunk be freed.
         self._waiting = tokens[len(tokens) - n_waiting :].copy()
         self._n_hashed -= n_waiting
-        if n_waiting == n_tokens:
+
+        if n_waiting == n_tokens_of_last:
             return borders[:-1]
-        return np.append(borders[:-1], borders[-1] - n_waiting)
+        return np.append(borders[:-1], last_stop - n_waiting)
 
     def _sum_words(self, tokens: Tokens, borders: NDArray[np.int64]) -> NDArray[np.uint64]:
         """Return the sum over all words of each sequence, those of earlier chunks included.
 
+        A word is 8 bytes of tokens, which are hashed together. The first sequence may have begun in
+        an earlier chunk: then `_open_sum` is the sum of its first `_n_open_words` words.
+
         Args:
             tokens: The tokens of the chunk.
             borders: Start of each sequence in the chunk, and the stop of the last one; shape
-                (n_sequences + 1,).
+                (n_sequences + 1,). There may be no sequence.
 
         Returns:
             Shape (n_sequences,).
         """
-        itemsize = tokens.dtype.itemsize
+        token_bytes = tokens.dtype.itemsize
         sums = sum_words(
             np.ascontiguousarray(tokens).view(np.uint8),
-            borders * itemsize,
-            item_bytes=itemsize,
+            borders * token_bytes,  # as positions of bytes
+            item_bytes=token_bytes,
             n_words_before=self._n_open_words,
         )
-        sums[:1] += self._open_sum  # only the first sequence can have begun in an earlier chunk
+        # Only the first sequence, if there is one, can have begun in an earlier chunk. It is
+        # changed as a slice, since numpy warns if a sum of single numbers exceeds 2**64.
+        sums[:1] += self._open_sum
         return sums

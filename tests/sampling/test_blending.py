@@ -16,8 +16,8 @@ from nanoset_core.sampling.blending import (
 )
 from nanoset_core.sampling.greedy import (
     SpeculationCost,
+    pick_in_blocks,
     simplex_projection,
-    speculate,
     take_one_by_one,
 )
 
@@ -45,7 +45,9 @@ SIZES = st.one_of(
 
 def blocks_of(block_samples):
     """A stand-in for `block_shape` whose blocks have this many samples."""
-    return lambda shares, n_samples: (-(-n_samples // block_samples), block_samples)
+    return lambda shares, n_samples: greedy.BlockShape(
+        -(-n_samples // block_samples), block_samples
+    )
 
 
 def nothing_taken(weights, counts_before, first_samples):
@@ -210,8 +212,8 @@ def test_an_entry_is_numbered_by_how_often_its_value_came_before(values, chunk):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(blending, "_CHUNK", chunk)
-        counter.number(picks[:half], numbers[:half])
-        counter.number(picks[half:], numbers[half:])
+        counter.count_earlier(picks[:half], numbers[:half])
+        counter.count_earlier(picks[half:], numbers[half:])
 
     assert counter.counts.tolist() == [values.count(value) for value in range(5)]
     assert numbers.tolist() == [
@@ -224,7 +226,7 @@ def test_occurrences_are_numbered_beyond_2_to_the_31():
     counter.counts[:] = 2**31 + 5, 2**40
     numbers = np.empty(4, np.int64)
 
-    counter.number(np.array([0, 1, 1, 0], np.uint8), numbers)
+    counter.count_earlier(np.array([0, 1, 1, 0], np.uint8), numbers)
 
     assert numbers.tolist() == [2**31 + 5, 2**40, 2**40 + 1, 2**31 + 6]
 
@@ -279,12 +281,11 @@ def test_segments_beyond_2_to_the_31_samples_are_those_of_the_plain_loop(start, 
     counts = np.rint(weights * start)
     counts[0] += start - counts.sum()
     expected = np.zeros(40_000, np.uint8)
-    expected_counts = counts.copy()
-    take_one_by_one(weights, expected_counts, start, expected)
+    expected_counts = take_one_by_one(weights, counts, start, expected)
 
     picks = np.zeros(40_000, np.uint8)
     shape = greedy.block_shape(weights, len(picks))
-    counts_after = speculate(weights, counts, start, picks, shape, SpeculationCost())
+    counts_after = pick_in_blocks(weights, counts, start, picks, shape, SpeculationCost())
 
     np.testing.assert_array_equal(picks, expected)
     np.testing.assert_array_equal(counts_after, expected_counts)
