@@ -454,7 +454,9 @@ def test_a_first_project_says_what_its_trainer_needs(tmp_path, start):
         "eos_token": "<|endoftext|>",
     }
     lines = (
-        said.partition(f"{UNKNOWN_TOKENIZER}.")[2].partition("nanosets:")[2].partition("To know")[0]
+        said.partition(f"{UNKNOWN_TOKENIZER}.")[2]
+        .partition("nanosets:")[2]
+        .partition("## Files")[0]
     )
     (trainer,) = yaml.safe_load(lines).values()
     settings = yaml.safe_load(config.read_text())

@@ -24,24 +24,28 @@ class TrainerStart:
 
     write: Callable[[Handoff], FilesAndNotes]
     """Returns the files that the trainer is started with."""
-    command: str
-    """The command in START.md, with placeholders for `arguments`, `tokenizer` and `length`."""
+    instructions: str
+    """How START.md says that it is started: Markdown with the placeholders `shell_options`,
+    `arguments`, `tokenizer` and `length`.
+    """
 
 
 _MEGATRON = TrainerStart(
     megatron_files,
-    r"""torchrun --nproc-per-node 8 pretrain_gpt.py $(cat {arguments}){tokenizer} \
-        --num-layers 24 --hidden-size 2048 --num-attention-heads 16 """
-    r"""--max-position-embeddings {length} \
+    r"""    {shell_options}torchrun --nproc-per-node 8 pretrain_gpt.py \
+        $(cat {arguments}){tokenizer} \
+        --num-layers 24 --hidden-size 2048 --num-attention-heads 16 \
+        --max-position-embeddings {length} \
         --micro-batch-size 4 --lr 3e-4 --bf16
 
-The options of the model and its training, from --num-layers on, are an example.""",
+The options from `--num-layers` on are an example. Replace them by those of your model.""",
 )
-_NEMO = TrainerStart(nemo_files, "merge data.yaml into the model's YAML")
+_NEMO = TrainerStart(nemo_files, "Merge `data.yaml` into the YAML of the model.")
 _NANOTRON = TrainerStart(
-    nanotron_files, "merge data.yaml into nanotron's YAML, then run_train.py --config-file …"
+    nanotron_files,
+    "Merge `data.yaml` into the YAML of the run, and pass it to `run_train.py --config-file …`.",
 )
-_NANOTRON_MAIN = TrainerStart(nanotron_main_files, _NANOTRON.command)
+_NANOTRON_MAIN = TrainerStart(nanotron_main_files, _NANOTRON.instructions)
 TRAINERS: Mapping[str, TrainerStart] = {
     "megatron": _MEGATRON,
     "megatron-0.10": _MEGATRON,
@@ -79,16 +83,20 @@ def handoff_files(handoff: Handoff) -> tuple[dict[str, bytes], list[str]]:
     batch_size = None if schedule is None else schedule.global_batch_size
     texts[RUN] = run_text(handoff.folder, batch_size)
 
-    # START.md with the command.
-    command = trainer.command.format(
+    # START.md. The shell must not take words of the arguments for patterns of file names.
+    shell_options = ""
+    if _SHELL_PATTERN.search(texts.get(ARGUMENTS, "")) is not None:
+        shell_options = (
+            f"set -f  # otherwise the shell takes words of {ARGUMENTS} for patterns of file names"
+            "\n    "
+        )
+    instructions = trainer.instructions.format(
+        shell_options=shell_options,
         arguments=shell_word(f"{handoff.folder}/{ARGUMENTS}"),
         tokenizer="" if handoff.tokenizer else f" {TOKENIZER_OPTIONS}",
         length=handoff.config.sequence_length,
     )
-    if _SHELL_PATTERN.search(texts.get(ARGUMENTS, "")) is not None:
-        switch_off = f"set -f  # or the shell takes words of {ARGUMENTS} for patterns of file names"
-        command = f"{switch_off}\n    {command}"
-    texts[START] = start_text(handoff, command, sorted(texts), notes)
+    texts[START] = start_text(handoff, instructions, sorted(texts), notes)
     files = {name: text.encode() for name, text in texts.items()}
     return files, notes
 

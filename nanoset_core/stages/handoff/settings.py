@@ -357,7 +357,7 @@ EXAMPLE = f"{{{', '.join(_EXAMPLE_KEYS)}}}"
 """The settings that most users need, as YAML."""
 EXAMPLE_VALUES = {name: text.strip('"') for name, text in _EXAMPLE_TEXTS.items()}
 """The same as plain values."""
-UNNAMED = "Megatron-LM will build every index again, since {place} does not name its tokenizer"
+UNNAMED = "Megatron-LM will rebuild every index, since {place} does not name its tokenizer"
 """Warning if the settings do not determine the identifiers."""
 _SENTENCEPIECE = ("SentencePieceTokenizer", "GPTSentencePieceTokenizer", "Llama2Tokenizer")
 _NEEDED: Mapping[str, tuple[str, ...]] = {

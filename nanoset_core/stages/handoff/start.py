@@ -18,45 +18,61 @@ UNKNOWN_TOKENIZER = UNNAMED.format(place="nanoset.yaml")
 TOKENIZER_OPTIONS = "--tokenizer-type … --tokenizer-model …"
 """Placeholder for the options that name a tokenizer, if they are not known."""
 _RUN_OPTIONS = "--train-iters … --global-batch-size … --eval-interval … --eval-iters …"
+_PURPOSES = {
+    "arguments.txt": "the trainer's arguments for the data, the tokenizer and the schedule",
+    "data.yaml": "the trainer's settings of the data, the tokenizer and the schedule",
+    "data_args.txt": "the datasets of the blend with their weights; arguments.txt names this file",
+    "per_split_data_args.json": "the datasets of each split; arguments.txt names this file",
+    "preflight.py": "checks on the training machine whether the trainer will find its index files",
+    "run.yaml": "template of a description of the run, for `nanoset explain`",
+    "sequences_per_dataset.json": "the sizes of the datasets, so that the trainer starts faster",
+}
+"""Name of a file of a handoff → what it is for."""
 _VERSION_LINE = (
     'megatron_core: "0.16.1"   # python -c "import megatron.core as core; print(core.__version__)"'
 )
 _TOKENIZER_LINES = (
     "tokenizer_type: HuggingFaceTokenizer",
-    "tokenizer_model: /models/x   # as the trainer is given it",
+    "tokenizer_model: /models/x   # the path that the trainer gets",
 )
 
 
 def start_text(
-    handoff: Handoff, command: str, file_names: Sequence[str], notes: Sequence[str]
+    handoff: Handoff, instructions: str, file_names: Sequence[str], notes: Sequence[str]
 ) -> str:
     """Return the text of START.md.
 
     Args:
         handoff: Everything that the text mentions.
-        command: Command that starts the trainer.
+        instructions: How to start the trainer, in Markdown.
         file_names: Names of the other files of the handoff.
         notes: Notes for the user, in sentences.
     """
-    # What was built.
-    length = handoff.config.sequence_length
-    built = ", ".join(f"{split} {handoff.samples[split]:,}" for split in SPLITS)
-    lines = [f"# {handoff.name}", "", f"Samples built: {built} of {length:,} tokens."]
-    if handoff.spec.span is not None:
-        start, stop = handoff.spec.span
-        lines.append(f"It is the phase of iterations {start:,} to {stop:,}.")
-
-    # How to start the trainer, and to check that it will find the index files.
-    lines += ["", "Start:", "", f"    {command}", ""]
-    lines.append(f"Files here: {', '.join(file_names)}; index files: {handoff.cache}")
+    lines = [f"# {handoff.name}", "", *_introduction(handoff)]
+    lines += ["", "## Start the trainer", "", instructions]
     if PREFLIGHT in file_names:
         lines += _preflight_lines(handoff)
         if not handoff.config.tokenizer_identifiers:
             lines += _trainer_lines(handoff)
+    lines += _file_lines(handoff, file_names)
     if notes:
-        lines += ["", "To know:", ""]
+        lines += ["", "## Notes", ""]
         lines += [f"- {note}" for note in notes]
     return "\n".join(lines) + "\n"
+
+
+def _introduction(handoff: Handoff) -> list[str]:
+    """Return the lines of START.md that say what was built."""
+    length = handoff.config.sequence_length
+    counts = ", ".join(f"{handoff.samples[split]:,} for {split}" for split in SPLITS)
+    lines = [
+        f"Use the files of this folder to train on the nanoset `{handoff.name}`.",
+        f"It has samples of {length:,} tokens: {counts}.",
+    ]
+    if handoff.spec.span is not None:
+        start, stop = handoff.spec.span
+        lines.append(f"It is the phase from iteration {start:,} to {stop:,} of a run.")
+    return lines
 
 
 def _preflight_lines(handoff: Handoff) -> list[str]:
@@ -67,14 +83,19 @@ def _preflight_lines(handoff: Handoff) -> list[str]:
     Args:
         handoff: The built nanoset, as its trainer sees it.
     """
-    words = " ".join(handoff.tokenizer).split()
-    options = shell_line(*words) or TOKENIZER_OPTIONS
+    tokenizer_words: list[str] = []
+    for argument in handoff.tokenizer:
+        tokenizer_words += argument.split()
+    options = shell_line(*tokenizer_words) if tokenizer_words else TOKENIZER_OPTIONS
     if not handoff.spec.schedule:
         options += f" {_RUN_OPTIONS}"
     script = shell_line("python", f"{handoff.folder}/{PREFLIGHT}")
     return [
         "",
-        "Whether the trainer will find them, asked where it runs, with its options:",
+        "## Check that the trainer will find the index files",
+        "",
+        "Run this on the training machine before you queue a job. Add the options of your command",
+        "that concern data, tokenizer and schedule:",
         "",
         f"    {script} {options}",
     ]
@@ -93,13 +114,31 @@ def _trainer_lines(handoff: Handoff) -> list[str]:
         tokenizer_lines = list(_TOKENIZER_LINES)
     return [
         "",
-        f"**{UNKNOWN_TOKENIZER}.** Write into nanoset.yaml, and build again:",
+        f"**{UNKNOWN_TOKENIZER}.**",
+        "",
+        "Megatron-LM names index files after its tokenizer, so it will not find these index files.",
+        "Add these lines to nanoset.yaml, and run `nanoset build`:",
         "",
         "    nanosets:",
         f"      {handoff.section}:",
         "        trainer:",
         *(f"          {line}" for line in (_VERSION_LINE, *tokenizer_lines)),
     ]
+
+
+def _file_lines(handoff: Handoff, file_names: Sequence[str]) -> list[str]:
+    """Return the lines of START.md that say what each file is for.
+
+    Args:
+        handoff: The built nanoset, as its trainer sees it.
+        file_names: Names of the files of the handoff.
+    """
+    lines = ["", "## Files", ""]
+    for name in file_names:
+        purpose = _PURPOSES.get(name)
+        lines.append(f"- `{name}`" if purpose is None else f"- `{name}`: {purpose}")
+    lines.append(f"- Index files: {handoff.cache}")
+    return lines
 
 
 def _yaml_line(argument: str) -> str:
