@@ -159,7 +159,7 @@ def _planned_packs(
     for name in names:
         spec = project.nanoset(name)
         members.update(spec.corpora)
-        members.update(spec.earlier)
+        members.update(spec.earlier_corpora)
 
     packs: dict[str, Manifest] = {}
     for name in project.config.packs:

@@ -66,16 +66,17 @@ def _members_read(
 
     Args:
         planned: The plan of the split.
-        samples_given: Samples of each dataset, as counted in a built blend. None: as many as
-            planned, which may differ by a sample or two.
+        samples_given: Samples of each dataset, as counted in a built blend; None if no blend was
+            built. The plan of a large blend only estimates them, wrong by a sample or two.
     """
     if samples_given is None or planned.plan is None:
         return planned.members
-    limit_by_prefix = {
-        member.prefix: member.max_epochs
-        for member in planned.members
-        if member.max_epochs is not None
-    }
+
+    # Compute again what is read of each dataset, now from the counted samples.
+    limit_by_prefix: dict[str, float] = {}
+    for member in planned.members:
+        if member.max_epochs is not None:
+            limit_by_prefix[member.prefix] = member.max_epochs
     return coverage(planned.plan, planned.config, limit_by_prefix, samples_given)
 
 

@@ -107,31 +107,39 @@ class NanosetLookup:
 
     @property
     def index_folder(self) -> str:
-        """The folder below `cache` with the index files of all splits, with a slash at its end.
+        """The folder below `cache` with the index files of all splits, such as "0a1b2c/".
 
-        It is empty if the trainer's own file names differ between versions. NeMo's do not: the next
-        version of a corpus would replace the files that a run over the present version is reading.
-        And no trainer's names say where a run continues.
+        It is "" if the files are in `cache` itself, as with most trainers. Their file names contain
+        a hash of the settings and datasets, so that different builds have different names.
+
+        The names of these folders must not change: trainers look there for files of earlier builds.
         """
-        # These names must not change, nor what the digests are made of: trainers look for files of
-        # earlier builds in such folders.
+        # A run that continues. The file names do not say at which sample it continues, so a folder
+        # keeps its files apart from those of a run that starts at the first sample.
         if self.spec.continues_run:
-            train_digests = self.digests(self.spec.corpora_of("train"))
-            return f"goes-on-{digest_of([train_digests, self._settings('train')])}/"
+            train_datasets = self.digests(self.spec.corpora_of("train"))
+            digest = digest_of([train_datasets, self._settings("train")])
+            return f"goes-on-{digest}/"
+
         if get_preset(self.spec.preset).index_names_have_versions:
             return ""
 
-        # A digest of what the index files are made from.
-        made_from: list[object] = [self.digests(self.spec.corpora), self.spec.shares]
+        # NeMo. Its file names are the same for each version of a dataset. Without a folder for each
+        # version, a new build would replace files that a running training is reading.
+        inputs: list[object] = [self.digests(self.spec.corpora), self.spec.shares]
         if self.compensated_sums:
-            made_from.append("compensated sums")
-        return f"{digest_of(made_from)}/"
+            # From Python 3.12 on, NeMo rounds shares differently, so that splits may differ.
+            inputs.append("compensated sums")
+        return f"{digest_of(inputs)}/"
 
     # The options.
 
     @property
     def compensated_sums(self) -> bool:
-        """Whether the trainer's Python adds up shares with compensation, as it does from 3.12."""
+        """Whether the trainer's Python corrects rounding errors when it adds up shares of splits.
+
+        Python does so from 3.12 on.
+        """
         return get_preset(self.spec.preset).compensates(self.spec.trainer_python)
 
     @property
@@ -149,17 +157,18 @@ class NanosetLookup:
             Name → value that JSON can express: the options of the split's recipe.
         """
         options = self._settings(split)
-        # The folder of a run that continues is named after the settings of train (see
-        # `index_folder`). They decide the place of the other splits' files, too.
         if self.spec.continues_run and split != "train":
+            # All splits of a run that continues have their index files in one folder, which is
+            # named after the settings of train (see `index_folder`). If these settings change, the
+            # files of valid and test move, too.
             options["index_files"] = digest_of(self._settings("train"))
         return options
 
     def _settings(self, split: SplitName) -> dict[str, Any]:
         """Return the settings that decide the bytes of a split's index files.
 
-        They are part of a recipe, whose digest names the built version. Settings that were added in
-        later versions of this program have a key only if a nanoset uses them: other nanosets keep
+        They are part of a recipe, whose digest names the built version. So a key that was added in
+        a later version of this program is set only if the nanoset uses it. All other nanosets keep
         their digests, and need not be built again.
 
         Args:
@@ -174,73 +183,90 @@ class NanosetLookup:
             "trainer_path": self.trainer_root,
             "tokenizer_identifiers": self.tokenizer_identifiers,
         }
+        # What a run that continues has read before.
         run_before = self._run_before()
         if run_before is not None:
             options["after"] = run_before
+        # Where the files are: see `index_folder`.
         if not get_preset(spec.preset).index_names_have_versions:
             options["index_files"] = "a folder for each version"
+        # How the trainer rounds the shares of the splits.
         if self.compensated_sums:
             options["sums"] = "compensated"
+        # How often documents may be read.
         options |= self._limit_options(split)
+        # A mixture: a tree of shares. The weights of the blend follow from the tree and from the
+        # number of samples of train, also in valid and test.
         if spec.mixture is not None:
-            # The weights are worked out for train, and the blend has the order of the tree.
             options |= spec.mixture.to_json()
             options["mix_samples"] = spec.samples.get("train")
+
         options["samples"] = spec.samples.get(split)
         options["blend"] = _blend_option(spec.blend_of(split))
         return options
 
     def _limit_options(self, split: SplitName) -> dict[str, Any]:
-        """Return the options of a recipe that say how often documents may be read, if any.
-
-        Such limits are `max_epochs` of the nanoset, and of the parts of its mixture.
+        """Return the settings that limit how often documents are read, as options of the recipe.
 
         Args:
             split: The split.
+
+        Returns:
+            Option → value; empty if the nanoset has no limits. The limits of a mixture's parts are
+            not repeated here, since the mixture has options of its own.
         """
         spec = self.spec
-        limits = spec.max_epochs
+        limits_of_mixture: Mapping[str, float] = {}
+        if spec.mixture is not None:
+            limits_of_mixture = spec.mixture.epoch_limits()
+        if spec.max_epochs is None and not limits_of_mixture:
+            return {}
+
         options: dict[str, Any] = {}
-        if limits is not None:
-            # The samples of all splits are included: splits may share one set of weights, which
-            # the limits change by what each split requests.
+        if spec.max_epochs is not None:
+            limits: Any = spec.max_epochs
+            if isinstance(limits, Mapping):
+                limits = dict(limits)
+            # The options of each split have the samples of all splits. If splits share a blend, the
+            # limits may change its weights, and how they do depends on all these samples.
             options["epochs"] = {
-                "most": dict(limits) if isinstance(limits, Mapping) else limits,
+                "most": limits,
                 "then": spec.on_exhaustion,
                 "samples": dict(spec.samples),
             }
-        has_limits = limits is not None
-        if spec.mixture is not None and spec.mixture.epoch_limits():
-            has_limits = True
-        if has_limits and self.may_share_documents(split):
-            # Earlier versions of this program counted the epochs of each dataset by itself, which
-            # makes a difference if datasets have documents in common. So the digest changes.
+        if self.may_share_documents(split):
+            # Early versions of this program counted the epochs of each dataset by itself, although
+            # datasets may have documents in common. This option gives the recipe another digest
+            # than theirs, so that such splits are built again.
             options["epochs_of"] = "documents"
         return options
 
     def may_share_documents(self, split: SplitName) -> bool:
         """Return whether a split may read several copies of a document.
 
-        This is judged by the settings alone: by datasets of the same corpus, and by views that
-        repeat documents.
+        It may if it reads several datasets that were made from one corpus, or a view that repeats
+        documents. Only the settings are looked at, no dataset.
 
         Args:
             split: The split.
         """
         config = self.project.config
         derived = config.derived
+        # The names of the datasets that the split reads: of corpora, or of views of corpora.
         names = self.spec.corpora
-        if self.spec.blend is None:
+        if self.spec.blend is None:  # each split has a blend of its own
             names = corpora_of(self.spec.blend_of(split))
         if split == "train":
-            names = tuple(dict.fromkeys((*names, *self.spec.earlier)))
+            # A run that continues has read the datasets of its earlier phases, too.
+            names = tuple(dict.fromkeys((*names, *self.spec.earlier_corpora)))
 
         # Several datasets of one corpus may have documents in common.
         corpora = {base_of(derived, name) for name in names}
         if len(corpora) < len(names):
             return True
 
-        # A view that repeats documents has several copies of each, and so has a view of it.
+        # A view may repeat documents. A view of that view contains the copies, too, so look at all
+        # views between each name and its corpus.
         views: list[str] = []
         for name in names:
             if name in derived:
@@ -251,24 +277,27 @@ class NanosetLookup:
 
     def phase_before(self) -> Self | None:
         """Return the phase that this one continues, or None if it does not continue a phase."""
-        if self.spec.after is None:
+        previous_phase = self.spec.previous_phase
+        if previous_phase is None:
             return None
         return type(self)(
-            self.project, self.spec.after, self.reader, self._datasets, exact=self.exact
+            self.project, previous_phase, self.reader, self._datasets, exact=self.exact
         )
 
     def _run_before(self) -> dict[str, Any] | None:
-        """Return the option of the recipe that says what the run has read before.
+        """Return what the run has read before this nanoset, as an option of the recipe.
 
         Returns:
-            None if the run starts with this nanoset. If nanoset.yaml has `continue_from`: the
-            handoff (files that start a trainer) that the run was started with, and the samples
-            consumed since. If the nanoset is a phase: a digest of the previous phase's options.
+            The option, or None if the run starts with this nanoset.
         """
+        # The run was started with a handoff: a folder with the files that start a trainer.
         continue_from = self.spec.continue_from
         if continue_from is not None:
             handoff = "/".join(handoff_named(continue_from))
             return {"handoff": handoff, "consumed_samples": continue_from.consumed_samples}
+
+        # The nanoset is a phase that continues the previous one. The options of that phase describe
+        # all phases before it in the same way, so one digest covers them all.
         phase = self.phase_before()
         if phase is not None:
             return {"phases": digest_of(phase.options("train"))}

@@ -39,12 +39,13 @@ class IndexFileWriter:
         """
         self._folder = folder
         self._access = access
-        self._listed = access.with_listing(folder)
+        # The same, but one listing of the folder answers all questions about files in it.
+        self._access_with_listing = access.with_listing(folder)
         self._rebuild = rebuild
-        self._sha256_by_name: dict[str, str] = {}
-        """Index files that are not uploaded yet."""
-        self._sidecars: list[str] = []
-        """The notes next to them, which say what they were made from."""
+        self._sha256_not_uploaded: dict[str, str] = {}
+        """Name → sha256 of the index files that are not uploaded yet."""
+        self._sidecars_not_uploaded: list[str] = []
+        """Names of the notes next to these files, which say what they were made from."""
 
     def write_member(self, member: MemberPlan, config: NanosetConfig) -> FileNotes:
         """Write the document, sample and shuffle index of one dataset.
@@ -65,13 +66,15 @@ class IndexFileWriter:
         if stored_notes is not None:
             return stored_notes
 
-        # The .idx is fetched only now: on a small disk, its working copy may replace that of the
-        # previous dataset. Room for the index files is made without removing this copy again.
+        # The index files are built from the dataset's .idx. If the output root is in a bucket, this
+        # downloads it: not earlier, so that on a small disk it may replace that of the previous
+        # dataset. The new files must not replace it in turn while they are built.
         idx = self._access.fetch(idx_path(Path(member.prefix)))
-        make_room = partial(self._make_room_beside, idx)
+        make_room = partial(self._make_room_keeping, idx)
         notes = self._write(files, make_room)
 
-        # If room is bounded, the next dataset may need the room that these files take.
+        # If local copies may take a limited number of bytes only, upload the files at once, so that
+        # the next dataset can have their room.
         if self._access.capacity is not None:
             self.upload()
         return notes
@@ -93,48 +96,53 @@ class IndexFileWriter:
         sha256_by_path: dict[Path, str] = {}
         arrays: list[Path] = []
         descriptions: list[Path] = []
-        for name, sha256 in self._sha256_by_name.items():
+        for name, sha256 in self._sha256_not_uploaded.items():
             path = self._folder / name
             sha256_by_path[path] = sha256
             if name.endswith(".npy"):
                 arrays.append(path)
             else:
                 descriptions.append(path)
-        sidecars = [self._folder / name for name in self._sidecars]
+        sidecars = [self._folder / name for name in self._sidecars_not_uploaded]
         upload_files(self._access, [*arrays, *sidecars], sha256_by_path)
         upload_files(self._access, descriptions, sha256_by_path)
-        self._sha256_by_name = {}
-        self._sidecars = []
+        self._sha256_not_uploaded = {}
+        self._sidecars_not_uploaded = []
 
     def _stored_notes(self, files: FileSet) -> FileNotes | None:
-        """Find out whether a bucket already has a set of index files.
-
-        The sidecar is a file next to the others that says what they were made from. It has the size
-        and sha256 of each of them.
+        """Return the notes on a set of index files if a bucket already has the complete set.
 
         Args:
             files: The set.
 
         Returns:
-            Size and sha256 of each file if the bucket has all of them, made from what is planned
-            now. None otherwise, and for a set on a local disk, which `FileSet.write` checks itself.
+            Size and sha256 of each file. None if the set has to be written, or if it would be on a
+            local disk: there, `FileSet.write` itself finds out whether the set exists.
         """
-        is_in_bucket = self._listed.has_copies
+        access = self._access_with_listing
+        is_in_bucket = access.has_copies
         if self._rebuild or not is_in_bucket:
             return None
+
+        # The sidecar is a file next to the others. It says what they were made from, and has the
+        # size and sha256 of each of them.
         try:
-            sidecar = self._listed.read_current(files.folder / files.sidecar)
+            sidecar = access.read_current(files.folder / files.sidecar)
         except FileNotFoundError:
             return None
         notes = files.file_notes_in(sidecar)
-        if notes is None:  # the files were made from something else
+        if notes is None:  # the files were made from something else than is planned now
             return None
-        size_by_name = {name: note["bytes"] for name, note in notes.items()}
-        fault = first_fault(self._listed.sizes(files.folder, size_by_name), size_by_name)
-        return notes if fault is None else None
+
+        # All files must exist, with the sizes in the sidecar.
+        expected_sizes = {name: note["bytes"] for name, note in notes.items()}
+        stored_sizes = access.sizes(files.folder, expected_sizes)
+        if first_fault(stored_sizes, expected_sizes) is not None:
+            return None
+        return notes
 
     def _write(self, files: FileSet, make_room: Callable[[int, str], object]) -> FileNotes:
-        """Write a set of index files, and remember that it has to be uploaded.
+        """Write a set of index files, and add it to those that `upload` uploads.
 
         Args:
             files: The set.
@@ -144,15 +152,16 @@ class IndexFileWriter:
             Size and sha256 of each file.
         """
         sha256_by_name = files.write(make_room)
+        self._sha256_not_uploaded |= sha256_by_name
+        self._sidecars_not_uploaded.append(files.sidecar)
+
         notes: dict[str, dict[str, Any]] = {}
         for name, sha256 in sha256_by_name.items():
             size = (self._folder / name).stat().st_size
             notes[name] = {"bytes": size, "sha256": sha256}
-        self._sha256_by_name |= sha256_by_name
-        self._sidecars.append(files.sidecar)
         return notes
 
-    def _make_room_beside(self, idx: Path, size: int, folder: str) -> None:
+    def _make_room_keeping(self, idx: Path, size: int, folder: str) -> None:
         """Make room for index files without removing the .idx that they are built from."""
         total = size + idx.stat().st_size
         self._access.make_room(total, f"{folder}: the index files of a dataset, with its .idx")

@@ -125,14 +125,18 @@ def _part_errors(
 
 
 def _amount_errors(where: str, part: MixPart, limit: float | None) -> Iterator[ConfigError]:
-    """Yield errors of how much a part of a mixture is read, and of its limits.
+    """Yield errors of the keys that say how much a part of a mixture is read.
+
+    The amount is one of the keys share, tokens and epochs. The bounds min_share and max_share limit
+    a share from below and above. `max_epochs` limits how often documents are read.
 
     Args:
         where: Key of the part in nanoset.yaml, for the errors.
         part: The part: a corpus, or a group of corpora.
         limit: `max_epochs` of the part, or of the nearest group around it that has this key.
     """
-    # Which of the keys share, tokens and epochs, and of min_share and max_share, the part has.
+    # Keys that exclude each other: the amounts, and bounds of a share together with an amount that
+    # is no share.
     amounts = [name for name in _AMOUNTS if getattr(part, name) is not None]
     bounds = [name for name in _BOUNDS if getattr(part, name) is not None]
     if len(amounts) > 1:
@@ -142,8 +146,10 @@ def _amount_errors(where: str, part: MixPart, limit: float | None) -> Iterator[C
             found=", ".join(amounts),
             remedy="keep one of them",
         )
-    if amounts in (["tokens"], ["epochs"]) and bounds:
+    elif amounts and amounts[0] != "share" and bounds:
         yield _useless_bound(f"{where}.{bounds[0]}", amounts[0])
+
+    # Numbers that contradict each other.
     floor = part.min_share or 0.0
     cap = 1.0 if part.max_share is None else part.max_share
     if floor > cap:

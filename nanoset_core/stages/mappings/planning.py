@@ -18,7 +18,7 @@ import numpy as np
 from nanoset_core.errors import ConfigError, InputError
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.project.project import Project
-from nanoset_core.sampling.config import NanosetConfig
+from nanoset_core.sampling.config import NanosetConfig, Order
 from nanoset_core.sampling.corpora import CorpusCoverage, MemberReads, corpus_coverage
 from nanoset_core.sampling.coverage import MemberCoverage, coverage
 from nanoset_core.sampling.epoch_limits import ExceededLimit, documents_read_too_often
@@ -32,7 +32,7 @@ from nanoset_core.sampling.split_data import LengthReader
 from nanoset_core.sampling.splits import SPLITS, SplitName, parse_split
 from nanoset_core.stages.mappings.continuing import check_phase_length, check_remaining_samples
 from nanoset_core.stages.mappings.lookup import NanosetLookup
-from nanoset_core.stages.mappings.run_before import read_before
+from nanoset_core.stages.mappings.run_before import read_since_handoff
 from nanoset_core.stages.mappings.settings import corpora_of
 from nanoset_core.stages.mappings.shared_documents import SharedDocuments
 from nanoset_core.stages.mappings.split_settings import dataset_prefixes, settings_as_written
@@ -181,8 +181,8 @@ class NanosetContext(NanosetLookup):
 
         Args:
             planned: The split.
-            members: What it takes of each dataset, as counted in a built blend; None takes what is
-                planned.
+            members: What it takes of each dataset, as counted in the built split. None for the
+                numbers of the plan, which are estimates for a large blend.
 
         Raises:
             MissingError: A dataset that one of these was made from was deleted.
@@ -190,30 +190,43 @@ class NanosetContext(NanosetLookup):
         plan = planned.plan
         if plan is None:
             return []
+        if not members:
+            members = planned.members
+
         # Which sequences the split has of each dataset, and how many samples it takes of these.
         rows_by_prefix = {member.prefix: member.rows for member in plan.members}
-        sample_counts = [member.samples_given for member in members or planned.members]
-        reads = MemberReads.by_prefix(plan, planned.config, sample_counts)
+        sample_counts = [member.samples_given for member in members]
+        reads_by_prefix = MemberReads.by_prefix(plan, planned.config, sample_counts)
 
-        # Earlier phases of the run may have read other datasets, which have documents in common
-        # with these.
+        # A run that continues may have read datasets in earlier phases that are not in this split.
+        # They count, too, since they may have documents in common with the datasets of the split.
         if planned.split == "train":
             for prefix, order in planned.config.orders.items():
-                if prefix in reads:
-                    continue
-                sequence_lengths, _ = self.reader.read(prefix)
-                start, stop = order.rows
-                tokens = int(sequence_lengths[start:stop].sum(dtype=np.int64))
-                rows_by_prefix[prefix] = order.rows
-                reads[prefix] = MemberReads(
-                    tokens=tokens,
-                    samples_before=order.taken,
-                    samples_taken=0,
-                    epochs=order.epochs,
-                    separate_last_epoch=order.separate_last_epoch,
-                )
+                if prefix not in reads_by_prefix:
+                    rows_by_prefix[prefix] = order.rows
+                    reads_by_prefix[prefix] = self._reads_of_earlier_phases(prefix, order)
+
+        # Count the documents that the datasets have in common, and how often each was read.
         corpora = self.shared_documents.parts(rows_by_prefix)
-        return corpus_coverage(corpora, reads, planned.config)
+        return corpus_coverage(corpora, reads_by_prefix, planned.config)
+
+    def _reads_of_earlier_phases(self, prefix: str, order: Order) -> MemberReads:
+        """Return what a run has read of a dataset that only its earlier phases contain.
+
+        Args:
+            prefix: Path of the dataset without .bin and .idx.
+            order: The order of its samples, and how many of them the earlier phases took.
+        """
+        sequence_lengths, _ = self.reader.read(prefix)
+        start, stop = order.rows
+        tokens = int(sequence_lengths[start:stop].sum(dtype=np.int64))
+        return MemberReads(
+            tokens=tokens,
+            samples_before=order.taken,
+            samples_taken=0,  # the present phase takes no sample of it
+            epochs=order.epochs,
+            separate_last_epoch=order.separate_last_epoch,
+        )
 
     # Settings, step by step.
 
@@ -234,7 +247,7 @@ class NanosetContext(NanosetLookup):
 
         # The settings of nanoset.yaml, and the limit of each dataset.
         prefix_by_corpus = dataset_prefixes(self, splits)
-        read = self._read_before() if "train" in splits else None
+        read = self._read_by_run() if "train" in splits else None
         config = settings_as_written(self, splits, read)
         limit_by_prefix = self._epoch_limits(prefix_by_corpus)
 
@@ -254,7 +267,7 @@ class NanosetContext(NanosetLookup):
         is_one_epoch = samples is None
         is_weighted = isinstance(spec.blend_of(split), Mapping)
         if is_one_epoch and is_weighted and config.rules.needs_samples(split):
-            samples = self._epoch_of_scarcest(config, split)
+            samples = self._samples_until_first_is_used_up(config, split)
         config = config.with_samples({split: samples})
 
         # One epoch of each dataset may still read a document several times. In valid and test this
@@ -283,7 +296,7 @@ class NanosetContext(NanosetLookup):
         repeats it.
 
         Args:
-            config: The settings, without a number of samples of train.
+            config: The settings. They set no number of samples of train, which means one epoch.
             limit_by_prefix: Prefix of a dataset → how often its documents may be read.
 
         Returns:
@@ -292,19 +305,27 @@ class NanosetContext(NanosetLookup):
         if not config.rules.takes_samples("train") or not self.may_share_documents("train"):
             return config, ()
 
-        # Limits apply to a number of samples, so find out how many one epoch has.
+        # Limits are checked for a number of samples, so find out how many one epoch has.
         plan = plan_split(config, "train", self.reader, exact=self.exact)
         if plan is None or not plan.samples:
             return config, ()
-        policy = self.spec.on_exhaustion
-        config_of_epoch = config.with_samples({"train": plan.samples})
+        config_with_number = config.with_samples({"train": plan.samples})
         limited = apply_epoch_limits(
-            config_of_epoch, limit_by_prefix, policy, self.reader, self.shared_documents
+            config_with_number,
+            limit_by_prefix,
+            self.spec.on_exhaustion,
+            self.reader,
+            self.shared_documents,
         )
-        is_changed = bool(limited.exceeded) and policy != "repeat"
-        return limited.config if is_changed else config, limited.exceeded
+        # If the limits change nothing, the settings stay without a number: the trainer must read
+        # one epoch. The policy "repeat" only reports what is read too often.
+        if not limited.exceeded or self.spec.on_exhaustion == "repeat":
+            return config, limited.exceeded
+        return limited.config, limited.exceeded
 
-    def _epoch_of_scarcest(self, config: NanosetConfig, split: SplitName) -> int | None:
+    def _samples_until_first_is_used_up(
+        self, config: NanosetConfig, split: SplitName
+    ) -> int | None:
         """Return the number of samples of a blend that ends when its first corpus is used up.
 
         Args:
@@ -314,44 +335,52 @@ class NanosetContext(NanosetLookup):
         Returns:
             The number of samples; None if the split has no share of the data.
         """
-        if config.blend_per_split is None:
-            share = parse_split(config.split)[SPLITS.index(split)]
-            if share <= 0:
+        # Splits that share one blend divide its documents, and a split may get none of them. A
+        # split with a blend of its own gets all documents of that blend.
+        splits_share_a_blend = config.blend_per_split is None
+        if splits_share_a_blend:
+            shares = parse_split(config.split)  # of train, valid and test
+            if shares[SPLITS.index(split)] <= 0:
                 return None
         return largest_epoch_size(config, split=split, reader=self.reader)
 
     # A run that continues.
 
-    def _read_before(self) -> Read | None:
+    def _read_by_run(self) -> Read | None:
         """Return what the run has read before, or None if it starts with this nanoset.
 
         Raises:
             ConfigError: The previous phase has no sample, or the handoff that nanoset.yaml names
                 has no train split.
-            MissingError: This handoff was deleted.
+            MissingError: This handoff (the folder that starts the trainer) was deleted.
         """
-        # The run was started with a handoff of another nanoset.
+        # nanoset.yaml names a handoff: the run was started with that one, of another nanoset.
         if self.spec.continue_from is not None:
-            return read_before(self.project.outputs, self.spec.continue_from)
+            return read_since_handoff(self.project.outputs, self.spec.continue_from)
 
-        # The nanoset is a phase that continues the previous one.
-        phase = self.phase_before()
-        if phase is None:
+        # The nanoset is a phase, which continues the previous one.
+        previous_phase = self.phase_before()
+        if previous_phase is None:
             return None
-        planned = phase.plan("train")
-        if planned.plan is None:
+        train = previous_phase.plan("train")
+        if train.plan is None:
             raise ConfigError(
                 "the previous phase has no sample of train to continue from",
-                where=f"nanosets.{phase.name}",
+                where=f"nanosets.{previous_phase.name}",
                 remedy="give it a share in `split`",
             )
-        samples = min(phase.spec.samples["train"], planned.plan.samples)
-        return Read(planned.plan, planned.config, samples)
+
+        # The phase ends after the samples of its iterations, or with the last sample of its split.
+        samples_read = min(previous_phase.spec.samples["train"], train.plan.samples)
+        return Read(train.plan, train.config, samples_read)
 
     # Checks.
 
     def _check_mixture(self, config: NanosetConfig, prefix_by_corpus: Mapping[str, str]) -> None:
         """Check that no document is read too often because several parts of a mixture contain it.
+
+        A mixture is the tree of shares under the key `mix`. The weights that follow from it respect
+        the limit of each part (`max_epochs`) alone, but not of documents that are in two parts.
 
         Args:
             config: The settings, with the weights of the mixture.
@@ -360,10 +389,14 @@ class NanosetContext(NanosetLookup):
         Raises:
             InputError: Parts together read a document more often than each of them may.
         """
-        mix = self.spec.mixture
-        limit_by_corpus = {} if mix is None else mix.epoch_limits()
+        mixture = self.spec.mixture
+        if mixture is None:
+            return
+        limit_by_corpus = mixture.epoch_limits()
+        # Only train has a mixture.
         if not limit_by_corpus or not self.may_share_documents("train"):
             return
+
         limit_by_prefix: dict[str, float] = {}
         for corpus, limit in limit_by_corpus.items():
             limit_by_prefix[prefix_by_corpus[corpus]] = limit
@@ -373,7 +406,7 @@ class NanosetContext(NanosetLookup):
         if exceeded:
             raise InputError(
                 "parts of the mixture together read documents more often than max_epochs allows",
-                where="mix",
+                where="mix",  # the key of nanoset.yaml
                 found="; ".join(limit.text for limit in exceeded),
                 remedy=(
                     "give less to one of these parts, choose views that share no documents, "
@@ -386,31 +419,37 @@ class NanosetContext(NanosetLookup):
 
         Args:
             split: The split, which has no sample.
-            built: The settings that it would be built with. If its share was too small for a
-                sample, it was given to the previous split in these.
+            built: The settings that the splits are built with. They may have other shares than
+                nanoset.yaml: a share that is too small for a sample goes to the split before.
 
         Returns:
             The reason, in words; None if nanoset.yaml gives the split no share.
 
         Raises:
-            InputError: It is train: without samples of train there is nothing to train on.
+            InputError: The split is train. Without samples of train there is nothing to train on.
         """
-        # The settings with the shares of nanoset.yaml.
         spec = self.spec
-        if spec.blend_of(split) is None:
+        blend = spec.blend_of(split)
+        if blend is None:
             return None
-        written = built
+
+        # The settings with the shares of nanoset.yaml. Splits with a blend each have no shares:
+        # each split gets all documents of its blend.
+        position = SPLITS.index(split)
+        as_written = built
         if spec.shares is not None:
-            written = replace(built, split=spec.shares)
-            if written.shares()[SPLITS.index(split)] <= 0:
+            as_written = replace(built, split=spec.shares)
+            if as_written.shares()[position] <= 0:
                 return None
 
-        reason = too_few_tokens(written, split, self.reader, corpora_of(spec.blend_of(split)))
+        reason = too_few_tokens(as_written, split, self.reader, corpora_of(blend))
         if split == "train":
-            raise no_training_sample(written, reason)
+            raise no_training_sample(as_written, reason)
+
+        # If the share of the split was given away, say where it went.
         where_share_went = ""
-        has_other_shares = written.split != built.split
-        if has_other_shares and built.shares()[SPLITS.index(split)] <= 0:
+        shares_differ = as_written.split != built.split
+        if shares_differ and built.shares()[position] <= 0:
             where_share_went = f"; its share went to the split before it (split: {built.split})"
         return f"it has no sample: {reason}{where_share_went}. Give it a larger share, or none"
 

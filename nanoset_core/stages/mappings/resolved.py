@@ -47,11 +47,13 @@ class ResolvedNanoset(NanosetSpec):
     """The trainer's tokenizer.unique_identifiers, which are part of the names of its index files.
     """
     span: tuple[int, int] | None = field(default=None, metadata=NOT_A_KEY)
-    """Iterations of the phase that it is: a half-open range. None if it is no phase."""
-    after: str | None = field(default=None, metadata=NOT_A_KEY)
-    """Name of the phase whose samples it continues with, or None."""
-    earlier: tuple[str, ...] = field(default=(), metadata=NOT_A_KEY)
-    """Corpora of all phases before it, if it continues with their samples."""
+    """(start, stop) of the phase in iterations of the run; None if the nanoset is no phase."""
+    previous_phase: str | None = field(default=None, metadata=NOT_A_KEY)
+    """Name of the phase that it continues: it does not read again what that phase has read. None if
+    it continues no phase.
+    """
+    earlier_corpora: tuple[str, ...] = field(default=(), metadata=NOT_A_KEY)
+    """Corpora of all phases before it, if it continues the previous phase."""
 
     @property
     def mixture(self) -> MixPart | None:
@@ -61,7 +63,7 @@ class ResolvedNanoset(NanosetSpec):
     @property
     def continues_run(self) -> bool:
         """Whether train continues where another run, or the phase before, stopped."""
-        return self.after is not None or self.continue_from is not None
+        return self.previous_phase is not None or self.continue_from is not None
 
     def corpora_of(self, split: SplitName) -> tuple[str, ...]:
         """Return the corpora that the index files of a split depend on.
@@ -71,7 +73,7 @@ class ResolvedNanoset(NanosetSpec):
         the versions of all datasets: NeMo's, and those of a run that continues.
         """
         if self.continues_run:
-            return tuple(dict.fromkeys((*self.corpora, *self.earlier)))
+            return tuple(dict.fromkeys((*self.corpora, *self.earlier_corpora)))
         if not get_preset(self.preset).index_names_have_versions:
             return self.corpora
         return corpora_of(self.blend_of(split)) or self.corpora
@@ -111,17 +113,24 @@ def _tokenizer_identifiers(spec: NanosetSpec, file: Path, where: str) -> Mapping
     """Return the identifiers of the trainer's tokenizer, from whichever key provides them.
 
     Args:
-        spec: Settings with the key `trainer` or `tokenizer_identifiers`, or neither.
-        file: The nanoset.yaml.
+        spec: The settings. They have the key `trainer`, or `tokenizer_identifiers`, or neither.
+        file: The nanoset.yaml. Paths in it start in its folder.
         where: The key of the nanoset, for errors.
+
+    Returns:
+        Name of an identifier → value; empty without either key.
 
     Raises:
         ConfigError: The file that `tokenizer_identifiers` names contains none.
     """
+    # Settings must not change, so mappings that are not part of them yet are frozen.
     if spec.trainer is not None:
         return FrozenDict(freeze(spec.trainer.identifiers()))
+
+    # The key is either the mapping itself, which is empty by default, or the path of a file.
     if isinstance(spec.tokenizer_identifiers, Mapping):
         return spec.tokenizer_identifiers
+    # `expanded` replaces `~` and environment variables in the path.
     path = file.parent / expanded(spec.tokenizer_identifiers, f"{file}: tokenizer_identifiers")
     return FrozenDict(freeze(read_identifiers(path, f"{where}.tokenizer_identifiers")))
 
@@ -140,25 +149,34 @@ def _resolve(spec: NanosetSpec, identifiers: Mapping[str, Any]) -> ResolvedNanos
 
 
 def _nanosets_of_phases(name: str, run: ResolvedNanoset) -> dict[str, ResolvedNanoset]:
-    """Return a nanoset for each phase of a training run, by the names of the phases.
+    """Return a nanoset for each phase of a training run.
 
     Args:
-        name: Name of the nanoset that describes the run.
+        name: Name of the nanoset that describes the run, such as "pretrain".
         run: Its settings, with `phases` and `schedule`.
+
+    Returns:
+        Name of the phase, such as "pretrain-phase-1", → its settings.
     """
-    names = run.names_after_resolving(name)
-    spans = pairwise(run.phase_bounds)
+    phase_names = run.names_after_resolving(name)
+    # The bounds [0, 600, 1000] of two phases become the ranges (0, 600) and (600, 1000).
+    iteration_ranges = pairwise(run.phase_bounds)
 
     nanosets: dict[str, ResolvedNanoset] = {}
-    previous_name: str | None = None
-    earlier_corpora: dict[str, None] = {}  # each once, in the order of the phases
-    for phase_name, phase, (start, stop) in zip(names, run.phases, spans, strict=True):
-        nanoset = replace(run, blend=phase.data, mix=phase.mix, span=(start, stop))
-        if run.continue_ and previous_name is not None:
-            nanoset = replace(nanoset, after=previous_name, earlier=tuple(earlier_corpora))
+    previous_phase: str | None = None
+    # The corpora of the phases so far, as the keys of a dict: each once, in the order of phases.
+    earlier_corpora: dict[str, None] = {}
+    for phase_name, phase, span in zip(phase_names, run.phases, iteration_ranges, strict=True):
+        nanoset = replace(run, blend=phase.data, mix=phase.mix, span=span)
+        # With `continue: true`, a phase does not read again what earlier phases have read.
+        if run.continue_ and previous_phase is not None:
+            nanoset = replace(
+                nanoset, previous_phase=previous_phase, earlier_corpora=tuple(earlier_corpora)
+            )
+        start, stop = span
         nanosets[phase_name] = _with_samples(nanoset, iterations=stop - start)
 
-        previous_name = phase_name
+        previous_phase = phase_name
         earlier_corpora |= dict.fromkeys(corpora_of(phase.data))
     return nanosets
 
@@ -167,20 +185,25 @@ def _with_samples(nanoset: ResolvedNanoset, *, iterations: int | None) -> Resolv
     """Return settings with the numbers of samples that the trainer's schedule requests.
 
     Args:
-        nanoset: The settings. Without a schedule, they are returned.
-        iterations: Iterations of a phase; None takes those of the whole run.
+        nanoset: The settings. Without a schedule, they are returned as they are.
+        iterations: Training steps of the phase that the settings are of; None for those of the
+            whole run.
     """
     if nanoset.schedule is None:
         return nanoset
-    share_by_split: dict[SplitName, float] = {}
+
+    # A split has data if it has a blend, and a share of the documents of that blend. If each split
+    # has a blend of its own, there are no shares: each split gets all documents of its blend.
+    share_by_split: dict[SplitName, float] = dict.fromkeys(SPLITS, 1)
     if nanoset.shares:
         share_by_split = dict(zip(SPLITS, parse_split(nanoset.shares), strict=True))
 
-    # The trainer does not read a split that has no data, whatever its schedule requests.
+    # The trainer does not read a split without data, whatever its schedule requests. And some
+    # trainers take no number of samples: they read such a split once.
     preset = get_preset(nanoset.preset)
-    samples: dict[SplitName, int] = {}
-    for split, count in nanoset.schedule.samples(iterations).items():
-        has_data = nanoset.blend_of(split) is not None and share_by_split.get(split, 1) > 0
+    sample_counts: dict[SplitName, int] = {}
+    for split, n_samples in nanoset.schedule.samples(iterations).items():
+        has_data = nanoset.blend_of(split) is not None and share_by_split[split] > 0
         if has_data and preset.takes_samples(split):
-            samples[split] = count
-    return replace(nanoset, samples=FrozenDict(samples))
+            sample_counts[split] = n_samples
+    return replace(nanoset, samples=FrozenDict(sample_counts))

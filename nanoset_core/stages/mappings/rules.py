@@ -6,7 +6,7 @@ nanoset.yaml are reported at once.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -35,20 +35,16 @@ def nanoset_errors(where: str, nanoset: NanosetSpec) -> Iterator[ConfigError]:
         where: Place of the nanoset, such as "nanoset.yaml: nanosets.pretrain".
         nanoset: Its settings.
     """
-    # Check the corpora that the nanoset and its phases name. The data of each is a blend, which has
-    # corpora with weights, or a mix, which is a tree of shares with corpora as leaves.
-    data = [DataKeys("", nanoset.blend, nanoset.mix)]
+    # The keys that name data: those of the nanoset itself, and those of each of its phases.
+    own_data = DataKeys("", nanoset.blend, nanoset.mix)
+    all_data = [own_data]
     for number, phase in enumerate(nanoset.phases):
-        data.append(DataKeys(f".phases[{number}]", phase.blend, phase.mix))
-    for keys in data:
-        key = "blend" if keys.mix is None else "mix"
-        blend = blend_or_members(keys.blend, keys.mix)
-        yield from _blend_errors(f"{where}{keys.key}.{key}", blend)
-    for split, blend in nanoset.blend_per_split.items():
-        yield from _blend_errors(f"{where}.blend_per_split.{split}", blend)
+        all_data.append(DataKeys(f".phases[{number}]", phase.blend, phase.mix))
 
-    # Keys that exclude or need each other. Messages of a file are listed in this order.
-    yield from _data_errors(where, data[0], nanoset)
+    # Errors are reported in this order: first the names of corpora, then keys that exclude or need
+    # each other.
+    yield from _corpus_errors(where, all_data, nanoset)
+    yield from _data_errors(where, own_data, nanoset)
     yield from _split_blend_errors(where, nanoset)
     yield from _phase_errors(where, nanoset)
     if nanoset.schedule and nanoset.samples:
@@ -61,9 +57,28 @@ def nanoset_errors(where: str, nanoset: NanosetSpec) -> Iterator[ConfigError]:
     yield from _continue_errors(where, nanoset)
     yield from _limit_errors(where, nanoset)
     has_samples = bool(nanoset.schedule or nanoset.samples.get("train"))
-    yield from mix_errors(where, data, nanoset.max_epochs, has_samples=has_samples)
+    yield from mix_errors(where, all_data, nanoset.max_epochs, has_samples=has_samples)
     yield from _preset_errors(where, nanoset)
     yield from _split_errors(where, nanoset)
+
+
+def _corpus_errors(
+    where: str, all_data: Sequence[DataKeys], nanoset: NanosetSpec
+) -> Iterator[ConfigError]:
+    """Yield errors of the corpora that a nanoset and its phases name, and of their weights.
+
+    Args:
+        where: The key of the nanoset.
+        all_data: The keys of the nanoset and of each phase. Each has a `blend`, which is corpora
+            with weights, or a `mix`, which is a tree of shares with corpora as leaves.
+        nanoset: The settings.
+    """
+    for keys in all_data:
+        key = "blend" if keys.mix is None else "mix"
+        corpora = blend_or_members(keys.blend, keys.mix)
+        yield from _blend_errors(f"{where}{keys.key}.{key}", corpora)
+    for split, blend in nanoset.blend_per_split.items():
+        yield from _blend_errors(f"{where}.blend_per_split.{split}", blend)
 
 
 def end_token_errors(
@@ -248,15 +263,18 @@ def _continue_errors(where: str, nanoset: NanosetSpec) -> Iterator[ConfigError]:
 
 
 def _start_errors(where: str, nanoset: NanosetSpec) -> Iterator[ConfigError]:
-    """Yield an error unless at most one key, which can apply, says which run is continued.
+    """Yield an error for keys that contradict each other about where training starts.
 
-    `continue: true` lets each phase continue the one before it. `continue_from` names a run that
-    was started with another nanoset.
+    Three keys decide that: `phases` divides a run into phases. `continue: true` lets each phase
+    continue the one before it. `continue_from` continues a run that was started with another
+    nanoset.
 
     Args:
         where: The key of the nanoset.
         nanoset: The settings.
     """
+    # `continue` together with `continue_from` needs no rule of its own: it breaks one of these two,
+    # whether there are phases or not.
     if nanoset.continue_ and not nanoset.phases:
         yield ConfigError(
             "`continue` needs phases that follow one another",
@@ -276,10 +294,11 @@ def _continued_run_errors(where: str, key: str, nanoset: NanosetSpec) -> Iterato
     """Yield an error for each setting with which a run cannot continue.
 
     Args:
-        where: The key of the nanoset.
-        key: The key that requests that a run continues.
+        where: The key of the nanoset, such as "nanoset.yaml: nanosets.pretrain".
+        key: The key that requests that a run continues, such as "….continue_from".
         nanoset: The settings.
     """
+    # The trainer must be able to continue, and must look for the index files under their names.
     preset = get_preset(nanoset.preset)
     if not preset.continues_runs:
         yield ConfigError(
@@ -298,6 +317,8 @@ def _continued_run_errors(where: str, key: str, nanoset: NanosetSpec) -> Iterato
                 "add `trainer`, with its version and tokenizer options, or `tokenizer_identifiers`"
             ),
         )
+
+    # A blend is a corpus, a tuple of corpora, or a mapping of corpora to weights.
     blends = [nanoset.blend_of("train"), *(phase.data for phase in nanoset.phases)]
     without_weights = [blend for blend in blends if isinstance(blend, tuple) and len(blend) > 1]
     if without_weights:
@@ -307,7 +328,10 @@ def _continued_run_errors(where: str, key: str, nanoset: NanosetSpec) -> Iterato
             found=without_weights[0],
             remedy="give each corpus a weight, for example {web: 0.8, code: 0.2}",
         )
-    if not (nanoset.schedule or "train" in nanoset.samples or nanoset.phases):
+
+    # Phases need a schedule, which another rule checks.
+    has_samples = nanoset.schedule or "train" in nanoset.samples
+    if not has_samples and not nanoset.phases:
         yield ConfigError(
             "a run that continues needs the number of its samples",
             where=key,
@@ -326,7 +350,8 @@ def _preset_errors(where: str, nanoset: NanosetSpec) -> Iterator[ConfigError]:
         nanoset: The settings. `preset` names the trainer.
     """
     preset = get_preset(nanoset.preset)
-    # Such a trainer divides each file into windows of a sample's length, and has no splits.
+
+    # A trainer with windows divides each file into samples of equal length, and has no splits.
     if preset.windows:
         for key in ("split", "phases"):
             if not getattr(nanoset, key):
@@ -337,13 +362,20 @@ def _preset_errors(where: str, nanoset: NanosetSpec) -> Iterator[ConfigError]:
                 found=f"preset {nanoset.preset}",
                 remedy="remove the key",
             )
+
+    # The method reads the version of Python. Here, only the error that it may raise matters.
     for error in raised(preset.compensates, nanoset.trainer_python):
-        yield error.at(f"{where}.trainer_python", "remove the key, or correct it")
+        yield error.at(f"{where}.trainer_python", remedy="remove the key, or correct it")
+
+    # Masks: the trainer must have each of them, and they must fit together.
     for mask in nanoset.masks:
         if mask not in preset.masks:
             yield _mask_error(f"{where}.{mask}", f"preset {nanoset.preset}")
     for error in raised(check_masks, nanoset.masks):
+        # The check names the option alone, since it does not know the nanoset.
         yield error.at(f"{where}.{error.where}")
+
+    # The options of the trainer's tokenizer, and its version.
     if nanoset.trainer is not None:
         yield from _trainer_errors(where, nanoset, nanoset.trainer)
 
@@ -387,29 +419,32 @@ def _split_errors(where: str, nanoset: NanosetSpec) -> Iterator[ConfigError]:
 
     Args:
         where: The key of the nanoset.
-        nanoset: The settings. `split` has the shares of train, valid and test, such as "98,1,1".
+        nanoset: The settings. `split` is the text of nanoset.yaml with the shares of train, valid
+            and test, such as "98,1,1". `shares` is the same text without spaces, or a default;
+            None if each split has a blend of its own.
     """
     preset = get_preset(nanoset.preset)
     if nanoset.split is not None and nanoset.shares is not None:
-        # Check the text as it is written. `shares` of Megatron-LM has no spaces: "98 1 1" would be
-        # one number.
-        errors = raised(
-            partial(parse_split, exactly_three=preset.exactly_three_shares), nanoset.split
-        )
+        # Check `split`, not `shares`: without its spaces, the faulty text "98 1 1" would be the
+        # number 9811.
+        parse = partial(parse_split, exactly_three=preset.exactly_three_shares)
+        errors = raised(parse, nanoset.split)
         if errors:
-            yield errors[0].at(f"{where}.split", errors[0].remedy)
+            [error] = errors
+            yield error.at(f"{where}.split")
             return
 
-    # Without shares, each split has a blend of its own.
+    # A split has no data if its share is 0, or if it lacks a blend of its own.
     if nanoset.shares is None:
         shares = (1.0, 1.0, 1.0)
         why_empty = "no blend for it"
     else:
         shares = parse_split(nanoset.shares)
         why_empty = f"split {nanoset.shares!r}"
+    has_own_blends = bool(nanoset.blend_per_split)
     for split, share in zip(SPLITS, shares, strict=True):
-        has_blend = not nanoset.blend_per_split or nanoset.blend_of(split) is not None
-        if split in nanoset.samples and (share == 0 or not has_blend):
+        lacks_blend = has_own_blends and nanoset.blend_of(split) is None
+        if split in nanoset.samples and (share == 0 or lacks_blend):
             yield ConfigError(
                 "samples are requested of a split that gets no documents",
                 where=f"{where}.samples.{split}",

@@ -106,26 +106,29 @@ def _find_version(outputs: OutputRoot, names: Sequence[str], digest: str) -> Man
         if manifest is not None:
             return manifest
 
-    # The message lists the versions of the last output.
+    # The message lists the versions of one output only: of the last one that was searched.
     name = names[-1]
     entries = outputs.access.names(outputs.folder / STAGE / name)
-    digests = sorted(entry for entry in entries if is_digest(entry))
+    existing_digests = sorted(entry for entry in entries if is_digest(entry))
     raise missing_version(
         outputs.access,
         (STAGE, name, digest),
         "what a run was started with is missing",
-        expected=one_of(digests, "one that was built; none is"),
+        # The second argument is what the message says if no version exists.
+        expected=one_of(existing_digests, "one that was built; none is"),
         remedy="correct the name of its handoff, or restore it",
     )
 
 
-def read_before(outputs: OutputRoot, continue_from: ContinueSpec) -> Read:
-    """Return what a run has read of the train split of the nanoset that it was started with.
+def read_since_handoff(outputs: OutputRoot, continue_from: ContinueSpec) -> Read:
+    """Return what a run has read of the train split that it was started with.
+
+    A handoff is a folder with the arguments that start a trainer, and names the splits to read.
 
     Args:
         outputs: The outputs of the project.
-        continue_from: Names the handoff that the run was started with, and the samples that it has
-            consumed since.
+        continue_from: Names the handoff that the run was started with, and the samples that the run
+            has consumed until now.
 
     Raises:
         ConfigError: No version of a handoff is named, or it has no train split.
@@ -142,16 +145,17 @@ def read_before(outputs: OutputRoot, continue_from: ContinueSpec) -> Read:
             remedy="name a handoff of a nanoset that has one",
         )
 
-    # The trainer counts the samples of the whole run. If the handoff is that of a phase, those of
-    # the phases before it are not samples of this split.
+    # A run may have phases, each with a split of its own. The trainer counts the samples of the
+    # whole run, so subtract those that it read in the phases before this split.
     samples_before = 0
     options = handoff.recipe["options"]
-    if options.get("span"):
-        first_iteration = options["span"][0]
-        # The list of a schedule is: iterations, global batch size, and two numbers on evaluation.
+    if options.get("span"):  # [start, stop] of the phase, in iterations; none without phases
+        start_iteration, _ = options["span"]
+        # A list: [iterations, global_batch_size, eval_interval, eval_iters].
         global_batch_size = options["schedule"][1]
-        samples_before = first_iteration * global_batch_size
-    return Read(plan, config, continue_from.consumed_samples - samples_before, samples_before)
+        samples_before = start_iteration * global_batch_size
+    samples_of_split = continue_from.consumed_samples - samples_before
+    return Read(plan, config, end=samples_of_split, before=samples_before)
 
 
 class ContinuedProject(NamedTuple):
@@ -214,22 +218,26 @@ def continued_project(
 
 
 def _with_digest(outputs: OutputRoot, handoff: str) -> str:
-    """Replace the name of a current handoff by that of the version that is current now.
+    """Return the folder of a handoff's version, for a handoff that may be named in three ways.
+
+    For example, with 0a1b as the current version of the handoff of the nanoset "web":
+
+        "web"                            → "nanosets/web/handoff/0a1b"
+        "nanosets/web/handoff/current"   → "nanosets/web/handoff/0a1b"
+        "nanosets/web/handoff/77cd"      stays as it is: it names a version
 
     Args:
         outputs: The outputs of the project.
-        handoff: Folder of a version of a handoff, of `current`, or the name of the nanoset alone.
-
-    Returns:
-        The folder of the version, below the output root; the same name if it is that of a version.
+        handoff: A name of one of these forms. The folders may be below any root.
 
     Raises:
         MissingError: The nanoset has no current handoff.
     """
     match = _CURRENT_HANDOFF.fullmatch(handoff)
-    if match is None:
+    if match is None:  # neither of the first two forms
         return handoff
-    output = f"{match[1]}/{HANDOFF}"
+    nanoset = match[1]
+    output = f"{nanoset}/{HANDOFF}"
     current = outputs.require(
         STAGE, output, remedy="name the handoff that the run was started with"
     )

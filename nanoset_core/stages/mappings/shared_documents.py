@@ -43,12 +43,16 @@ Array = NDArray[np.int64]
 
 
 class CopyCount(NamedTuple):
-    """How many tokens of a corpus have the same number of copies in each dataset."""
+    """A number of tokens of a corpus, and how many copies of them each dataset contains.
+
+    For example, `CopyCount((1, 2), 100)` are 100 tokens that the first dataset contains once, and
+    the second one twice.
+    """
 
     copies: tuple[int, ...]
     """Number of copies in each dataset."""
     tokens: int
-    """Number of tokens that have these copies."""
+    """Number of these tokens, each counted once."""
 
 
 class SharedDocuments:
@@ -70,13 +74,20 @@ class SharedDocuments:
         self._counted: dict[tuple[tuple[str, Rows], ...], list[CorpusParts]] = {}
 
     def parts(self, rows_by_prefix: Mapping[str, Rows]) -> Sequence[CorpusParts]:
-        """Return the tokens that datasets contain of the corpora that they were made from.
+        """Return, for each corpus, how many of its tokens each dataset contains how many times.
 
-        A *part* of a corpus consists of the tokens that have the same number of copies in each
-        dataset. Counting takes long for a large corpus, so results are kept for the next call.
+        For example, of the corpus "web" the first dataset may contain 100 tokens once, which the
+        second dataset contains twice: the part (1, 2) of "web" has 100 tokens. The module's
+        docstring has a complete example.
+
+        Counting takes long for a large corpus, so results are kept for the next call.
 
         Args:
             rows_by_prefix: Prefix of each dataset → (start, stop) of its sequences that count.
+
+        Returns:
+            One element for each corpus that a dataset was made from, with its parts. A part is a
+            group of tokens, wherever they are in the corpus, with equal numbers of copies.
 
         Raises:
             MissingError: A dataset was deleted, or a dataset that it was made from.
@@ -87,27 +98,31 @@ class SharedDocuments:
         return self._counted[key]
 
     def _count(self, rows_by_prefix: Mapping[str, Rows]) -> list[CorpusParts]:
-        """Count the tokens of each corpus by the datasets that contain them.
+        """Do the counting of `parts`, whose arguments and result it has.
 
         Args:
             rows_by_prefix: Prefix of each dataset → (start, stop) of its sequences that count.
         """
-        # Group the datasets by the version of the corpus that they were made from.
-        members: dict[str, _Member] = {}
-        prefixes_by_digest: dict[str, list[str]] = {}
+        # Only datasets of the same corpus can have documents in common, so group them by their
+        # corpus. Versions of a corpus count as different corpora.
+        members_by_corpus: dict[str, list[_Member]] = {}  # digest of the corpus → its datasets
         for prefix, rows in rows_by_prefix.items():
             dataset = self._dataset(prefix)
-            members[prefix] = _Member(dataset, rows)
-            prefixes_by_digest.setdefault(dataset.corpus.manifest.digest, []).append(prefix)
+            corpus_digest = dataset.corpus.manifest.digest
+            member = _Member(prefix, dataset, rows)
+            members_by_corpus.setdefault(corpus_digest, []).append(member)
 
-        # Count the tokens of each corpus by how many copies of them each of its datasets contains.
+        # Compare the datasets of each corpus.
         results: list[CorpusParts] = []
-        for prefixes in prefixes_by_digest.values():
-            corpus_members = [members[prefix] for prefix in prefixes]
-            names = tuple(member.dataset.name for member in corpus_members)
-            corpus = corpus_members[0].dataset.corpus
-            parts = _parts_of(corpus, corpus_members)
-            results.append(CorpusParts(corpus.name, names, tuple(prefixes), parts))
+        for members in members_by_corpus.values():
+            corpus = members[0].dataset.corpus
+            corpus_parts = CorpusParts(
+                corpus=corpus.name,
+                members=tuple(member.dataset.name for member in members),
+                prefixes=tuple(member.prefix for member in members),
+                parts=_parts_of(corpus, members),
+            )
+            results.append(corpus_parts)
         return results
 
     def _dataset(self, prefix: str) -> Dataset:
@@ -120,6 +135,8 @@ class SharedDocuments:
 class _Member(NamedTuple):
     """A dataset of a blend, with the sequences that a split reads of it."""
 
+    prefix: str
+    """Path of the dataset without .bin and .idx."""
     dataset: Dataset
     """The dataset."""
     rows: Rows
@@ -141,11 +158,15 @@ class _Member(NamedTuple):
         Returns:
             Tokens of all copies of each document together, int64, shape (n_documents,).
         """
-        totals = np.zeros(len(documents), np.int64)
-        for listed in self.dataset.corpus_tokens(self.rows, documents):
-            numbers = listed.documents - documents.start
-            # `bincount` adds up float64, which is exact for the tokens of a document.
-            sums = np.bincount(numbers, listed.tokens.astype(np.float64), len(documents))
+        n_documents = len(documents)
+        totals = np.zeros(n_documents, np.int64)
+        # The sequences come in chunks: for each sequence, its document and number of tokens.
+        for sequences in self.dataset.corpus_tokens(self.rows, documents):
+            # (n_sequences,) position of the sequence's document in the range
+            positions = sequences.documents - documents.start
+            # `bincount` adds up floats. They are exact, since no document has 2**53 tokens.
+            weights = sequences.tokens.astype(np.float64)
+            sums = np.bincount(positions, weights, minlength=n_documents)  # (n_documents,)
             totals += sums.astype(np.int64)
         return totals
 
@@ -153,20 +174,24 @@ class _Member(NamedTuple):
 def _parts_of(corpus: Dataset, members: Sequence[_Member]) -> tuple[CorpusPart, ...]:
     """Count the tokens of a corpus by how many copies of them each dataset contains.
 
-    With two datasets, the part (1, 2) are the tokens that the first one contains once, and the
-    second one twice.
+    For example, `CorpusPart(copies=(1, 2), tokens=100)` are 100 tokens that the first dataset
+    contains once, and the second one twice.
 
     Args:
         corpus: Dataset of the corpus.
         members: The datasets that contain documents of the corpus.
+
+    Returns:
+        The numbers of copies that occur, sorted; without tokens that no dataset contains.
     """
-    # In one dataset without repetitions all tokens have one copy, whatever the documents are.
+    # The usual case: a single dataset, which does not repeat a document. All its tokens have one
+    # copy, so that its length is the result.
     first_member = members[0]
     if len(members) == 1 and first_member.dataset.holds_tokens_once:
         total = first_member.total_tokens
         return (CorpusPart((1,), total),) if total else ()
 
-    # Count in ranges of documents, so that memory is bounded.
+    # Otherwise compare the datasets document by document, in ranges so that memory is bounded.
     n_documents = len(corpus.index.document_indices) - 1
     documents_per_range = max(_MAX_CELLS // len(members), 1)
     tokens_by_copies: Counter[tuple[int, ...]] = Counter()
@@ -177,7 +202,8 @@ def _parts_of(corpus: Dataset, members: Sequence[_Member]) -> tuple[CorpusPart, 
         contained = np.empty((len(documents), len(members)), np.int64)
         for column, member in enumerate(members):
             contained[:, column] = member.tokens_of(documents)
-        tokens = _document_tokens(corpus.index, documents)  # (n_documents of the range,)
+        # (n_documents of the range,) length of each document, of which datasets contain multiples
+        tokens = _document_tokens(corpus.index, documents)
         for count in count_copies(contained, tokens):
             tokens_by_copies[count.copies] += count.tokens
 
@@ -212,11 +238,15 @@ def _document_tokens(index: Index, documents: range) -> Array:
 def count_copies(contained: Array, tokens: Array) -> Iterator[CopyCount]:
     """Count the tokens of documents by the number of their copies in each dataset.
 
-    A dataset may contain only the first tokens of a document, if it was truncated to fit into a
-    sample: these tokens have one copy more in that dataset than the others. If several datasets
-    contain a part of one document, all parts are assumed to start at its first token. That is exact
-    for truncated documents. It is not for a document whose pieces are divided between two splits,
-    but at most as many documents as fit into the samples at the border of a split are affected.
+    A document may be truncated to fit into a sample. So a dataset contains a number of complete
+    copies of it, and perhaps its first tokens once more. For example, 110 tokens of a document of
+    80 tokens are one complete copy, and one copy of its first 30 tokens:
+
+        first 30 tokens    2 copies
+        other 50 tokens    1 copy
+
+    An incomplete copy is assumed to start at the first token. That is wrong only for the few
+    documents at the border of two splits, which may have their first pieces in the other split.
 
     Args:
         contained: Tokens that each dataset contains of each document, int64, shape (n_documents,
@@ -227,39 +257,49 @@ def count_copies(contained: Array, tokens: Array) -> Iterator[CopyCount]:
         Combinations of copies that occur, without tokens that no dataset contains. A combination
         may be yielded several times.
     """
+    # Leave out the documents that no dataset contains.
     is_contained = contained.any(axis=1)  # (n_documents,)
     contained = contained[is_contained]
     tokens = tokens[is_contained]
 
-    # The number of whole copies of each document, and the tokens of a copy that was truncated.
-    whole_copies = contained // tokens[:, None]  # (n_documents, n_datasets)
-    rest = contained % tokens[:, None]  # (n_documents, n_datasets)
-    has_rest = rest.any(axis=1)  # (n_documents,)
-    yield from _sums_by_copies(whole_copies[~has_rest], tokens[~has_rest])
+    # The number of complete copies, and the length of an incomplete one (0 if there is none).
+    complete_copies = contained // tokens[:, None]  # (n_documents, n_datasets)
+    incomplete = contained % tokens[:, None]  # (n_documents, n_datasets)
 
-    # Cut each of the other documents where the rest of a dataset ends. A document of 80 tokens with
-    # the rests 0 and 30 has the parts [0, 0), [0, 30) and [30, 80).
-    whole_copies = whole_copies[has_rest]
-    rest = rest[has_rest]
-    tokens = tokens[has_rest]
-    bounds = np.column_stack([np.zeros_like(tokens), rest, tokens])  # (n_documents, n_datasets + 2)
+    # Documents of which all copies are complete: all their tokens have the same copies.
+    has_incomplete = incomplete.any(axis=1)  # (n_documents,)
+    yield from _sums_by_copies(complete_copies[~has_incomplete], tokens[~has_incomplete])
+
+    # The other documents are divided where an incomplete copy ends. A document of 80 tokens, with
+    # incomplete copies of 0 and 30 tokens in two datasets, has the bounds 0, 0, 30 and 80.
+    complete_copies = complete_copies[has_incomplete]
+    incomplete = incomplete[has_incomplete]
+    tokens = tokens[has_incomplete]
+    starts = np.zeros_like(tokens)
+    bounds = np.column_stack([starts, incomplete, tokens])  # (n_documents, n_datasets + 2)
     bounds.sort(axis=1)
-    for part in range(bounds.shape[1] - 1):
-        part_starts = bounds[:, part]  # (n_documents,)
-        part_tokens = bounds[:, part + 1] - part_starts
-        is_in_rest = rest > part_starts[:, None]  # (n_documents, n_datasets)
-        yield from _sums_by_copies(whole_copies + is_in_rest, part_tokens)
+
+    # The tokens between two bounds have one copy more in datasets whose incomplete copy is longer.
+    for column in range(bounds.shape[1] - 1):
+        part_starts = bounds[:, column]  # (n_documents,)
+        part_stops = bounds[:, column + 1]  # (n_documents,)
+        is_in_incomplete = incomplete > part_starts[:, None]  # (n_documents, n_datasets)
+        copies = complete_copies + is_in_incomplete
+        yield from _sums_by_copies(copies, part_stops - part_starts)
 
 
 def _sums_by_copies(copies: Array, tokens: Array) -> Iterator[CopyCount]:
-    """Add up tokens that have the same number of copies in each dataset.
+    """Add up the tokens of rows that have equal numbers of copies.
+
+    For example, the rows [1, 2], [1, 0] and [1, 2] of `copies`, with 100, 50 and 20 `tokens`, lead
+    to (1, 2) with 120 tokens, and to (1, 0) with 50 tokens.
 
     Args:
-        copies: Shape (n_rows, n_datasets).
-        tokens: Tokens with these copies, shape (n_rows,).
+        copies: Number of copies in each dataset, shape (n_rows, n_datasets).
+        tokens: Tokens that have these copies, shape (n_rows,).
 
     Yields:
-        Each combination of copies that occurs once, without that of no copies at all.
+        One count for each different row, except rows of zeros.
     """
     is_counted = copies.any(axis=1) & (tokens > 0)
     copies = copies[is_counted]
@@ -267,20 +307,21 @@ def _sums_by_copies(copies: Array, tokens: Array) -> Iterator[CopyCount]:
     if not len(tokens):
         return
 
-    # If few combinations are possible, each gets a number, and nothing needs to be sorted.
-    sizes = copies.max(axis=0) + 1  # (n_datasets,) numbers of copies that are possible
+    # Usually few different rows are possible. If a dataset has 0 to 2 copies, and another one 0 or
+    # 1, they are six. Each possible row gets a number, a code, which is faster than sorting rows.
+    sizes = copies.max(axis=0) + 1  # (n_datasets,) different numbers of copies, such as [3, 2]
     shape = tuple(sizes.tolist())
-    n_possible = np.prod(sizes.astype(np.float64))  # as floats, since integers may overflow
-    if n_possible <= _MAX_CODES:
+    n_possible_rows = np.prod(sizes.astype(np.float64))  # as floats, since integers may overflow
+    if n_possible_rows <= _MAX_CODES:
         codes = np.ravel_multi_index(tuple(copies.T), shape)  # (n_rows,)
-        sums = np.bincount(codes, tokens.astype(np.float64))
-        for code in np.flatnonzero(sums).tolist():
-            combination = tuple(int(count) for count in np.unravel_index(code, shape))
-            yield CopyCount(combination, int(sums[code]))
+        token_sums = np.bincount(codes, tokens.astype(np.float64))  # the sum of each code
+        for code in np.flatnonzero(token_sums).tolist():
+            row = tuple(int(count) for count in np.unravel_index(code, shape))
+            yield CopyCount(row, int(token_sums[code]))
         return
 
-    # Otherwise equal rows are found by sorting.
-    combinations, codes = np.unique(copies, axis=0, return_inverse=True)
-    sums = np.bincount(codes.ravel(), tokens.astype(np.float64))
-    for row, n_tokens in zip(combinations.tolist(), sums.tolist(), strict=True):
+    # With more possible rows, sort the rows to find equal ones.
+    rows, row_of_input = np.unique(copies, axis=0, return_inverse=True)
+    token_sums = np.bincount(row_of_input.ravel(), tokens.astype(np.float64))  # (n_different_rows,)
+    for row, n_tokens in zip(rows.tolist(), token_sums.tolist(), strict=True):
         yield CopyCount(tuple(row), int(n_tokens))

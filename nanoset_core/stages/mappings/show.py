@@ -38,16 +38,20 @@ def _figures(manifest: Manifest) -> dict[str, int]:
     facts = manifest.facts
     index_bytes = sum(note["bytes"] for note in cache_files(manifest).values())
     figures = {"bytes": size_bytes(manifest) + index_bytes}
+
+    # Samples, and their tokens. Some outputs of earlier versions do not record `members`, which is
+    # what is read of each dataset.
     if "members" in facts:
         samples = samples_read(facts)
         figures["samples"] = samples
         figures["unused_samples"] = unused_samples(facts)
-        # Only index mappings record the length; a blend belongs to the mappings that it is made
-        # from.
-        length = manifest.recipe["options"].get("sequence_length")
-        if length is not None:
-            figures["tokens"] = samples * int(length)
-    # Outputs of earlier versions do not record what is read of each corpus.
+        # The length of a sample is an option of index mappings. The recipe of a blend does not
+        # repeat the options of the index mappings that it refers to.
+        sequence_length = manifest.recipe["options"].get("sequence_length")
+        if sequence_length is not None:
+            figures["tokens"] = samples * int(sequence_length)
+
+    # Outputs of earlier versions do not record `corpora`, which is what is read of each corpus.
     corpora = facts.get(CORPORA)
     if corpora:
         figures["unique_tokens"] = _total(corpora, "unique_tokens")
@@ -59,30 +63,34 @@ def _details(facts: Mapping[str, Any]) -> dict[str, str]:
     """Return columns of a table on a split: what is unused, and how often its data is repeated.
 
     Args:
-        facts: Facts of the index mappings or the blend; a blend has no `members`.
+        facts: Facts of the index mappings or the blend. `members` has an entry for each dataset
+            that is read, and `corpora` one for each corpus that the datasets were made from. Some
+            outputs of earlier versions lack one of them, or both.
     """
     if "members" not in facts:
         return {}
-    members = facts["members"]
+    datasets = facts["members"]
+    corpora = facts.get(CORPORA)
+
     details: dict[str, str] = {}
     n_unused = unused_samples(facts)
     if n_unused:
         details["unused samples"] = f"{n_unused:,}"
 
-    # Outputs of earlier versions count epochs for each dataset, not for each corpus.
-    corpora = facts.get(CORPORA)
-    rows = members
-    if corpora is not None:
-        rows = corpora
+    # How often data is repeated: by corpus if it is known, since several datasets of a corpus may
+    # have documents in common.
+    if corpora is None:
+        epochs = [dataset["epochs"] for dataset in datasets]
+    else:
+        epochs = [corpus["epochs"] for corpus in corpora]
         details["unique tokens"] = f"{_total(corpora, 'unique_tokens'):,}"
         details["repeated tokens"] = f"{_total(corpora, 'repeated_tokens'):,}"
-    epochs = [row["epochs"] for row in rows]
-    details["epochs"] = _range(epochs or [0])
+    details["epochs"] = _range(epochs) if epochs else "0.00"
 
-    # For some trainers it is not known which tokens no sample contains.
-    unseen_tokens = [member["tokens_unseen"] for member in members]
-    if None not in unseen_tokens:
-        details["unused tokens"] = f"{sum(unseen_tokens):,}"
+    # The tokens of each dataset that no sample contains. With some trainers they are not known.
+    unused_tokens = [dataset["tokens_unseen"] for dataset in datasets]
+    if None not in unused_tokens:
+        details["unused tokens"] = f"{sum(unused_tokens):,}"
     return details
 
 

@@ -93,24 +93,30 @@ def _data_arguments(
     Args:
         nanoset: The nanoset.
         splits: The splits. If each split has its own blend, those of other splits are left out.
-        prefix_by_corpus: Name of each corpus → prefix of its dataset.
+        prefix_by_corpus: Name of each corpus → prefix of its dataset, a path without .bin and .idx.
+
+    Returns:
+        Either `data_path` and `split`, or `blend_per_split`.
     """
     spec = nanoset.spec
+    # One blend, whose documents are divided among the splits.
     if spec.blend is not None:
         return {
             "data_path": _blend_of_prefixes(spec.blend, prefix_by_corpus),
             "split": spec.shares,
         }
 
-    # The settings must name data for some split. If none of these splits has any, take that of all
-    # splits.
-    splits_with_data = [split for split in splits if spec.blend_of(split) is not None]
-    if not splits_with_data:
-        splits_with_data = list(SPLITS)
-    blends: list[Blend | None] = []
+    # A blend for each split. `NanosetConfig` refuses settings without any data. So if none of the
+    # requested splits has a blend, include the blends of all splits.
+    included_splits: Sequence[SplitName] = splits
+    if all(spec.blend_of(split) is None for split in splits):
+        included_splits = SPLITS
+    blends: list[Blend | None] = []  # one for each of train, valid and test
     for split in SPLITS:
-        blend = spec.blend_of(split) if split in splits_with_data else None
-        blends.append(_blend_of_prefixes(blend, prefix_by_corpus))
+        blend = None
+        if split in included_splits:
+            blend = _blend_of_prefixes(spec.blend_of(split), prefix_by_corpus)
+        blends.append(blend)
     return {"blend_per_split": blends}
 
 
@@ -129,21 +135,25 @@ def _blend_of_prefixes(
 def _without_empty_splits(nanoset: NanosetLookup, config: NanosetConfig) -> NanosetConfig:
     """Give the share of valid or test to the split before it if it is too small for a sample.
 
+    Trainers hang or fail with a split that has a share but no sample. For example, the shares
+    98, 1 and 1 become 98, 2 and 0 if test is too small, and 100, 0 and 0 if valid then is, too.
+
     Args:
-        nanoset: The nanoset. A split for which it requests samples keeps its share, so that the
-            lack of samples is reported.
-        config: The settings.
+        nanoset: The nanoset.
+        config: Its settings, with the shares as they are written.
 
     Returns:
-        The settings with changed shares, and without samples of the splits that lost theirs.
+        The settings with changed shares. They request no samples of a split without a share.
     """
     spec = nanoset.spec
-    # First test, whose share may go to valid, and then valid.
-    for split in reversed(SPLITS[1:]):
+    # Test comes first: valid may become large enough with its share.
+    for split in ("test", "valid"):
+        # Samples that nanoset.yaml requests itself must not vanish silently: such a split keeps its
+        # share, and an error reports later that it has no sample. The samples of a schedule do not
+        # count: the trainer requests them of every split.
         is_requested = split in spec.samples and spec.schedule is None
         if is_requested or not cannot_be_built(config, split, nanoset.reader):
             continue
-        # Without a share, the trainer must not request samples of the split, either.
         shares = without_share(config.split, split, exactly_three=config.rules.exactly_three_shares)
         samples_of_others = {other: config.samples(other) for other in SPLITS if other != split}
         config = replace(config, split=shares).with_samples(samples_of_others)
@@ -151,18 +161,25 @@ def _without_empty_splits(nanoset: NanosetLookup, config: NanosetConfig) -> Nano
 
 
 def _with_mixture_weights(nanoset: NanosetLookup, config: NanosetConfig) -> NanosetConfig:
-    """Replace the weights of a blend by those that a tree of shares, the key `mix`, leads to.
+    """Compute the weights of a blend from a mixture, and put them into the settings.
+
+    A mixture is the tree of shares under the key `mix`. For example, "half web; the other half in
+    equal shares from books and code" leads to the weights 0.5, 0.25 and 0.25.
 
     Args:
-        nanoset: The nanoset, with the tree.
-        config: The settings, with a blend of the corpora of the tree.
+        nanoset: The nanoset, with the mixture.
+        config: The settings, with a blend of the corpora of the mixture.
+
+    Raises:
+        ConfigError: A run that continues has no samples left, among which to divide the shares.
     """
-    mix = nanoset.spec.mixture
+    mixture = nanoset.spec.mixture
     blend = config.blend("train")
-    if mix is None or blend is None:
+    if mixture is None or blend is None:
         return config
     if config.samples("train"):
-        check_remaining_samples(config)  # without samples there is nothing to divide
+        check_remaining_samples(config)
     prefixes, _ = blend
-    weights = mixture_of(mix, config, nanoset.reader).weights
+    # The corpora of the blend are the leaves of the tree, in the same order as these weights.
+    weights = mixture_of(mixture, config, nanoset.reader).weights
     return replace(config, data_path=dict(zip(prefixes, weights, strict=True)))

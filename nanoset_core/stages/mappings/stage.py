@@ -131,14 +131,16 @@ class MappingsStage(_SplitStage, Planned):
             reading: Counts the bytes that may still be read before a build.
         """
         split = split_of(key)
-        shared_files = raised(check_split_files, project, key.subject, split)
-        if shared_files:
-            return one_line(shared_files[0])
+        # The nanoset may read a corpus whose files another corpus also contains: see the check.
+        errors = raised(check_split_files, project, key.subject, split)
+        if errors:
+            return one_line(errors[0])
 
         index_bytes = _index_bytes(project, key.subject, recipe)
         if index_bytes is None or not reading.spend(index_bytes):
             return None
         try:
+            # An estimate of what earlier phases of a run have read is fast, and good enough here.
             NanosetContext(project, key.subject, exact=False).plan(split)
         except NanosetError as error:
             return one_line(error)
@@ -154,20 +156,25 @@ class MappingsStage(_SplitStage, Planned):
         return [version.digest for version in versions.values()]
 
     def planned_files(self, project: Project, key: Key) -> SharedFileNames | None:
-        """Return the index files that a build would need now, and those that exist.
+        """Return which index files a build would need under the present settings, and which exist.
 
         Returns:
-            The names of these files, or None if the split has no data.
+            The names of the files that are needed, and of all files in the trainer's cache, which
+            the versions of the nanoset share. None if the split has no data.
         """
-        plan = NanosetContext(project, key.subject).plan(split_of(key)).plan
+        nanoset = NanosetContext(project, key.subject)
+        planned_split = nanoset.plan(split_of(key))
+        plan = planned_split.plan
         if plan is None:
             return None
+
+        # Each dataset of the split has index files, and so has the blend of several datasets.
         needed: set[str] = set()
-        for member in plan.members:
-            needed.update(member.cache_files)
+        for dataset_plan in plan.members:
+            needed.update(dataset_plan.cache_files)
         if plan.blend is not None:
             needed.update(plan.blend.cache_files)
-        existing = project.outputs.access.names(cache_folder(project, key.subject))
+        existing = project.outputs.access.names(nanoset.cache)
         return SharedFileNames(needed, existing)
 
 
@@ -228,9 +235,10 @@ def mappings_recipe(
     Args:
         nanoset: The nanoset.
         split: One of its splits.
-        datasets: Name of each dataset → its digest; None takes the current datasets.
+        datasets: Name of each dataset → its digest; None or empty for the current datasets.
     """
-    # The recipe is compared with one that was stored and read again.
+    # The recipe will be compared with one that was stored as JSON and read again. `as_parsed`
+    # changes values as JSON does, for example tuples to lists, so that equal recipes are equal.
     options = as_parsed(nanoset.options(split))
     if not datasets:
         datasets = nanoset.digests(nanoset.spec.corpora_of(split))
@@ -370,10 +378,13 @@ def _index_bytes(project: Project, name: str, recipe: Recipe) -> int | None:
     try:
         for corpus in project.nanoset(name).corpora:
             dataset = current_dataset(project, corpus)
-            if recipe.parents.get(dataset.name, dataset.digest) != dataset.digest:
+            # Datasets that only other splits read are not in the recipe: any version will do.
+            is_in_recipe = dataset.name in recipe.parents
+            if is_in_recipe and recipe.parents[dataset.name] != dataset.digest:
                 return None
             index_name = idx_path(dataset.facts["prefix"]).name
             total += dataset.files[index_name].size
     except (NanosetError, OSError):
+        # A dataset is missing, or cannot be read. The build will report that.
         return None
     return total

@@ -118,20 +118,23 @@ def _check_replaceable(placed: PlacedSet) -> None:
     Raises:
         ConfigError: Files of another dataset, or of unknown origin, have the names of the set's.
     """
-    files, folder = placed
+    file_set, folder = placed
     store = store_of(folder)
-    existing_name = _first_existing(files.files.values(), store)
+    names = file_set.files.values()
+    existing_name = _first_existing(names, store)
     if existing_name is None:
         return
 
-    # The sidecar, a file next to the others, says what they were made from.
-    difference = files.describe_mismatch(existing_name, store.read(files.sidecar))
+    # Files that the same dataset was made into may be replaced. The sidecar, a file next to them,
+    # says what they were made from.
+    difference = file_set.describe_mismatch(existing_name, store.read(file_set.sidecar))
     if difference is None:
         return
 
-    # A call of an older version that was killed while it wrote this set has left its mark.
-    mark = parse_receipt(store.read(_mark_name(files)))
-    if mark is not None and mark.content == files.made_from:
+    # So may an incomplete set, which has no sidecar yet. Older versions of this program left
+    # another file, a mark, if they were killed while they wrote a set.
+    mark = parse_receipt(store.read(_mark_name(file_set)))
+    if mark is not None and mark.content == file_set.made_from:
         return
     raise ConfigError(
         "other index files are there already",
@@ -167,15 +170,19 @@ def _write_set(placed: PlacedSet) -> bool:
     Returns:
         Whether the set was written; False if it existed.
     """
-    files, folder = placed
-    is_stored = files.delivery(folder, compares_sizes=True).find(overwrite=True) is not None
+    file_set, folder = placed
+    # `find` returns the set if it was written completely. With `overwrite`, other files that have
+    # its names are no error: `_check_replaceable` has examined them.
+    delivery = file_set.delivery(folder, compares_sizes=True)
+    is_stored = delivery.find(overwrite=True) is not None
     if not is_stored:
-        files.write(folder=folder)
+        file_set.write(folder=folder)
 
+    # An older version of this program may have marked the set as incomplete. It is complete now.
     store = store_of(folder)
-    mark = _mark_name(files)
-    if store.stat(mark) is not None:
-        store.delete(mark)
+    mark_name = _mark_name(file_set)
+    if store.stat(mark_name) is not None:
+        store.delete(mark_name)
     return not is_stored
 
 

@@ -45,9 +45,9 @@ _SAMPLED_ENTRIES = 1 << 16
 def verify_mappings(project: Project, name: str, split: SplitName, *, deep: bool = False) -> Report:
     """Check the index files of every dataset of one split.
 
-    They must have the names that the trainer looks for and the sizes that were written, and belong
-    to the .idx files that exist now. Of each dataset, evenly spread samples are read: they must be
-    complete, and all of their tokens in the vocabulary.
+    They must have the names that the trainer looks for and the sizes that were written. The .idx
+    files that they were made from must not have changed since. Of each dataset, evenly spread
+    samples are read: they must be complete, and all of their tokens in the vocabulary.
 
     Args:
         project: The project.
@@ -59,28 +59,32 @@ def verify_mappings(project: Project, name: str, split: SplitName, *, deep: bool
     """
     key = Key(name, split)
     report = Report(f"{STAGE}/{name}/{split}")
-    with report.catching(remedy=BUILD):
+    with report.catching(remedy=BUILD):  # errors that are raised go into the report
         manifest = current_manifest(project, INDEX_MAPPINGS, key)
         report.copy_facts(manifest, ["samples"])
         check_freshness(report, project, INDEX_MAPPINGS, key, manifest)
-        plan, config = read_split(manifest, project.outputs.folder)
+        # A build warns if the split has no sample. Repeat such warnings.
         for warning in INDEX_MAPPINGS.show(project, manifest).warnings:
             report.warn(warning, where=manifest.folder)
+
+        plan, config = read_split(manifest, project.outputs.folder)
         if plan is None:  # the split has no data
             return report
 
-        # Check the files, and the datasets that they were made from.
+        # Check the files of each dataset, and the dataset that they were made from.
         cache = cache_folder(project, name)
         file_sets = [member_set(member, config, cache) for member in plan.members]
         _check_files(report, manifest, file_sets, deep=deep)
         for member in plan.members:
             _check_dataset(report, project, name, member)
+        if not report.passed:
+            return report
 
-        # Check what the files contain, if they are the right ones.
-        if report.passed:
-            for files, member in zip(file_sets, plan.members, strict=True):
-                with report.catching(remedy=BUILD):
-                    _check_contents(report, project, manifest, config, member, files, deep=deep)
+        # The files are as they were written, so check what they contain. An error that is raised
+        # for one dataset does not end the check of the others.
+        for files, member in zip(file_sets, plan.members, strict=True):
+            with report.catching(remedy=BUILD):
+                _check_contents(report, project, manifest, config, member, files, deep=deep)
     return report
 
 
@@ -213,23 +217,32 @@ def _check_index_file(
 def _check_sidecar(report: Report, manifest: Manifest, files: FileSet) -> None:
     """Check that the sidecar of a set of index files describes what was planned and written.
 
+    A sidecar is a file next to the index files. It says what they were made from, and has the size
+    and sha256 of each of them.
+
     Args:
         report: Report on the index mappings or the blend.
         manifest: Manifest of the index mappings or the blend, which records the written files.
         files: The files that the plan requires. Their sidecar exists.
     """
-    path = files.folder / files.sidecar
-    sidecar = read_regular(manifest.access.fetch(path))
-    recorded = manifest.facts[CACHE_FILES]
+    recorded = manifest.facts[CACHE_FILES]  # name → size and sha256
     expected = {name: recorded[name] for name in files.files.values()}
-    if files.file_notes_in(sidecar) != expected:
-        report.error(
-            "the note of what index files were made from does not say what was planned and written",
-            where=path,
-            found=files.describe_mismatch("index files", sidecar)
-            or "other files than were written",
-            remedy=BUILD,
-        )
+
+    path = files.folder / files.sidecar
+    content = read_regular(manifest.access.fetch(path))
+    # None if the sidecar says that the files were made from something else than was planned.
+    in_sidecar = files.file_notes_in(content)
+    if in_sidecar == expected:
+        return
+    difference = files.describe_mismatch("index files", content)
+    if difference is None:  # they were made from the right data, but are not the recorded files
+        difference = "other files than were written"
+    report.error(
+        "the note of what index files were made from does not say what was planned and written",
+        where=path,
+        found=difference,
+        remedy=BUILD,
+    )
 
 
 def _check_dataset(report: Report, project: Project, name: str, member: MemberPlan) -> None:
@@ -266,8 +279,8 @@ def _check_contents(
 ) -> None:
     """Check what the index files of one dataset contain, by reading samples through them.
 
-    The dataset is opened alone: the blend may not be built yet, and it is closed again before the
-    next one is opened, since open files take room for working copies.
+    Each dataset is checked alone. So this works before the blend is built, and on a machine that
+    has no room for local copies of several datasets from a bucket.
 
     Args:
         report: Report on the index mappings.
@@ -278,11 +291,12 @@ def _check_contents(
         files: Its index files.
         deep: Build the index files again in memory and compare them, too.
     """
+    # Of a dataset in a bucket, only small blocks with these samples are downloaded.
     access = replace(manifest.access, is_sampled=True)
-    nanoset = open_nanoset(member, config, files.folder, access)
+    samples_of_dataset = open_nanoset(member, config, files.folder, access)
     if deep:
-        _check_rebuilt(report, files, nanoset)
-    _check_samples(report, project, nanoset)
+        _check_rebuilt(report, files, samples_of_dataset)
+    _check_samples(report, project, samples_of_dataset)
 
 
 def _check_rebuilt(report: Report, files: FileSet, indices: Nanoset | BlendIndices) -> None:
@@ -290,28 +304,30 @@ def _check_rebuilt(report: Report, files: FileSet, indices: Nanoset | BlendIndic
 
     Args:
         report: Gets an error for the first wrong entry of each array.
-        files: The index files; each but the description has one array.
-        indices: The stored arrays, as attributes with the names of `files.files`.
+        files: The index files. Each contains one array, except the file "description".
+        indices: The stored arrays. Each is an attribute that has the name of its file, such as
+            `shuffle_index`.
     """
-    arrays = [name for name in files.files if name != "description"]
-    n_entries = max(len(getattr(indices, array)) for array in arrays)
+    array_names = [name for name in files.files if name != "description"]
+    n_entries = max(len(getattr(indices, name)) for name in array_names)
     if n_entries > MAX_REBUILT_ENTRIES:
         report.count("entries_not_rebuilt", n_entries)
         return
 
     rebuilt = files.build()
-    for array in arrays:
-        stored = getattr(indices, array)
-        expected = getattr(rebuilt, array)
+    for name in array_names:
+        stored = getattr(indices, name)
+        expected = getattr(rebuilt, name)
         if np.array_equal(stored, expected):
             continue
+        # The shapes are equal: opening the files has checked the length of each array.
         # An entry is a number, or a row of two numbers.
         differs = (stored != expected).reshape(len(expected), -1)  # (n_entries, 1 or 2)
         is_wrong = differs.any(axis=1)  # (n_entries,)
         entry = int(np.argmax(is_wrong))
         report.error(
-            f"entry {entry} of {array} is not what the plan gives",
-            where=files.folder / files.files[array],
+            f"entry {entry} of {name} is not what the plan gives",
+            where=files.folder / files.files[name],
             found=stored[entry].tolist(),
             expected=expected[entry].tolist(),
             remedy=_DELETE,

@@ -206,7 +206,8 @@ def _resolve_nanoset(spec: ResolvedNanoset, names: _PackNames, where: str) -> Re
     for split, blend in spec.blend_per_split.items():
         blend_per_split[split] = reader.resolve_blend(blend)
     earlier = tuple(
-        names.of_corpus(corpus, spec.packing, spec.sequence_length) for corpus in spec.earlier
+        names.of_corpus(corpus, spec.packing, spec.sequence_length)
+        for corpus in spec.earlier_corpora
     )
     return replace(
         spec,
@@ -214,7 +215,7 @@ def _resolve_nanoset(spec: ResolvedNanoset, names: _PackNames, where: str) -> Re
         mix=mix,
         blend_per_split=FrozenDict(blend_per_split),
         max_epochs=limits,
-        earlier=earlier,
+        earlier_corpora=earlier,
     )
 
 
