@@ -73,7 +73,8 @@ def member_set(
         config: Configuration with which it was planned.
         cache_dir: The folder.
     """
-    # Everything that decides the bytes of the files.
+    # Everything that decides the bytes of the files. It is stored next to them, in a file of ours
+    # that is called the sidecar. So it is known later what the files were made from.
     made_from: dict[str, Any] = {
         "preset": config.preset,
         "idx_sha256": member.idx_sha256,
@@ -85,9 +86,10 @@ def member_set(
         "add_extra_token": config.add_extra_token,
         "drop_last_partial": config.drops_last_partial(member.split),
         "shuffle_documents": config.shuffle_documents,
-        "description": member.hash,
+        "description": member.hash,  # the hash stands for the text of the trainer's description
     }
-    if member.order is not None:
+    is_later_phase = member.order is not None
+    if is_later_phase:
         made_from["order"] = to_plain(member.order)
         made_from["begin"] = member.begin
         # For people who compare the files with those that the trainer builds.
@@ -101,7 +103,7 @@ def member_set(
         sidecar=member.sidecar,
         description=member.description,
         made_from=made_from,
-        build=partial(_build_planned_member, member, config),
+        build_arrays=partial(_build_planned_member, member, config),
     )
 
 
@@ -125,7 +127,7 @@ def blend_set(plan: SplitPlan, blend: BlendPlan, cache_dir: str | os.PathLike[st
         sidecar=blend.sidecar,
         description=blend.description,
         made_from=made_from,
-        build=partial(build_blend_indices, plan),
+        build_arrays=partial(build_blend_indices, plan),
     )
 
 
@@ -168,9 +170,13 @@ def open_member(
         StaleError: A file is not the one that was planned.
     """
     start, stop = member.rows
+    n_sequences = stop - start
     shapes = {
-        "document_index": ((stop - start) * member.epochs,),
+        # All sequences, once for each epoch.
+        "document_index": (n_sequences * member.epochs,),
+        # Where each sample starts, and where the last one ends: a document and a token.
         "sample_index": (member.samples_built + 1, 2),
+        # The samples in shuffled order, which may be repeated.
         "shuffle_index": (member.samples_given,),
     }
     return MemberIndices(**_open_arrays(member.files, shapes, Path(cache_dir), access))
@@ -216,8 +222,8 @@ class FileSet:
     """Text of the part `description`."""
     made_from: Mapping[str, Any]
     """Everything that decides the bytes of the files, as JSON."""
-    build: Callable[[], MemberIndices | BlendIndices]
-    """Function that builds the arrays."""
+    build_arrays: Callable[[], MemberIndices | BlendIndices]
+    """Function that builds the arrays of the files."""
 
     def digests_if_complete(self, *, deep: bool) -> dict[str, str] | None:
         """Return the digests of the files, if all of them exist and are those of this set.
@@ -241,27 +247,38 @@ class FileSet:
             folder: Folder or bucket that the files go to; by default the folder of this set.
             compares_sizes: Whether existing files are compared by their sizes instead of digests.
         """
-        place = self.folder if folder is None else folder
+        target_folder = self.folder if folder is None else folder
         receipt = self._receipt()
-        # Completing files are deleted first and written last, so that a trainer does not take old
-        # and new files for one complete set. Most trainers take a set as complete if its
-        # description exists.
-        completing: tuple[str, ...] = ()
-        if _DESCRIPTION in self.files:
-            completing = (self.files[_DESCRIPTION],)
-        elif _is_other_set(read_receipt(place / self.sidecar), receipt):
-            # Other trainers have no descriptions, and look for the arrays. So all old arrays are
-            # deleted first, unless another process may just be writing the same ones.
-            completing = tuple(self.files.values())
         return Delivery(
-            folder=place,
+            folder=target_folder,
             receipt=receipt,
             files=tuple(self.files.values()),
-            completing=completing,
+            completing=self._completing_files(target_folder, receipt),
             is_hashed=True,
             keeps_equal=True,
             compares_sizes=compares_sizes,
         )
+
+    def _completing_files(self, folder: Location, receipt: Receipt) -> tuple[str, ...]:
+        """Return the files whose existence makes a trainer take the set as complete.
+
+        They are deleted first and written last, so that a trainer never reads old and new files as
+        one set.
+
+        Args:
+            folder: Folder or bucket that the files go to.
+            receipt: The sidecar of this set.
+        """
+        # Most trainers take a set as complete if its description exists.
+        if _DESCRIPTION in self.files:
+            return (self.files[_DESCRIPTION],)
+
+        # Other trainers have no descriptions, and look for the arrays. So all old arrays are
+        # deleted first. But if another process is writing this set, its arrays must stay.
+        stored = read_receipt(folder / self.sidecar)
+        if _is_finished_or_other_set(stored, receipt):
+            return tuple(self.files.values())
+        return ()
 
     def _receipt(self) -> Receipt:
         """Return what the sidecar of this set says."""
@@ -273,21 +290,21 @@ class FileSet:
         )
 
     def file_notes_in(self, sidecar: bytes | None) -> Mapping[str, Mapping[str, Any]] | None:
-        """Return what a sidecar says about the files of this set.
+        """Return the size and digest of each index file, as a sidecar records them.
 
         Args:
-            sidecar: Bytes of the sidecar; None if it does not exist.
+            sidecar: Bytes of the JSON file that is stored next to the index files; None if it does
+                not exist.
 
         Returns:
-            File name → {"bytes": size, "sha256": digest}; None if the sidecar belongs to another
-            set, or the set is incomplete.
+            File name → {"bytes": size, "sha256": digest}. None if the sidecar was written for index
+            files that were made from other data or settings, or if the digest of a file is missing.
         """
         stored = parse_receipt(sidecar)
         if stored is None or not stored.is_of(self._receipt()):
             return None
-        if self._digests_in(stored.content) is None:
-            return None
-        return stored.files
+        has_all_digests = self._digests_in(stored.content) is not None
+        return stored.files if has_all_digests else None
 
     def _digests_in(self, sidecar: Mapping[str, Any]) -> dict[str, str] | None:
         """Return file name → sha256 in the content of a sidecar, or None if one is missing."""
@@ -347,7 +364,7 @@ class FileSet:
             return digests
 
         # Build the arrays. Each part of the set, except the description, is named like one.
-        indices = self.build()
+        indices = self.build_arrays()
         arrays = {part: getattr(indices, part) for part in self.files if part != _DESCRIPTION}
         n_bytes = sum(array.nbytes for array in arrays.values())
         make_room(n_bytes, str(delivery.folder))
@@ -380,18 +397,21 @@ def _write_durably(path: Path, pieces: list[memoryview]) -> None:
         os.fsync(file.fileno())
 
 
-def _is_other_set(stored: StoredReceipt | None, receipt: Receipt) -> bool:
-    """Return whether the files in a folder can be replaced, by the sidecar that is next to them.
-
-    They can if they belong to another set, or to a complete set, which no process is writing.
+def _is_finished_or_other_set(stored: StoredReceipt | None, receipt: Receipt) -> bool:
+    """Return whether no process is writing a certain set of files, by the sidecar next to them.
 
     Args:
         stored: The sidecar in the folder; None if there is none.
         receipt: The sidecar of the set that is to be written.
+
+    Returns:
+        True if the files belong to another set, or if the set is complete. False if it is being
+        written, or if there is no sidecar.
     """
     if stored is None:
         return False
-    return stored.files is not None or not stored.is_of(receipt)
+    is_finished = stored.files is not None
+    return is_finished or not stored.is_of(receipt)
 
 
 def _sha256_of(pieces: list[memoryview]) -> str:

@@ -258,8 +258,9 @@ class NanosetConfig:
             eod_token: Id of the end-of-document token; None keeps that of the configuration.
 
         Raises:
-            ConfigError: The preset's samples cannot have one of the masks, or a mask needs another
-                option or an end-of-document token that is not set.
+            ConfigError: The preset's samples cannot have one of the masks; or a mask needs another
+                option, which `check_masks` finds; or it needs an end-of-document token and none is
+                set, which the constructor of the copy finds.
         """
         # Samples that are plain tokens, without labels or a loss mask, can only have the masks of
         # the preset's trainer. All other samples can have any mask.
@@ -273,7 +274,9 @@ class NanosetConfig:
                 remedy="leave these options out, or use another preset",
             )
         check_masks(masks)
-        options: dict[str, Any] = {mask: mask in masks for mask in MASKS}
+
+        # A name that is not in `masks` becomes False.
+        options: dict[str, Any] = {name: name in masks for name in MASKS}
         if eod_token is not None:
             options["eod_token"] = eod_token
         return replace(self, **options)
@@ -368,16 +371,25 @@ class NanosetConfig:
             )
 
     def _plain_data(self) -> dict[str, Any]:
-        """Return the data in plain types, and all mappings as ones that cannot change, by name.
+        """Return the fields that hold paths and mappings, as plain types that cannot be changed.
+
+        Paths become strings, and dictionaries become frozen ones. So the configuration stays as it
+        is if the caller changes a dictionary that it passed.
+
+        Returns:
+            Name of a field → its new value.
 
         Raises:
-            ConfigError: The data are not given, given twice, or not a blend.
+            ConfigError: `data_path` and `blend_per_split` are both given or both missing, or one of
+                them is not a blend.
         """
-        if (self.data_path is None) == (self.blend_per_split is None):
+        has_data_path = self.data_path is not None
+        has_blend_per_split = self.blend_per_split is not None
+        if has_data_path == has_blend_per_split:
             raise ConfigError(
                 "give data_path or blend_per_split",
                 where="data_path",
-                found="neither" if self.data_path is None else "both",
+                found="both" if has_data_path else "neither",
             )
         values: dict[str, Any] = {}
         if self.data_path is not None:
@@ -390,6 +402,7 @@ class NanosetConfig:
         }
         values["trainer_paths"] = FrozenDict(trainer_paths)
         values["orders"] = FrozenDict(self.orders)
+        # The identifiers may contain further dictionaries and lists, which `freeze` converts, too.
         values["tokenizer_identifiers"] = freeze(dict(self.tokenizer_identifiers))
         return values
 

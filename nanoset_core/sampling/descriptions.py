@@ -104,7 +104,9 @@ def blend_names(
 ) -> IndexNames:
     """Return the names of the index files of a blend.
 
-    Sources: Megatron-LM `BlendedDataset`, nanotron `BlendedNanoset`.
+    The trainer describes the blend by a text, and most trainers name the files by its hash. So the
+    text must be exactly that of the trainer. Sources: Megatron-LM `BlendedDataset`, nanotron
+    `BlendedNanoset`.
 
     Args:
         rules: Preset of the nanoset.
@@ -113,23 +115,26 @@ def blend_names(
         weights: Weights of the datasets, or their lengths if all samples are taken once.
         size: Samples of the blend; None if all samples of the datasets are taken once.
     """
-    values = {
+    # All values that a trainer may describe. The preset says which of them this trainer does.
+    value_by_key = {
         "class": rules.blend_kind,
         "datasets": [json.loads(member.description) for member in members],
         "split": split,
         "weights": list(weights),
         "size": size,
         "dataset_sizes": [member.samples_given for member in members],
-        "renormalize_blend_weights": False,
+        "renormalize_blend_weights": False,  # an option of Megatron-LM; this is its default
     }
-    description = _description(rules.blend_keys, values)
+    description = _description(rules.blend_keys, value_by_key)
+
+    # A file name consists of these fields, the hash of the description, and an ending.
+    fields_of_names = {"kind": rules.blend_kind, "split": split}
     endings = {
         "dataset_index": "dataset_index.npy",
         "dataset_sample_index": "dataset_sample_index.npy",
         "description": _DESCRIPTION_ENDING,
     }
-    fields = {"kind": rules.blend_kind, "split": split}
-    return _names(description, rules.blend_file, fields, endings)
+    return _names(description, rules.blend_file, fields_of_names, endings)
 
 
 def _description(keys: Sequence[str], values: Mapping[str, Any]) -> str:
@@ -186,22 +191,29 @@ def read_identifiers(path: Path, where: object) -> dict[str, Any]:
         ) from error
 
 
-def _identifiers_in(value: Any) -> dict[str, Any]:
+def _identifiers_in(content: Any) -> dict[str, Any]:
     """Return the identifiers of a tokenizer from the content of a JSON file.
 
+    They are values by which a trainer recognises a tokenizer, such as {"class": "GPT2Tokenizer",
+    "path": "…"}. The file may contain only these, or a description of index files, which has them
+    under the key "tokenizer".
+
     Args:
-        value: Description of a blend or of a dataset, which contain the identifiers, or an object
-            that consists of the identifiers.
+        content: The identifiers, the description of a dataset, or that of a blend.
 
     Raises:
-        TypeError: The identifiers are not a JSON object.
+        AttributeError, TypeError: The content or the identifiers are not a JSON object.
+        LookupError: The description of a blend has no datasets.
     """
     # The description of a blend contains those of its datasets, which have the same tokenizer.
-    if isinstance(value.get("datasets"), list):
-        value = value["datasets"][0]
-    is_dataset = "class" in value and "dataset_path" in value
-    if is_dataset:
-        value = value.get("tokenizer", value)
-    if not isinstance(value, dict):
-        raise TypeError(f"{value!r} is no JSON object")
-    return dict(value)
+    described_datasets = content.get("datasets")
+    if isinstance(described_datasets, list):
+        content = described_datasets[0]
+
+    identifiers = content
+    describes_dataset = "class" in content and "dataset_path" in content
+    if describes_dataset and "tokenizer" in content:
+        identifiers = content["tokenizer"]
+    if not isinstance(identifiers, dict):
+        raise TypeError(f"{identifiers!r} is no JSON object")
+    return dict(identifiers)

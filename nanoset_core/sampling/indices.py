@@ -150,53 +150,66 @@ def build_blend_indices(plan: SplitPlan) -> BlendIndices:
             "the split is a plain dataset: there is no blend to build", where=f"split {plan.split}"
         )
 
-    n_samples_given = sum(member.samples_given for member in plan.members)
+    # A blend with a seed is one epoch that is shuffled and repeated below. It has as many samples
+    # as its datasets together. Other blends have the planned size.
+    is_shuffled = blend.seed is not None
+    size_before_shuffle = blend.size
+    if is_shuffled:
+        size_before_shuffle = sum(member.samples_given for member in plan.members)
+
     if blend.exhaustive:
+        # All samples are taken once. The weights of such a blend are the sizes of its datasets.
         sizes = [int(weight) for weight in blend.weights]
         dataset_index, sample_index = build_exhaustive_blending_indices(sizes)
-    elif blend.seed is None:
-        dataset_index, sample_index = build_blending_indices(blend.weights, blend.size)
     else:
-        # One epoch of the blend, which is shuffled and repeated below.
-        dataset_index, sample_index = build_blending_indices(blend.weights, n_samples_given)
+        dataset_index, sample_index = build_blending_indices(blend.weights, size_before_shuffle)
 
-    _fit_into_datasets(plan, dataset_index, sample_index)
+    sample_index = _fit_into_datasets(plan, dataset_index, sample_index)
     indices = BlendIndices(dataset_index.astype(preset.blend_dtype, copy=False), sample_index)
-    if blend.seed is None:
-        return indices
-    return _shuffle_and_repeat(indices, blend.size, blend.seed)
+    if blend.seed is not None:
+        return _shuffle_and_repeat(indices, blend.size, blend.seed)
+    return indices
 
 
 def _fit_into_datasets(
     plan: SplitPlan, dataset_index: NDArray[np.int16], sample_index: NDArray[np.int64]
-) -> None:
+) -> NDArray[np.int64]:
     """Check that the datasets have the samples that a blend takes, or wrap around.
 
-    Some trainers start again at the first sample of a dataset after its last one (`Preset.wraps`).
-    If they store the wrapped numbers, those of `sample_index` are replaced, in place.
+    Most trainers never take a sample that a dataset does not have. Some start again at the first
+    sample of a dataset after its last one: sample 12 of a dataset of 10 samples is its sample 2.
+    Of these, some store the 2 in the index ("built"), and some store the 12 and wrap around when
+    they read it ("read").
 
     Args:
         plan: Plan of the split.
         dataset_index: Dataset of each sample of the blend, shape (n_samples,).
         sample_index: Number of each sample within its dataset, shape (n_samples,).
 
+    Returns:
+        The numbers to store, shape (n_samples,): the same array, which may be changed in place.
+
     Raises:
-        SampleIndexError: A dataset has too few samples.
+        SampleIndexError: A dataset has too few samples, or none if the trainer wraps around.
     """
     wraps = get_preset(plan.preset).wraps
-    samples_given = np.array([member.samples_given for member in plan.members], dtype=np.int64)
+    dataset_sizes = np.array([member.samples_given for member in plan.members], dtype=np.int64)
 
+    # Some samples at a time, which limits the memory for temporary arrays.
     for start in range(0, len(sample_index), _CHUNK_SAMPLES):
-        datasets = dataset_index[start : start + _CHUNK_SAMPLES]
-        numbers = sample_index[start : start + _CHUNK_SAMPLES]
-        limits = samples_given[datasets]  # samples of each sample's dataset
-        # A dataset that wraps around needs only one sample.
-        is_missing = numbers >= limits if wraps == "never" else limits == 0
+        chunk = slice(start, start + _CHUNK_SAMPLES)
+        datasets = dataset_index[chunk]
+        sizes = dataset_sizes[datasets]  # (n_in_chunk,) size of each sample's dataset
+        if wraps == "never":
+            is_missing = sample_index[chunk] >= sizes
+        else:
+            is_missing = sizes == 0  # one sample is enough to wrap around
         if is_missing.any():
             first_missing = int(np.argmax(is_missing))
             raise _too_few_samples(plan, plan.members[datasets[first_missing]])
         if wraps == "built":
-            numbers %= limits
+            sample_index[chunk] %= sizes
+    return sample_index
 
 
 def _too_few_samples(plan: SplitPlan, member: MemberPlan) -> SampleIndexError:

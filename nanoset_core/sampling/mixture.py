@@ -97,7 +97,7 @@ def mixture_of(mix: MixPart, config: NanosetConfig, reader: LengthReader | None 
 
     Args:
         mix: The whole tree.
-        config: Configuration of the nanoset. Its datasets are those of the tree's corpora, in the
+        config: Configuration of the nanoset. It has one dataset for each corpus of the tree, in the
             order written.
         reader: Reads the datasets' `.idx` files; share it between nanosets that are planned
             together.
@@ -108,7 +108,10 @@ def mixture_of(mix: MixPart, config: NanosetConfig, reader: LengthReader | None 
         ConfigError: The split starts outside of a dataset.
     """
     split = _first_split(config)
-    tokens_by_prefix = SplitData(config, split, reader or LengthReader()).tokens_by_prefix()
+    data = SplitData(config, split, reader or LengthReader())
+
+    # Corpora and datasets have the same order, so they are matched by their positions.
+    tokens_by_prefix = data.tokens_by_prefix()
     for corpus, tokens in zip(mix.corpora, tokens_by_prefix.values(), strict=True):
         if tokens == 0:
             raise InputError(
@@ -117,13 +120,14 @@ def mixture_of(mix: MixPart, config: NanosetConfig, reader: LengthReader | None 
                 found=corpus,
                 remedy="leave it out, add text, or change `split`",
             )
-
-    samples = config.samples(split)
-    if samples is not None:
-        samples -= config.consumed_samples
     corpus_paths = _corpus_paths(mix, ())
-    prefix_by_path = dict(zip(corpus_paths, tokens_by_prefix, strict=True))
-    return _Mixer(config, prefix_by_path, tokens_by_prefix, samples).mix(mix)
+    prefix_by_path = dict(zip(corpus_paths, tokens_by_prefix.keys(), strict=True))
+
+    # Samples that this phase of a run reads; None for one epoch.
+    n_samples = config.samples(split)
+    if n_samples is not None:
+        n_samples -= config.consumed_samples
+    return _Mixer(config, prefix_by_path, tokens_by_prefix, n_samples).mix(mix)
 
 
 def _first_split(config: NanosetConfig) -> SplitName:
@@ -186,7 +190,7 @@ class _Allotment(NamedTuple):
     """The part."""
     parent_amount: float
     """Amount of the group around it."""
-    asked: float | None
+    amount_by_share: float | None
     """Amount that its share alone would give it; None if it has a target."""
     amount: float
     """Amount that it gets."""
@@ -233,7 +237,9 @@ class _Mixer:
         return Mixture(weights, rows)
 
     def _node(self, part: MixPart, path: MixPath, outer_limit: float | None) -> _Node:
-        """Return a part of the tree with the amounts that it can have.
+        """Return a part of the tree with the smallest and the largest amount that it can have.
+
+        An amount is a share of the samples of train, from 0 to 1.
 
         Args:
             part: The settings of the part.
@@ -241,17 +247,19 @@ class _Mixer:
             outer_limit: How often train may read corpora of the group around it; None for no limit.
 
         Raises:
-            InputError: It has a target, `tokens` or `epochs`, that is not among these amounts.
+            InputError: Its `tokens` or `epochs` are less or more than it can have.
         """
+        # `max_epochs` of the part overrides the limit of the group around it.
         limit = part.inner_limit(outer_limit)
-        if part.parts:
+        is_group = bool(part.parts)
+        if is_group:
             node = self._group_node(part, path, limit)
         else:
             node = self._corpus_node(part, path, limit)
         if not part.has_fixed_amount:
             return node
 
-        # A target is the only amount that the part can have.
+        # `tokens` or `epochs` leave only one amount, which is then the smallest and the largest.
         target = self._target(node)
         if not _is_within(target, node.min_amount, node.max_amount):
             raise _impossible_mixture(
@@ -264,7 +272,9 @@ class _Mixer:
         return replace(node, min_amount=target, max_amount=target, target=target)
 
     def _group_node(self, part: MixPart, path: MixPath, limit: float | None) -> _Node:
-        """Return a group with the amounts that follow from its parts.
+        """Return a group with the smallest and the largest amount that its parts can have together.
+
+        An amount is a share of the samples of train, from 0 to 1.
 
         Args:
             part: The settings of the group.
@@ -274,18 +284,24 @@ class _Mixer:
         children = []
         for name, child in part.parts.items():
             children.append(self._node(child, (*path, name), limit))
-        max_amount = plain_sum(child.max_amount for child in children)
+
+        # Each part alone may be able to have all of train, so the sum can exceed 1.
+        max_amount = min(plain_sum(child.max_amount for child in children), 1.0)
+        # This sum is not limited: if it exceeds 1, the mixture is impossible, and refused later.
+        min_amount = plain_sum(child.min_amount for child in children)
         return _Node(
             path=path,
             part=part,
             tokens=sum(child.tokens for child in children),
             children=tuple(children),
-            min_amount=plain_sum(child.min_amount for child in children),
-            max_amount=min(max_amount, 1.0),
+            min_amount=min_amount,
+            max_amount=max_amount,
         )
 
     def _corpus_node(self, part: MixPart, path: MixPath, limit: float | None) -> _Node:
-        """Return a corpus with the amounts that its limit of epochs allows.
+        """Return a corpus with the smallest and the largest amount that it can have.
+
+        An amount is a share of the samples of train: 1.0 is all of them.
 
         Args:
             part: The settings of the corpus in the tree.
@@ -294,29 +310,38 @@ class _Mixer:
         """
         prefix = self.prefix_by_path[path]
         tokens = self.tokens_by_prefix[prefix]
+
         max_amount = 1.0
         if limit is not None:
+            # What earlier phases of the run read of the corpus counts towards the limit.
             order = self.config.orders.get(prefix)
             samples_before = 0 if order is None else order.taken
             max_amount = self._amount_of_epochs(tokens, limit, samples_before)
         return _Node(path, part, tokens, children=(), min_amount=0.0, max_amount=max_amount)
 
     def _target(self, node: _Node) -> float:
-        """Return the fixed amount of a part, as a share of the samples of train.
+        """Return the fixed amount of a part: a share of the samples of train, from 0 to 1.
 
         Args:
-            node: The part. It has `tokens` or `epochs`, or it is a group of such parts, whose
-                amounts are added up.
+            node: The part. Its settings have `tokens` or `epochs`; or it is a group, and those of
+                all its parts do.
         """
-        part = node.part
-        if part.tokens is not None:
-            samples = part.tokens / self.config.step
+        settings = node.part
+        if settings.tokens is not None:
+            # Samples start `step` tokens apart.
+            samples = settings.tokens / self.config.step
             return samples / self._samples_of_train
-        if part.epochs is not None:
+
+        # A group is read some epochs if each of its corpora is. What earlier phases of the run took
+        # does not count: the setting is for this phase.
+        if settings.epochs is not None:
             amounts = []
             for corpus in node.corpora:
-                amounts.append(self._amount_of_epochs(corpus.tokens, part.epochs, 0))
+                amount = self._amount_of_epochs(corpus.tokens, settings.epochs, samples_before=0)
+                amounts.append(amount)
             return plain_sum(amounts)
+
+        # A group whose parts all have fixed amounts.
         return plain_sum(child.target or 0.0 for child in node.children)
 
     @property
@@ -367,43 +392,49 @@ class _Mixer:
         return allotments
 
     def _divide_among_children(self, node: _Node, amount: float) -> list[_Allotment]:
-        """Return the amounts of the direct children of a part, in the order written.
+        """Divide the amount of a group among its direct children, in the order written.
+
+        Some children have a fixed amount, their *target*. The others divide the rest in proportion
+        to their weights, unless that is outside of their bounds. For example, a group has the
+        amount 0.5, and a child has the target 0.2. Two children of the weights 2 and 1 divide 0.3:
+        they get 0.2 and 0.1. If the first may have at most 0.15, both get 0.15.
 
         Args:
-            node: The part.
-            amount: Its amount.
+            node: The group, or a corpus, which has no children.
+            amount: Its amount: a share of the samples of train, from 0 to 1.
 
         Raises:
-            InputError: No amounts of the children add up to that of the part.
+            InputError: No amounts of the children add up to that of the group.
         """
         if not node.children:
             return []
 
-        # Children with a target get it. The others, which have a share, divide the rest.
+        # Divide what the targets leave.
         rest = amount - plain_sum(child.target or 0.0 for child in node.children)
         sharing = [child for child in node.children if child.target is None]
         weights = [_weight(child) for child in sharing]
         bounds = [_bounds(child, amount) for child in sharing]
         _check_rest(node, sharing, bounds, rest)
-        amounts = []
+        child_amounts = []
         if sharing:
-            amounts = divide_within_bounds(weights, bounds, rest)
+            child_amounts = divide_within_bounds(weights, bounds, rest)
 
-        # Collect both kinds of children by their paths, and return them in the order written.
+        # Collect both kinds of children by their paths.
         allotment_by_path = {}
         weight_sum = plain_sum(weights)
-        for child, weight, child_amount in zip(sharing, weights, amounts, strict=True):
+        for child, weight, child_amount in zip(sharing, weights, child_amounts, strict=True):
             allotment_by_path[child.path] = _Allotment(
                 node=child,
                 parent_amount=amount,
-                asked=rest * weight / weight_sum,
+                amount_by_share=rest * weight / weight_sum,  # without bounds
                 amount=child_amount,
             )
         for child in node.children:
             if child.target is not None:
                 allotment_by_path[child.path] = _Allotment(
-                    node=child, parent_amount=amount, asked=None, amount=child.target
+                    node=child, parent_amount=amount, amount_by_share=None, amount=child.target
                 )
+        # Return them in the order written.
         return [allotment_by_path[child.path] for child in node.children]
 
     def _row(self, allotment: _Allotment) -> MixRow:
@@ -418,7 +449,7 @@ class _Mixer:
         return MixRow(
             name=node.path[-1],
             depth=len(node.path) - 1,
-            asked=allotment.asked,
+            asked=allotment.amount_by_share,
             given=allotment.amount,
             tokens=tokens,
             epochs=epochs,
@@ -454,15 +485,17 @@ def _check_rest(
     Args:
         node: The group.
         sharing: Its parts with shares.
-        bounds: Smallest and largest amount of each of these parts.
+        bounds: Smallest amount, `floor`, and largest amount, `cap`, of each of these parts. Amounts
+            are shares of train, from 0 to 1.
         rest: The amount that they have to divide.
 
     Raises:
         InputError: A part needs more than it may have; or the rest is less than the parts need, or
             more than they may have.
     """
+    # Each part must be able to have some amount.
     for child, bound in zip(sharing, bounds, strict=True):
-        if not _is_within(bound.floor, 0.0, bound.cap):
+        if bound.floor > bound.cap + _TOLERANCE:
             raise _impossible_mixture(
                 child,
                 found=f"floors within are {100 * bound.floor:.4g}% of train",
@@ -471,6 +504,7 @@ def _check_rest(
                 maximum=bound.cap,
             )
 
+    # Their amounts must be able to add up to the rest.
     floor_sum = plain_sum(bound.floor for bound in bounds)
     cap_sum = plain_sum(bound.cap for bound in bounds)
     if not _is_within(rest, floor_sum, cap_sum):
@@ -517,20 +551,30 @@ def _decided_by(allotment: _Allotment) -> str:
         the parts within it decide the amount.
     """
     node = allotment.node
-    part = node.part
-    amount = allotment.amount
-    if node.target is not None:
-        if part.tokens is not None:
-            return "tokens"
-        return "its parts" if part.epochs is None else "epochs"
+    settings = node.part
 
-    # An amount at a bound equals it exactly, since `_bounds` computes it in the same way.
-    if part.min_share and amount == part.min_share * allotment.parent_amount:
+    # The amount is fixed by the settings of the part, or of all parts within it.
+    if node.target is not None:
+        if settings.tokens is not None:
+            return "tokens"
+        if settings.epochs is not None:
+            return "epochs"
+        return "its parts"
+
+    # The amount is at a bound. Then both are equal, without rounding errors: `_bounds` computes the
+    # bound in the same way.
+    amount = allotment.amount
+    if settings.min_share and amount == settings.min_share * allotment.parent_amount:
         return "min_share"
-    if part.max_share is not None and amount == part.max_share * allotment.parent_amount:
+    if settings.max_share is not None and amount == settings.max_share * allotment.parent_amount:
         return "max_share"
-    if amount == node.max_amount < 1.0:
+    # The largest amount is 1, all of train, unless `max_epochs` of the part or within it is less.
+    is_limited_by_epochs = node.max_amount < 1.0
+    if is_limited_by_epochs and amount == node.max_amount:
         return "max_epochs"
+    # The smallest amount of a group is what the parts within it need.
     if amount == node.min_amount:
         return "its parts"
-    return "size" if part.share is None else "share"
+
+    # The amount is in proportion to that of the siblings.
+    return "size" if settings.share is None else "share"

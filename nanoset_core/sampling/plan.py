@@ -191,11 +191,13 @@ class _SplitPlanner:
             weights: Weight of each; None for datasets without weights.
 
         Raises:
-            ConfigError: The trainer takes no number of samples for this split, or needs one, or
-                cannot mix such datasets.
+            ConfigError: The trainer cannot mix these datasets; or a number of samples is requested,
+                which the trainer does not take for this split; or none is, and the trainer needs
+                one.
         """
         self._check_datasets(prefixes, weights)
 
+        # Some trainers can only read one epoch of valid and test.
         rules = self.rules
         if self.requested is not None and not rules.takes_samples(self.split):
             raise ConfigError(
@@ -204,6 +206,8 @@ class _SplitPlanner:
                 found=f"{self.requested} samples, preset {rules.name}",
                 expected="None",
             )
+
+        # Weights say how a number of samples is divided among the datasets.
         if weights is not None and self.requested is None and rules.needs_samples(self.split):
             raise ConfigError(
                 "a blend with weights needs a number of samples",
@@ -213,15 +217,15 @@ class _SplitPlanner:
             )
 
     def _check_datasets(self, prefixes: Sequence[str], weights: Sequence[float] | None) -> None:
-        """Check that the trainer can mix datasets that are given in this way.
+        """Check that the trainer can mix these datasets, whatever they contain.
 
         Args:
             prefixes: Paths of the datasets without .bin and .idx.
             weights: Weight of each; None for datasets without weights.
 
         Raises:
-            ConfigError: There are too many datasets, the split has a blend of its own, or the
-                datasets have no weights, and the trainer does not support that.
+            ConfigError: There are more datasets than the trainer can mix; or splits have separate
+                blends, or the datasets have no weights, and the trainer does not support that.
         """
         rules = self.rules
         if len(prefixes) > rules.max_datasets:
@@ -269,30 +273,33 @@ class _SplitPlanner:
 
         Args:
             prefixes: Paths of the datasets without .bin and .idx.
-            weights: Weight of each; None for datasets without weights.
+            weights: Weight of each dataset; None if the blend has no weights.
 
         Returns:
-            The plans in the order of the blend; none if the split has no sample of any dataset, and
-            the trainer skips such splits.
+            The plans in the order of the blend. There are none if no dataset has a sample in the
+            split, and the trainer skips such datasets.
 
         Raises:
-            ConfigError: The split has samples of some datasets only, or two datasets would share
-                index files.
+            ConfigError: Only some of the datasets have samples in the split, or two datasets would
+                share index files.
         """
         shares: Sequence[float | None] = [None] * len(prefixes)
         if weights is not None:
             shares = self.rules.normalized(weights)
+        # Position at which this phase of a run starts to read each dataset.
         starts = self._starts(prefixes, weights)
 
         members = []
         skipped_prefixes = []
         for prefix, share, start in zip(prefixes, shares, starts, strict=True):
             member = self.members.plan(prefix, share, self._needed_samples(share), start)
-            if member is None or self._is_dropped(member):
+            if member is None or self._is_left_out(member):
                 skipped_prefixes.append(prefix)
             else:
                 members.append(member)
 
+        # If all datasets are skipped, the split has no data. If only some are, it cannot be built:
+        # the weights would not belong to the remaining datasets.
         if members and skipped_prefixes:
             raise ConfigError(
                 "a dataset of the blend has no samples in the split",
@@ -310,7 +317,7 @@ class _SplitPlanner:
         target, requested = self.rules.member_sizes(self.requested, share, self.config.surplus)
         return NeededSamples(target, requested)
 
-    def _is_dropped(self, member: MemberPlan) -> bool:
+    def _is_left_out(self, member: MemberPlan) -> bool:
         """Return whether the trainer leaves a dataset out of the blend since it has no sample."""
         if not self.rules.drops_short_members or self.data.has_own_blend:
             return False
@@ -319,9 +326,12 @@ class _SplitPlanner:
     def _starts(self, prefixes: Sequence[str], weights: Sequence[float] | None) -> Sequence[int]:
         """Return at which of its samples this phase of a run starts to read each dataset.
 
+        The trainer continues to count the samples of the blend where earlier phases stopped. So it
+        skips as many samples of each dataset as the new blend would have taken until there.
+
         Args:
             prefixes: Paths of the datasets without .bin and .idx.
-            weights: Weight of each; None for datasets without weights.
+            weights: Weight of each dataset; None if the blend has no weights.
 
         Returns:
             A number for each dataset: 0 in the first phase, and if there are no weights.
@@ -329,7 +339,9 @@ class _SplitPlanner:
         if not self.members.is_later_phase or weights is None:
             return [0] * len(prefixes)
         blend_weights = tuple(self.rules.blend_weights(self.rules.normalized(weights)))
-        return samples_taken(blend_weights, 0, self.config.consumed_samples, exact=self.exact)
+        return samples_taken(
+            blend_weights, start=0, stop=self.config.consumed_samples, exact=self.exact
+        )
 
     def _check_file_names(self, members: Sequence[MemberPlan]) -> None:
         """Check that the index files of two datasets have different names in one cache folder.
@@ -378,8 +390,13 @@ class _SplitPlanner:
                 expected="1 or more",
             )
 
-        # A blend that takes all samples of its datasets once is described without its size.
+        # Without weights and a number of samples, the blend takes all samples of all datasets once.
+        # Trainers that read windows have no such blends: they use the numbers of samples as
+        # weights.
         is_exhaustive = weights is None and self.requested is None and not self.rules.windows
+
+        # The trainer names its files by the hash of a description of the blend. That of an
+        # exhaustive blend has no size.
         described_size = None if is_exhaustive else size
         names = blend_names(self.rules, self.split, members, blend_weights, described_size)
         return BlendPlan(
@@ -406,16 +423,20 @@ class _SplitPlanner:
             ConfigError: A dataset has no sample.
         """
         for member in members:
-            if member.samples_given == 0 and not self._may_lack_samples(member, weights):
-                raise ConfigError(
-                    "a dataset of the blend has no samples in the split",
-                    where=self.where,
-                    found=f"{member.prefix}: {member.tokens} tokens",
-                    expected=f"{self.config.sample_tokens} tokens or more",
-                )
+            has_sample = member.samples_given > 0
+            if has_sample or self._may_lack_samples(member, weights):
+                continue
+            # A dataset has no sample because it has too few tokens for one.
+            raise ConfigError(
+                "a dataset of the blend has no samples in the split",
+                where=self.where,
+                found=f"{member.prefix}: {member.tokens} tokens",
+                expected=f"{self.config.sample_tokens} tokens or more",
+            )
 
     def _may_lack_samples(self, member: MemberPlan, weights: Sequence[float] | None) -> bool:
         """Return whether the trainer can build the blend although a dataset has no sample."""
+        # Without weights, the blend takes samples of every dataset.
         if weights is None:
             return False
         # With weights, the blend may be so short that it takes no sample of the dataset.
@@ -426,34 +447,41 @@ class _SplitPlanner:
     def _size_and_weights(
         self, members: Sequence[MemberPlan], weights: Sequence[float] | None
     ) -> tuple[int, tuple[float, ...] | tuple[int, ...]]:
-        """Return the samples of the blend, and the weights with which it is built and described.
+        """Return the number of samples of a blend, and the weights of its datasets.
+
+        The weights decide the order of the blend's samples. They are also written into its
+        description.
 
         Args:
             members: Plans of the blend's datasets.
             weights: Weight of each dataset as configured; None for datasets without weights.
         """
         rules = self.rules
-        lengths = tuple(member.samples_given for member in members)
-        size = sum(lengths)
-        # Trainers that cut datasets into windows take as many samples as are requested.
+        dataset_sizes = tuple(member.samples_given for member in members)
+        n_available = sum(dataset_sizes)
+
+        # Trainers that cut datasets into windows take as many samples as are requested, or all.
         if rules.windows:
-            if self.requested is not None:
-                size = self.requested
-            return size, tuple(rules.normalized(weights or lengths))
+            size = n_available if self.requested is None else self.requested
+            return size, tuple(rules.normalized(weights or dataset_sizes))
 
         # Without weights, a blend takes all samples once, or as many as were requested.
         if weights is None:
             if self.requested is None:
-                return size, lengths
-            return min(self.requested, size), tuple(rules.normalized(lengths))
+                return n_available, dataset_sizes
+            return min(self.requested, n_available), tuple(rules.normalized(dataset_sizes))
 
-        # With weights, the preset has a rule for the size, which may exceed the requested number.
+        # With weights, the trainer computes the size from what it takes or builds of each dataset.
+        # These numbers are rounded up, so the size may exceed the requested number.
         blend_weights = tuple(rules.blend_weights(rules.normalized(weights)))
         if self.requested is None:
-            return size, blend_weights
-        targets = [member.samples_target or 0 for member in members]
-        buffers = [member.samples_requested or 0 for member in members]
+            return n_available, blend_weights
+        n_taken_by_dataset = [member.samples_target or 0 for member in members]
+        n_built_by_dataset = [member.samples_requested or 0 for member in members]
         size = rules.weighted_size(
-            self.requested, targets, buffers, per_split=self.data.has_own_blend
+            self.requested,
+            n_taken_by_dataset,
+            n_built_by_dataset,
+            per_split=self.data.has_own_blend,
         )
         return size, blend_weights

@@ -243,14 +243,17 @@ class Preset:
             )
 
     def compensates(self, python: str | None) -> bool:
-        """Return whether the trainer's `sum` corrects rounding errors when shares are added up.
+        """Return whether the trainer's Python corrects rounding errors when it adds up shares.
+
+        The built-in `sum` does so from Python 3.12 on. A trainer that uses it can therefore divide
+        a dataset into other splits than with an older Python.
 
         Args:
             python: Version of the trainer's Python, such as "3.12"; None for one before 3.12.
 
         Raises:
-            ConfigError: This is not a version of Python 3, or the trainer's splits do not depend
-                on it.
+            ConfigError: This is not a version of Python 3; or the trainer does not use `sum`, so
+                that no version may be given.
         """
         if python is None:
             return False
@@ -323,26 +326,34 @@ class Preset:
         )
 
     def weighted_size(
-        self, size: int, targets: Sequence[int], buffers: Sequence[int], *, per_split: bool
+        self,
+        requested: int,
+        taken_by_dataset: Sequence[int],
+        built_by_dataset: Sequence[int],
+        *,
+        per_split: bool,
     ) -> int:
-        """Return how many samples a blend with weights has, by the rule in `blend_size`.
+        """Return how many samples a blend with weights has, by the rule of the trainer.
 
-        It may be more than were requested, since the numbers of the datasets are rounded up.
+        The numbers of the datasets are rounded up. So their sum may be larger than the number that
+        was requested. For example, 10 samples of two datasets with equal weights and one of half
+        their weight need 4, 4 and 2. With 11 samples, the sum is 5 + 5 + 3 = 13.
 
         Args:
-            size: Samples that were requested.
-            targets: Samples that the blend plans to take of each dataset.
-            buffers: Samples that are built of each dataset.
-            per_split: Whether splits have separate blends.
+            requested: Samples that were requested.
+            taken_by_dataset: Samples that the blend plans to take of each dataset.
+            built_by_dataset: Samples that the trainer builds of each dataset: slightly more.
+            per_split: Whether splits have separate blends, for which some trainers have another
+                rule.
         """
         rule = self.blend_size
         if per_split and self.per_split_size is not None:
             rule = self.per_split_size
         if rule == "targets":
-            return sum(targets)
+            return sum(taken_by_dataset)
         if rule == "buffers":
-            return sum(buffers)
-        return size
+            return sum(built_by_dataset)
+        return requested
 
     def takes_samples(self, split: SplitName) -> bool:
         """Return whether a number of samples can be requested; otherwise the split is one epoch."""
@@ -352,21 +363,26 @@ class Preset:
         """Return whether a number of samples must be requested for a blend with weights."""
         return self.takes_samples(split) and not self.shuffles_blend
 
-    def repeats(self, requested: int | None, samples: int) -> int:
-        """Return how many times the shuffle index repeats the samples of an epoch.
+    def repeats(self, requested: int | None, samples_of_epoch: int) -> int:
+        """Return how many times the samples of a dataset's epoch are in its shuffle index.
 
-        nanotron's `Nanoset` repeats them once more than necessary if the requested number is a
-        multiple of those of an epoch.
+        Most trainers get more samples by joining several epochs, and so repeat none. nanotron
+        builds the samples of one epoch, and repeats these.
 
         Args:
             requested: Samples that are needed; None for one epoch.
-            samples: Samples of an epoch.
+            samples_of_epoch: Samples of an epoch.
         """
-        # Trainers that join epochs, or shuffle the whole blend, repeat no samples here.
-        if not self.one_epoch or self.windows or requested is None:
+        # Trainers that join epochs.
+        if not self.one_epoch:
+            return 1
+        if requested is None:
+            return 1
+        # Trainers that read windows repeat the blend of the datasets, if any, not a dataset.
+        if self.windows:
             return 1
         # Not rounded up: if the division is exact, this is one more than necessary, as in nanotron.
-        return int(requested / samples) + 1
+        return int(requested / samples_of_epoch) + 1
 
 
 _MEGATRON = Preset(

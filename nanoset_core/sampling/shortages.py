@@ -25,11 +25,13 @@ def cannot_be_built(config: NanosetConfig, split: SplitName, reader: LengthReade
 
     Args:
         config: Configuration of the nanoset.
-        split: The split. One without a share, or with a blend of its own, is not examined.
+        split: The split. False is returned for a split without a share, and for one that does not
+            share its datasets with the other splits.
         reader: Reads the datasets' `.idx` files.
     """
     data = SplitData(config, split, reader)
     blend = config.blend(split)
+    # A split that has separate datasets has no share of common ones, either.
     if blend is None or not data.has_share:
         return False
     prefixes, weights = blend
@@ -41,15 +43,18 @@ def cannot_be_built(config: NanosetConfig, split: SplitName, reader: LengthReade
     sample_counts = [config.samples_in(tokens) for tokens in token_counts]
     is_blend = weights is not None or len(prefixes) > 1
 
-    # Trainers that need a sample of every dataset.
-    if rules.zero_samples == "never" or (is_blend and weights is None):
+    # Some trainers never accept 0 samples, and a blend without weights needs a sample of each
+    # dataset.
+    is_unweighted_blend = is_blend and weights is None
+    if rules.zero_samples == "never" or is_unweighted_blend:
         return 0 in sample_counts
 
-    # nanotron needs index files of every dataset of a blend, and one sample in total.
+    # nanotron accepts a dataset without samples, but no blend. It needs index files of each dataset
+    # of a blend, and one sample in total.
     if rules.zero_samples == "no blend" and is_blend:
         return min(token_counts) < MIN_NANOTRON_TOKENS or not any(sample_counts)
 
-    # The others need a token of every dataset, but NeMo skips a split that has none at all.
+    # The others need a token of each dataset. But NeMo skips a split that has no token at all.
     is_skipped = rules.empty_split == "skip" and not any(token_counts)
     return 0 in token_counts and not is_skipped
 

@@ -176,21 +176,25 @@ class SplitData:
         return {prefix: self.part_of(prefix).tokens for prefix in self.prefixes}
 
     def _rows(self, n_sequences: int) -> Rows:
-        """Return the range of the split's sequences in a dataset, rounded as by the trainer.
+        """Return the range of the split's sequences in a dataset: (start, stop), half-open.
 
-        The range is not checked: with few sequences it may be outside of the dataset.
+        The sequences are divided by the shares of the splits, and trainers round the result in
+        different ways. The range is not checked: with few sequences it may be outside of the
+        dataset.
 
         Args:
             n_sequences: Number of sequences in the dataset.
         """
-        # A split with a blend of its own has all sequences.
+        # A split that does not share its datasets with others has all sequences.
         if self.shares is None:
             return 0, n_sequences
 
-        # Trainers round either the size of each split, or the border between two splits.
         split_number = SPLITS.index(self.split)
+        # Some trainers round the size of each split, and add up the sizes ("cuts").
         if self.config.rules.split_rule == "cuts":
             return rows_by_cuts(self.shares, n_sequences)[split_number]
+
+        # Others round the borders between the splits, the *bookends*.
         bookends = split_bookends(self.shares)[split_number]
         if bookends is None:
             return 0, 0  # the split has no share

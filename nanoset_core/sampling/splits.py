@@ -78,24 +78,24 @@ def parse_split(
 
 
 def without_share(split: str, name: SplitName, *, exactly_three: bool = False) -> str:
-    """Return the text of a split in which valid or test has given its share to an earlier split.
+    """Return the text of a split after valid or test has given its share to an earlier split.
 
-    For example, without valid "969,30,1" becomes "999,0,1".
+    For example, "969,30,1" without the share of valid is "999,0,1".
 
     Args:
-        split: As in `parse_split`.
+        split: Shares of train, valid and test, as in `parse_split`.
         name: The split that gives its share away: valid or test.
-        exactly_three: As in `parse_split`.
+        exactly_three: Whether the text must be three numbers, as in `parse_split`.
     """
     numbers = _three_numbers(split, exactly_three)
-    removed = SPLITS.index(name)
+    giver = SPLITS.index(name)
 
-    # The share goes to the nearest split before it that has one; to train, if none has.
-    receiver = removed - 1
-    while receiver > 0 and not numbers[receiver]:
+    # The share goes to the nearest split before it that has a share; to train, if none has.
+    receiver = giver - 1
+    while receiver > 0 and numbers[receiver] == 0:
         receiver -= 1
-    numbers[receiver] += numbers[removed]
-    numbers[removed] = 0.0
+    numbers[receiver] += numbers[giver]
+    numbers[giver] = 0.0
     return ",".join(np.format_float_positional(number, trim="-") for number in numbers)
 
 
@@ -241,26 +241,32 @@ def rows_by_bookends(bookends: Bookends, sequences: int) -> Rows:
     return round(start * float(sequences)), round(stop * float(sequences))
 
 
-def rows_by_cuts(vector: Sequence[float], sequences: int) -> list[Rows]:
-    """Return the sequences of all splits, with each size rounded to the nearest integer.
+def rows_by_cuts(shares: Sequence[float], sequences: int) -> list[Rows]:
+    """Return the sequences of all splits, with the size of each split rounded.
 
-    If the rounded sizes do not add up to the number of sequences, all cuts after the first are
-    shifted, so that the last one is the end of the dataset. With very few sequences, this can put a
-    cut before an earlier one, or below 0. For example, 17 sequences and the shares 0.5, 0.3 and 0.2
-    give the sizes 8, 5 and 3, and the cuts 0, 8, 13, 16, which become 0, 9, 14, 17.
+    The rounded sizes may not add up to the number of sequences. Then all borders between splits are
+    shifted. For example, 17 sequences and the shares 0.5, 0.3 and 0.2:
+
+        sizes      8.5   5.1   3.4
+        rounded    8     5     3        a half becomes the even number
+        cuts       0   8   13   16
+        shifted    0   9   14   17      by 17 - 16 = 1, except for the first
+
+    With very few sequences, this can put a cut before an earlier one, or below 0.
 
     Sources: NeMo `get_train_valid_test_split_`, nanotron `get_split_indices`, Megatron-LM before
     core 0.5.
 
     Args:
-        vector: Shares of train, valid and test, which add up to 1.
+        shares: Shares of train, valid and test, which add up to 1.
         sequences: Number of sequences in the dataset.
     """
     cuts = [0]
-    for share in vector:
+    for share in shares:
         cuts.append(cuts[-1] + round(share * float(sequences)))
-    surplus = cuts[-1] - sequences  # negative if the rounded sizes are too small
-    cuts[1:] = [cut - surplus for cut in cuts[1:]]
+
+    n_missing = sequences - cuts[-1]  # negative if the rounded sizes are too large
+    cuts[1:] = [cut + n_missing for cut in cuts[1:]]
     return list(pairwise(cuts))
 
 

@@ -314,7 +314,7 @@ def _check_rebuilt(report: Report, files: FileSet, indices: Nanoset | BlendIndic
         report.count("entries_not_rebuilt", n_entries)
         return
 
-    rebuilt = files.build()
+    rebuilt = files.build_arrays()
     for name in array_names:
         stored = getattr(indices, name)
         expected = getattr(rebuilt, name)
