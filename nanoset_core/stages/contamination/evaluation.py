@@ -77,7 +77,9 @@ def evaluation_options(project: Project, section: str) -> dict[str, Any]:
 
 
 def evaluation_files(project: Project, section: str) -> list[GivenFiles]:
-    """Return the files whose texts documents are searched for.
+    """Return the evaluation files that a section of `contamination` names.
+
+    Documents are searched for the texts in these files.
 
     Args:
         project: The project.
@@ -92,15 +94,17 @@ def evaluation_files(project: Project, section: str) -> list[GivenFiles]:
         InputError: A folder cannot be read.
     """
     groups = _given_files(project, section)
-    paths: list[RawFolder] = []
+
+    # Find files that two patterns, or two links, lead to.
+    files: list[RawFolder] = []
     for group in groups:
-        paths.extend(group.folder / name for name in group.names)
-    repeated = first_repeated(paths)
-    if repeated is not None:
+        files.extend(group.folder / name for name in group.names)
+    repeated_files = first_repeated(files)
+    if repeated_files is not None:
         raise ConfigError(
             "a file of evaluations is named twice",
             where=f"{project.config.file}: contamination.{section}.files",
-            found=names_of_both(*repeated),
+            found=names_of_both(*repeated_files),
             expected="each file once, by whatever path, pattern or link",
             remedy="remove one of the names, or the link",
         )
@@ -126,19 +130,25 @@ def _write_evaluation(project: Project, section: str, folder: Path) -> dict[str,
         Counts of texts and n-grams, for the manifest.
     """
     spec = project.config.contamination[section]
+
+    # Texts are compared with documents word by word. The engine divides a text into tokens, and the
+    # vocabulary knows the words in each token.
     tokenizer_file = project.config.tokenizer_file
-    collector = TextCollector(reference_engine(tokenizer_file), word_vocabulary(tokenizer_file))
+    engine = reference_engine(tokenizer_file)
+    vocabulary = word_vocabulary(tokenizer_file)
+    collector = TextCollector(engine, vocabulary)
 
     # Files are numbered in the order of the section, and texts in the order of their lines.
     file_names: list[str] = []
     for group in evaluation_files(project, section):
-        for stat in group.stats:
-            texts = read_texts(group.folder, stat, spec.keys)
-            collector.add(len(file_names), texts, group.folder / stat.path)
-            file_names.append(stat.path)
+        for file in group.stats:
+            file_number = len(file_names)
+            texts = read_texts(group.folder, file, spec.keys)
+            collector.add(file_number, texts, group.folder / file.path)
+            file_names.append(file.path)
 
     index = collector.index(spec.ngram)
-    Evaluation(collector.vocabulary, index).save(folder)
+    Evaluation(vocabulary, index).save(folder)
     _write_origins(folder / TEXTS_FILE, collector, file_names)
     return evaluation_facts(collector, index)
 

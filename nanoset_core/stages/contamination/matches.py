@@ -71,18 +71,21 @@ def write_matches(folder: Path, rows: Sequence[Mapping[str, Any]]) -> dict[str, 
 
     Args:
         folder: The folder of the new output.
-        rows: The rows of the table, by document.
+        rows: The rows of the table, by document. Each is a document and an evaluation text in it.
 
     Returns:
         The number of documents with a match, the number of matches, the first few matches as
         examples, and a `MatchSummary` if there can be boilerplate.
     """
     write_rows(folder / MATCHES, rows, (*PLACE, *_MATCH_COLUMNS))
+    documents = {row["document"] for row in rows}
     facts: dict[str, Any] = {
-        "contaminated": len({row["document"] for row in rows}),
+        "contaminated": len(documents),
         "matches": len(rows),
-        "first": [_with_short_share(row) for row in rows[:_N_FIRST_MATCHES]],
+        "first": [_with_rounded_share(row) for row in rows[:_N_FIRST_MATCHES]],
     }
+    # A text is boilerplate if very many documents contain it. Each of them has a row, so with fewer
+    # rows no text can be boilerplate.
     if len(rows) >= BOILERPLATE_DOCUMENTS:
         facts[_SUMMARY_FACT] = summarize(rows)._asdict()
     return facts
@@ -119,39 +122,41 @@ class MatchSummary(NamedTuple):
 
 
 def summarize(rows: Sequence[Mapping[str, Any]]) -> MatchSummary:
-    """Summarize a table of matches.
+    """Summarize a table of matches, and count boilerplate separately.
+
+    A text is boilerplate if very many documents contain it (`BOILERPLATE_DOCUMENTS` or more).
 
     Args:
         rows: The rows of the table, each for one document and one text that it contains.
     """
-    # Each row is another document with the text, so the rows of a text count its documents.
+    # A document has at most one row for a text, so the rows of a text count its documents.
     n_documents_by_text = Counter(_text_of(row) for row in rows)
-    boilerplate = {
+    boilerplate_texts = {
         text for text, count in n_documents_by_text.items() if count >= BOILERPLATE_DOCUMENTS
     }
 
     # Leave out the matches of boilerplate, and count the documents that have others.
     all_documents = {row["document"] for row in rows}
-    relevant_rows = [row for row in rows if _text_of(row) not in boilerplate]
+    relevant_rows = [row for row in rows if _text_of(row) not in boilerplate_texts]
     relevant_documents = {row["document"] for row in relevant_rows}
 
     first_match = None
     if relevant_rows:
-        first_match = _with_short_share(relevant_rows[0])
+        first_match = _with_rounded_share(relevant_rows[0])
 
+    # The most common of all texts is boilerplate, if any text is. If several texts are equally
+    # common, `max` returns the one that is first in the table.
     most_common = None
     most_common_documents = 0
-    if boilerplate:
-        # The first row of the most common text. If several texts are equally common, `max` returns
-        # the one that is first in the table.
+    if boilerplate_texts:
         most_common_row = max(rows, key=lambda row: n_documents_by_text[_text_of(row)])
-        most_common = _with_short_share(most_common_row)
+        most_common = _with_rounded_share(most_common_row)
         most_common_documents = n_documents_by_text[_text_of(most_common_row)]
 
     return MatchSummary(
         contaminated=len(relevant_documents),
         first=first_match,
-        boilerplate_texts=len(boilerplate),
+        boilerplate_texts=len(boilerplate_texts),
         boilerplate_documents=len(all_documents - relevant_documents),
         most_common=most_common,
         most_common_documents=most_common_documents,
@@ -197,6 +202,6 @@ def _text_of(row: Mapping[str, Any]) -> tuple[str, int]:
     return row["evaluation_file"], row["evaluation_line"]
 
 
-def _with_short_share(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a match with its share rounded, for people to read."""
+def _with_rounded_share(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a match with its share rounded to four digits, for people to read."""
     return {**row, "share": round(row["share"], 4)}

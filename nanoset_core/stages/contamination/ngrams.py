@@ -42,6 +42,8 @@ _FACTOR = 0xA24BAED4963EE407
 """The factor of the polynomial in `hash_ngrams`: an odd number whose bits look random."""
 _FILTER_BITS_PER_NGRAM = 16
 """Bits of the bitmap for each n-gram, so that at most one of 16 unknown hashes passes."""
+_MIN_LEADING_BITS = 16
+"""A bitmap has at least 2**16 bits, however few n-grams there are."""
 
 
 def hash_ngrams(words: NDArray[np.uint64], size: int) -> NDArray[np.uint64]:
@@ -51,10 +53,9 @@ def hash_ngrams(words: NDArray[np.uint64], size: int) -> NDArray[np.uint64]:
 
         w[0] * FACTOR**(size - 1) + … + w[size - 2] * FACTOR + w[size - 1]    modulo 2**64
 
-    Hashes of short runs are combined into those of longer ones: a run of a words followed by one of
-    b words has the hash `hash_a * FACTOR**b + hash_b`. So runs of 1, 2, 4, 8, … words are built by
-    doubling, and those that the binary digits of `size` name are appended: for 5 = 1 + 4, a run of
-    one word and a run of four.
+    Long runs are joined from short ones, so that few multiplications are needed. Runs of 1, 2, 4,
+    8, … words are built by doubling. Those that the binary digits of `size` name are joined: for
+    5 = 1 + 4, a run of one word and a run of four.
 
     Args:
         words: Hash of each word, shape (n_words,).
@@ -67,20 +68,48 @@ def hash_ngrams(words: NDArray[np.uint64], size: int) -> NDArray[np.uint64]:
     if len(words) < size:
         return np.empty(0, np.uint64)
 
-    hashes = np.zeros(len(words), np.uint64)  # of the first `n_hashed` words of each n-gram
-    n_hashed = 0
-    run_hashes = words  # entry k: hash of the `run_length` words from k on
+    # Hash of the first `length` words of each n-gram.
+    length = 0
+    hashes = np.zeros(len(words), np.uint64)
+    # Hash of each run of a power of two of words.
     run_length = 1
+    run_hashes = words
     while True:
-        factor = U64(pow(_FACTOR, run_length, 1 << 64))
-        if size & run_length:
-            n_hashes = len(words) - n_hashed - run_length + 1
-            hashes = hashes[:n_hashes] * factor + run_hashes[n_hashed:]
-            n_hashed += run_length
-        if n_hashed == size:
+        has_binary_digit = (size & run_length) != 0
+        if has_binary_digit:
+            hashes = _joined_runs(hashes, length, run_hashes, run_length)
+            length += run_length
+        if length == size:
             return hashes
-        run_hashes = run_hashes[:-run_length] * factor + run_hashes[run_length:]
+        run_hashes = _joined_runs(run_hashes, run_length, run_hashes, run_length)
         run_length *= 2
+
+
+def _joined_runs(
+    first_hashes: NDArray[np.uint64],
+    first_length: int,
+    second_hashes: NDArray[np.uint64],
+    second_length: int,
+) -> NDArray[np.uint64]:
+    """Return the hashes of runs of words that each consist of two shorter runs.
+
+    A run of a words followed by one of b words has the hash `hash_a * FACTOR**b + hash_b`, modulo
+    2**64.
+
+    Args:
+        first_hashes: Hash of the first run from each word on, shape (n_first,).
+        first_length: Words of the first run, a.
+        second_hashes: Hash of the second run from each word on, shape (n_second,).
+        second_length: Words of the second run, b.
+
+    Returns:
+        Hash of both runs together from each word on, shape (n_second - a,).
+    """
+    # The second run starts a words after the first one.
+    second_hashes = second_hashes[first_length:]
+    first_hashes = first_hashes[: len(second_hashes)]
+    factor = U64(pow(_FACTOR, second_length, 1 << 64))
+    return first_hashes * factor + second_hashes
 
 
 class TextMatches(NamedTuple):
@@ -101,13 +130,16 @@ class TextMatches(NamedTuple):
     """Word after the last one of the passage; shape (n_matches,)."""
 
 
-class _Hits(NamedTuple):
-    """n-grams of documents that are in the index."""
+class _KnownNgrams(NamedTuple):
+    """The n-grams of documents that are also in evaluation texts.
 
-    words: NDArray[np.int64]
-    """First word of each n-gram, counted over all documents; shape (n_hits,)."""
+    Both arrays have the shape (n_known,).
+    """
+
+    first_words: NDArray[np.int64]
+    """First word of each n-gram, counted over all documents."""
     ngrams: NDArray[np.int64]
-    """Number of the n-gram in the index; shape (n_hits,)."""
+    """Number of the n-gram in the index."""
 
 
 class _Pairs(NamedTuple):
@@ -154,19 +186,23 @@ class _HashFilter(NamedTuple):
 
     @staticmethod
     def of(hashes: NDArray[np.uint64]) -> _HashFilter:
-        """Return a filter that lets all these hashes pass, and at most one of 16 other hashes.
+        """Return a filter that lets all these hashes pass, and few others.
+
+        The filter has a bit for each value of a hash's leading bits. It is set if one of the hashes
+        has this value. At most one bit of 16 is set, so at most one of 16 other hashes passes.
 
         Args:
             hashes: The hashes, shape (n_hashes,).
         """
-        # The bitmap has 2**n_bits bits, at least 16 for each hash. So at most one bit of 16 is set.
-        n_bits = max(16, (_FILTER_BITS_PER_NGRAM * len(hashes)).bit_length())
-        bitmap = np.zeros((1 << n_bits) // 8, np.uint8)
-        shift = U64(64 - n_bits)
+        # The number of bits is a power of two that exceeds 16 bits for each hash.
+        min_bits = _FILTER_BITS_PER_NGRAM * len(hashes)
+        n_leading_bits = max(min_bits.bit_length(), _MIN_LEADING_BITS)
+        bitmap = np.zeros((1 << n_leading_bits) // 8, np.uint8)
 
-        # The leading n_bits of a hash are the position of its bit: byte position // 8, and in this
-        # byte the bit position % 8.
+        # The leading bits of a hash are the position of its bit.
+        shift = U64(64 - n_leading_bits)
         positions = hashes >> shift  # (n_hashes,)
+        # The bitmap is stored as bytes: the bit is in byte position // 8, as its bit position % 8.
         byte_positions = (positions >> U64(3)).astype(np.int64)
         bits_in_byte = np.uint8(1) << (positions & U64(7)).astype(np.uint8)
         np.bitwise_or.at(bitmap, byte_positions, bits_in_byte)
@@ -175,6 +211,7 @@ class _HashFilter(NamedTuple):
     def candidates(self, hashes: NDArray[np.uint64]) -> NDArray[np.int64]:
         """Return the indices of the hashes that may be among those of the filter."""
         positions = (hashes >> self.shift).astype(np.int64)
+        # The bit is in byte position // 8, as its bit position % 8.
         bits = self.bitmap[positions >> 3] >> (positions & 7).astype(np.uint8)
         return np.flatnonzero((bits & 1).view(np.bool_))
 
@@ -201,8 +238,8 @@ class NgramIndex:
 
     Only the letters of words that are in an indexed n-gram count.
     """
-    size: int
-    """Words of an n-gram."""
+    words_per_ngram: int
+    """Number of words in an n-gram."""
 
     @staticmethod
     def of(
@@ -247,7 +284,7 @@ class NgramIndex:
             texts=text_of_word[first_words],
             text_starts=np.concatenate([[0], np.cumsum(words_per_text)]),
             letters_before=np.concatenate([[0], np.cumsum(indexed_letters)]),
-            size=size,
+            words_per_ngram=size,
         )
 
     def save(self, folder: Path) -> None:
@@ -261,7 +298,7 @@ class NgramIndex:
             "texts": self.texts,
             "text_begins": self.text_starts,
             "letters": self.letters_before,
-            "size": np.array([self.size]),
+            "size": np.array([self.words_per_ngram]),
         }
         save_arrays(folder, arrays)
 
@@ -275,7 +312,7 @@ class NgramIndex:
             texts=load_array(folder, "texts"),
             text_starts=load_array(folder, "text_begins"),
             letters_before=load_array(folder, "letters"),
-            size=int(load_array(folder, "size")[0]),
+            words_per_ngram=int(load_array(folder, "size")[0]),
         )
 
     @cached_property
@@ -297,82 +334,100 @@ class NgramIndex:
             threshold: Share of a text's letters, 0 to 1, that a passage must have in common with
                 it.
         """
-        # Pair known n-grams of documents with their occurrences in texts. Pairs of one text that
-        # are near one another in a document form a group: a passage that may be a copy of the text.
-        pairs = self._pairs(words, self._hits(words))
+        # Find the n-grams that documents and texts have in common. Each *pair* is one of them at a
+        # place in a document and a place in a text.
+        known_ngrams = self._known_ngrams(words)
+        pairs = self._pairs(words, known_ngrams)
+
+        # Pairs of one text that are near one another in a document form a *group*: a passage that
+        # may be a copy of the text. Compute how much of the text it covers.
         groups = self._groups(pairs)
         texts = pairs.texts[groups.first_pairs]  # (n_groups,)
         shares = self._shares(pairs.text_words, groups.group_of_pair, texts, threshold)
 
-        # A match is a group that covers enough of its text.
-        matching_groups = np.flatnonzero(shares >= threshold)  # (n_matches,)
+        # A group that covers enough of its text is a match. All arrays are now of (n_matches,).
+        matching_groups = np.flatnonzero(shares >= threshold)
         first_pairs = groups.first_pairs[matching_groups]
         last_pairs = groups.last_pairs[matching_groups]
-        shares = shares[matching_groups]
+        match_shares = shares[matching_groups]
+        match_texts = pairs.texts[first_pairs]
+        match_documents = pairs.documents[first_pairs]
+        start_words = pairs.document_words[first_pairs]
+        stop_words = pairs.document_words[last_pairs] + self.words_per_ngram
 
         # Sort by document, then by share from the greatest on, then by text.
-        order = np.lexsort((pairs.texts[first_pairs], -shares, pairs.documents[first_pairs]))
-        first_pairs = first_pairs[order]
-        last_pairs = last_pairs[order]
+        order = np.lexsort((match_texts, -match_shares, match_documents))
         return TextMatches(
-            documents=pairs.documents[first_pairs],
-            texts=pairs.texts[first_pairs],
-            shares=shares[order],
-            starts=pairs.document_words[first_pairs],
-            stops=pairs.document_words[last_pairs] + self.size,
+            documents=match_documents[order],
+            texts=match_texts[order],
+            shares=match_shares[order],
+            starts=start_words[order],
+            stops=stop_words[order],
         )
 
-    def _hits(self, words: DocumentWords) -> _Hits:
-        """Return the n-grams of documents that also occur in an evaluation text.
+    def _known_ngrams(self, words: DocumentWords) -> _KnownNgrams:
+        """Return the n-grams of documents that are also in evaluation texts.
 
         Args:
             words: The words of the documents.
+
+        Returns:
+            For each such n-gram, the number of its first word, and its number in this index.
         """
         if not len(self.hashes):
-            return _Hits(np.empty(0, np.int64), np.empty(0, np.int64))
+            return _KnownNgrams(np.empty(0, np.int64), np.empty(0, np.int64))
 
-        # A bitmap rules most n-grams out, which is faster than searching for each of them.
-        hashes = hash_ngrams(words.hashes, self.size)
-        candidates = self._filter.candidates(hashes)  # (n_candidates,) first word of each
-        hashes = hashes[candidates]
+        # A bitmap rules most n-grams out, which is faster than searching for each of them. Entry k
+        # of the hashes is that of the n-gram that starts at word k.
+        hashes = hash_ngrams(words.hashes, self.words_per_ngram)
+        first_words = self._filter.candidates(hashes)  # (n_candidates,)
+        hashes = hashes[first_words]
 
-        # Search in ascending order, which is faster, since it reads the index from start to end.
-        # A hash that is greater than all in the index is compared with the last one below.
+        # Search for the others in ascending order, which is faster, since it reads the index from
+        # start to end. For an unknown hash this gives the next greater one. If there is none, take
+        # the last one in place of it.
         order = np.argsort(hashes)
         positions = np.searchsorted(self.hashes, hashes[order])
-        ngrams = np.empty(len(candidates), np.int64)  # (n_candidates,) index of the n-gram
+        ngrams = np.empty(len(first_words), np.int64)  # (n_candidates,) number in the index
         ngrams[order] = np.minimum(positions, len(self.hashes) - 1)
 
-        # The filter lets some hashes pass that are not in the index.
+        # Leave out the hashes that are not in the index.
         is_known = self.hashes[ngrams] == hashes
-        candidates = candidates[is_known]
+        first_words = first_words[is_known]
         ngrams = ngrams[is_known]
 
         # Leave out n-grams that start in one document and end in another.
-        last_words = candidates + self.size - 1
-        is_in_one_document = words.documents(candidates) == words.documents(last_words)
-        return _Hits(candidates[is_in_one_document], ngrams[is_in_one_document])
+        last_words = first_words + self.words_per_ngram - 1
+        is_in_one_document = words.documents(first_words) == words.documents(last_words)
+        return _KnownNgrams(first_words[is_in_one_document], ngrams[is_in_one_document])
 
-    def _pairs(self, words: DocumentWords, hits: _Hits) -> _Pairs:
-        """Pair known n-grams of documents with all their occurrences in evaluation texts.
+    def _pairs(self, words: DocumentWords, known_ngrams: _KnownNgrams) -> _Pairs:
+        """Pair the known n-grams of documents with all their occurrences in evaluation texts.
+
+        For example, an n-gram occurs in the documents 4 and 9, and in the texts 0 and 3. That gives
+        the pairs (4, 0), (4, 3), (9, 0) and (9, 3).
 
         Args:
             words: The words of the documents.
-            hits: The n-grams of documents that are in the index.
+            known_ngrams: The n-grams of documents that are in the index.
 
         Returns:
             The pairs, sorted by document, text and word.
         """
-        # The occurrences of an n-gram in texts are consecutive entries of `texts` and
-        # `first_words`: from the end of the occurrences of the n-gram before it to its own end.
-        starts = np.where(hits.ngrams > 0, self.stops[hits.ngrams - 1], 0)  # (n_hits,)
-        n_occurrences = self.stops[hits.ngrams] - starts  # (n_hits,)
+        # The occurrences in texts are sorted by n-gram. Those of n-gram k go from stops[k - 1] up
+        # to stops[k], and those of the first n-gram start at 0.
+        ngrams = known_ngrams.ngrams
+        ngrams_before = np.maximum(ngrams - 1, 0)
+        starts = np.where(ngrams > 0, self.stops[ngrams_before], 0)  # (n_known,)
+        n_occurrences = self.stops[ngrams] - starts  # (n_known,)
         occurrences = positions_in(starts, n_occurrences)  # (n_pairs,)
 
+        # Repeat each n-gram of a document for each of its occurrences.
+        documents = words.documents(known_ngrams.first_words)  # (n_known,)
         pairs = _Pairs(
-            documents=np.repeat(words.documents(hits.words), n_occurrences),
+            documents=np.repeat(documents, n_occurrences),
             texts=self.texts[occurrences].astype(np.int64),
-            document_words=np.repeat(hits.words, n_occurrences),
+            document_words=np.repeat(known_ngrams.first_words, n_occurrences),
             text_words=self.first_words[occurrences].astype(np.int64),
         )
         order = np.lexsort((pairs.document_words, pairs.texts, pairs.documents))
@@ -381,22 +436,28 @@ class NgramIndex:
     def _groups(self, pairs: _Pairs) -> _Groups:
         """Divide pairs into groups: passages of documents that may be copies of a text.
 
-        A new group starts where the document or the text changes, and after a gap of more words
-        than the text has: what is further away is not the same copy of the text.
+        A group starts at each pair that has another document or another text than the pair before.
+        It also starts if the pair is far from the one before: by more words than the text has. Then
+        both cannot belong to the same copy of the text.
 
         Args:
             pairs: n-grams of documents, each with an occurrence in a text; sorted by document, text
                 and word.
         """
-        words_per_text = np.diff(self.text_starts)
-        gaps = np.diff(pairs.document_words)  # (n_pairs - 1,)
+        # Compare each pair with the one before it: these arrays have the shape (n_pairs - 1,).
         has_other_document = pairs.documents[1:] != pairs.documents[:-1]
         has_other_text = pairs.texts[1:] != pairs.texts[:-1]
-        is_far = gaps > words_per_text[pairs.texts[1:]]
+        # The distance is only of use for pairs of one document and one text. Others start a group
+        # anyway.
+        distances = np.diff(pairs.document_words)
+        words_per_text = np.diff(self.text_starts)  # (n_texts,)
+        is_far = distances > words_per_text[pairs.texts[1:]]
 
         is_first = np.ones(len(pairs.texts), np.bool_)  # (n_pairs,)
         is_first[1:] = has_other_document | has_other_text | is_far
-        first_pairs = np.flatnonzero(is_first)
+
+        # A group extends to the pair before the next group.
+        first_pairs = np.flatnonzero(is_first)  # (n_groups,)
         stop_pairs = np.append(first_pairs[1:], len(pairs.texts))  # (n_groups,)
         return _Groups(
             first_pairs=first_pairs,
@@ -426,7 +487,7 @@ class NgramIndex:
         needed = np.maximum(threshold * letters, MIN_LETTERS)  # (n_groups,)
 
         # Rule most groups out by an upper bound: all letters of their n-grams, overlaps included.
-        ngram_letters = self._letters_between(text_words, text_words + self.size)
+        ngram_letters = self._letters_between(text_words, text_words + self.words_per_ngram)
         upper_bounds = np.bincount(groups, ngram_letters, minlength=len(texts))
         may_match = upper_bounds >= needed  # (n_groups,)
         remaining_pairs = np.flatnonzero(may_match[groups])
@@ -439,7 +500,7 @@ class NgramIndex:
         groups = groups[order]
 
         # Let each n-gram end where the next one of its group starts, to count overlaps once.
-        stops = text_words + self.size  # (n_remaining_pairs,)
+        stops = text_words + self.words_per_ngram  # (n_remaining_pairs,)
         has_next_in_group = groups[1:] == groups[:-1]
         stops_before_next = np.minimum(stops[:-1], text_words[1:])
         stops[:-1] = np.where(has_next_in_group, stops_before_next, stops[:-1])

@@ -37,7 +37,8 @@ def searched_corpora(config: ProjectConfig, section: str) -> list[str]:
 def is_clean(config: ProjectConfig, section: str, name: str) -> bool:
     """Return whether a dataset leaves out the documents that a section found.
 
-    A dataset does if it is a view, or is derived from a view, whose `clean_of` names the section.
+    A view leaves them out if its `clean_of` names the section. So do datasets that are derived from
+    such a view.
 
     Args:
         config: The settings of the project.
@@ -46,8 +47,12 @@ def is_clean(config: ProjectConfig, section: str, name: str) -> bool:
     """
     if name not in config.derived:  # a corpus holds all its documents
         return False
-    views = [source for source in chain_of(config.derived, name) if source in config.views]
-    return any(section in config.views[view].clean_of for view in views)
+    # The dataset itself, and the datasets that it is derived from.
+    for dataset in chain_of(config.derived, name):
+        view = config.views.get(dataset)
+        if view is not None and section in view.clean_of:
+            return True
+    return False
 
 
 def unclean_names(config: ProjectConfig, section: str, corpus: str) -> list[str]:

@@ -82,8 +82,10 @@ class Evaluation:
             threshold: Share of a text's letters, 0 to 1, that a document must have.
 
         Yields:
-            The matches by document; those of a document by share, the greatest first.
+            The matches, sorted by document. Those of a document are sorted by share, the greatest
+            first, and limited to `MAX_MATCHES_PER_DOCUMENT`.
         """
+        # First sequence and first token of each document, and of the one after the last.
         first_sequences = dataset.document_indices[first : first + count + 1]
         starts = token_starts(dataset, first_sequences)  # (n_documents + 1,)
         chunks = list(_chunks(starts))
@@ -91,7 +93,8 @@ class Evaluation:
         # A long document is searched in several chunks, and may match a text in each of them: keep
         # the best match. Document, counted from `first` → number of the text → its best match.
         matches_by_document: dict[int, dict[int, Match]] = {}
-        # A dataset in a bucket releases what it has downloaded after each span of chunks.
+        # The chunks are divided into spans, of which each is a slice. A dataset in a bucket
+        # releases what it has downloaded after each span.
         for span in dataset.spans(len(chunks), 1):
             for chunk in chunks[span]:
                 for match in self._search_chunk(dataset, starts, chunk, threshold):
@@ -117,8 +120,8 @@ class Evaluation:
 
         Args:
             dataset: The dataset.
-            starts: First token of each document, and at the end that after the last one; shape
-                (n_documents + 1,).
+            starts: First token of each document, and the end of the last one; shape (n_documents +
+                1,).
             chunk: The tokens and documents to search.
             threshold: Share of a text's letters, 0 to 1, that a document must have.
 
@@ -155,17 +158,19 @@ def _best_matches(matches: Sequence[Match]) -> list[Match]:
 def _chunks(starts: NDArray[np.int64]) -> Iterator[_Chunk]:
     """Divide documents into chunks of up to `CHUNK_TOKENS` tokens.
 
-    A longer document is divided into chunks that overlap.
+    Short documents are searched together. A document that is longer than a chunk is divided into
+    chunks that overlap, so that a text is found even if it extends over a border.
 
     Args:
-        starts: First token of each document, and at the end that after the last one; shape
-            (n_documents + 1,).
+        starts: First token of each document, and the end of the last one; shape (n_documents + 1,).
     """
+    # A block consists of documents with up to CHUNK_TOKENS tokens together, or of a single document
+    # that has more.
     for documents in divide_into_blocks(starts, CHUNK_TOKENS):
         start_token = int(starts[documents.start])
         stop_token = int(starts[documents.stop])
-        # Only a document that is a block of its own can be longer than a chunk.
         while stop_token - start_token > CHUNK_TOKENS:
             yield _Chunk(documents.start, documents.stop, start_token, start_token + CHUNK_TOKENS)
             start_token += CHUNK_TOKENS - OVERLAP_TOKENS
+        # The rest of a long document, or a block of short ones.
         yield _Chunk(documents.start, documents.stop, start_token, stop_token)

@@ -53,9 +53,9 @@ class ContaminationSpec(Section):
         if self.of:
             yield from raised(check_corpora, self.of, f"{where}.of")
         if not self.patterns:
-            yield _nothing_to_look_for(f"{where}.files", "no file")
+            yield _empty_section(f"{where}.files", "no file")
         if not self.keys:
-            yield _nothing_to_look_for(f"{where}.text_keys", "no key")
+            yield _empty_section(f"{where}.text_keys", "no key")
 
 
 def contamination_errors(
@@ -90,11 +90,13 @@ def contamination_errors(
                 )
 
 
-def _nothing_to_look_for(where: str, found: str) -> ConfigError:
-    """Return the error for a section without files of texts, or without keys of texts.
+def _empty_section(where: str, found: str) -> ConfigError:
+    """Return the error for a section of `contamination` whose list of files or keys is empty.
+
+    A section names evaluation files, and the keys at which a line of such a file has its text.
 
     Args:
-        where: Place of the key whose list is empty.
+        where: Place of the empty list.
         found: What the list has: "no file" or "no key".
     """
     return ConfigError(

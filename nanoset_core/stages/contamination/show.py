@@ -28,12 +28,15 @@ def contamination_summary(project: Project, manifest: Manifest) -> Summary:
     facts = manifest.facts
     matches = summary_of(manifest)
     figures = counted(manifest, "documents", "contaminated")
-    figures["contaminated"] = matches.contaminated  # without boilerplate, unlike the fact
+    # The manifest also counts documents that contain nothing but boilerplate: texts that very many
+    # documents contain. Leave these out.
+    figures["contaminated"] = matches.contaminated
     details = {
         "texts": f"{facts['evaluation_texts']:,}",
         "too short": f"{facts['evaluation_too_short']:,}",
     }
-    if matches.boilerplate_texts:
+    has_boilerplate = matches.boilerplate_texts > 0
+    if has_boilerplate:
         details["boilerplate only"] = f"{matches.boilerplate_documents:,}"
     return Summary(figures, details, contamination_warnings(project, manifest))
 
@@ -41,26 +44,28 @@ def contamination_summary(project: Project, manifest: Manifest) -> Summary:
 def contamination_warnings(project: Project, manifest: Manifest) -> list[str]:
     """Return warnings on documents of a corpus that contain evaluation texts.
 
-    With `policy: warn`, such documents always give warnings; with other policies, only if training
-    reads them.
-
     Args:
         project: The project.
         manifest: Manifest of the result of one section of `contamination` for one corpus.
 
     Returns:
         Up to two warnings: one on texts that leaked, with an example, and one on boilerplate, which
-        is text that very many documents contain.
+        is text that very many documents contain. There is none if no document contains a text, or
+        if the section does not ask for warnings and training does not read such documents.
     """
     key = LAYOUT.key_of(manifest.name)
     if key is None or key.subject not in project.config.contamination:
         return []  # the section was removed from nanoset.yaml
-    if not manifest.facts["contaminated"]:
+    if manifest.facts["contaminated"] == 0:
         return []
+
+    # The key of such a result consists of a section and a corpus.
     section = key.subject
     corpus = key.part or ""
-    is_read_in_training = bool(unclean_names(project.config, section, corpus))
-    if project.config.contamination[section].policy != "warn" and not is_read_in_training:
+    always_warns = project.config.contamination[section].policy == "warn"
+    # Datasets that training reads, and that contain these documents of the corpus.
+    datasets_in_training = unclean_names(project.config, section, corpus)
+    if not always_warns and not datasets_in_training:
         return []
 
     warnings = []

@@ -122,21 +122,23 @@ def gates(config: ProjectConfig, names: Iterable[str]) -> dict[str, Node]:
         names: The datasets that training is going to read.
 
     Returns:
-        Name of the input → the output of this stage.
+        Name of the input → the search: a section of `contamination` for a corpus.
     """
-    nodes = {}
+    searches = {}
     dataset_names = list(names)
     for section, spec in config.contamination.items():
         if spec.policy != "block":
             continue
         corpora_to_search = set(searched_corpora(config, section))
         for name in dataset_names:
-            # A view that leaves the contaminated documents out is clean, whatever the search finds.
+            # A view can leave out the documents that the search finds. Then training may read it,
+            # whatever these are.
             corpus = base_of(config.derived, name)
             if corpus in corpora_to_search and not is_clean(config, section, name):
+                # AFTER marks an input that must only be built first: its content is not read.
                 input_name = f"{AFTER}{section} of {corpus}"
-                nodes[input_name] = Node(CONTAMINATION, Key(section, corpus))
-    return nodes
+                searches[input_name] = Node(CONTAMINATION, Key(section, corpus))
+    return searches
 
 
 def contaminated_documents(project: Project, section: str, corpus: str) -> NDArray[np.int64]:

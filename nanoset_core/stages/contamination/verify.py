@@ -51,20 +51,22 @@ def _report_matches(report: Report, project: Project, key: Key, manifest: Manife
     """
     section = key.subject
     corpus = key.part or ""
+    # Boilerplate, a text that very many documents contain, is probably no leak. So it is left out
+    # of this figure. But it blocks training like other texts.
     matches = summary_of(manifest)
-    report.figures["contaminated"] = matches.contaminated  # without boilerplate, unlike the fact
+    report.figures["contaminated"] = matches.contaminated
+    n_documents_with_any_text = manifest.facts["contaminated"]
 
     # Names by which training reads the documents: the corpus, or views of it.
     readers = unclean_names(project.config, section, corpus)
     has_blocking_policy = project.config.contamination[section].policy == "block"
-    is_contaminated = manifest.facts["contaminated"] > 0
-    blocks_training = has_blocking_policy and is_contaminated and bool(readers)
+    blocks_training = has_blocking_policy and n_documents_with_any_text > 0 and bool(readers)
     if not blocks_training:
         for warning in contamination_warnings(project, manifest):
             report.warn(warning, where=manifest.url(MATCHES))
         return
 
-    # Quote a match that is not boilerplate, if possible.
+    # Quote a match that is not boilerplate, or else the most common text.
     example = matches.first or matches.most_common or manifest.facts["first"][0]
     passage = describe_match(example)
     threshold = project.config.contamination[section].threshold

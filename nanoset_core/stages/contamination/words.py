@@ -62,7 +62,7 @@ put no spaces between words.
 """
 _FIRST_SUPPLEMENTARY_IDEOGRAPH = 0x20000
 """Chinese characters outside the first 65,536 code points start here."""
-_LEAD_BYTES = b"\xe3\xe4\xe5\xe6\xe7\xe8\xe9"
+_FIRST_BYTES_WITHOUT_SPACES = b"\xe3\xe4\xe5\xe6\xe7\xe8\xe9"
 """First UTF-8 bytes of the letters of `_SCRIPTS_WITHOUT_SPACES` from U+3000 on. They show that a
 letter is a word by itself, even if a token holds only the first bytes of it.
 """
@@ -82,58 +82,72 @@ class WordPiece(NamedTuple):
 def split_into_pieces(token: bytes) -> list[WordPiece]:
     """Divide the bytes of a token into pieces of words; there is always at least one.
 
-    A piece is a run of letters and digits in lower case. It begins a word if something that is not
-    a letter precedes it: b" The" is one piece, which begins a word. b"ab, cd" is ab, which
-    continues the word of the token before it, and cd, which begins a word.
+    A piece is a run of letters and digits in lower case. Some examples:
+
+        b" The"       the, which begins a word, since a space precedes it
+        b"ab, cd"     ab, which continues the word of the token before; cd, which begins a word
+        b"ab,"        ab; and a piece without letters, so that the next token cannot continue ab
 
     Args:
         token: The bytes. They may hold only some bytes of a letter, which then count as a letter.
     """
     pieces = []
-    begins_word = False  # whether the present piece begins a word
-    letters = ""  # of the present piece
+    # The first letters continue the word of the token before, unless a separator precedes them. All
+    # later pieces follow a separator, and so begin a word.
+    begins_word = False
+    letters = ""  # letters of the piece so far
     for character in token.decode("utf-8", "surrogateescape"):
+        # A letter that is a word by itself, such as a Chinese character, separates words, too.
         is_letter = _is_letter(character)
-        ends_piece = not is_letter or _is_word_by_itself(character)
-        if ends_piece and letters:
-            pieces.append(_piece(begins_word, letters))
-            letters = ""
-        if ends_piece:
+        is_separator = not is_letter or _is_word_by_itself(character)
+        if is_separator:
+            if letters:
+                pieces.append(_piece(begins_word, letters))
+                letters = ""
             begins_word = True
         if is_letter:
-            letters += character if _is_cut(character) else character.casefold()
+            letters += character if _is_byte_of_letter(character) else character.casefold()
     pieces.append(_piece(begins_word, letters))
     return pieces
 
 
 def _piece(begins_word: bool, letters: str) -> WordPiece:
-    """Return a piece with its letters as bytes; letters that were cut become their bytes again."""
+    """Return a piece with its letters as UTF-8 bytes.
+
+    Args:
+        begins_word: Whether the piece begins a word.
+        letters: The letters. Bytes that are only a part of a letter become these bytes again.
+    """
     return WordPiece(begins_word, letters.encode("utf-8", "surrogateescape"))
 
 
-def _is_cut(character: str) -> bool:
-    """Return whether a character is the decoded form of one byte of a letter that was cut."""
+def _is_byte_of_letter(character: str) -> bool:
+    """Return whether a character stands for one byte of a letter that two tokens share."""
     return ord(character) in _ESCAPED_BYTES
 
 
 def _is_letter(character: str) -> bool:
     """Return whether a character belongs to a word: a letter, a mark on a letter, or a digit."""
-    return _is_cut(character) or unicodedata.category(character)[0] in "LMN"
+    return _is_byte_of_letter(character) or unicodedata.category(character)[0] in "LMN"
 
 
 def _is_word_by_itself(character: str) -> bool:
-    """Return whether a letter counts as a word, as in scripts without spaces between words.
+    """Return whether a letter counts as a word.
+
+    Each letter does in scripts that put no spaces between words, such as Chinese.
 
     Args:
-        character: A letter, a mark, a digit, or one byte of a letter that is divided between two
-            tokens, as `surrogateescape` decodes it.
+        character: A letter, a mark, a digit, or a stand-in for a byte. A letter of several bytes
+            can be divided between two tokens. Then each of its bytes is decoded to such a stand-in,
+            by Python's `surrogateescape`.
     """
     code_point = ord(character)
-    if _is_cut(character):
+    if _is_byte_of_letter(character):
+        # The first byte of a letter shows that it is, for instance, Chinese.
         byte = code_point - 0xDC00  # surrogateescape adds this to the byte
-        return byte in _LEAD_BYTES
-    if not character.isalnum():  # a mark belongs to the letter before it
-        return False
+        return byte in _FIRST_BYTES_WITHOUT_SPACES
+    if not character.isalnum():
+        return False  # a mark belongs to the letter before it
     if code_point >= _FIRST_SUPPLEMENTARY_IDEOGRAPH:
         return True
     return any(start <= code_point < stop for start, stop in _SCRIPTS_WITHOUT_SPACES)
@@ -179,33 +193,38 @@ class WordVocabulary:
     """End of each piece's bytes in `data`; shape (n_pieces,)."""
     data: NDArray[np.uint8]
     """The bytes of all pieces, concatenated."""
-    first_further: NDArray[np.int64]
+    first_further_piece: NDArray[np.int64]
     """Number of each token's first further piece, if it has one; shape (n_tokens,)."""
-    n_further: NDArray[np.int64]
+    n_further_pieces: NDArray[np.int64]
     """How many further pieces each token has; shape (n_tokens,)."""
-    has_further: NDArray[np.bool_]
+    has_further_pieces: NDArray[np.bool_]
     """Whether each token has more than one piece; shape (n_tokens,)."""
 
     @staticmethod
     def of(tokens: Sequence[bytes]) -> WordVocabulary:
-        """Divide the tokens of a vocabulary into pieces, and hash the pieces.
+        """Divide the tokens of a vocabulary into pieces of words, and hash the pieces.
+
+        A piece is a run of letters and digits. A token has at least one piece, which may be empty.
+        The first piece of a token has the number of the token. All further pieces are numbered
+        after these. For example, the tokens " The", "ab, cd" and "ing" have the pieces
+
+            0 the   1 ab   2 ing   3 cd
 
         Args:
             tokens: The bytes of each token, by id.
         """
-        # The first pieces come first, in the order of the tokens, so that the id of a token is the
-        # number of its first piece. All further pieces are numbered after them.
         first_pieces: list[WordPiece] = []
         further_pieces: list[WordPiece] = []
-        first_further = np.empty(len(tokens), np.int64)
-        n_further = np.empty(len(tokens), np.int64)
+        first_further_piece = np.empty(len(tokens), np.int64)
+        n_further_pieces = np.empty(len(tokens), np.int64)
         for token_id, token in enumerate(tokens):
             first, *further = split_into_pieces(token)
-            first_further[token_id] = len(tokens) + len(further_pieces)
-            n_further[token_id] = len(further)
+            first_further_piece[token_id] = len(tokens) + len(further_pieces)
+            n_further_pieces[token_id] = len(further)
             first_pieces.append(first)
             further_pieces.extend(further)
 
+        # Concatenate the letters of all pieces. Piece k has the bytes up to stops[k].
         pieces = first_pieces + further_pieces
         lengths = np.array([len(piece.letters) for piece in pieces], np.int64)
         data = np.frombuffer(b"".join(piece.letters for piece in pieces), np.uint8)
@@ -216,43 +235,57 @@ class WordVocabulary:
             lengths=lengths.astype(np.uint8),
             stops=stops,
             data=data,
-            first_further=first_further,
-            n_further=n_further,
-            has_further=n_further > 0,
+            first_further_piece=first_further_piece,
+            n_further_pieces=n_further_pieces,
+            has_further_pieces=n_further_pieces > 0,
         )
 
     def save(self, folder: Path) -> None:
         """Write the arrays to a folder."""
         # The names of the files differ from those of the fields, and must not change: outputs of
         # earlier versions are loaded by these names.
+        further_pieces = np.stack([self.first_further_piece, self.n_further_pieces], axis=1)
         arrays = {
             "begins": self.begins_word,
             "hashes": self.hashes,
             "lengths": self.lengths,
             "ends": self.stops,
             "data": self.data,
-            "others": np.stack([self.first_further, self.n_further], axis=1),  # (n_tokens, 2)
-            "is_split": self.has_further,
+            "others": further_pieces,  # (n_tokens, 2)
+            "is_split": self.has_further_pieces,
         }
         save_arrays(folder, arrays)
 
     @staticmethod
     def load(folder: Path) -> WordVocabulary:
-        """Map the arrays that `save` wrote to a folder."""
-        further = load_array(folder, "others")  # (n_tokens, 2)
+        """Map the arrays that `save` wrote to a folder.
+
+        The files have other names than the fields: those that fields had in the first version.
+        Outputs of this version are still read, so the files keep their names.
+        """
+        # (n_tokens, 2) for each token, its first further piece and the number of these
+        further_pieces = load_array(folder, "others")
         return WordVocabulary(
             begins_word=load_array(folder, "begins"),
             hashes=load_array(folder, "hashes"),
             lengths=load_array(folder, "lengths"),
             stops=load_array(folder, "ends"),
             data=load_array(folder, "data"),
-            first_further=further[:, 0],
-            n_further=further[:, 1],
-            has_further=load_array(folder, "is_split"),
+            first_further_piece=further_pieces[:, 0],
+            n_further_pieces=further_pieces[:, 1],
+            has_further_pieces=load_array(folder, "is_split"),
         )
 
     def words(self, tokens: NDArray[Any], token_starts: NDArray[np.int64]) -> DocumentWords:
         """Return the words of tokenized documents, with the hash of each word.
+
+        Tokens consist of pieces, and words consist of pieces, too. For example, the tokens " play",
+        "ing", "," and " but" have one piece each:
+
+            piece            play   ing   (no letters)   but
+            begins a word    yes    no    yes            yes
+            run              0      0     1              2
+            word             playing      none           but
 
         Args:
             tokens: The tokens of all documents, concatenated; integers, shape (n_tokens,).
@@ -260,47 +293,92 @@ class WordVocabulary:
                 (n_documents + 1,).
         """
         piece_ids, piece_starts = self._pieces(tokens, token_starts)
-        n_pieces = len(piece_ids)
 
-        # Find the pieces that begin a word. The first piece of a document always does, since words
-        # do not continue from one document to the next.
-        begins_word = self.begins_word[piece_ids]  # (n_pieces,)
-        first_of_document = piece_starts[:-1]
-        begins_word[first_of_document[first_of_document < n_pieces]] = True
-        # (n_candidates + 1,) bounds of the runs of pieces from one beginning to the next. Each run
-        # is a word, or a separator without letters.
-        bounds = np.append(np.flatnonzero(begins_word), n_pieces)
+        # (n_runs + 1,) where each run of pieces starts, and where the last one stops
+        run_bounds = self._run_bounds(piece_ids, piece_starts)
 
-        # (n_pieces,) exponents: how many bytes of its word precede each piece. Counting modulo 256
-        # is enough, since the exponents of the hash are modulo 256, and 8 bits are faster.
-        bytes_before = np.zeros(n_pieces + 1, np.uint8)
+        # (n_pieces + 1,) bytes before each piece. They are counted modulo 256: that is enough for
+        # the exponents of the hash, and 8 bits are faster.
+        bytes_before = np.zeros(len(piece_ids) + 1, np.uint8)
         np.cumsum(self.lengths[piece_ids], dtype=np.uint8, out=bytes_before[1:])
-        bytes_before_word = np.repeat(bytes_before[bounds[:-1]], np.diff(bounds))  # (n_pieces,)
+
+        # Runs with letters are words. A run of 256 bytes seems to have no letters, since 256 is 0
+        # modulo 256. It is left out of documents and of evaluation texts alike.
+        has_letters = bytes_before[run_bounds[1:]] != bytes_before[run_bounds[:-1]]  # (n_runs,)
+        word_runs = np.flatnonzero(has_letters)  # (n_words,)
+        first_pieces = run_bounds[word_runs]
+        stop_pieces = run_bounds[word_runs + 1]
+
+        # The hash of a word is a sum over its pieces: a difference of running sums.
+        hash_sums = self._hash_sums(piece_ids, run_bounds, bytes_before)  # (n_pieces + 1,)
+        hashes = hash_sums[stop_pieces] - hash_sums[first_pieces]
+        return DocumentWords(hashes, first_pieces, piece_ids, piece_starts)
+
+    def _run_bounds(
+        self, piece_ids: NDArray[np.int64], piece_starts: NDArray[np.int64]
+    ) -> NDArray[np.int64]:
+        """Divide pieces into runs: a piece that begins a word, and those that continue it.
+
+        A run is a word, or has no letters and only separates words.
+
+        Args:
+            piece_ids: Number of each piece of the documents, shape (n_pieces,).
+            piece_starts: Index of each document's first piece, and at the end n_pieces; shape
+                (n_documents + 1,).
+
+        Returns:
+            Index of each run's first piece, and at the end n_pieces; shape (n_runs + 1,).
+        """
+        n_pieces = len(piece_ids)
+        begins_word = self.begins_word[piece_ids]  # (n_pieces,)
+
+        # No word continues from one document to the next. A document at the end may be empty.
+        first_pieces = piece_starts[:-1]
+        begins_word[first_pieces[first_pieces < n_pieces]] = True
+        return np.append(np.flatnonzero(begins_word), n_pieces)
+
+    def _hash_sums(
+        self,
+        piece_ids: NDArray[np.int64],
+        run_bounds: NDArray[np.int64],
+        bytes_before: NDArray[np.uint8],
+    ) -> NDArray[np.uint64]:
+        """Return running sums of what pieces add to the hashes of their words, modulo 2**64.
+
+        The hash of a piece is stored as if the piece began a word. If k bytes of the word precede
+        it, the piece adds its hash * FACTOR**k to the hash of the word. "playing" of the pieces
+        "play" and "ing" has the hash: hash("play") + hash("ing") * FACTOR**4. Exponents are counted
+        modulo 256.
+
+        Args:
+            piece_ids: Number of each piece of the documents, shape (n_pieces,).
+            run_bounds: Index of the first piece of each word or separator, and at the end n_pieces;
+                shape (n_runs + 1,).
+            bytes_before: Bytes of all pieces before each piece, modulo 256; shape (n_pieces + 1,).
+
+        Returns:
+            The sum before each piece, and at the end the sum over all; shape (n_pieces + 1,).
+        """
+        # (n_pieces,) how many bytes of its word precede each piece; uint8 wraps around at 256
+        pieces_per_run = np.diff(run_bounds)
+        bytes_before_word = np.repeat(bytes_before[run_bounds[:-1]], pieces_per_run)
         exponents = bytes_before[:-1] - bytes_before_word
 
-        # The hash of a word is the sum over its pieces. Compute it as a difference of running sums,
-        # of which the integers wrap around, modulo 2**64.
-        piece_terms = self.hashes[piece_ids]
-        piece_terms *= _FACTOR_POWERS.take(exponents)
-        sums = np.zeros(n_pieces + 1, np.uint64)
-        np.cumsum(piece_terms, out=sums[1:])
-
-        # Leave out candidates without letters. A "word" of 256 letters looks the same and is left
-        # out, too, in evaluation texts as in documents.
-        has_letters = bytes_before[bounds[1:]] != bytes_before[bounds[:-1]]
-        words = np.flatnonzero(has_letters)  # (n_words,) index of the candidate
-        first_pieces = bounds[words]
-        hashes = sums[bounds[words + 1]] - sums[first_pieces]
-        return DocumentWords(hashes, first_pieces, piece_ids, piece_starts)
+        terms = self.hashes[piece_ids]  # (n_pieces,)
+        terms *= _FACTOR_POWERS.take(exponents)
+        sums = np.zeros(len(piece_ids) + 1, np.uint64)
+        np.cumsum(terms, out=sums[1:])
+        return sums
 
     def _pieces(
         self, tokens: NDArray[Any], token_starts: NDArray[np.int64]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Replace the tokens of documents by their pieces.
+        """Replace the tokens of documents by the pieces of words that they consist of.
 
-        For example, let token 7 have the pieces 7, 100 and 101, and all other tokens one piece. The
-        documents [5, 7] and [6] are the tokens [5, 7, 6] with the starts [0, 2, 3]. Their pieces
-        are [5, 7, 100, 101, 6], with the starts [0, 4, 5].
+        A token may contain several words or parts of words: these are its pieces. For example, let
+        token 7 have the pieces 7, 100 and 101, and all other tokens one piece with their own
+        number. The documents [5, 7] and [6] are the tokens [5, 7, 6] with the starts [0, 2, 3].
+        Their pieces are [5, 7, 100, 101, 6], with the starts [0, 4, 5].
 
         Args:
             tokens: The tokens of all documents, concatenated; integers, shape (n_tokens,).
@@ -311,23 +389,25 @@ class WordVocabulary:
             The number of each piece, shape (n_pieces,); and the index of each document's first
             piece, and at the end n_pieces, shape (n_documents + 1,).
         """
-        piece_ids = tokens.astype(np.int64)  # the first piece of a token has the number of its id
+        first_pieces = tokens.astype(np.int64)  # the first piece of a token has the same number
 
-        # Most tokens have one piece only. Find the tokens that have further ones.
-        split_positions = np.flatnonzero(self.has_further[piece_ids])  # (n_split,)
+        # Most tokens have one piece only. Find the positions of those that have further ones.
+        split_positions = np.flatnonzero(self.has_further_pieces[first_pieces])  # (n_split,)
         if not len(split_positions):
-            return piece_ids, token_starts
-        split_tokens = piece_ids[split_positions]
+            return first_pieces, token_starts
+        split_tokens = first_pieces[split_positions]
 
-        # Insert their further pieces, whose numbers are consecutive, after the first piece.
-        n_further = self.n_further[split_tokens]  # (n_split,)
-        further_pieces = positions_in(self.first_further[split_tokens], n_further)  # (n_inserted,)
+        # Insert the further pieces of each token after its first one. Their numbers follow one
+        # another.
+        n_further = self.n_further_pieces[split_tokens]  # (n_split,)
+        further_pieces = positions_in(self.first_further_piece[split_tokens], n_further)
         insert_at = np.repeat(split_positions + 1, n_further)  # (n_inserted,)
-        piece_ids = np.insert(piece_ids, insert_at, further_pieces)
+        piece_ids = np.insert(first_pieces, insert_at, further_pieces)
 
         # The start of each document moves by the number of pieces that were inserted before it.
-        n_inserted = np.concatenate([[0], np.cumsum(n_further)])  # (n_split + 1,)
         n_split_before = np.searchsorted(split_positions, token_starts)  # (n_documents + 1,)
+        # (n_split + 1,) pieces that were inserted for the first 0, 1, 2, … of these tokens
+        n_inserted = np.concatenate([[0], np.cumsum(n_further)])
         return piece_ids, token_starts + n_inserted[n_split_before]
 
     def letter_counts(self, words: DocumentWords) -> NDArray[np.int64]:
@@ -347,7 +427,8 @@ class WordVocabulary:
             start: Index of the first word of the text.
             stop: Index of the word after the last one.
         """
-        # The pieces of these words are consecutive: find the first one, and the one after the last.
+        # A word consists of pieces. Those of these words are consecutive: find the first one, and
+        # the one after the last.
         first_piece = words.first_pieces[start]
         if stop < len(words.first_pieces):
             stop_piece = words.first_pieces[stop]
@@ -359,12 +440,19 @@ class WordVocabulary:
         for piece in words.piece_ids[first_piece:stop_piece].tolist():
             if self.begins_word[piece]:
                 parts.append(b" ")
-            data_start = self.stops[piece - 1] if piece else 0
-            parts.append(self.data[data_start : self.stops[piece]].tobytes())
+            parts.append(self._letters_of(piece))
         text = b"".join(parts).decode(errors="replace")
 
-        # Pieces without letters leave several spaces in a row: make one space of them.
+        # Separators such as "," are pieces without letters. They leave several spaces in a row:
+        # make one space of them.
         return " ".join(text.split())
+
+    def _letters_of(self, piece: int) -> bytes:
+        """Return the letters of a piece of the vocabulary, as UTF-8."""
+        # The letters of all pieces are concatenated: those of a piece start where the one before it
+        # stops.
+        start = self.stops[piece - 1] if piece > 0 else 0
+        return self.data[start : self.stops[piece]].tobytes()
 
 
 def _piece_hashes(
@@ -376,8 +464,7 @@ def _piece_hashes(
 
         BYTE_HASHES[b[0]] * FACTOR**0 + BYTE_HASHES[b[1]] * FACTOR**1 + …
 
-    where exponents are modulo 256. A piece that continues a word is hashed in the same way;
-    `WordVocabulary.words` multiplies its hash by a power of FACTOR for the bytes before it.
+    where exponents are modulo 256.
 
     Args:
         data: The bytes of all pieces, concatenated; shape (n_bytes,).
@@ -388,7 +475,9 @@ def _piece_hashes(
         uint64, shape (n_pieces,); 0 for a piece without bytes.
     """
     # (n_bytes,) position of each byte in its piece: 0, 1, 2 for a piece of 3 bytes, then 0, 1, …
-    positions = positions_in(np.zeros_like(lengths), lengths)
+    # for the next one. So the positions of every piece start at 0.
+    zeros = np.zeros_like(lengths)
+    positions = positions_in(starts=zeros, lengths=lengths)
 
     # (n_bytes,) what each byte adds to the hash of its piece. Products and sums of uint64 wrap
     # around, so they are modulo 2**64.
