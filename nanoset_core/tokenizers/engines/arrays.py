@@ -40,6 +40,22 @@ def find_runs(mask: Bools) -> tuple[Ints, Ints]:
     return edges[::2], edges[1::2]
 
 
+def indices_at_or_before(ascending: Ints, positions: Ints) -> Ints:
+    """Return the index of the last value that is at or before each position.
+
+    For the values 10 20 30 and the positions 10 29, the indices are 0 and 1. With the starts of
+    runs as values, this is the index of the run that contains a position.
+
+    Args:
+        ascending: int64, shape (n_values,), sorted.
+        positions: int64, shape (n_positions,).
+
+    Returns:
+        int64, shape (n_positions,): -1 for positions before the first value.
+    """
+    return np.searchsorted(ascending, positions, side="right") - 1
+
+
 def cut_positions(starts: Ints, stops: Ints, max_length: int) -> Ints:
     """Return where ranges have to be cut, from the left, into parts of at most `max_length`.
 

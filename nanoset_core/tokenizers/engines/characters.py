@@ -78,6 +78,9 @@ class PairSplitter:
     def starts(self, data: Bytes) -> Bools:
         """Return at which bytes of a text words start.
 
+        A word starts between two characters that no merge joins. The bytes on both sides mostly
+        decide this; if they do not, the two characters are looked up.
+
         Args:
             data: uint8, shape (n_bytes,): texts between 0xFF bytes, the first and last byte among
                 them.
@@ -89,24 +92,28 @@ class PairSplitter:
         is_start[0] = True
         is_start[-1] = True
 
-        # Most places are decided by the bytes on both sides.
+        # The last byte before a place and the first byte after it say whether text is cut there
+        # (_CUT), is not cut (_JOINED), or whether the characters have to be looked up (_DOUBTFUL).
         byte_pairs = data[:-1].astype(np.uint16) << 8
         byte_pairs |= data[1:]
         kinds = self._kinds_of_byte_pairs.take(byte_pairs)  # (n_bytes - 1,)
         np.equal(kinds, _CUT, out=is_start[1:-1])
 
-        # For the others, the whole characters are looked up.
+        # Look up the characters on both sides of doubtful places. Another pair with the same hash
+        # may be joined; then text is not cut here, which changes no token.
         doubtful = np.flatnonzero(kinds == _DOUBTFUL) + 1
         if len(doubtful):
-            # (n_doubtful,) code points of the characters on both sides
-            left = code_points_at(data, character_starts(data, doubtful - 1))
-            right = code_points_at(data, doubtful)
+            left = code_points_at(data, character_starts(data, doubtful - 1))  # (n_doubtful,)
+            right = code_points_at(data, doubtful)  # (n_doubtful,)
             hashes = _hash_pairs(left.astype(np.uint64), right.astype(np.uint64))
-            is_start[doubtful] = ~self._is_joined_by_hash.take(hashes)
+            is_joined = self._is_joined_by_hash.take(hashes)
+            is_start[doubtful] = ~is_joined
 
-        # Spaces that the tokenizer never joins, and added tokens that repeat a character.
+        # If the tokenizer never joins spaces, each of them starts a word.
         if self._each_apart:
             is_start[:-1] |= data == SPACE_BYTE
+
+        # Runs of a character that added tokens repeat, such as newlines, are cut into these tokens.
         for byte, max_repetitions in self._longest_runs.items():
             _cut_runs(is_start, data == byte, max_repetitions)
         return is_start
@@ -124,9 +131,14 @@ def _cut_runs(is_start: Bools, is_repeated: Bools, max_repetitions: int) -> None
         max_repetitions: Length of the longest added token; there are tokens of all lengths.
     """
     starts, stops = find_runs(is_repeated)  # (n_runs,) each
-    is_start[positions_in(starts, stops - starts)] = False
+
+    # Words start at a run, and after it, where other text continues, but not inside of it.
+    bytes_of_runs = positions_in(starts, stops - starts)
+    is_start[bytes_of_runs] = False
     is_start[starts] = True
     is_start[stops] = True
+
+    # A run that is longer than the longest token is cut into several: 7 newlines after 3 and 6.
     is_start[cut_positions(starts, stops, max_repetitions)] = True
 
 
@@ -140,46 +152,57 @@ def _hash_pairs(left: Words, right: Words) -> Ints:
 def _kinds_of_byte_pairs(boundary_pairs: Ids) -> Bytes:
     """Return what two adjacent bytes show about whether a word may start between them.
 
+    For a merge that joins "t" and "h", the entry of the bytes "t" and "h" is _JOINED. For one that
+    joins "é" (C3 A9) and "t", the entry of A9 and "t" is _DOUBTFUL: other characters end with A9,
+    too. Pairs of bytes that occur in no merge are _CUT.
+
     Args:
-        boundary_pairs: int32, shape (n_pairs, 2): code points that some merge joins.
+        boundary_pairs: int32, shape (n_pairs, 2): code points of two characters, the last one of
+            the left token and the first one of the right token of a merge.
 
     Returns:
         uint8, shape (65536,): _CUT, _JOINED or _DOUBTFUL. The index is 256 * left byte + right
             byte.
     """
-    table = np.full((256, 256), _CUT, np.uint8)
-    table[:, 0x80:0xC0] = _JOINED  # such a byte is inside a character
+    table = np.full((256, 256), _CUT, np.uint8)  # left byte, right byte
+    table[:, 0x80:0xC0] = _JOINED  # the right byte is inside a character: these are never cut
 
-    edges = np.unique(_edge_bytes(boundary_pairs), axis=0)
-    for left, right in edges.tolist():
+    bytes_of_pairs = np.unique(_bytes_at_boundary(boundary_pairs), axis=0)  # (n_byte_pairs, 2)
+    for left, right in bytes_of_pairs.tolist():
         # Two bytes of ASCII are two whole characters, so the answer is certain. Other bytes are
         # parts of many characters, and only some of these characters are joined.
         is_ascii = left < 0x80 and right < 0x80
         table[left, right] = _JOINED if is_ascii else _DOUBTFUL
 
+    # A text starts after a separator, whatever its first byte is. Before a separator, the entry is
+    # _CUT from the start.
     table[SEPARATOR_BYTE] = _CUT
     return table.ravel()
 
 
-def _edge_bytes(boundary_pairs: Ids) -> Ints:
-    """Return the last byte of the left character and the first byte of the right one, in UTF-8.
+def _bytes_at_boundary(boundary_pairs: Ids) -> Ints:
+    """Return the two bytes that meet in UTF-8 where a character follows another one.
+
+    These are the last byte of the left character and the first byte of the right one: for "é"
+    (C3 A9) and "t" (74), the bytes A9 and 74.
 
     Args:
-        boundary_pairs: int32, shape (n_pairs, 2): code points.
+        boundary_pairs: int32, shape (n_pairs, 2): code points of the left and the right character.
 
     Returns:
-        int64, shape (n_pairs, 2).
+        int64, shape (n_pairs, 2): left byte, right byte.
     """
     left, right = boundary_pairs.astype(np.int64).T  # (n_pairs,) each
 
-    # The last byte of a character of several bytes has the lowest six bits of the code point.
-    last_byte = np.where(left < 0x80, left, 0x80 | left & 0x3F)
+    # An ASCII character is one byte. The last byte of any other one is 10xxxxxx in binary digits,
+    # where the x are the lowest six bits of the code point.
+    last_byte = np.where(left < 0x80, left, 0x80 | (left & 0x3F))
 
     # The first byte says how many bytes follow, and has the upper bits of the code point.
     first_byte = np.select(
         [right < 0x80, right < 0x800, right < 0x10000],
-        [right, 0xC0 | right >> 6, 0xE0 | right >> 12],
-        default=0xF0 | right >> 18,
+        [right, 0xC0 | (right >> 6), 0xE0 | (right >> 12)],
+        default=0xF0 | (right >> 18),
     )
     return np.stack([last_byte, first_byte], axis=1)
 
@@ -201,6 +224,13 @@ class CharacterMerger(Merger):
     def _first_tokens(self, letters: Bytes) -> Words:
         """Return the first tokens of words: one for each character, or for each of its bytes.
 
+        A character without a token of its own gets the tokens of its bytes. For the word "tü✓",
+        whose last character has no token:
+
+            bytes       t   C3  BC  E2     9C     93
+            tokens      t   ü   -   <E2>   <9C>   <93>      -: none
+            result      t   ü   <E2>   <9C>   <93>   NO_TOKEN
+
         Args:
             letters: uint8, shape (width, n_words): a word in each column, padded with zeros.
 
@@ -210,26 +240,35 @@ class CharacterMerger(Merger):
         """
         # One buffer of all words. The zeros at its end can be read as a character's further bytes.
         width, n_words = letters.shape
-        n_bytes = width * n_words
         data = np.append(letters.T.ravel(), np.zeros(4, np.uint8))  # (n_bytes + 4,)
 
-        # Each byte first gets its own token. A character that has a token gets this at its first
-        # byte, and no token at its other bytes.
+        # First, each byte gets the token of the byte.
         tokens = self._byte_tokens.take(data)
         is_token = data != 0
-        starts = np.flatnonzero(is_token & (data & 0xC0 != 0x80))  # (n_characters,)
+
+        # A character that has a token gets it at its first byte, instead of that byte's token.
+        is_first_byte = is_token & (data & 0xC0 != 0x80)  # the others have the form 10xxxxxx
+        starts = np.flatnonzero(is_first_byte)  # (n_characters,)
         character_tokens = self._character_tokens.take(code_points_at(data, starts))
         has_token = character_tokens >= 0
         starts = starts[has_token]
         tokens[starts] = character_tokens[has_token]
-        for offset, min_lead in ((1, 0xC0), (2, 0xE0), (3, 0xF0)):
-            starts = starts[data[starts] >= min_lead]  # characters with so many further bytes
+
+        # Its second, third and fourth byte have no token then. It has such a byte if its first byte
+        # is at least `min_first_byte`.
+        for offset, min_first_byte in ((1, 0xC0), (2, 0xE0), (3, 0xF0)):
+            starts = starts[data[starts] >= min_first_byte]
             is_token[starts + offset] = False
 
-        # Move the tokens of each word to the front of its column.
-        mask = is_token[:n_bytes].reshape(n_words, width)
-        word_of_token = np.nonzero(mask)[0]  # (n_tokens,)
-        number_in_word = np.cumsum(mask, axis=1)[mask] - 1  # (n_tokens,)
+        # Back to a table with one row for each word, without the zeros at the end.
+        n_bytes = width * n_words
+        tokens_by_word = tokens[:n_bytes].reshape(n_words, width)
+        is_token_by_word = is_token[:n_bytes].reshape(n_words, width)
+
+        # Move the tokens of each word to the top of its column.
+        word_of_token = np.nonzero(is_token_by_word)[0]  # (n_tokens,)
+        tokens_so_far = np.cumsum(is_token_by_word, axis=1)  # (n_words, width)
+        row_of_token = tokens_so_far[is_token_by_word] - 1  # (n_tokens,)
         table = np.full((width, n_words), NO_TOKEN, np.int32)
-        table[number_in_word, word_of_token] = tokens[:n_bytes][mask.ravel()]
+        table[row_of_token, word_of_token] = tokens_by_word[is_token_by_word]
         return table.astype(np.uint64)

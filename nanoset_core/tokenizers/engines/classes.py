@@ -92,31 +92,41 @@ def probe_classes(rules: ClassRules, rest: int) -> Bytes:
     """Return the class of every code point, as the tokenizers library sees it.
 
     Args:
-        rules: Which characters have which class.
+        rules: Pairs (members, class). The members are written as in the brackets of a regular
+            expression, such as `\\p{L}\\p{M}`; or they are DIGITS, which stands for the digits that
+            the library's pre-tokenizer Digits recognizes.
         rest: Class of the characters to which no rule applies.
 
     Returns:
         uint8, shape (0x110000,); surrogates, which no text contains, have `rest`.
     """
     classes = np.full(CODE_POINTS, rest, np.uint8)
+
+    # The members of all rules together: brackets inside brackets are a union, as in [[a-z][0-9]].
+    # DIGITS is no regular expression, and so it cannot be part of this.
     brackets = [f"[{members}]" for members, _ in rules if members != DIGITS]
-    members_of_any_rule = "".join(brackets)  # brackets in brackets are a union
+    members_of_any_rule = "".join(brackets)
 
     for start in range(0, CODE_POINTS, _PROBED_TOGETHER):
         points = np.arange(start, start + _PROBED_TOGETHER)
         is_surrogate = (points >= 0xD800) & (points < 0xE000)
         points = points[~is_surrogate]
 
-        # Most code points are in no class: asking this first makes the single rules cheap.
+        # Most code points are in no class. To ask for all rules together first saves time: after
+        # that, each single rule is asked for these candidates only.
         candidates = points[are_in(members_of_any_rule, points)]
-        for members, value in rules:
-            probed = points if members == DIGITS else candidates
-            classes[probed[are_in(members, probed)]] = value
+        for members, class_of_members in rules:
+            probed_points = points if members == DIGITS else candidates
+            member_points = probed_points[are_in(members, probed_points)]
+            classes[member_points] = class_of_members
     return classes
 
 
 def are_in(members: str, points: Ints) -> Bools:
     """Return which code points the tokenizers library takes for members of a class.
+
+    The library is asked by splitting a text of these code points. For the digits among "/", "a",
+    "1", "2" and "b", the pieces outside are "/a" and "b".
 
     Args:
         members: The class as in the brackets of a regular expression, such as `\\p{L}\\p{M}`; or
@@ -133,19 +143,22 @@ def are_in(members: str, points: Ints) -> Bools:
     if not len(points):
         return np.zeros(0, bool)
 
-    # The slash, which is in no class, makes the text start outside the class. The pieces of
-    # `Digits` alternate between outside and inside.
+    # A slash is put before the text. It is in no class, so that the first piece is outside.
     text = "/" + points.astype("<u4").tobytes().decode("utf-32-le")
     if members == DIGITS:
-        pieces_outside = Digits(individual_digits=False).pre_tokenize_str(text)[::2]
+        # The pieces are outside, inside, outside, and so on: take every other one.
+        pieces = Digits(individual_digits=False).pre_tokenize_str(text)
+        pieces_outside = pieces[::2]
     else:
-        pieces_outside = Split(Regex(f"[{members}]+"), "removed").pre_tokenize_str(text)
+        # Split into runs of members, which are removed: the pieces outside are left.
+        split = Split(Regex(f"[{members}]+"), "removed")
+        pieces_outside = split.pre_tokenize_str(text)
 
-    # Each piece is a range of characters of the text.
-    is_inside = np.ones(len(text), bool)
+    # Each piece comes with its range of characters in the text.
+    is_member = np.ones(len(text), bool)
     for _, (start, stop) in pieces_outside:
-        is_inside[start:stop] = False
-    return is_inside[1:]  # without the slash
+        is_member[start:stop] = False
+    return is_member[1:]  # without the slash
 
 
 class ByteClassifier:
@@ -170,30 +183,37 @@ class ByteClassifier:
     def classify(self, buffer: bytes) -> tuple[Bytes, Ints]:
         """Return the class of each byte of a text, and where it has white space of several bytes.
 
+        The class of a byte is the class of the character that it belongs to. So in "aé", whose
+        bytes are 61 C3 A9, all three bytes have the class of letters.
+
         Args:
             buffer: Valid UTF-8, with bytes 0xFF between texts and at the end.
 
         Returns:
-            byte_classes: uint8, shape (n_bytes,), writable: class of the character that each byte
-                belongs to.
+            byte_classes: uint8, shape (n_bytes,), writable.
             wide_spaces: int64, shape (n_wide_spaces,): first bytes of white space of several bytes.
         """
+        # This gives ASCII characters their class. The first byte of any other character gets the
+        # class LEAD, which is replaced below.
         translated = bytearray(buffer.translate(self._translation))  # writable
         byte_classes = np.frombuffer(translated, np.uint8)
         leads = np.flatnonzero(byte_classes == LEAD)  # (n_leads,)
         if not len(leads):
             return byte_classes, leads
 
-        # The class of each character of several bytes, by its first two bytes or its code point.
+        # The first two bytes of a character nearly always decide its class. If they do not, the
+        # table has _MIXED, and the whole character is looked up.
         data = np.frombuffer(buffer, np.uint8)
         lead_bytes = data[leads]
-        pairs = lead_bytes.astype(np.uint16) << 8 | data[leads + 1]
-        lead_classes = self._class_of_pair[pairs]  # (n_leads,)
+        first_two_bytes = (lead_bytes.astype(np.uint16) << 8) | data[leads + 1]
+        lead_classes = self._class_of_pair[first_two_bytes]  # (n_leads,)
         mixed = np.flatnonzero(lead_classes == _MIXED)
         if len(mixed):
-            lead_classes[mixed] = self._classes[code_points_at(data, leads[mixed])]
+            code_points = code_points_at(data, leads[mixed])
+            lead_classes[mixed] = self._classes[code_points]
 
-        # All bytes of a character have its class.
+        # Write the class at all bytes of the character. In UTF-8, the first byte says how many there
+        # are: three or more from 0xE0 on, and four from 0xF0 on.
         byte_classes[leads] = lead_classes
         byte_classes[leads + 1] = lead_classes
         three_or_more = np.flatnonzero(lead_bytes >= 0xE0)
@@ -206,48 +226,64 @@ class ByteClassifier:
 def _classes_by_first_two_bytes(classes: Bytes) -> Bytes:
     """Return a table of the classes of characters by their first two bytes in UTF-8.
 
-    Two bytes determine a character of two bytes. The third byte of a character has 64 values, and
-    the fourth, too. So 64 or 4,096 consecutive code points share the first two bytes; if they have
-    different classes, the entry is _MIXED.
+    All characters with the same first two bytes form a block. Its size depends on the number of
+    bytes of a character, because every further byte has 64 values:
+
+        bytes of a character     2    3     4
+        characters in a block    1    64    64 * 64 = 4096
+
+    The characters of a block have consecutive code points. If they have different classes, the
+    entry of the table is _MIXED.
 
     Args:
-        classes: uint8, shape (0x110000,).
+        classes: uint8, shape (0x110000,): the class of each code point.
 
     Returns:
         uint8, shape (65536,); the index is 256 * first byte + second byte.
     """
-    table = np.full((256, 256), _MIXED, np.uint8)
-    two_bytes = classes[:0x800].reshape(32, 64)  # 32 first bytes, 64 second bytes
-    table[0xC0:0xE0, 0x80:0xC0] = two_bytes
+    table = np.full((256, 256), _MIXED, np.uint8)  # first byte, second byte
 
-    three_bytes = classes[:0x10000].reshape(-1, 64)  # (1024, 64)
-    _set_uniform_blocks(table, 0xE0, three_bytes)
-    four_bytes = classes.reshape(-1, 4096)  # (272, 4096)
-    _set_uniform_blocks(table, 0xF0, four_bytes)
+    # Code points below 0x800 have two bytes: first bytes 0xC0 to 0xDF, second bytes 0x80 to 0xBF.
+    table[0xC0:0xE0, 0x80:0xC0] = classes[:0x800].reshape(32, 64)
+
+    # Below 0x10000, three bytes: the first byte is 0xE0 or more. (1024 blocks, 64 characters)
+    _set_uniform_blocks(table, 0xE0, blocks=classes[:0x10000].reshape(-1, 64))
+
+    # All others have four bytes: the first byte is 0xF0 or more. (272 blocks, 4096 characters)
+    _set_uniform_blocks(table, 0xF0, blocks=classes.reshape(-1, 4096))
     return table.ravel()
 
 
-def _set_uniform_blocks(table: Bytes, first_lead: int, blocks: Bytes) -> None:
-    """Enter the class of each block of characters whose classes are all the same.
+def _set_uniform_blocks(table: Bytes, first_byte: int, blocks: Bytes) -> None:
+    """Enter the class of each block of characters, or _MIXED if a block has several classes.
+
+    A block is all characters that have the same first two bytes in UTF-8. The second byte goes from
+    0x80 to 0xBF, and then the first byte increases by one: so 64 blocks fill one row of the table.
 
     Args:
         table: uint8, shape (256, 256): class by first and second byte. Changed in place.
-        first_lead: First byte of the characters of the first blocks.
-        blocks: uint8, shape (n_blocks, block size): classes of the characters that share their
-            first two bytes, in order.
+        first_byte: First byte of the characters of the first 64 blocks.
+        blocks: uint8, shape (n_blocks, characters in a block): the class of each character, in the
+            order of code points.
     """
     is_uniform = (blocks == blocks[:, :1]).all(axis=1)
     block_classes = np.where(is_uniform, blocks[:, 0], _MIXED)  # (n_blocks,)
 
-    # The second byte has 64 values, from 0x80 to 0xBF: one row of the table for each first byte.
+    # The blocks of the last row may be fewer than 64: the rest of that row is no character.
     n_rows = ceil(len(block_classes) / 64)
-    padded = np.full(n_rows * 64, _MIXED, np.uint8)
-    padded[: len(block_classes)] = block_classes
-    table[first_lead : first_lead + n_rows, 0x80:0xC0] = padded.reshape(n_rows, 64)
+    rows = np.full((n_rows, 64), _MIXED, np.uint8)
+    rows.ravel()[: len(block_classes)] = block_classes
+    table[first_byte : first_byte + n_rows, 0x80:0xC0] = rows
 
 
 def code_points_at(data: Bytes, starts: Ints) -> Ints:
-    """Return the code points of the characters that start at some bytes.
+    """Return the code points of the characters that start at some bytes of a UTF-8 text.
+
+    The first byte of a character holds a mark of its length and the upper bits of the code point.
+    Every further byte holds six more bits after the mark 10. For "é", code point 0xE9:
+
+        bytes         110_00011  10_101001
+        code point        00011     101001
 
     Args:
         data: uint8, shape (n_bytes,): valid UTF-8.
@@ -258,15 +294,15 @@ def code_points_at(data: Bytes, starts: Ints) -> Ints:
     """
     first_bytes = data[starts]
     points = first_bytes.astype(np.int64)
-    unfinished = np.arange(len(starts))
+    unfinished = np.arange(len(starts))  # index of the characters that have a further byte
 
-    # Each further byte adds six bits; masking removes the length prefix of the first byte.
-    for offset, min_lead, max_point in (
-        (1, 0xC0, 0x7FF),
-        (2, 0xE0, 0xFFFF),
-        (3, 0xF0, 0x1FFFFF),
-    ):
-        unfinished = unfinished[first_bytes[unfinished] >= min_lead]
+    # Append the six bits of the second, third and fourth byte. A character has this byte if its
+    # first byte is at least `min_first_byte`. The mask removes the mark of the first byte: it keeps
+    # the 11, 16 or 21 bits that a code point of this length has.
+    for offset, min_first_byte, n_bits in ((1, 0xC0, 11), (2, 0xE0, 16), (3, 0xF0, 21)):
+        has_byte = first_bytes[unfinished] >= min_first_byte
+        unfinished = unfinished[has_byte]
         low_bits = data[starts[unfinished] + offset] & 0x3F
-        points[unfinished] = (points[unfinished] << 6 | low_bits) & max_point
+        mask = (1 << n_bits) - 1
+        points[unfinished] = ((points[unfinished] << 6) | low_bits) & mask
     return points

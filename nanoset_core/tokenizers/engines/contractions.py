@@ -75,14 +75,17 @@ def find_apostrophes(data: Bytes) -> Ints:
 def byte_pairs_after(data: Bytes, apostrophes: Ints) -> NDArray[np.uint16]:
     """Return the two bytes after each apostrophe, as an index into `ContractionTables`.
 
+    Two bytes tell all contractions apart: the longest have two letters after the apostrophe.
+
     Args:
-        data: uint8, shape (n_bytes,); the last byte is no apostrophe.
-        apostrophes: int64, shape (n_apostrophes,).
+        data: uint8, shape (n_bytes,): UTF-8 texts; the last byte is a separator, 0xFF.
+        apostrophes: int64, shape (n_apostrophes,): positions of the apostrophes.
 
     Returns:
-        uint16, shape (n_apostrophes,).
+        uint16, shape (n_apostrophes,): 256 * first byte + second byte.
     """
-    # The last apostrophe may be the last byte but one: then 0xFF, the last byte, is read twice.
+    # If only the separator follows an apostrophe, there is no second byte. The separator then takes
+    # its place: it is in no contraction.
     second_positions = np.minimum(apostrophes + 2, len(data) - 1)
     pairs = data[apostrophes + 1].astype(np.uint16)
     pairs <<= 8

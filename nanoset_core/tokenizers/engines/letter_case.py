@@ -19,7 +19,13 @@ from __future__ import annotations
 import numpy as np
 
 from nanoset_core.formats.indexed.layout import positions_in
-from nanoset_core.tokenizers.engines.arrays import Bools, Bytes, Ints, find_runs
+from nanoset_core.tokenizers.engines.arrays import (
+    Bools,
+    Bytes,
+    Ints,
+    find_runs,
+    indices_at_or_before,
+)
 from nanoset_core.tokenizers.engines.classes import (
     LETTER,
     LOWER,
@@ -41,45 +47,50 @@ _SLASH = 0x2F
 
 
 def resolve_case(data: Bytes, byte_classes: Bytes, pattern: SplitPattern) -> Ints:
-    """Find where a pattern that looks at capital letters cuts words, and simplify the classes.
+    """Find where a pattern cuts words before capital letters, and simplify the classes of letters.
 
-    Afterwards, all letters have the class LETTER, and marks have LETTER or OTHER, as other patterns
-    treat them.
+    "iPhone's" is cut before the "P", and ends after the "'s". Once this is known, the rest of
+    splitting need not tell small letters from capitals. So all letters get the class LETTER.
+    Combining marks (such as the dots of "ü", if they are a character of their own) get the class
+    LETTER or OTHER, depending on whether they belong to a word or to symbols.
 
     Args:
-        data: uint8, shape (n_bytes,): UTF-8 texts between separators.
+        data: uint8, shape (n_bytes,): UTF-8 texts between separators (bytes 0xFF).
         byte_classes: uint8, shape (n_bytes,): the class of each byte's character. Changed in place.
-        pattern: A split pattern with `cased`.
+        pattern: A split pattern that looks at capital letters.
 
     Returns:
         int64, shape (n_cuts,): where pieces start inside words, and right after contractions.
     """
     _resolve_marks(data, byte_classes)
-    if pattern.slash_tail:
+    if pattern.slash_tail:  # the pattern ends a run of symbols with newlines and slashes
         _extend_newlines_by_slashes(data, byte_classes)
 
     cuts = []
-    if pattern.contractions == "suffix":
+    if pattern.contractions == "suffix":  # a contraction is part of the word before it
         cuts.append(_mark_suffixes(data, byte_classes))
     cuts.append(_cuts_before_capitals(byte_classes))
 
-    # The cuts are known, so all letters are alike from here on. SUFFIX is the least of the classes
-    # that are letters of some kind.
+    # From here on, all letters are alike. The classes from SUFFIX on are letters of some kind:
+    # SUFFIX itself, UPPER and LOWER.
     byte_classes[byte_classes >= SUFFIX] = LETTER
     return np.concatenate(cuts)
 
 
 def _resolve_marks(data: Bytes, byte_classes: Bytes) -> None:
-    """Make combining marks symbols if they follow several symbols, and letters otherwise.
+    """Make combining marks symbols if they belong to a run of symbols, and letters otherwise.
 
-    The patterns first try a word, which may begin with one symbol and contain marks, and then a run
-    of symbols, which may begin with a space and contain marks, too. So in "!" + mark, the mark is
-    the letter of a word. In "!!" + mark and " !" + mark, the word fails at the second character,
-    and the run of symbols takes the mark.
+    The patterns match a word, which may begin with one symbol, or else a run of symbols, which may
+    begin with a space. Both may contain marks. With m for a mark:
+
+        "am"     a word
+        "!m"     a word: the symbol before it, and the mark as its letter
+        "!!m"    symbols: a word begins with one symbol at most
+        " !m"    symbols: they begin with the space, which is not part of a word with a symbol
 
     Args:
-        data: uint8, shape (n_bytes,).
-        byte_classes: uint8, shape (n_bytes,). Changed in place.
+        data: uint8, shape (n_bytes,): UTF-8 texts between separators (bytes 0xFF).
+        byte_classes: uint8, shape (n_bytes,): the class of each byte's character. Changed in place.
     """
     is_mark = byte_classes == MARK
     starts, stops = find_runs(is_mark)  # (n_runs,) runs of marks
@@ -88,29 +99,32 @@ def _resolve_marks(data: Bytes, byte_classes: Bytes) -> None:
     is_symbol = byte_classes == OTHER
     byte_classes[is_mark] = LETTER
 
-    # Only marks right after a symbol can be symbols.
+    # Only marks right after a symbol can be symbols. No run starts at 0, which is a separator.
     is_after_symbol = is_symbol[starts - 1]
     starts = starts[is_after_symbol]
     stops = stops[is_after_symbol]
     if not len(starts):
         return
-    is_taken = _are_taken_by_symbols(data, is_mark, is_symbol, starts)
-    lengths = stops - starts
-    byte_classes[positions_in(starts[is_taken], lengths[is_taken])] = OTHER
+    belongs_to_symbols = _belong_to_symbols(data, is_mark, is_symbol, starts)
+    starts = starts[belongs_to_symbols]
+    stops = stops[belongs_to_symbols]
+    byte_classes[positions_in(starts, stops - starts)] = OTHER
 
 
-def _are_taken_by_symbols(data: Bytes, is_mark: Bools, is_symbol: Bools, starts: Ints) -> Bools:
-    """Return which runs of marks belong to a run of symbols, and not to a word.
+def _belong_to_symbols(data: Bytes, is_mark: Bools, is_symbol: Bools, starts: Ints) -> Bools:
+    """Return which runs of combining marks belong to a run of symbols, and not to a word.
 
-    A mixed run consists of symbols and marks. A symbol in it that follows another symbol or a space
-    is a taker: from there on, all of the mixed run is a run of symbols. With m for a mark:
+    A symbol right after another symbol or a space is not the beginning of a word: it is inside a
+    run of symbols. Such a symbol is called *inner* here. The run of symbols goes on until something
+    else than a symbol or mark follows. With m for a mark:
 
-        text      a!mb!!m!m
-        taker          T
-        taken       n   y y      n: no, y: yes
+        text              a ! m b ! ! m ! m
+        inner symbol                ^
+        marks belong to       |       |   |
+                              word    symbols
 
     Args:
-        data: uint8, shape (n_bytes,).
+        data: uint8, shape (n_bytes,): UTF-8 texts between separators (bytes 0xFF).
         is_mark: bool, shape (n_bytes,): whether a byte belongs to a mark.
         is_symbol: bool, shape (n_bytes,): whether a byte belongs to a symbol.
         starts: int64, shape (n_runs,): first bytes of runs of marks, each right after a symbol.
@@ -118,38 +132,45 @@ def _are_taken_by_symbols(data: Bytes, is_mark: Bools, is_symbol: Bools, starts:
     Returns:
         bool, shape (n_runs,).
     """
-    takes_marks = is_symbol[:-1] | (data[:-1] == SPACE_BYTE)
-    takes_marks &= is_symbol[1:]
-    takes_marks &= data[1:] & 0xC0 != 0x80  # not inside a character of several bytes
-    takers = np.append(-1, np.flatnonzero(takes_marks) + 1)  # -1: there is always one before
+    # Inner symbols: a symbol starts at the byte, and the byte before is a symbol or a space.
+    is_symbol_or_space = is_symbol | (data == SPACE_BYTE)
+    is_first_byte = data & 0xC0 != 0x80  # the other bytes of a character have the form 10xxxxxx
+    is_inner = is_symbol_or_space[:-1] & is_symbol[1:] & is_first_byte[1:]
+    inner_symbols = np.flatnonzero(is_inner) + 1
+    inner_symbols = np.append(-1, inner_symbols)  # -1: there is always one before a mark
 
-    # A run of marks is taken if the last taker before it is in the same mixed run.
-    mixed_starts, mixed_stops = find_runs(is_mark | is_symbol)
-    start_of_mixed_run = mixed_starts[np.searchsorted(mixed_stops, starts, side="right")]
-    last_taker = takers[np.searchsorted(takers, starts) - 1]
-    return last_taker >= start_of_mixed_run
+    # Symbols and marks that follow each other. A run of marks belongs to symbols if there is an
+    # inner symbol before it in the same mixed run.
+    mixed_starts, _ = find_runs(is_mark | is_symbol)
+    start_of_mixed_run = mixed_starts[indices_at_or_before(mixed_starts, starts)]
+    last_inner_symbol = inner_symbols[indices_at_or_before(inner_symbols, starts)]
+    return last_inner_symbol >= start_of_mixed_run
 
 
 def _extend_newlines_by_slashes(data: Bytes, byte_classes: Bytes) -> None:
     """Give slashes the class NEWLINE if they follow newlines that follow a symbol.
 
-    The patterns let a run of symbols end with `[\\r\\n/]*`.
+    The patterns let a run of symbols end with `[\\r\\n/]*`. In "!\\n//a", both slashes become
+    NEWLINE, so that "!\\n//" is one piece later. In "a\\n//a" they remain symbols.
 
     Args:
-        data: uint8, shape (n_bytes,).
-        byte_classes: uint8, shape (n_bytes,). Changed in place.
+        data: uint8, shape (n_bytes,): UTF-8 texts. The first and the last byte are separators, so
+            that every run of newlines has a byte before and after it.
+        byte_classes: uint8, shape (n_bytes,): the class of each byte's character; OTHER is the
+            class of symbols. Changed in place.
     """
     # Runs of newlines after a symbol, with a slash after them.
-    starts, stops = find_runs(byte_classes == NEWLINE)
-    has_slash = (byte_classes[starts - 1] == OTHER) & (data[stops] == _SLASH)
-    first_slashes = stops[has_slash]
+    newline_starts, newline_stops = find_runs(byte_classes == NEWLINE)
+    is_after_symbol = byte_classes[newline_starts - 1] == OTHER
+    is_before_slash = data[newline_stops] == _SLASH
+    first_slashes = newline_stops[is_after_symbol & is_before_slash]
     if not len(first_slashes):
         return
 
-    # All slashes that follow each other there.
-    run_starts, run_stops = find_runs(data == _SLASH)
-    slash_stops = run_stops[np.searchsorted(run_starts, first_slashes)]
-    byte_classes[positions_in(first_slashes, slash_stops - first_slashes)] = NEWLINE
+    # All slashes that follow each other from there.
+    slash_starts, slash_stops = find_runs(data == _SLASH)
+    stop_of_slashes = slash_stops[indices_at_or_before(slash_starts, first_slashes)]
+    byte_classes[positions_in(first_slashes, stop_of_slashes - first_slashes)] = NEWLINE
 
 
 def _mark_suffixes(data: Bytes, byte_classes: Bytes) -> Ints:
@@ -159,28 +180,36 @@ def _mark_suffixes(data: Bytes, byte_classes: Bytes) -> Ints:
     word, and so on: "he'd've's" is cut into "he'd", "'ve's".
 
     Args:
-        data: uint8, shape (n_bytes,).
-        byte_classes: uint8, shape (n_bytes,). Changed in place.
+        data: uint8, shape (n_bytes,): UTF-8 texts. The first and the last byte are separators.
+        byte_classes: uint8, shape (n_bytes,): the class of each byte's character. Changed in place.
 
     Returns:
         int64, shape (n_suffixes,): the position after each suffix.
     """
-    # Apostrophes right after a letter, of any class.
+    # Apostrophes right after a letter: small, capital, or without case.
     apostrophes = find_apostrophes(data)
     class_before = byte_classes[apostrophes - 1]
-    apostrophes = apostrophes[(class_before >= UPPER) | (class_before == LETTER)]
+    is_after_letter = (
+        (class_before == LOWER) | (class_before == UPPER) | (class_before == LETTER)
+    )  # (n_apostrophes,)
+    apostrophes = apostrophes[is_after_letter]
 
-    # Those that a contraction follows.
-    pairs = byte_pairs_after(data, apostrophes)
-    is_one_byte = ANY_CASE.one_byte[pairs]
-    is_contraction = is_one_byte | ANY_CASE.two_bytes[pairs]
-    stops: Ints = apostrophes + np.where(is_one_byte, 2, 3)
+    # Those that start a contraction, such as 's or 've: the two bytes after them decide.
+    next_bytes = byte_pairs_after(data, apostrophes)
+    is_short = ANY_CASE.one_byte[next_bytes]  # such as 's: the apostrophe and one byte
+    is_long = ANY_CASE.two_bytes[next_bytes]  # such as 've: the apostrophe and two bytes
+    is_contraction = is_short | is_long
+    stops: Ints = apostrophes + np.where(is_short, 2, 3)
     apostrophes = apostrophes[is_contraction]
     stops = stops[is_contraction]
     if not len(apostrophes):
         return np.empty(0, np.int64)
 
-    # Every other contraction of a row is a suffix: the first, the third, and so on.
+    # Every other contraction of a row is a suffix: the first, the third, and so on. For
+    # "he'd've's I'm":
+    #     index                       0 1 2 3     ('d 've 's 'm)
+    #     index of the first in row   0 0 0 3
+    #     is_suffix                   T F T T
     index = np.arange(len(apostrophes))
     is_first_in_row = np.append(True, apostrophes[1:] != stops[:-1])
     first_in_row = np.maximum.accumulate(np.where(is_first_in_row, index, 0))
@@ -194,36 +223,43 @@ def _mark_suffixes(data: Bytes, byte_classes: Bytes) -> Ints:
 def _cuts_before_capitals(byte_classes: Bytes) -> Ints:
     """Return where words are cut before capital letters.
 
-    The patterns match `[UPPER LETTER]* [LOWER LETTER]+`, or else `[UPPER LETTER]+ [LOWER LETTER]*`.
-    So a word is cut between a small letter and a capital. Letters without case match on both sides:
-    between such a letter and a capital, a word is cut if a small letter precedes that run of
-    letters without case, or if nothing of the word follows the capitals.
+    The patterns match a word by `[UPPER LETTER]*[LOWER LETTER]+` or, if that fails, by
+    `[UPPER LETTER]+[LOWER LETTER]*`. LETTER is a letter without case, such as 中, which may be in
+    both parts of a word:
+
+        aB      →  a | B      a small letter and a capital are always separated
+        a中B    →  a中 | B    after a small letter, 中 belongs to the second part of the word
+        中Bc    →  中Bc       中 and B are the first part, and c is the second
+        中B     →  中 | B     nothing could be the second part of "中B", so 中 alone is the word
 
     Args:
-        byte_classes: uint8, shape (n_bytes,).
+        byte_classes: uint8, shape (n_bytes,): the class of each byte's character. The first and the
+            last byte are separators.
 
     Returns:
         int64, shape (n_cuts,).
     """
+    # Capitals after a small letter or after a letter without case. Only the latter are doubtful.
     is_upper = byte_classes == UPPER
     is_caseless = byte_classes == LETTER
-    is_cut = is_upper[1:] & (is_caseless[:-1] | (byte_classes[:-1] == LOWER))
-    cuts: Ints = np.flatnonzero(is_cut) + 1
-    is_doubtful = is_caseless[cuts - 1]
-    doubtful = cuts[is_doubtful]
+    is_lower_or_caseless = is_caseless | (byte_classes == LOWER)
+    capitals = np.flatnonzero(is_upper[1:] & is_lower_or_caseless[:-1]) + 1
+    is_doubtful = is_caseless[capitals - 1]
+    doubtful = capitals[is_doubtful]
     if not len(doubtful):
-        return cuts
+        return capitals
 
-    # The class before the letters without case, and the class after the capitals.
-    caseless_starts, caseless_stops = find_runs(is_caseless)
-    start_of_caseless = caseless_starts[np.searchsorted(caseless_stops, doubtful)]
-    follows_small_letter = byte_classes[start_of_caseless - 1] == LOWER
+    # As in a中B: a small letter is before the letters without case.
+    caseless_starts, _ = find_runs(is_caseless)
+    start_of_caseless = caseless_starts[indices_at_or_before(caseless_starts, doubtful - 1)]
+    has_lower_before = byte_classes[start_of_caseless - 1] == LOWER
+
+    # As in 中B: after the capitals, no letter follows that could be the second part.
     upper_starts, upper_stops = find_runs(is_upper)
-    stop_of_capitals = upper_stops[np.searchsorted(upper_starts, doubtful)]
-    class_after = byte_classes[stop_of_capitals]
-    ends_word = (class_after != LETTER) & (class_after != LOWER)
+    stop_of_capitals = upper_stops[indices_at_or_before(upper_starts, doubtful)]
+    is_end_of_word = ~is_lower_or_caseless[stop_of_capitals]
 
-    is_kept: Bools = ~is_doubtful
-    is_kept[is_doubtful] = follows_small_letter | ends_word
-    kept_cuts: Ints = cuts[is_kept]
-    return kept_cuts
+    is_cut: Bools = ~is_doubtful
+    is_cut[is_doubtful] = has_lower_before | is_end_of_word
+    cuts: Ints = capitals[is_cut]
+    return cuts

@@ -43,6 +43,7 @@ from nanoset_core.tokenizers.engines.arrays import (
     character_starts,
     cut_positions,
     find_runs,
+    indices_at_or_before,
 )
 from nanoset_core.tokenizers.engines.classes import (
     BARE,
@@ -152,26 +153,25 @@ def piece_starts(
 
 
 def _mark_space_runs(is_blank: Bools, byte_classes: Bytes, max_spaces: int) -> Ints:
-    """Mark the added tokens of several spaces, and return where one follows another.
+    """Give the added tokens of several spaces the class RUN, and return where to cut them apart.
 
-    The bytes of these tokens get the class RUN.
-
-    The library looks for added tokens before it splits, the longest first. So a run of spaces is
-    cut every `max_spaces` spaces, and a single space that remains at its end is ordinary white
-    space. With tokens of 2 to 4 spaces, 9 spaces are two tokens of 4 and a space.
+    The library looks for added tokens before it splits, the longest first. With tokens of 2 to 4
+    spaces, a run of 9 spaces becomes two tokens of 4 spaces, and an ordinary space. The cut that is
+    returned is between the two tokens: the change of class does not show it.
 
     Args:
         is_blank: bool, shape (n_bytes,): whether a byte is a space.
-        byte_classes: uint8, shape (n_bytes,). Changed in place.
+        byte_classes: uint8, shape (n_bytes,): the class of each byte's character. Changed in place.
         max_spaces: Spaces in the longest token; there are tokens of all lengths from 2.
 
     Returns:
         int64, shape (n_cuts,): where a token follows another one.
     """
-    # Runs of two or more spaces. `is_followed` is True for all spaces of a run but the last.
-    is_followed = is_blank[:-1] & is_blank[1:]  # (n_bytes - 1,)
-    starts, last_spaces = find_runs(is_followed)  # (n_runs,)
-    byte_classes[:-1][is_followed] = RUN
+    # Mark runs of two or more spaces: first all spaces that another space follows, which are all of
+    # a run but its last, and then the last.
+    is_followed_by_blank = is_blank[:-1] & is_blank[1:]  # (n_bytes - 1,)
+    starts, last_spaces = find_runs(is_followed_by_blank)  # (n_runs,)
+    byte_classes[:-1][is_followed_by_blank] = RUN
     byte_classes[last_spaces] = RUN
 
     # Runs that are longer than the longest token.
@@ -181,8 +181,11 @@ def _mark_space_runs(is_blank: Bools, byte_classes: Bytes, max_spaces: int) -> I
     starts = starts[is_long]
     stops = stops[is_long]
     lengths = lengths[is_long]
-    has_single_space_left = lengths % max_spaces == 1
-    byte_classes[stops[has_single_space_left] - 1] = SPACE
+
+    # A single space that remains at the end of such a run is no token, but ordinary white space.
+    leaves_single_space = lengths % max_spaces == 1
+    single_spaces = stops[leaves_single_space] - 1
+    byte_classes[single_spaces] = SPACE
     return cut_positions(starts, stops, max_spaces)
 
 
@@ -190,33 +193,40 @@ def _join_newlines(is_start: Bools, byte_classes: Bytes, *, join_symbols: bool) 
     """Make white space up to its last newline one piece.
 
     The patterns have `\\s*[\\r\\n]+` for that. By `[^\\s\\p{L}\\p{N}]+[\\r\\n]*`, newlines right
-    after symbols belong to these instead.
+    after symbols belong to these instead. With `_` for a space, `n` for a newline, and `|` where a
+    piece starts:
+
+        before           a|_|n|_|n|b|!|n|_|n|b
+        first step       a|_ n|_ n|b|! n|_ n|b     newlines are joined with what is before them
+        second step      a|_ n _ n|b|! n|_ n|b     a run of newlines, with spaces after it, too
 
     Args:
-        is_start: bool, shape (n_bytes + 1,). Changed in place.
-        byte_classes: uint8, shape (n_bytes,).
+        is_start: bool, shape (n_bytes + 1,): whether a piece starts at a byte. Changed in place.
+        byte_classes: uint8, shape (n_bytes,): the class of each byte's character. The first and the
+            last byte are separators.
         join_symbols: Whether newlines are joined with symbols before them.
     """
-    # Join newlines with the white space, or the symbols, before them.
+    # First step: join newlines with the white space, or the symbols, before them.
     starts, stops = find_runs(byte_classes == NEWLINE)  # (n_runs,)
     class_before = byte_classes[starts - 1]
     follows_space = class_before == SPACE
-    is_tail = (class_before == OTHER) & join_symbols
-    is_start[starts[is_tail | follows_space]] = False
+    is_joined_with_symbols = (class_before == OTHER) & join_symbols
+    is_start[starts[is_joined_with_symbols | follows_space]] = False
 
-    # Find runs of newlines that nothing but spaces may separate from the next run. A run that was
-    # joined with symbols ends there: the spaces after it start a new piece.
+    # Second step: find runs of newlines (indices into `starts`) with a space after them, if the
+    # next run follows a space, too. After a run that was joined with symbols, a new piece starts.
     is_before_space = byte_classes[stops[:-1]] == SPACE  # (n_runs - 1,)
-    candidates = np.flatnonzero(is_before_space & follows_space[1:] & ~is_tail[:-1])
+    candidates = np.flatnonzero(is_before_space & follows_space[1:] & ~is_joined_with_symbols[:-1])
     if not len(candidates):
         return
 
-    # Join the spaces after such a run if the class does not change again before the next run.
+    # The class changes where the spaces start, and again where they stop. If the next run of
+    # newlines starts there, nothing but spaces is between the two runs: join them.
     changes = np.flatnonzero(byte_classes[1:] != byte_classes[:-1]) + 1
-    spaces_start = stops[candidates]
-    spaces_stop = changes[np.searchsorted(changes, spaces_start) + 1]
-    reaches_next_run = spaces_stop == starts[candidates + 1]
-    is_start[spaces_start[reaches_next_run]] = False
+    space_starts = stops[candidates]
+    space_stops = changes[indices_at_or_before(changes, space_starts) + 1]
+    reaches_next_run = space_stops == starts[candidates + 1]
+    is_start[space_starts[reaches_next_run]] = False
 
 
 def _join_last_spaces(
@@ -268,18 +278,24 @@ def _join_last_spaces(
 def _join_symbols_with_letters(
     is_start: Bools, data: Bytes, byte_classes: Bytes, pattern: SplitPattern
 ) -> None:
-    """Join letters with the symbol before them, as far as the pattern does.
+    """Join letters with the character before them, such as "(" in "(word", if the pattern does.
 
     Args:
-        is_start: bool, shape (n_bytes + 1,). Changed in place.
-        data: uint8, shape (n_bytes,).
-        byte_classes: uint8, shape (n_bytes,).
-        pattern: Its fields `leader` and `ascii_leader` say which symbols are joined.
+        is_start: bool, shape (n_bytes + 1,): whether a piece starts at a byte. Changed in place.
+        data: uint8, shape (n_bytes,): UTF-8 texts between separators.
+        byte_classes: uint8, shape (n_bytes,): the class of each byte's character.
+        pattern: Its field `leader` is the class of the characters that are joined with letters
+            after them, or None. Its field `ascii_leader` says whether ASCII symbols are joined with
+            ASCII letters.
     """
     if pattern.leader is not None:
         _join_leaders(is_start, data, byte_classes, pattern.leader, LETTER)
+
+    # In the one pattern with the leader BARE, ideographs and kana have classes of their own: their
+    # letters are IDEOGRAPH, and their characters of the kind BARE are IDEOGRAPH_BARE.
     if pattern.leader == BARE:
         _join_leaders(is_start, data, byte_classes, IDEOGRAPH_BARE, IDEOGRAPH)
+
     if pattern.ascii_leader:
         _join_ascii_symbols(is_start, data, byte_classes)
 
@@ -289,70 +305,84 @@ def _join_leaders(
 ) -> None:
     """Join letters with one character of another class before them, their leader.
 
+    If the leaders are symbols, "a(word" is cut into "a", "(word". In "((word" and " (word", the "("
+    before the letters belongs to a run of symbols, which a space may begin. So nothing is joined:
+    "((", "word".
+
+    With any other class of leaders, the last one of several is joined. If that class is written
+    as ~, "~~word" is cut into "~", "~word".
+
     Args:
-        is_start: bool, shape (n_bytes + 1,). Changed in place.
-        data: uint8, shape (n_bytes,).
-        byte_classes: uint8, shape (n_bytes,).
-        leader: Class of the leader. A symbol (OTHER) is joined only if no symbol and no space
-            precedes it: otherwise it belongs to a run of symbols. With any other class, the last of
-            several such characters is joined.
+        is_start: bool, shape (n_bytes + 1,): whether a piece starts at a byte. Changed in place.
+        data: uint8, shape (n_bytes,): UTF-8 texts. The first and the last byte are separators.
+        byte_classes: uint8, shape (n_bytes,): the class of each byte's character.
+        leader: Class of the leaders; OTHER is that of symbols.
         letter: Class of the letters.
     """
     # The first and last byte of each leader: a character may have several bytes.
-    is_leader = (byte_classes[:-1] == leader) & (byte_classes[1:] == letter)
-    last_bytes = np.flatnonzero(is_leader)  # (n_leaders,)
+    is_last_byte = (byte_classes[:-1] == leader) & (byte_classes[1:] == letter)
+    last_bytes = np.flatnonzero(is_last_byte)  # (n_leaders,)
     first_bytes = character_starts(data, last_bytes)
+
     if leader == OTHER:
-        is_free = (byte_classes[first_bytes - 1] != OTHER) & (data[first_bytes - 1] != SPACE_BYTE)
-        last_bytes = last_bytes[is_free]
+        # Leave out symbols in a run of symbols, which a space may begin. All others are at the
+        # start of a piece already, because the class changes there.
+        before = first_bytes - 1
+        is_in_run = (byte_classes[before] == OTHER) | (data[before] == SPACE_BYTE)
+        last_bytes = last_bytes[~is_in_run]
     else:
+        # The last of several leaders starts a piece: the others remain before it.
         is_start[first_bytes] = True
 
-    # The word starts at the leader, and so no longer at the letter after it.
+    # The piece starts at the leader, and so no longer at the letter after it.
     is_start[last_bytes + 1] = False
 
 
 def _join_ascii_symbols(is_start: Bools, data: Bytes, byte_classes: Bytes) -> None:
-    """Join ASCII letters with an ASCII symbol that starts a piece, and cut such words at others.
+    """Join ASCII letters with the ASCII symbol before them, as DeepSeek's pattern does.
 
-    DeepSeek's pattern has ``[!"#$%&'()*+,…][A-Za-z]+``: after such a symbol, a word ends where
-    letters that are not ASCII begin.
+    The pattern has ``[!"#$%&'()*+,…][A-Za-z]+``. It only matches ASCII letters, so that the piece
+    ends where other letters begin: "(naïve" is cut into "(na", "ïve". Without the symbol, another
+    expression matches the word, and "naïve" is one piece.
 
     Args:
-        is_start: bool, shape (n_bytes + 1,). Changed in place.
-        data: uint8, shape (n_bytes,).
-        byte_classes: uint8, shape (n_bytes,).
+        is_start: bool, shape (n_bytes + 1,): whether a piece starts at a byte. Changed in place.
+        data: uint8, shape (n_bytes,): UTF-8 texts between separators.
+        byte_classes: uint8, shape (n_bytes,): the class of each byte's character; OTHER is the
+            class of symbols.
     """
     is_letter = byte_classes == LETTER
     is_ascii = data < 0x80
 
-    # Join symbols and letters.
+    # Join: the letters after a symbol no longer start a piece, as the symbol does.
     symbols = np.flatnonzero((byte_classes[:-1] == OTHER) & is_letter[1:])
     can_join = is_ascii[symbols] & is_ascii[symbols + 1] & is_start[symbols]
-    word_starts = symbols[can_join] + 1
-    is_start[word_starts] = False
+    joined_letters = symbols[can_join] + 1  # first letter after each joined symbol
+    is_start[joined_letters] = False
 
-    # Where ASCII letters end and others follow.
+    # Cut: find the first other letter after ASCII letters, such as the ï of "naïve".
     is_ascii_letter = is_letter & is_ascii
-    is_end = is_ascii_letter[:-1] & is_letter[1:] & ~is_ascii[1:]
-    ends = np.flatnonzero(is_end) + 1
-    if not len(ends) or not len(word_starts):
+    is_other_letter = is_letter & ~is_ascii
+    other_letters = np.flatnonzero(is_ascii_letter[:-1] & is_other_letter[1:]) + 1
+    if not len(other_letters) or not len(joined_letters):
         return
 
-    # A piece starts there if the ASCII letters were joined with a symbol.
-    run_starts, run_stops = find_runs(is_ascii_letter)
-    start_of_run = run_starts[np.searchsorted(run_stops, ends)]
-    is_start[ends[np.isin(start_of_run, word_starts)]] = True
+    # A piece starts there if the ASCII letters before it were joined with a symbol.
+    ascii_starts, _ = find_runs(is_ascii_letter)
+    start_of_ascii = ascii_starts[indices_at_or_before(ascii_starts, other_letters - 1)]
+    follows_joined = np.isin(start_of_ascii, joined_letters)
+    is_start[other_letters[follows_joined]] = True
 
 
 def _cut_contractions(is_start: Bools, data: Bytes, *, any_case: bool) -> None:
     """Make each contraction, such as 's or 'll, a piece if its apostrophe starts a piece.
 
-    The apostrophe does not start a piece if a space or a symbol before it is joined with it.
+    "it's" is cut into "it", "'s". The apostrophe does not start a piece if a space or a symbol
+    before it is joined with it, as in "it 's".
 
     Args:
-        is_start: bool, shape (n_bytes + 1,). Changed in place.
-        data: uint8, shape (n_bytes,).
+        is_start: bool, shape (n_bytes + 1,): whether a piece starts at a byte. Changed in place.
+        data: uint8, shape (n_bytes,): UTF-8 texts between separators.
         any_case: Whether capital letters make contractions, too.
     """
     apostrophes = find_apostrophes(data)
@@ -360,29 +390,31 @@ def _cut_contractions(is_start: Bools, data: Bytes, *, any_case: bool) -> None:
     if not len(apostrophes):
         return
 
+    # Both tables are indexed by the two bytes after an apostrophe.
     tables = ANY_CASE if any_case else EXACT
-    pairs = byte_pairs_after(data, apostrophes)
+    next_bytes = byte_pairs_after(data, apostrophes)
 
-    # Contractions with one letter, such as 's.
-    one_byte = apostrophes[tables.one_byte[pairs]]
-    is_start[one_byte + 1] = False
-    is_start[one_byte + 2] = True
+    # One letter, such as 's: no piece starts at the "s", and one starts after it.
+    with_one_letter = apostrophes[tables.one_byte[next_bytes]]
+    is_start[with_one_letter + 1] = False
+    is_start[with_one_letter + 2] = True
 
-    # Contractions with two letters, such as 'll.
-    two_bytes = apostrophes[tables.two_bytes[pairs]]
-    is_start[two_bytes + 1] = False
-    is_start[two_bytes + 3] = True
+    # Two letters, such as 'll: no piece starts at the first "l", and one starts after the second.
+    with_two_letters = apostrophes[tables.two_bytes[next_bytes]]
+    is_start[with_two_letters + 1] = False
+    is_start[with_two_letters + 3] = True
 
 
 def _cut_numbers(is_start: Bools, data: Bytes, is_number: Bools, max_digits: int) -> None:
-    """Cut numbers every `max_digits` digits, from the left.
+    """Cut numbers every `max_digits` digits, from the left: "12345" into "123", "45".
 
     Args:
-        is_start: bool, shape (n_bytes + 1,). Changed in place.
-        data: uint8, shape (n_bytes,).
+        is_start: bool, shape (n_bytes + 1,): whether a piece starts at a byte. Changed in place.
+        data: uint8, shape (n_bytes,): UTF-8 texts between separators.
         is_number: bool, shape (n_bytes,): whether a byte belongs to a digit.
         max_digits: Digits, not bytes: "١٢٣٤" has 4 digits and 8 bytes.
     """
+    # Numbers with more bytes than that. All others have few enough digits, too.
     starts, stops = find_runs(is_number)
     is_long = stops - starts > max_digits
     starts = starts[is_long]
@@ -390,12 +422,17 @@ def _cut_numbers(is_start: Bools, data: Bytes, is_number: Bools, max_digits: int
     if not len(starts):
         return
 
-    # Count the digits of all numbers, and subtract the count at each number's first digit.
-    positions = positions_in(starts, lengths)  # (n_number_bytes,)
-    is_first_byte = data[positions] & 0xC0 != 0x80  # of a digit
-    digit_count = np.cumsum(is_first_byte)
-    first_of_number = np.cumsum(lengths) - lengths  # (n_numbers,) index into `positions`
-    digit_in_number = digit_count - np.repeat(digit_count[first_of_number], lengths)
+    # Number the digits of each number from 0. For "1234" and "567" with max_digits = 3:
+    #     all_digits           1 2 3 4   5 6 7     digits so far in all numbers
+    #     first_digits         1 1 1 1   5 5 5     the same at the first digit of the number
+    #     digit_in_number      0 1 2 3   0 1 2
+    #     is_cut               T     T   T
+    positions = positions_in(starts, lengths)  # (n_number_bytes,) all bytes of the numbers
+    is_first_byte = data[positions] & 0xC0 != 0x80  # further bytes have the form 10xxxxxx
+    all_digits = np.cumsum(is_first_byte)
+    first_indices = np.cumsum(lengths) - lengths  # (n_numbers,) index into `positions`
+    first_digits = np.repeat(all_digits[first_indices], lengths)
+    digit_in_number = all_digits - first_digits
 
     is_cut = is_first_byte & (digit_in_number % max_digits == 0)
     is_start[positions[is_cut]] = True
