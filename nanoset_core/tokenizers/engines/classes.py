@@ -212,8 +212,8 @@ class ByteClassifier:
             code_points = code_points_at(data, leads[mixed])
             lead_classes[mixed] = self._classes[code_points]
 
-        # Write the class at all bytes of the character. In UTF-8, the first byte says how many there
-        # are: three or more from 0xE0 on, and four from 0xF0 on.
+        # Write the class at all bytes of the character. The first byte says how many there are:
+        # three or more from 0xE0 on, and four from 0xF0 on.
         byte_classes[leads] = lead_classes
         byte_classes[leads + 1] = lead_classes
         three_or_more = np.flatnonzero(lead_bytes >= 0xE0)
@@ -272,7 +272,7 @@ def _set_uniform_blocks(table: Bytes, first_byte: int, blocks: Bytes) -> None:
     # The blocks of the last row may be fewer than 64: the rest of that row is no character.
     n_rows = ceil(len(block_classes) / 64)
     rows = np.full((n_rows, 64), _MIXED, np.uint8)
-    rows.ravel()[: len(block_classes)] = block_classes
+    rows.flat[: len(block_classes)] = block_classes
     table[first_byte : first_byte + n_rows, 0x80:0xC0] = rows
 
 

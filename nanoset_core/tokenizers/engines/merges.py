@@ -121,18 +121,20 @@ class PairRanks:
         Returns:
             int64, shape (n_pairs,): NO_RANK for pairs that do not merge.
         """
+        # Both ids of a pair in one number.
         pairs = left << _ID_SHIFT
         pairs |= right
-        ranks, unsettled = self._tables[0].find(pairs)
 
-        # Pairs whose slot another pair has may be in the next table.
-        positions = unsettled  # index into `ranks` of each pair that is still looked for
+        # The first table decides most pairs. The others, whose slots hold another pair, may be in
+        # the next table.
+        ranks, undecided = self._tables[0].find(pairs)
+        remaining = undecided  # indices into `ranks`
         for table in self._tables[1:]:
-            if not len(positions):
+            if not len(remaining):
                 break
-            pairs = pairs.take(unsettled)
-            ranks[positions], unsettled = table.find(pairs)
-            positions = positions.take(unsettled)
+            pairs = pairs.take(undecided)  # the remaining ones
+            ranks[remaining], undecided = table.find(pairs)
+            remaining = remaining.take(undecided)
         return ranks
 
 
@@ -152,17 +154,20 @@ class _RankTable:
         self._factor = np.uint64(pow(_GOLDEN_RATIO, number + 1, 1 << 64))
 
     def insert(self, pairs: Words, entries: Words) -> Bools:
-        """Enter pairs into the empty table; if several have the same slot, the first one gets it.
+        """Enter pairs into the empty table; a pair is refused if an earlier one has its slot.
 
         Args:
-            pairs: uint64, shape (n_pairs,): left token and right token in one number.
+            pairs: uint64, shape (n_pairs,): left token and right token in one number. No pair
+                occurs twice.
             entries: uint64, shape (n_pairs,): each pair and its rank in one number.
 
         Returns:
             bool, shape (n_pairs,): which pairs were refused.
         """
         slots = self._slots(pairs)
-        # Assignment keeps the last of several values for a slot: reversed, this is the first pair.
+
+        # Of several entries for the same slot, numpy keeps the last that is assigned. They are
+        # assigned in reverse order, so that the earliest pair gets the slot.
         self._entries[slots[::-1]] = entries[::-1]
         is_refused: Bools = self._entries.take(slots) != entries
         return is_refused
@@ -175,14 +180,20 @@ class _RankTable:
 
         Returns:
             ranks: int64, shape (n_pairs,): NO_RANK for pairs that are not in this table.
-            unsettled: int64: index of the pairs whose slot another pair has.
+            undecided: int64: indices of the pairs whose slot holds another pair. They may be in
+                another table.
         """
-        # An entry is a pair, shifted, and its rank. XOR with the same pair leaves only the rank.
+        # A slot holds an entry: a pair in its upper bits, and the rank of the pair in its lower
+        # bits. In a free slot, all bits are set. XOR removes the pair that is looked for, so that
+        # the difference is
+        #     - the rank, if the slot holds this pair;
+        #     - from _MIN_OTHER_PAIR on, if it holds another pair: an upper bit differs;
+        #     - from _MIN_FREE on, if it is free: the topmost bits differ, which no pair uses.
         differences = self._entries.take(self._slots(pairs))
         differences ^= pairs << _RANK_SHIFT
+        is_other_pair = (differences >= _MIN_OTHER_PAIR) & (differences < _MIN_FREE)
 
-        # _MIN_OTHER_PAIR <= difference < _MIN_FREE, in one comparison: smaller numbers wrap around.
-        is_other_pair = differences - _MIN_OTHER_PAIR < _MIN_FREE - _MIN_OTHER_PAIR
+        # All differences but ranks are greater than NO_RANK, the greatest rank: cut them to that.
         ranks = np.minimum(differences, np.uint64(NO_RANK), out=differences).view(np.int64)
         return ranks, is_other_pair.nonzero()[0]
 
@@ -214,19 +225,21 @@ class Merger(ABC):
         """
 
     def _first_ranks(self, letters: Bytes, tokens: Words) -> Ints:
-        """Return the ranks of the first pairs of adjacent tokens.
+        """Return the ranks of all pairs of adjacent tokens before anything is merged.
 
         Args:
-            letters: uint8, shape (width, n_words).
-            tokens: uint64, shape (width, n_words): what `_first_tokens` returned for `letters`.
+            letters: uint8, shape (width, n_words): the bytes of each word in a column, then zeros.
+            tokens: uint64, shape (width, n_words): what `_first_tokens` returned for `letters`: the
+                tokens of each word in a column, then NO_TOKEN.
 
         Returns:
-            int64, shape (width - 1, n_words): NO_RANK for pairs that do not merge.
+            int64, shape (width - 1, n_words): the rank of the merge of each token with the next one
+                of its column. NO_RANK for pairs that do not merge.
         """
         left = tokens[:-1]
         right = tokens[1:]
         ranks = np.full(left.shape, NO_RANK, np.int64)
-        is_pair = right != NO_TOKEN
+        is_pair = right != NO_TOKEN  # then the left one is a token, too
         ranks[is_pair] = self._ranks.find(left[is_pair], right[is_pair])
         return ranks
 
@@ -254,23 +267,26 @@ class Merger(ABC):
         Returns:
             (ids, int32, shape (n_tokens,); lengths, int64, shape (n_words,)).
         """
-        # All tables have a further row, which stands for what is outside a word: it is before the
-        # first row and after the last one, and its token merges with none.
+        # Each word is a column of the tables. One row is added at the bottom, the border: it is the
+        # neighbour of the first and of the last token of a word. Its token is always NO_TOKEN,
+        # which merges with nothing.
         width, n_words = letters.shape
         shape = (width + 1, n_words)
 
-        # A cell is an index into the flattened tables. Within a word, a cell further to the right
-        # has a greater number.
+        # The cells of the tables are numbered row by row. Within a column, the number grows with
+        # the row, so that of two tokens of a word, the left one has the smaller number.
         cells = np.arange(shape[0] * shape[1]).reshape(shape)
-        next_cells = np.concatenate([cells[1:], cells[-1:]])
-        previous_cells = np.concatenate([cells[-1:], cells[:-1]])
+        border = cells[-1:]
+        next_cells = np.concatenate([cells[1:], border])
+        previous_cells = np.concatenate([border, cells[:-1]])
 
         tokens = np.full(shape, NO_TOKEN, np.uint64)
         tokens[:width] = self._first_tokens(letters)
-        ranks = self._first_ranks(letters, tokens[:width])  # (width - 1, n_words)
 
-        # The priority of a cell is that of the pair of its token and the next one.
+        # The priority of a pair is its rank and the cell of its left token in one number. So the
+        # least priority is that of the lowest rank, and of the leftmost pair among equal ranks.
         priorities = np.full(shape, _NO_PRIORITY, np.int64)
+        ranks = self._first_ranks(letters, tokens[:width])  # (width - 1, n_words)
         ranks <<= _CELL_BITS
         np.bitwise_or(ranks, cells[: width - 1], out=priorities[: width - 1])
 

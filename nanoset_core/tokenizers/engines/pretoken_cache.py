@@ -5,7 +5,7 @@ encoding is a lookup in a hash table. Unknown ones are encoded together, and rem
 learnt is saved for later processes.
 
 A pre-token is called a *word* here, although it may be spaces or symbols. It is its own key: its
-bytes, in one 64-bit word or several. There is a table for each *width*, which is that number:
+bytes, as one 64-bit integer or several. There is a table for each *width*, which is that number:
 
     bytes of the word     1 – 8   9 – 16   17 – 32   33 – 64   65 – 128   129 – 248   more
     width                 1       2        4         8         16         31          in no table
@@ -36,7 +36,8 @@ LEAST_SAVED = 1 << 15
 PADDING = LONGEST + 8
 """Bytes that must be readable after the last word of a buffer."""
 
-_LONGER_THAN = {1: 0, 2: 8, 4: 16, 8: 32, 16: 64, 31: 128}  # bytes of the words of each width
+_MIN_BYTES = {1: 1, 2: 9, 4: 17, 8: 33, 16: 65, 31: 129}  # bytes of the shortest word of each width
+# The mask of item n keeps the first n bytes of an integer, and clears the others.
 _BYTE_MASKS = np.array([(1 << 8 * size) - 1 for size in range(9)], np.uint64)
 # Widths of words that come again: if there is no room for more of them, the text has changed.
 _RECURRING_WIDTHS = (1, 2)
@@ -76,19 +77,25 @@ class Batch:
     def add_unknown(self, width: int, keys: Keys, positions: Ints | None, codes: Codes) -> None:
         """Add the unknown words of the current block, which have to be encoded.
 
+        Words of one width are added at a time: those whose bytes are packed into that many 64-bit
+        integers.
+
         Args:
-            width: Number of 64-bit words that hold a word of text.
-            keys: The words that were looked up, uint64, shape (width, n_words).
+            width: Number of integers of each word.
+            keys: The words that were looked up: uint64, shape (width, n_words).
             positions: Index of each word in the block, int64, shape (n_words,); None if these are
                 all words of the block.
             codes: Code of each word, or ABSENT if it is unknown; int32, shape (n_words,).
         """
-        missing = (codes == ABSENT).nonzero()[0]
-        if not len(missing):
+        unknown = (codes == ABSENT).nonzero()[0]  # indices of words
+        if not len(unknown):
             return
-        missing_positions = missing if positions is None else positions.take(missing)
-        words = UnknownWords(keys.take(missing, axis=1), missing_positions + self.size)
-        self.unknown.setdefault(width, []).append(words)
+        positions_in_block = unknown if positions is None else positions.take(unknown)
+
+        # `size` is the number of words of the blocks before this one.
+        positions_in_batch = positions_in_block + self.size
+        unknown_words = UnknownWords(keys.take(unknown, axis=1), positions_in_batch)
+        self.unknown.setdefault(width, []).append(unknown_words)
 
     def unknown_by_width(self) -> dict[int, UnknownWords]:
         """Return the unknown words of all blocks."""
@@ -152,24 +159,24 @@ class PretokenCache:
         return sum(self._n_learnt(width) for width in self._tables)
 
     def look_up(self, data: Bytes, starts: Ints, lengths: Ints, batch: Batch) -> None:
-        """Look up words in the cache, and add what is known of them to a batch.
+        """Look up words in the cache, and add the results to a batch.
 
-        A known word has a code, which stands for its tokens. Unknown words are added with their
-        bytes; `tokens` encodes them.
+        A known word is added as a code, which stands for its tokens. An unknown word is added with
+        its bytes, which `tokens` encodes later.
 
         Args:
             data: uint8, shape (n_bytes + PADDING,): the text, and padding.
             starts: First byte of each word, int64, shape (n_words,).
             lengths: Bytes of each word, int64, shape (n_words,); no word is empty, or has a zero
                 byte.
-            batch: Changed in place.
+            batch: The words are added to it as a new block.
         """
-        # There is one table for each width: the number of 64-bit words that hold a word of text.
-        # Most words have the width 1, so it would take long to select them. Instead, all words are
-        # looked up as if they had this width, and the result is ignored for the others.
-        longer_positions = (lengths > 8).nonzero()[0]  # index of the words of more than 8 bytes
+        # There is one table for each width of words. Most words have at most 8 bytes, and belong to
+        # the table of width 1. Selecting them would take long, so all words are looked up there.
+        # The table skips the longer ones, and gives them the code 0 until they are looked up below.
+        longer_positions = (lengths > 8).nonzero()[0]  # indices of words
         short_keys = _keys(data, starts, lengths, width=1)
-        codes = self._tables[1].find(short_keys, skip=longer_positions)
+        codes = self._tables[1].find(short_keys, skip=longer_positions)  # (n_words,)
         batch.add_unknown(width=1, keys=short_keys, positions=None, codes=codes)
 
         # Then the longer words, each in the table of its width.
@@ -179,7 +186,8 @@ class PretokenCache:
             codes[positions] = codes_of_width
             batch.add_unknown(width, keys, positions, codes_of_width)
 
-        # Words that are too long for all tables are never remembered.
+        # No table has room for words of more than LONGEST bytes. They keep the code 0 until
+        # `tokens` encodes them.
         for position in np.flatnonzero(lengths > LONGEST).tolist():
             start = starts[position]
             word = data[start : start + lengths[position]].tobytes()
@@ -201,8 +209,8 @@ class PretokenCache:
         if batch.codes:
             codes = np.concatenate(batch.codes)
 
-        # Learn unknown words, if there is room for all of their width, which is the number of
-        # 64-bit words that hold a word of text.
+        # Learn unknown words, if there is room for all of their width: the number of 64-bit
+        # integers that hold a word. There is one table for each width.
         full_widths = []
         unknown_by_width = batch.unknown_by_width()
         for width, unknown in unknown_by_width.items():
@@ -233,7 +241,7 @@ class PretokenCache:
         return gathered
 
     def learn(self, data: Bytes, starts: Ints, lengths: Ints, encode: EncodeWords) -> None:
-        """Encode words of a buffer, and remember their tokens.
+        """Encode those words of a text that the cache does not know, and remember their tokens.
 
         Args:
             data: uint8, shape (n_bytes + PADDING,): the text, and padding.
@@ -241,13 +249,11 @@ class PretokenCache:
             lengths: Bytes of each word, int64, shape (n_words,).
             encode: Encodes words of up to LONGEST bytes.
         """
-        batch = Batch()
-        self.look_up(data, starts, lengths, batch)
-        for width, unknown in batch.unknown_by_width().items():
+        for width, unknown in self._find_unknown(data, starts, lengths).items():
             self._learn(width, unknown, encode)
 
     def learn_tokens(self, data: Bytes, starts: Ints, lengths: Ints, tokens: Ids) -> None:
-        """Remember words of a buffer that are one token each.
+        """Remember words of a text that are one token each, unless the cache knows them already.
 
         Args:
             data: uint8, shape (n_bytes + PADDING,): the text, and padding.
@@ -255,38 +261,69 @@ class PretokenCache:
             lengths: Bytes of each word, int64, shape (n_words,).
             tokens: int32, shape (n_words,): the token of each word.
         """
-        batch = Batch()
-        self.look_up(data, starts, lengths, batch)
-        for width, unknown in batch.unknown_by_width().items():
+        # There is one table for each width: the number of 64-bit integers that hold a word's bytes.
+        for width, unknown in self._find_unknown(data, starts, lengths).items():
             # A word that occurs several times is entered once.
             first_indices, _ = unique_keys(unknown.keys)
-            distinct_tokens = tokens.take(unknown.positions.take(first_indices))
-            one_each = np.ones(len(distinct_tokens), np.int64)
-            codes = self._lists.add(distinct_tokens, one_each)
-            self._tables[width].insert(unknown.keys.take(first_indices, axis=1), codes)
+            distinct_keys = unknown.keys.take(first_indices, axis=1)
+            distinct_positions = unknown.positions.take(first_indices)  # indices into `tokens`
+            distinct_tokens = tokens.take(distinct_positions)
 
-    def _learn(self, width: int, unknown: UnknownWords, encode: EncodeWords) -> Codes:
-        """Encode and remember unknown words.
+            # The code of a list of tokens is what a table stores; each list is one token here.
+            list_lengths = np.ones(len(distinct_tokens), np.int64)
+            codes = self._lists.add(distinct_tokens, list_lengths)
+            self._tables[width].insert(distinct_keys, codes)
+
+    def _find_unknown(self, data: Bytes, starts: Ints, lengths: Ints) -> dict[int, UnknownWords]:
+        """Return the words of a text that the cache does not know, by their width.
 
         Args:
-            width: Number of 64-bit words that hold each word of text.
-            unknown: The words; some may occur several times.
+            data: uint8, shape (n_bytes + PADDING,): the text, and padding.
+            starts: First byte of each word, int64, shape (n_words,).
+            lengths: Bytes of each word, int64, shape (n_words,).
+        """
+        batch = Batch()
+        self.look_up(data, starts, lengths, batch)
+        return batch.unknown_by_width()
+
+    def _learn(self, width: int, unknown: UnknownWords, encode: EncodeWords) -> Codes:
+        """Encode words that the cache does not know, and remember their tokens.
+
+        Args:
+            width: Number of 64-bit integers that hold the bytes of each word. Each width has a
+                table of its own.
+            unknown: Words of this width; some may occur several times. Their bytes are `keys`,
+                uint64, shape (width, n_words).
             encode: Encodes words of up to LONGEST bytes.
 
         Returns:
             Code of each word, which stands for its tokens; int32, shape (n_words,).
         """
+        # Encode each distinct word once. `numbers` says which of them each word is.
         first_indices, numbers = unique_keys(unknown.keys)
-        distinct_keys = unknown.keys.take(first_indices, axis=1)
-        distinct_codes = self._lists.add(*encode(_words_of(distinct_keys)))
+        distinct_keys = unknown.keys.take(first_indices, axis=1)  # (width, n_distinct)
+        ids, list_lengths = encode(_words_of(distinct_keys))
+
+        # The lists of tokens are stored, and the table maps each word to the code of its list.
+        distinct_codes = self._lists.add(ids, list_lengths)
         self._tables[width].insert(distinct_keys, distinct_codes)
         return distinct_codes[numbers]
 
     def _encode_once(self, unknown: UnknownWords) -> Codes:
-        """Encode unknown words; return their codes, of lists that may be dropped after use."""
+        """Encode unknown words without remembering them.
+
+        Args:
+            unknown: Words of one width; some may occur several times.
+
+        Returns:
+            Code of each word, int32, shape (n_words,). The lists of tokens that the codes stand for
+            may be dropped after use.
+        """
+        # Encode each distinct word once. `numbers` says which of them each word is.
         first_indices, numbers = unique_keys(unknown.keys)
         distinct_keys = unknown.keys.take(first_indices, axis=1)
-        distinct_codes = self._lists.add(*self._encode(_words_of(distinct_keys)))
+        ids, list_lengths = self._encode(_words_of(distinct_keys))
+        distinct_codes = self._lists.add(ids, list_lengths)
         return distinct_codes[numbers]
 
     def _n_learnt(self, width: int) -> int:
@@ -301,15 +338,19 @@ class PretokenCache:
         """Save the cache for later processes, if it has grown by half since it was last saved."""
         if self.learnt < self._save_at:
             return
-        self._save_at = _GROWTH * self.learnt
+        self._save_at = _GROWTH * self.learnt  # also if it is not saved now
 
-        # Tables that are more than half full would leave later processes no room for other words.
+        # Later processes start with the saved words, and learn the words of their own text. So the
+        # cache is saved only if the tables of short words are at most half full. There is a table
+        # for each width of words, and the short ones have the widths of _RECURRING_WIDTHS.
         for width in _RECURRING_WIDTHS:
-            half = _capacity(width) // 2
-            if not self._has_room(width, half):
+            capacity = _capacity(width)
+            room = capacity - self._n_learnt(width)
+            if room < capacity // 2:
                 return
 
-        # The lists of tokens, how many words of each width are first words, and the tables.
+        # The words with which every cache starts, those of the vocabulary, are in the tables, too.
+        # Save how many of each width these are, since they do not count as learnt.
         arrays = self._lists.to_arrays()
         arrays["seeded"] = np.array(list(self._n_seeded.values()))
         for width, table in self._tables.items():
@@ -324,16 +365,22 @@ def _capacity(width: int) -> int:
 
 
 def _positions_by_width(positions: Ints, lengths: Ints) -> Iterator[tuple[int, Ints]]:
-    """Group words of more than 8 bytes by their width, the number of 64-bit words that hold them.
+    """Group words of more than 8 bytes by their width.
+
+    The width says how many 64-bit integers are needed for the bytes of a word. It is rounded up to
+    one of the widths that have a table:
+
+        bytes    9 – 16   17 – 32   33 – 64   65 – 128   129 – 248   more
+        width    2        4         8         16         31          in no group
 
     Args:
-        positions: Index of each word of more than 8 bytes, int64, shape (n_words,).
-        lengths: Bytes of all words, also of shorter ones.
+        positions: Indices of the words of more than 8 bytes, int64, shape (n_positions,).
+        lengths: Bytes of all words, also of shorter ones: int64, shape (n_words,).
 
     Yields:
         (width, indices of the words that have this width, int64), the smallest width first.
     """
-    for width in SLOT_BITS_LIMITS:
+    for width in SLOT_BITS_LIMITS:  # all widths, in ascending order
         if width == 1:  # words of up to 8 bytes
             continue
         # Words that do not fit into this width remain for the next one.
@@ -344,33 +391,40 @@ def _positions_by_width(positions: Ints, lengths: Ints) -> Iterator[tuple[int, I
 
 
 def _keys(data: Bytes, starts: Ints, lengths: Ints, width: int) -> Keys:
-    """Return the bytes of each word as 64-bit words, zero-padded.
+    """Pack the bytes of each word into 64-bit integers, with zeros after the last byte.
+
+    With the width 2, the word "tokenizers" becomes the two integers of "tokenize" and of "rs" with
+    six zeros.
 
     Args:
         data: uint8, shape (n_bytes,), with at least PADDING bytes after the last word.
         starts: First byte of each word, int64, shape (n_words,).
-        lengths: Bytes of each word, int64, shape (n_words,); what is beyond `width` is ignored.
-        width: Number of 64-bit words.
+        lengths: Bytes of each word, int64, shape (n_words,). With the width 1, words of more than 8
+            bytes are allowed, and what is beyond is left out.
+        width: Number of integers for each word.
 
     Returns:
-        uint64, shape (width, n_words).
+        uint64, shape (width, n_words): the first row has the first integer of every word.
     """
-    # Item i of this view is the eight bytes from i on, as one number: items overlap.
+    # Item i of this view is the eight bytes from i on, as one integer: items overlap.
     eight_bytes = np.ndarray((len(data) - 7,), "<u8", data, strides=(1,))
+
+    # What was read may contain bytes after the end of the word. A mask for n bytes clears all but
+    # the first n. `clip` takes the mask for 0 bytes if the word ended earlier, and the mask for 8
+    # if it continues.
     if width == 1:
         keys = eight_bytes[starts]
         keys &= _BYTE_MASKS.take(lengths, mode="clip")
-        return keys[None]
+        return keys[np.newaxis]
 
-    key_words = []
+    integers = []
     for number in range(width):
         offset = 8 * number
-        key_word = eight_bytes[starts + offset]
-        # Clear the bytes after the word, unless every word of this width is longer.
-        if offset + 8 > _LONGER_THAN[width]:
-            key_word &= _BYTE_MASKS.take(lengths - offset, mode="clip")
-        key_words.append(key_word)
-    return np.stack(key_words)
+        integer_of_each = eight_bytes[starts + offset]  # (n_words,)
+        if offset + 8 > _MIN_BYTES[width]:  # some words of this width end before
+            integer_of_each &= _BYTE_MASKS.take(lengths - offset, mode="clip")
+        integers.append(integer_of_each)
+    return np.stack(integers)
 
 
 def _words_of(keys: Keys) -> Bytes:

@@ -56,21 +56,28 @@ class TokenLists:
         return self._count
 
     def add(self, ids: Ids, lengths: NDArray[np.integer[Any]]) -> Codes:
-        """Return the codes of lists of tokens, and store the lists that are not a single token.
+        """Return the codes of lists of tokens, and store the lists that are not their own code.
 
-        A list of one token is not stored: its code is the token.
+        The code of a list of one token is the token, and such a list is not stored: [7] → 7. The
+        only exceptions are tokens so large that they could be mistaken for the code of a stored
+        list.
 
         Args:
             ids: The tokens of all lists, concatenated: int32, shape (n_tokens,).
             lengths: Tokens of each list, one or more; shape (n_lists,).
 
         Returns:
-            int32, shape (n_lists,).
+            int32, shape (n_lists,): a token, or _FIRST_LIST + the number of a stored list.
         """
         counts = lengths.astype(np.int64)
-        starts = np.cumsum(counts) - counts
-        codes = ids.take(starts)  # the first token, which is the code if the list has no other
-        must_store = ((counts > 1) | (codes >= _FIRST_LIST)).nonzero()[0]
+        starts = np.cumsum(counts) - counts  # first token of each list, index into `ids`
+        first_tokens = ids.take(starts)  # (n_lists,)
+
+        # Most lists have one token, which is their code.
+        codes = first_tokens
+        has_several = counts > 1
+        is_too_large = first_tokens >= _FIRST_LIST
+        must_store = (has_several | is_too_large).nonzero()[0]  # indices of lists
         if len(must_store):
             counts = counts.take(must_store)
             stored_ids = ids.take(positions_in(starts.take(must_store), counts))
@@ -80,20 +87,28 @@ class TokenLists:
     def _store(self, ids: Ids, counts: Ints) -> Codes:
         """Append lists to the stored ones, and return their codes.
 
+        The stored lists are concatenated in `_tokens`; list number i are the tokens from
+        `_bounds[i]` to `_bounds[i + 1]`. Its code is _FIRST_LIST + i.
+
         Args:
             ids: The tokens of the lists, concatenated; int32.
             counts: Tokens of each list, int64, shape (n_lists,).
-        """
-        first = self._count
-        stop = first + len(counts)
-        n_tokens = int(self._bounds[first])
 
-        self._bounds = _with_room(self._bounds, stop + 1)
-        self._tokens = _with_room(self._tokens, n_tokens + len(ids))
-        self._tokens[n_tokens : n_tokens + len(ids)] = ids
-        self._bounds[first + 1 : stop + 1] = n_tokens + np.cumsum(counts)
-        self._count = stop
-        return np.arange(first, stop, dtype=np.int32) + _FIRST_LIST
+        Returns:
+            int32, shape (n_lists,).
+        """
+        first_number = self._count
+        stop_number = first_number + len(counts)
+        first_token = int(self._bounds[first_number])
+        stop_token = first_token + len(ids)
+
+        # Both arrays are longer than needed, so that they are rarely copied.
+        self._bounds = _with_room(self._bounds, stop_number + 1)
+        self._tokens = _with_room(self._tokens, stop_token)
+        self._tokens[first_token:stop_token] = ids
+        self._bounds[first_number + 1 : stop_number + 1] = first_token + np.cumsum(counts)
+        self._count = stop_number
+        return np.arange(first_number, stop_number, dtype=np.int32) + _FIRST_LIST
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
         """Return the stored lists as arguments of the constructor."""
@@ -128,17 +143,21 @@ class TokenLists:
         """Return the lists of tokens that codes stand for, all at once.
 
         Args:
-            codes: int32, shape (n_lists,), at least one.
+            codes: int32, shape (n_lists,), at least one. A code below _FIRST_LIST is a token, and
+                stands for the list of this token. Any other is _FIRST_LIST + the number of a stored
+                list.
 
         Returns:
             ids: The tokens of all lists, concatenated; int32, shape (n_tokens,).
             lengths: Tokens of each list; int64, shape (n_lists,).
         """
+        # Where each stored list starts in `_tokens`, and how long it is.
         is_stored = (codes >= _FIRST_LIST).nonzero()[0]  # (n_stored,) index into `codes`
         numbers = (codes.take(is_stored) - _FIRST_LIST).astype(np.int64)
         stored_starts = self._bounds.take(numbers)
         stored_lengths = self._bounds.take(numbers + 1) - stored_starts
 
+        # Where each list starts in the result. All lists that are not stored are one token long.
         lengths = np.ones(len(codes), np.int64)
         lengths[is_stored] = stored_lengths
         stops = np.cumsum(lengths)

@@ -1,7 +1,8 @@
 """An exact hash table from short byte strings to codes, in which numpy looks up many keys at once.
 
-A key is a byte string, in one or more 64-bit words: zero-padded, little-endian. The bytes "the" are
-the key 0x656874. Keys are compared in full: the hash decides the speed, and never the result.
+A key is a byte string, as one or more integers of 64 bits: zero-padded, little-endian. The bytes
+"the" are the key 0x656874. Keys are compared in full: the hash decides the speed, and never the
+result.
 
 The table uses open addressing. A key belongs into the slot of its hash; if that is taken, into the
 slot 1 further, then 2 further from there, then 3, and so on. It is found on the same path, which
@@ -25,7 +26,7 @@ from nanoset_core.tokenizers.engines.arrays import Bools, Ints, Words
 from nanoset_core.tokenizers.engines.token_lists import Codes
 
 Keys: TypeAlias = Words
-"""Byte strings: uint64, shape (64-bit words of a key, n_keys)."""
+"""Byte strings: uint64, shape (width, n_keys). The width is the number of integers of each key."""
 ABSENT = np.int32(-1)
 """The result for a key that is not in the table; it is no code."""
 FILL_LIMIT = 0.5
@@ -38,13 +39,13 @@ _PLACED_TOGETHER = 1 << 15  # keys: what fits into the processor's cache
 
 
 class WordTable:
-    """Maps keys of a fixed number of 64-bit words to codes; grows by doubling."""
+    """Maps keys of a fixed number of 64-bit integers to codes; grows by doubling."""
 
     def __init__(self, keys: Keys, codes: Codes) -> None:
         """Start with the contents of all slots.
 
         Args:
-            keys: uint64, shape (64-bit words of a key, n_slots).
+            keys: uint64, shape (width, n_slots): the bytes of each key, as `width` integers.
             codes: int32, shape (n_slots,): ABSENT for free slots. n_slots is a power of two.
         """
         self.keys = keys
@@ -59,7 +60,7 @@ class WordTable:
         """Return a table without keys.
 
         Args:
-            width: 64-bit words of each key.
+            width: Number of 64-bit integers of each key.
             n_slots: A power of two.
         """
         return WordTable(np.zeros((width, n_slots), np.uint64), np.full(n_slots, ABSENT))
@@ -71,27 +72,30 @@ class WordTable:
         key or a free slot is found.
 
         Args:
-            keys: uint64, shape (width, n_keys).
+            keys: uint64, shape (width, n_keys): the bytes of each key, as `width` integers.
             skip: Indices of keys that are not looked for.
 
         Returns:
             int32, shape (n_keys,): ABSENT for keys that are not in the table, 0 for those to skip.
         """
-        slots = self._slots(keys)
-        codes = self.codes.take(slots)
-        differs = self._differs(keys, slots)
+        # Look into the first slot of each path, where most keys are. `codes` is what the slot of
+        # each key holds: ABSENT if the slot is free.
+        slots = self._slots(keys)  # (n_keys,)
+        codes = self.codes.take(slots)  # (n_keys,)
+        differs = self._differs(keys, slots)  # True for free slots, too
         if skip is not None:
             differs[skip] = False
             codes[skip] = 0
 
-        # Follow the paths of all keys together. Most keys are found in the first slot.
+        # Then take all other keys one step along their paths at a time.
         step = 0
-        pending = differs.nonzero()[0]  # index of the keys whose slot holds another key, or none
+        pending = differs.nonzero()[0]  # (n_pending,) indices of the keys that were not found
         while len(pending):
-            # A free slot ends the search for its key.
+            # A free slot ends the path: the key is not in the table, and its code stays ABSENT.
             is_taken = codes.take(pending) != ABSENT
             pending = pending.take(is_taken.nonzero()[0])
 
+            # Look into the next slot of the remaining keys.
             step += 1
             next_slots = self._advanced(slots.take(pending), step)
             slots[pending] = next_slots
@@ -121,32 +125,47 @@ class WordTable:
         """Write keys and codes into free slots, each into the first one along its path.
 
         Args:
-            keys: uint64, shape (width, n_keys).
+            keys: uint64, shape (width, n_keys): the bytes of each key, as `width` integers. All
+                keys are different, and none is in the table.
             codes: int32, shape (n_keys,).
         """
-        pending = np.arange(len(codes))  # index of the keys without a slot
-        slots = self._slots(keys)  # the slot that each pending key tries
+        unplaced = np.arange(len(codes))  # (n_unplaced,) indices of the keys without a slot
+        slots = self._slots(keys)  # (n_unplaced,) the slot that each of them tries
         step = 0
-        while len(pending):
-            # Several keys may try the same free slot. All write their numbers there, in reverse
-            # order: so the first of them is written last, and wins.
-            tries_free = (self.codes.take(slots) == ABSENT).nonzero()[0]
-            free_slots = slots.take(tries_free)
-            numbers = tries_free.astype(np.int32)
-            self.codes[free_slots[::-1]] = numbers[::-1]
-            has_won = (self.codes.take(free_slots) == numbers).nonzero()[0]
-
-            # The winners replace their numbers by their codes.
-            winner_slots = free_slots.take(has_won)
-            winners = tries_free.take(has_won)
-            placed = pending.take(winners)
+        while len(unplaced):
+            # Place the keys that get the slot that they try.
+            winners = self._claim(slots)  # (n_winners,) indices into `unplaced`
+            winner_slots = slots.take(winners)
+            placed = unplaced.take(winners)
             self.codes[winner_slots] = codes.take(placed)
             self.keys[:, winner_slots] = keys.take(placed, axis=1)
 
             # All others go one step along their paths.
             step += 1
-            pending = np.delete(pending, winners)
+            unplaced = np.delete(unplaced, winners)
             slots = self._advanced(np.delete(slots, winners), step)
+
+    def _claim(self, slots: Ints) -> Ints:
+        """Return which keys get the slot that they try: the first ones that try a free slot.
+
+        If the keys 0 to 3 try the slots 5 7 5 9, and the slot 9 is taken, the keys 0 and 1 get
+        their slots. The table then holds any codes in these slots: the caller has to replace them.
+
+        Args:
+            slots: int64, shape (n_keys,): the slot that each key tries.
+
+        Returns:
+            int64, shape (n_winners,), ascending: indices into `slots`.
+        """
+        tries_free = (self.codes.take(slots) == ABSENT).nonzero()[0]
+        free_slots = slots.take(tries_free)
+
+        # Several keys may try the same free slot. Each writes its own number there, in reverse
+        # order: the first key writes last, so that its number is the one that remains.
+        numbers = tries_free.astype(np.int32)
+        self.codes[free_slots[::-1]] = numbers[::-1]
+        has_won = self.codes.take(free_slots) == numbers
+        return tries_free.take(has_won.nonzero()[0])
 
     def _advanced(self, slots: Ints, step: int) -> Ints:
         """Return the slots `step` further, which continue at the front after the last one."""
@@ -189,14 +208,20 @@ def hash_keys(keys: Keys) -> Words:
     """Return a hash of each key, whose upper bits depend on all bits of the key.
 
     Args:
-        keys: uint64, shape (width, n_keys).
+        keys: uint64, shape (width, n_keys): the bytes of each key, as `width` integers; the first
+            row has the first integer of every key.
 
     Returns:
         uint64, shape (n_keys,).
     """
+    # Multiplication spreads each bit to the bits above it. This is enough for keys of one integer,
+    # since only the upper bits of a hash are used.
     hashes: Words = keys[0] * _FACTORS[0]
-    for words, factor in zip(keys[1:], _FACTORS[1:], strict=False):
-        hashes ^= words * factor
+
+    # After each further integer, the shift brings upper bits down, and the multiplication spreads
+    # them again. So integers in other places give another hash.
+    for number in range(1, len(keys)):
+        hashes ^= keys[number] * _FACTORS[number]
         hashes ^= hashes >> _MIX_SHIFT
         hashes *= _FACTORS[0]
     return hashes
@@ -205,32 +230,34 @@ def hash_keys(keys: Keys) -> Words:
 def unique_keys(keys: Keys) -> tuple[Ints, Ints]:
     """Find the distinct keys among many, and number all keys by them.
 
-    The keys "b a b" give the indices 0 and 1 of the first "b" and the first "a", and the numbers
-    0 1 0.
+    For the keys "b a b", the distinct keys are "b", which occurs first at index 0, and "a", which
+    occurs first at index 1. So the result is the first indices 0 1, and the numbers 0 1 0.
 
     Args:
-        keys: uint64, shape (width, n_keys).
+        keys: uint64, shape (width, n_keys): the bytes of each key, as `width` integers.
 
     Returns:
         first_indices: int64, shape (n_distinct,), ascending: where each distinct key first occurs.
             Should two different keys have the same hash, a key may be listed twice.
         numbers: int64, shape (n_keys,): index into `first_indices` for each key.
     """
-    # Sort by hash, so that equal keys are neighbours, and find where the key changes.
-    order = np.argsort(hash_keys(keys))
+    if not keys.shape[1]:
+        return np.empty(0, np.int64), np.empty(0, np.int64)
+
+    # Sort by hash, so that equal keys are neighbours. They form a group: "b a b" may be sorted to
+    # the groups "a" and "b b".
+    order = np.argsort(hash_keys(keys))  # (n_keys,) index of each sorted key
     sorted_keys = keys.take(order, axis=1)
     differs_from_previous = (sorted_keys[:, 1:] != sorted_keys[:, :-1]).any(axis=0)
-    is_new = np.append(True, differs_from_previous)[: len(order)]  # (n_keys,)
+    is_new_group = np.append(True, differs_from_previous)  # (n_keys,)
 
-    # The first occurrence of each distinct key, in the order of the hashes.
-    first_indices = order
-    if len(order):
-        first_indices = np.minimum.reduceat(order, np.flatnonzero(is_new))
+    # Which group each key is in, and where each group's key first occurs.
+    group_of_key = np.empty_like(order)
+    group_of_key[order] = np.cumsum(is_new_group) - 1
+    first_of_group = np.minimum.reduceat(order, np.flatnonzero(is_new_group))  # (n_groups,)
 
-    # Number the distinct keys in the order of their first occurrence instead.
-    by_occurrence = np.argsort(first_indices)
-    number_by_hash_order = np.empty_like(first_indices)
-    number_by_hash_order[by_occurrence] = np.arange(len(first_indices))
-    numbers = np.empty_like(order)
-    numbers[order] = number_by_hash_order[np.cumsum(is_new) - 1]
-    return first_indices[by_occurrence], numbers
+    # Number the groups by their first occurrence, instead of by their hash.
+    groups_in_text_order = np.argsort(first_of_group)
+    number_of_group = np.empty_like(groups_in_text_order)
+    number_of_group[groups_in_text_order] = np.arange(len(first_of_group))
+    return first_of_group[groups_in_text_order], number_of_group[group_of_key]
