@@ -38,7 +38,7 @@ from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.project.project import Project
 from nanoset_core.sampling.splits import SPLITS
 from nanoset_core.stages.handoff.run import RunSpec, read_run
-from nanoset_core.stages.handoff.steps import Dealer, Steps, Stretch
+from nanoset_core.stages.handoff.steps import Dealer, Step, Steps
 from nanoset_core.stages.mappings.run_before import HANDOFF_FOLDER, handoff_and_splits
 
 TRAIN = SPLITS[0]
@@ -130,8 +130,8 @@ class RunPart(NamedTuple):
 class StepSamples(NamedTuple):
     """The samples of a step, ordered by rank and micro-batch."""
 
-    step: Stretch
-    """The step, as a stretch of one step."""
+    step: Step
+    """The step."""
     part: RunPart
     """The handoff that has the samples."""
     samples: NDArray[np.int64]
@@ -171,7 +171,7 @@ class Run:
         """
         # (n_handoffs,) first sample of each handoff, and first sample of the step that reads it
         first_samples = np.array([part.begin for part in self.parts])
-        steps = self.steps.of(first_samples)
+        steps = self.steps.that_read(first_samples)
         first_samples_of_steps, _ = self.steps.samples(steps)
 
         is_in_order = np.diff(first_samples, prepend=-1) > 0
@@ -261,9 +261,9 @@ class Run:
             SampleIndexError: No handoff of the run has them.
         """
         # The samples that the step reads, counted from the start of the run.
-        stretch = self.steps.stretch(step)
-        first_sample = stretch.sample
-        stop_sample = first_sample + stretch.batch
+        step_settings = self.steps.step(step)
+        first_sample = step_settings.first_sample
+        stop_sample = first_sample + step_settings.batch_size
 
         # Find the handoff that has them. Its dealer says which rank reads which sample.
         for part in self.parts:
@@ -271,10 +271,10 @@ class Run:
             ends_after = part.end is None or stop_sample <= part.end
             if begins_before and ends_after:
                 with _naming(self.file):  # errors name the run.yaml
-                    samples, ranks, micro_batches = part.dealer.dealt(stretch, part.base)
+                    samples, ranks, micro_batches = part.dealer.deal(step_settings, part.base)
                 order = np.lexsort((micro_batches, ranks))
                 return StepSamples(
-                    stretch, part, samples[order], ranks[order], micro_batches[order]
+                    step_settings, part, samples[order], ranks[order], micro_batches[order]
                 )
 
         # No handoff has them: say which samples the handoffs have.
@@ -336,9 +336,10 @@ class Run:
         delays = {0}
         if part.dealer.kind == "interleaved":
             for stretch in self.steps.stretches:
-                delays.add(max(stretch.resumed - part.base, 0) % stretch.ranks)
+                consumed_at_start = max(stretch.consumed_at_start - part.base, 0)
+                delays.add(consumed_at_start % stretch.n_ranks)
         delayed = positions[:, None] + sorted(delays)  # (n_samples, n_delays)
-        steps: list[int] = np.unique(self.steps.of(delayed.ravel())).tolist()
+        steps: list[int] = np.unique(self.steps.that_read(delayed.ravel())).tolist()
         return steps
 
 
@@ -393,10 +394,10 @@ def explain_step(
         step=step,
         skipped=run.spec.is_skipped(step),
         handoff=part.manifest.url(),
-        consumed_samples=stretch.sample,
-        batch_size=stretch.batch,
-        data_parallel_size=stretch.ranks,
-        micro_batch_size=stretch.micro_batch,
+        consumed_samples=stretch.first_sample,
+        batch_size=stretch.batch_size,
+        data_parallel_size=stretch.n_ranks,
+        micro_batch_size=stretch.micro_batch_size,
         samples=tuple(samples),
     )
 
@@ -416,8 +417,8 @@ def _rows_of_rank(step_samples: StepSamples, rank: int | None, where: str) -> ND
         ConfigError: There is no such rank.
     """
     # The number of ranks may change during a run: these are the numbers of this step.
-    n_samples = step_samples.step.batch
-    n_ranks = step_samples.step.ranks
+    n_samples = step_samples.step.batch_size
+    n_ranks = step_samples.step.n_ranks
     if rank is None:
         return np.arange(n_samples)
     if not 0 <= rank < n_ranks:

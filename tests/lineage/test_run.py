@@ -85,7 +85,7 @@ def test_the_steps_of_a_document_are_those_that_show_it(project, tmp_path, name)
     text = RUN.replace("rampup_batch_size: [8, 8, 24]\n", "") if name != "pretrain" else RUN
     file = run_file(tmp_path, name, text)
     run = Run.open(project.outputs, file)
-    last = int(run.steps.of(np.array([len(run.parts[0].loaded) - 1]))[0]) - 1
+    last = int(run.steps.that_read(np.array([len(run.parts[0].loaded) - 1]))[0]) - 1
     documents: dict[tuple[str, int], list[tuple[int, int, int, int]]] = {}
     for step in range(1, last + 1):
         for one in explain_step(project.outputs.folder, file, step).samples:

@@ -27,6 +27,8 @@ _SHARED_DATA = ("data_path", "data_args_path", "per_split_data_args_path")
 """Arguments that name the data of all splits; a run has at most one of them."""
 _SPLIT_DATA = tuple(f"{split}_data_path" for split in SPLITS)
 """Arguments that name the data of one split, in the order of the splits."""
+_NO_IDENTIFIERS = "{}"
+"""Value of --tokenizer-identifiers if the option is not given."""
 
 
 def config_from_arguments(
@@ -371,20 +373,27 @@ def _samples(options: Mapping[str, Any]) -> Mapping[SplitName, int | None]:
 def _identifiers(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the identifiers of the tokenizer, which Megatron-LM writes into its descriptions.
 
-    They follow from `--trainer`, or are given by `--tokenizer-identifiers` as the path of a file or
-    as a JSON object.
+    They follow from the option `--trainer`. Without it, `--tokenizer-identifiers` has them: as a
+    JSON object, or as the path of a file. The default of this option is an empty object.
 
     Args:
         options: Name of each option → value.
 
     Raises:
-        ConfigError: A text is not a JSON object, or the settings of the trainer are wrong.
+        ConfigError: The text of `--tokenizer-identifiers` starts with "{", but is not a JSON
+            object; or the settings of the trainer are wrong.
     """
     text = options["tokenizer_identifiers"]
     trainer_text = options.get("trainer")
     if trainer_text is not None:
-        return _trainer_identifiers(trainer_text, options["preset"], has_identifiers=text != "{}")
-    if not text.lstrip().startswith("{"):
+        # The user must not give both options.
+        has_identifiers = text != _NO_IDENTIFIERS
+        return _trainer_identifiers(
+            trainer_text, options["preset"], has_identifiers=has_identifiers
+        )
+
+    is_path = not text.lstrip().startswith("{")
+    if is_path:
         return read_identifiers(Path(text), "--tokenizer-identifiers")
     try:
         return dict(json.loads(text))
@@ -445,19 +454,24 @@ def _trainer_paths(data: Mapping[str, Any], spellings: Sequence[str]) -> dict[st
 
 
 def _prefixes(data: Mapping[str, Any]) -> list[str]:
-    """Return the prefixes of all datasets that a run reads.
+    """Return the prefixes of all datasets that a run reads: the paths of their files without .idx.
 
     Args:
-        data: The keyword argument of `NanosetConfig` that names the data, as `_data` returns it.
+        data: The data of the run: `{"data_path": …}` if all splits read the same, otherwise
+            `{"blend_per_split": […]}` with an entry for train, valid and test. An entry is one
+            prefix, a mapping from prefixes to weights, a list of prefixes, or None.
     """
     if "data_path" in data:
-        blends = [data["data_path"]]
+        entries = [data["data_path"]]
     else:
-        blends = data["blend_per_split"]
+        entries = data["blend_per_split"]
+
     prefixes: list[str] = []
-    for blend in blends:
-        if isinstance(blend, str):  # a single dataset
-            prefixes.append(blend)
-        elif blend is not None:
-            prefixes.extend(blend)
+    for entry in entries:
+        if entry is None:  # a split without data
+            continue
+        if isinstance(entry, str):
+            prefixes.append(entry)
+        else:
+            prefixes.extend(entry)  # without the weights, if it is a mapping
     return prefixes

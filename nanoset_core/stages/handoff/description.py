@@ -118,11 +118,14 @@ class Handoff:
 
     @property
     def run(self) -> ScheduleSpec | None:
-        """The schedule of the run, shortened if there are too few training samples for it.
+        """How long the trainer should run: the schedule of nanoset.yaml, shortened if necessary.
 
-        There are too few if limits on epochs leave fewer samples than the schedule requests. The
-        schedule of a run with phases is not shortened, since the positions of phases depend on all
-        iterations. None if nanoset.yaml has no schedule.
+        The schedule requests a number of training samples. A limit on epochs (`max_epochs`) may
+        leave fewer: then the run gets fewer iterations. More are never built.
+
+        Returns:
+            The schedule; None if nanoset.yaml has none. The schedule of a run with phases is not
+            shortened, since it decides at which iterations the phases begin.
         """
         schedule = self.spec.schedule
         built_samples = self.config.train_split_samples
@@ -134,28 +137,38 @@ class Handoff:
         return replace(schedule, iterations=built_samples // schedule.global_batch_size)
 
     @property
-    def sample_count_mismatch(self) -> dict[SplitName, int]:
-        """Splits that were built with another number of samples than the run requests.
+    def is_shortened(self) -> bool:
+        """Whether the run gets fewer iterations than the schedule of nanoset.yaml requests."""
+        return self.run != self.spec.schedule
 
-        Each is mapped to the number that the run requests.
+    @property
+    def sample_count_mismatch(self) -> dict[SplitName, int]:
+        """The splits that were built for another number of samples than the run requests.
+
+        Returns:
+            Split → the number of samples that the run requests.
         """
         if self.run is None:
             return {}
+
+        # The samples that the run requests of each split; or the phase of the run, if this nanoset
+        # is a phase: `span` has its first iteration and its end.
         n_iterations = None  # all iterations of the run
         if self.spec.span is not None:
             start, stop = self.spec.span
             n_iterations = stop - start
         requested = self.run.samples(n_iterations)
-        if self.run != self.spec.schedule:
-            # A shorter run is started with the number of training samples that were built.
+        if self.is_shortened:
+            # The trainer then gets the number of training samples that were built as an argument.
             requested["train"] = self.config.train_split_samples or 0
 
-        # Splits without samples, and those built for one epoch, have no number to compare.
         mismatch: dict[SplitName, int] = {}
         for split in SPLITS:
+            if split not in requested or not self.samples[split]:
+                continue  # the run does not read this split, or it is empty
             built = self.config.samples(split)
-            if not self.samples[split] or built is None or split not in requested:
-                continue
+            if built is None:
+                continue  # it was built for one epoch, whatever number of samples that is
             if requested[split] != built:
                 mismatch[split] = requested[split]
         return mismatch

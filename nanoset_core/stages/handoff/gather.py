@@ -176,11 +176,12 @@ def _reasons_without_samples(splits: Mapping[SplitName, BuiltSplit]) -> dict[Spl
 def _config_of_all(splits: Mapping[SplitName, BuiltSplit]) -> NanosetConfig:
     """Merge the settings that the splits of a nanoset were built with.
 
-    The settings of each split have only its own number of samples and its own paths. All other
-    settings are the same in every split, except the blends of `blend_per_split`.
+    The settings are the same in every split, with three exceptions. A split only has its own number
+    of samples, and its own paths where the trainer runs. If each split has a blend of its own, it
+    only has that one.
 
     Args:
-        splits: The built splits.
+        splits: The built splits: train, valid and test, in this order.
     """
     samples: dict[SplitName, int | None] = {}
     trainer_paths: dict[str, str] = {}
@@ -192,12 +193,13 @@ def _config_of_all(splits: Mapping[SplitName, BuiltSplit]) -> NanosetConfig:
     if config.blend_per_split is None:
         return config
 
-    # Each split has data of its own. `blend_per_split` lists it in the order of `splits`; the entry
-    # of a split without data, which has no plan, is None.
+    # `blend_per_split` is a list with an entry for train, valid and test. In the settings of a
+    # split, only its own entry counts. The entry of a split without data, which has no plan, is
+    # None.
     blends: list[Blend | None] = []
-    for number, built in enumerate(splits.values()):
+    for index, built in enumerate(splits.values()):
         blend: Blend | None = None
         if built.plan is not None and built.config.blend_per_split:
-            blend = built.config.blend_per_split[number]
+            blend = built.config.blend_per_split[index]
         blends.append(blend)
     return replace(config, blend_per_split=blends)

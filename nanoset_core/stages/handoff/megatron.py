@@ -117,20 +117,26 @@ def _data_lines(handoff: Handoff, split: SplitName) -> list[str]:
 def _preflight(handoff: Handoff) -> str:
     """Return the text of preflight.py, a script that checks the options of a run.
 
-    The user starts it where the trainer runs. So it contains the indexes of this handoff.
+    The user starts it where the trainer runs, without nanoset. So it contains all facts about the
+    nanoset that it needs, as the values of its constants.
 
     Args:
         handoff: The built nanoset, as its trainer sees it.
     """
+    indexes = {name: list(files) for name, files in handoff.indexes.items()}
+
+    # The number of samples of each split with data; None for one epoch. With phases, the script
+    # does not compare these numbers, since they follow from the whole run.
     samples: dict[str, int | None] = {}
-    if not handoff.spec.transitions:  # with phases, the numbers follow from the whole run
+    has_phases = bool(handoff.spec.transitions)
+    if not has_phases:
         for split in SPLITS:
             if handoff.samples[split]:
                 samples[split] = handoff.config.samples(split)
-    indexes = {name: list(files) for name, files in handoff.indexes.items()}
 
-    # The source of the module `preflight` is the script, with empty constants. So linters and tests
-    # can check it. Here the lines of its constants get the values of this handoff.
+    # The module `preflight` of this package is the script with empty constants, so that it can be
+    # linted and tested like any other. Replace the lines that define the constants: from
+    # `NANOSET = ""` to `NANOSET = 'pretrain'`, for example.
     value_by_line = {
         'NANOSET = ""': handoff.section,
         "INDEXES: dict[str, list[str]] = {}": indexes,
@@ -138,8 +144,8 @@ def _preflight(handoff: Handoff) -> str:
     }
     text = inspect.getsource(preflight)
     for line, value in value_by_line.items():
-        constant, _, _ = line.partition("=")
-        text = text.replace(line, f"{constant}= {pformat(value, width=100)}")
+        definition, _, _ = line.partition("=")
+        text = text.replace(line, f"{definition}= {pformat(value, width=100)}")
     return text
 
 
@@ -188,25 +194,29 @@ def _length_arguments(handoff: Handoff) -> Iterator[str]:
         handoff: The built nanoset, as its trainer sees it.
     """
     schedule = handoff.spec.schedule
+
+    # Without data of valid and test, the trainer must not evaluate: core 0.16.1 would fail.
     if not handoff.evaluates:
-        # Core 0.16.1 evaluates with any other number, and fails without data.
         yield "--eval-iters 0"
 
-    # Without a schedule, the user chooses all other options.
+    # Without a schedule in nanoset.yaml, the user chooses all other options.
     if schedule is None:
         if handoff.config.train_split_samples is not None:
             yield f"--train-samples {handoff.config.train_split_samples}"
         return
 
-    if handoff.spec.transitions:
+    # The length of the run.
+    has_phases = bool(handoff.spec.transitions)
+    if has_phases:
         # With phases, Megatron-LM needs --train-samples and does not accept --train-iters.
         yield f"--train-samples {schedule.iterations * schedule.global_batch_size}"
         yield f"--phase-transition-iterations {','.join(map(str, handoff.spec.transitions))}"
-    elif handoff.run != schedule:
+    elif handoff.is_shortened:
         # Fewer samples were built than the schedule requests, because of a limit on epochs.
         yield f"--train-samples {handoff.config.train_split_samples}"
     else:
         yield f"--train-iters {schedule.iterations}"
+
     yield f"--global-batch-size {schedule.global_batch_size}"
     yield f"--eval-interval {schedule.eval_interval}"
     if handoff.evaluates:
@@ -219,16 +229,36 @@ def _notes(handoff: Handoff) -> Iterator[str]:
     Args:
         handoff: The built nanoset, as its trainer sees it.
     """
-    config = handoff.config
+    yield from _sample_notes(handoff)
+    if handoff.spec.schedule is None:
+        yield from _evaluation_notes(handoff)
 
-    # The numbers of samples for which the index files were built.
+    # Why the option that makes the start faster, --dataloader-fast-cache-load, is missing.
+    if handoff.is_per_split and handoff.sample_count_mismatch:
+        yield "--dataloader-fast-cache-load is left out, since an index would be missing."
+    if not handoff.is_per_split and handoff.config.rules.starts_without_scanning:
+        yield (
+            "--dataloader-fast-cache-load is left out: Megatron-LM refuses it if splits share a "
+            "blend. To use it, set `blend_per_split` instead of `blend` and `split`."
+        )
+
+
+def _sample_notes(handoff: Handoff) -> Iterator[str]:
+    """Yield notes on splits that were built for another number of samples than is requested.
+
+    Megatron-LM then does not find the index files, and builds its own.
+
+    Args:
+        handoff: The built nanoset, as its trainer sees it.
+    """
+    config = handoff.config
     if handoff.samples["train"] and config.train_split_samples is None:
         yield (
             "train was built for one epoch, but Megatron-LM always requests a number of samples: "
             "it would build its own index. Set `schedule`, or `samples: {train: …}`, to the "
             "numbers of your run."
         )
-    if handoff.run is not None and handoff.run != handoff.spec.schedule:
+    if handoff.run is not None and handoff.is_shortened:
         yield (
             f"The run is shorter than its schedule: max_epochs allows "
             f"{config.train_split_samples:,} training samples, enough for "
@@ -241,32 +271,24 @@ def _notes(handoff: Handoff) -> Iterator[str]:
             f"{requested:,}: Megatron-LM would build its own index, without the limits of "
             "max_epochs. Change `schedule` until this note disappears."
         )
-    if handoff.spec.schedule is None:
-        yield from _evaluation_notes(handoff)
-
-    # The option that makes the start faster.
-    if handoff.is_per_split and handoff.sample_count_mismatch:
-        yield "--dataloader-fast-cache-load is left out, since an index would be missing."
-    if not handoff.is_per_split and config.rules.starts_without_scanning:
-        yield (
-            "--dataloader-fast-cache-load is left out: Megatron-LM refuses it if splits share a "
-            "blend. To use it, set `blend_per_split` instead of `blend` and `split`."
-        )
 
 
 def _evaluation_notes(handoff: Handoff) -> Iterator[str]:
-    """Yield notes on the options that request as many samples of valid and test as were built.
+    """Yield notes on how often the run has to evaluate, if nanoset.yaml has no schedule.
 
-    Without a schedule in nanoset.yaml, the user has to choose these options.
+    Megatron-LM computes from its options how many samples of valid and test it requests. It finds
+    the index files only if they were built for the same number. The notes say how to choose the
+    options.
 
     Args:
         handoff: The built nanoset, as its trainer sees it.
     """
-    steps_by_split: dict[SplitName, str] = {
+    # How often Megatron-LM reads a batch of each split, by the names of its options.
+    batches_by_split: dict[SplitName, str] = {
         "valid": "(train_iters // eval_interval + 1) * eval_iters",
         "test": "eval_iters",
     }
-    for split, steps in steps_by_split.items():
+    for split, batches in batches_by_split.items():
         if not handoff.samples[split]:
             continue
         built = handoff.config.samples(split)
@@ -276,7 +298,7 @@ def _evaluation_notes(handoff: Handoff) -> Iterator[str]:
                 "(valid only)"
             )
         else:
-            rule = f"{built:,} samples: {steps} * global_batch_size must have that value"
+            rule = f"{built:,} samples: {batches} * global_batch_size must have that value"
         yield (
             f"The cache of {split} is for {rule}. If `schedule` is set in nanoset.yaml, the "
             "numbers agree."

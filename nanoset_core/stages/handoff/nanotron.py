@@ -12,12 +12,12 @@ from nanoset_core.stages.handoff.yaml_file import yaml_file
 _COMMIT = "2c895af7a95010a96fa53e2dc77cc0ce92799e3f"
 """Commit of datatrove's branch nouamane/avoid-s3, which nanotron's main branch needs."""
 _AVOID_S3 = f"pip install git+https://github.com/huggingface/datatrove@{_COMMIT}"
-_NANOSET_ORDER = (
+_NANOSET_CLASS_NOTE = (
     "The samples have the order of nanotron's class Nanoset. run_train.py of commit 2411b022 uses "
     "TokenizedBytes instead, which has the order of the preset nanotron-main-bytes."
 )
 """Note on the order of the preset nanotron-main."""
-_BYTES_ORDER = (
+_TOKENIZED_BYTES_CLASS_NOTE = (
     "The samples have the order of TokenizedBytes, which run_train.py of commit 2411b022 uses. "
     "Keep the defaults of its dataset section, and do not use data stages."
 )
@@ -35,22 +35,26 @@ def nanotron_files(handoff: Handoff) -> FilesAndNotes:
     Returns:
         The file with the sections, and notes for the user.
     """
-    # One dataset without a weight is named by its path, several by a mapping to their weights.
+    # A single dataset without a weight is named by its path. Several are a mapping from path to
+    # weight.
     config = handoff.config
     datasets = handoff.data("train")
-    data_path: object = {path: weight for weight, path in datasets}
+    data_path: object
     if len(datasets) == 1 and datasets[0].weight is None:
         data_path = datasets[0].path
-    dataset = {
+    else:
+        data_path = {dataset.path: dataset.weight for dataset in datasets}
+    dataset_section = {
         "data_path": data_path,
         "split": config.split,
         "path_to_cache": handoff.cache,
     }
     sections = {
-        "data": {"dataset": dataset, "seed": config.random_seed},
+        "data": {"dataset": dataset_section, "seed": config.random_seed},
         "tokens": _tokens(handoff),
     }
 
+    # The index files fit one length of the run only, which the user has to choose.
     notes = []
     if config.train_split_samples is not None:
         notes.append(
@@ -77,17 +81,19 @@ def nanotron_main_files(handoff: Handoff) -> FilesAndNotes:
     config = handoff.config
     datasets = handoff.data("train")
     weights = [dataset.weight for dataset in datasets if dataset.weight is not None]
-    dtypes = [counts.dtype for counts in handoff.datasets.values()]  # all are the same
-    dataset = {
+
+    # All datasets have tokens of the same type, such as uint16.
+    token_dtype = next(iter(handoff.datasets.values())).dtype
+    dataset_section = {
         "dataset_folder": [handoff.exports[dataset.path] for dataset in datasets],
         "dataset_weights": weights or None,
         "dataset_max_tokens": None,
         "tokenizer_name": handoff.tokenizer_name,
         "vocab_size": handoff.vocab_size,
-        "token_size_in_bytes": np.dtype(dtypes[0]).itemsize,
+        "token_size_in_bytes": np.dtype(token_dtype).itemsize,
     }
     sections = {
-        "data": {"dataset": dataset, "seed": config.random_seed},
+        "data": {"dataset": dataset_section, "seed": config.random_seed},
         "tokens": _tokens(handoff),
     }
 
@@ -97,8 +103,14 @@ def nanotron_main_files(handoff: Handoff) -> FilesAndNotes:
         "fails with a TypeError.",
         f"train has {handoff.samples['train']:,} samples: train_steps * global batch size must "
         "have that value.",
-        _NANOSET_ORDER if config.rules.shuffles_blend else _BYTES_ORDER,
     ]
+
+    # nanotron has two classes that read these files. They read samples in different orders: one
+    # shuffles the samples of all datasets together, and the other does not.
+    if config.rules.shuffles_blend:
+        notes.append(_NANOSET_CLASS_NOTE)
+    else:
+        notes.append(_TOKENIZED_BYTES_CLASS_NOTE)
     return FilesAndNotes(yaml_file(sections), notes)
 
 

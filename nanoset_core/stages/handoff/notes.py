@@ -7,20 +7,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from nanoset_core.sampling.config import NanosetConfig
 from nanoset_core.sampling.splits import SplitName
 
-_VIEWS = (
+_VIEWS_NOTE = (
     "{names}: only the .idx selects documents of a corpus; the .bin next to it contains the whole "
     "corpus. A reader that takes the number of tokens from the size of the .bin (MaxText, readers "
     "of raw tokens) also trains on the documents that were left out. Do not give it this prefix, "
     "but tars or a .pbin of the view."
 )
 """Note on datasets that are views."""
-_PHASE = (
+_PHASE_NOTE = (
     "train continues where the previous phases stopped. Its index files have the names that the "
     "trainer looks for, but contain the order of the whole run. Keep them: files that the trainer "
     "builds itself start from the beginning."
 )
 """Note on a phase of a run."""
-_RUN = (
+_CONTINUED_RUN_NOTE = (
     "train continues the run that has consumed {consumed:,} samples: resume its checkpoint with "
     "these arguments. The trainer counts samples from the start of the run; the positions before "
     "{consumed:,} contain samples that it has read. The index files have the names that the "
@@ -35,23 +35,28 @@ def notes_of(
     views: Sequence[str],
     warnings: Sequence[str] = (),
 ) -> Iterator[str]:
-    """Yield notes on empty splits, unusual settings, views, and runs in phases.
+    """Yield notes on empty splits, unusual settings, views, and runs that read several nanosets.
 
     Args:
         config: The settings that the splits were built with.
         empty: Split without samples → the reason.
         views: Names of the datasets that are views.
-        warnings: Clauses about settings that are allowed but rarely intended.
+        warnings: Settings that are allowed but rarely intended, each a sentence without its full
+            stop.
     """
     for split, reason in empty.items():
         yield f"{split}: {reason}."
     for warning in warnings:
         yield f"Warning: {warning}."
     if views:
-        yield _VIEWS.format(names=", ".join(views))
+        yield _VIEWS_NOTE.format(names=", ".join(views))
+
+    # `orders` says how the run has read each dataset before. It is empty unless the nanoset is a
+    # later phase of a run, or continues the run of another nanoset. Only in the second case, the
+    # trainer counts the samples that were consumed before.
     if not config.orders:
         return
     if config.consumed_samples:
-        yield _RUN.format(consumed=config.consumed_samples)
+        yield _CONTINUED_RUN_NOTE.format(consumed=config.consumed_samples)
     else:
-        yield _PHASE
+        yield _PHASE_NOTE

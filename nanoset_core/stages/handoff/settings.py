@@ -23,7 +23,7 @@ from nanoset_core.sampling.presets import get_preset
 
 MAIN = "main"
 """Name of Megatron-LM's main branch in place of a version."""
-_MAIN = 1000
+_MAIN_BRANCH = 1000
 """Stands for the minor version of the main branch, which is newer than all releases."""
 DOCUMENTS_SINCE = 19
 """Minor version of the first release with --dataloader-inter-document-masking: 0.19."""
@@ -43,7 +43,7 @@ _PATTERNS = {
 _NUMBER_OF_TOKENS = Annotated[int, Range(0, 1 << 31)]
 
 
-def _since(first: int, last: int = _MAIN) -> dict[str, Any]:
+def _since(first: int, last: int = _MAIN_BRANCH) -> dict[str, Any]:
     """Return the metadata of an option that only some versions of megatron-core have.
 
     Args:
@@ -106,7 +106,7 @@ class TrainerSpec:
     """Option --trust-remote-code, from core 0.15 on."""
     chat_template: str | None = field(default=None, metadata=_since(18))
     """Option --chat-template, from core 0.18 on."""
-    use_gigatoken: bool = field(default=False, metadata=_since(_MAIN))
+    use_gigatoken: bool = field(default=False, metadata=_since(_MAIN_BRANCH))
     """Option --use-gigatoken, of core's main."""
     null_tokenizer_eod_id: _NUMBER_OF_TOKENS | None = field(default=None, metadata=_since(18))
     """Option --null-tokenizer-eod-id, from core 0.18 on."""
@@ -121,7 +121,7 @@ class TrainerSpec:
             ConfigError: The text is not a version of megatron-core from 0.9 on.
         """
         if self.megatron_core == MAIN:
-            return _MAIN
+            return _MAIN_BRANCH
         # The minor version is the second number of 0.16.1, of v0.16.1, and of core_v0.16.1.
         version = self.megatron_core.removeprefix("core_").removeprefix("v")
         major, _, rest = version.partition(".")
@@ -157,52 +157,63 @@ class TrainerSpec:
             Name → value.
 
         Raises:
-            ConfigError: The version does not have one of the options, or the tokenizer requires an
-                option that is missing.
+            ConfigError: This version of Megatron-LM does not have an option that is set, or the
+                tokenizer requires an option that is missing.
         """
         self._check()
         if self.is_legacy:
             return self._legacy_identifiers()
+
+        # The class was renamed on the main branch.
         class_name = "megatron.core.tokenizers.text.models.default_tokenizer.DefaultTokenizerText"
-        if self.minor == _MAIN:
+        if self.minor == _MAIN_BRANCH:
             class_name = "megatron.core.tokenizers.text.text_tokenizer.MegatronTokenizerText"
-        identifiers: dict[str, Any] = {
-            "class": class_name,
-            "tokenizer_path": _FIXED_PATHS.get(self.tokenizer_type, self.tokenizer_model),
-        }
-        options_of = _OPTIONS[self.tokenizer_type]
-        for name, value in options_of(self):
+
+        # Some types of tokenizers always have the same path, whatever --tokenizer-model says.
+        path = self.tokenizer_model
+        if self.tokenizer_type in _FIXED_PATH_BY_TYPE:
+            path = _FIXED_PATH_BY_TYPE[self.tokenizer_type]
+        identifiers: dict[str, Any] = {"class": class_name, "tokenizer_path": path}
+
+        # The other identifiers are what the trainer passes to the class of this type.
+        keywords_of = _KEYWORDS_BY_TYPE[self.tokenizer_type]  # a function
+        for name, value in keywords_of(self):
             identifiers[name] = str(value)  # Megatron-LM writes all values as text
         return identifiers
 
     def _legacy_identifiers(self) -> dict[str, Any]:
         """Return the identifiers of the tokenizer if its class is one of megatron.training.
 
-        Later versions of Megatron-LM use the classes of megatron.core instead.
+        Later versions of Megatron-LM use the classes of megatron.core instead. The identifiers are
+        the name of the class, its files, and further arguments. They must have the order of
+        Megatron-LM, which decides the names of index files.
         """
         kind = self.tokenizer_type
         paths = [self.tokenizer_model]
         if kind == "GPT2BPETokenizer":
             paths = [self.vocab_file, self.merge_file]
 
-        # The arguments that the class records, in the order in which it does. This order decides
-        # the names of index files.
-        options: dict[str, object] = {}
-        if kind == "SentencePieceTokenizer":
-            options["vocab_extra_ids"] = self.vocab_extra_ids
-        elif kind in _SENTENCEPIECE:
-            options["vocab_extra_ids"] = 0
-        elif kind == "TikTokenizer":
-            options["pattern"] = _PATTERNS[self.tiktoken_pattern or ""]
-            options["vocab_size"] = self.vocab_size
-            options["num_special_tokens"] = self.tiktoken_num_special_tokens
-            options["special_tokens"] = self.special_token_list
-        elif kind == "NullTokenizer":
-            options["vocab_size"] = self.vocab_size
+        # A class is named like the option's value, such as _Llama2Tokenizer, with one exception.
+        class_name = f"_{kind}"
+        if kind == "TikTokenizer":
+            class_name = "CustomTikTokenizer"
 
-        class_name = "CustomTikTokenizer" if kind == "TikTokenizer" else f"_{kind}"
+        # The arguments that the class records, in the order in which it does.
+        arguments: dict[str, object] = {}
+        if kind == "SentencePieceTokenizer":
+            arguments["vocab_extra_ids"] = self.vocab_extra_ids
+        elif kind in ("GPTSentencePieceTokenizer", "Llama2Tokenizer"):
+            arguments["vocab_extra_ids"] = 0  # these ignore the option
+        elif kind == "TikTokenizer":
+            arguments["pattern"] = _PATTERNS[self.tiktoken_pattern or ""]
+            arguments["vocab_size"] = self.vocab_size
+            arguments["num_special_tokens"] = self.tiktoken_num_special_tokens
+            arguments["special_tokens"] = self.special_token_list
+        elif kind == "NullTokenizer":
+            arguments["vocab_size"] = self.vocab_size
+
         identifiers: dict[str, Any] = {"class": class_name, "tokenizer_path": paths}
-        for name, value in options.items():
+        for name, value in arguments.items():
             identifiers[name] = str(value)
         return identifiers
 
@@ -243,20 +254,24 @@ class TrainerSpec:
         return f"--{name.replace('_', '-')}"
 
     def _check(self) -> None:
-        """Check that the version has all options, and that no required option is missing.
+        """Check that this version of Megatron-LM has all options, and that none is missing.
 
         Raises:
-            ConfigError: An option does not exist in this version, or is missing.
+            ConfigError: An option does not exist in the version, or a required one is missing.
         """
-        # Options that were set must exist in this version.
+        # Options that differ from their default must exist in the version.
         for option in fields(self):
-            if getattr(self, option.name) != option.default:
+            is_set = getattr(self, option.name) != option.default
+            if is_set:
                 self._check_version(option)
 
         # Options that the tokenizer requires must be set.
-        for name in _NEEDED[self.tokenizer_type]:
-            is_optional = name == "tiktoken_pattern" and not self.is_legacy
-            if getattr(self, name) is None and not is_optional:
+        required = list(_REQUIRED_BY_TYPE[self.tokenizer_type])
+        if not self.is_legacy and "tiktoken_pattern" in required:
+            # The tokenizers of megatron.core have a default for this option.
+            required.remove("tiktoken_pattern")
+        for name in required:
+            if getattr(self, name) is None:
                 raise ConfigError(
                     f"{self.tokenizer_type} needs this option",
                     where=name,
@@ -274,14 +289,14 @@ class TrainerSpec:
         Raises:
             ConfigError: The version does not have the option.
         """
-        # Minor versions, such as 16 for 0.16.1. `_MAIN` stands for the main branch.
-        first_version, last_version = option.metadata.get("versions", (0, _MAIN))
+        # Minor versions, such as 16 for 0.16.1. `_MAIN_BRANCH` stands for the main branch.
+        first_version, last_version = option.metadata.get("versions", (0, _MAIN_BRANCH))
         if first_version <= self.minor <= last_version:
             return
         versions = f"core 0.{first_version}"
-        if first_version == _MAIN:
+        if first_version == _MAIN_BRANCH:
             versions = "main"
-        elif last_version < _MAIN:
+        elif last_version < _MAIN_BRANCH:
             versions = f"core 0.{first_version} to 0.{last_version}"
         raise ConfigError(
             "this version of the trainer has no such option",
@@ -360,7 +375,7 @@ EXAMPLE_VALUES = {name: text.strip('"') for name, text in _EXAMPLE_TEXTS.items()
 UNNAMED = "Megatron-LM will rebuild every index, since {place} does not name its tokenizer"
 """Warning if the settings do not determine the identifiers."""
 _SENTENCEPIECE = ("SentencePieceTokenizer", "GPTSentencePieceTokenizer", "Llama2Tokenizer")
-_NEEDED: Mapping[str, tuple[str, ...]] = {
+_REQUIRED_BY_TYPE: Mapping[str, tuple[str, ...]] = {
     "HuggingFaceTokenizer": ("tokenizer_model",),
     "GPT2BPETokenizer": ("vocab_file", "merge_file"),
     **dict.fromkeys(_SENTENCEPIECE, ("tokenizer_model",)),
@@ -368,21 +383,22 @@ _NEEDED: Mapping[str, tuple[str, ...]] = {
     "NullTokenizer": ("vocab_size",),
 }
 """Type of a tokenizer → options that it requires."""
-_FIXED_PATHS = {"GPT2BPETokenizer": "GPT2BPETokenizer", "NullTokenizer": None}
+_FIXED_PATH_BY_TYPE = {"GPT2BPETokenizer": "GPT2BPETokenizer", "NullTokenizer": None}
 """Type of a tokenizer → its tokenizer_path, if that is not --tokenizer-model."""
 
 
 # The keyword arguments that `build_tokenizer` of megatron.core passes to a tokenizer, in the same
 # order. They become identifiers.
 
-_Options = Iterator[tuple[str, object]]
+_Keywords = Iterator[tuple[str, object]]
 """Name and value of each keyword argument."""
 
 
-def _hugging_face_options(spec: TrainerSpec) -> _Options:
+def _hugging_face_keywords(spec: TrainerSpec) -> _Keywords:
     """Yield the identifiers of HuggingFaceTokenizer and GPT2BPETokenizer, in the trainer's order.
 
-    Which ones there are, and their order, depends on the version of megatron-core.
+    Which ones there are, and their order, depends on the version of megatron-core: `minor` is 16
+    for 0.16, and greater than all of these for the main branch.
 
     Args:
         spec: The settings of the trainer.
@@ -390,34 +406,45 @@ def _hugging_face_options(spec: TrainerSpec) -> _Options:
     Yields:
         (name of the identifier, value).
     """
-    # GPT2BPETokenizer has its special tokens before its files, the other class after them.
+    has_chat_template = spec.minor >= 18
+    has_special_tokens = spec.minor >= 16
+    special_tokens = list(spec.special_tokens)
     is_gpt2 = spec.tokenizer_type == "GPT2BPETokenizer"
-    if spec.minor >= 18 and not is_gpt2:
-        yield "chat_template", spec.chat_template
-    if spec.minor >= 16 and is_gpt2:
-        yield "additional_special_tokens", list(spec.special_tokens)
-    yield "vocab_file", spec.vocab_file
-    yield "merges_file", spec.merge_file
+
+    # GPT2BPETokenizer has its special tokens before its files, the other type after them.
+    if is_gpt2:
+        if has_special_tokens:
+            yield "additional_special_tokens", special_tokens
+        yield "vocab_file", spec.vocab_file
+        yield "merges_file", spec.merge_file
+    else:
+        if has_chat_template:
+            yield "chat_template", spec.chat_template
+        yield "vocab_file", spec.vocab_file
+        yield "merges_file", spec.merge_file
+        if has_special_tokens:
+            yield "additional_special_tokens", special_tokens
+
+    # Core 0.15 has no further ones.
     if spec.minor < 16:
         return
-    if not is_gpt2:
-        yield "additional_special_tokens", list(spec.special_tokens)
 
     # In core 0.16, two options switch the fast class and the special tokens on. From 0.17 on, both
     # are on, and two other options switch them off.
-    use_fast = not spec.tokenizer_hf_no_use_fast
-    include_special_tokens = not spec.tokenizer_hf_no_include_special_tokens
     if spec.minor == 16:
         use_fast = spec.tokenizer_hf_use_fast
         include_special_tokens = spec.tokenizer_hf_include_special_tokens
+    else:
+        use_fast = not spec.tokenizer_hf_no_use_fast
+        include_special_tokens = not spec.tokenizer_hf_no_include_special_tokens
     yield "use_fast", use_fast
     yield "trust_remote_code", spec.trust_remote_code
     yield "include_special_tokens", include_special_tokens
-    if spec.minor == _MAIN:
+    if spec.minor == _MAIN_BRANCH:
         yield "use_gigatoken", spec.use_gigatoken
 
 
-def _sentencepiece_options(spec: TrainerSpec) -> _Options:
+def _sentencepiece_keywords(spec: TrainerSpec) -> _Keywords:
     """Yield the arguments of tokenizers with a SentencePiece model."""
     if spec.minor >= 18:
         yield "chat_template", spec.chat_template
@@ -427,7 +454,7 @@ def _sentencepiece_options(spec: TrainerSpec) -> _Options:
         yield "special_tokens", spec.special_token_list
 
 
-def _tiktoken_options(spec: TrainerSpec) -> _Options:
+def _tiktoken_keywords(spec: TrainerSpec) -> _Keywords:
     """Yield the arguments of TikTokenizer."""
     if spec.minor >= 18:
         yield "chat_template", spec.chat_template
@@ -439,7 +466,7 @@ def _tiktoken_options(spec: TrainerSpec) -> _Options:
     yield "special_tokens", spec.special_token_list
 
 
-def _null_options(spec: TrainerSpec) -> _Options:
+def _null_keywords(spec: TrainerSpec) -> _Keywords:
     """Yield the arguments of NullTokenizer."""
     yield "vocab_size", spec.vocab_size
     if spec.minor < 18:
@@ -449,11 +476,11 @@ def _null_options(spec: TrainerSpec) -> _Options:
     yield "pad_id", -1
 
 
-_OPTIONS: Mapping[str, Callable[[TrainerSpec], _Options]] = {
-    "HuggingFaceTokenizer": _hugging_face_options,
-    "GPT2BPETokenizer": _hugging_face_options,
-    **dict.fromkeys(_SENTENCEPIECE, _sentencepiece_options),
-    "TikTokenizer": _tiktoken_options,
-    "NullTokenizer": _null_options,
+_KEYWORDS_BY_TYPE: Mapping[str, Callable[[TrainerSpec], _Keywords]] = {
+    "HuggingFaceTokenizer": _hugging_face_keywords,
+    "GPT2BPETokenizer": _hugging_face_keywords,
+    **dict.fromkeys(_SENTENCEPIECE, _sentencepiece_keywords),
+    "TikTokenizer": _tiktoken_keywords,
+    "NullTokenizer": _null_keywords,
 }
-"""Type of a tokenizer → yields its keyword arguments."""
+"""Type of a tokenizer → function that yields its keyword arguments."""

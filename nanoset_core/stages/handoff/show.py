@@ -12,16 +12,19 @@ from nanoset_core.stages.stage import Summary, counted
 def handoff_summary(manifest: Manifest, spec: ResolvedNanoset) -> Summary:
     """Return the summary of a handoff, which Dagster and `nanoset status` show.
 
-    It contains a warning if the names of index files depend on the tokenizer of the trainer, and
-    the nanoset does not name that tokenizer: the trainer may then not find these files.
+    A handoff is the folder with the files that a trainer is started with. Some trainers name index
+    files after their tokenizer. If the nanoset does not name that tokenizer, the summary has a
+    warning: the trainer will not find the index files.
 
     Args:
         manifest: The manifest of the handoff.
         spec: The section of nanoset.yaml on the nanoset.
     """
     warnings = []
-    if get_preset(spec.preset).hashes_tokenizer and not spec.tokenizer_identifiers:
-        # The text does not contain the version, so that Dagster does not report the same warning
-        # again after each rebuild.
+    names_contain_tokenizer = get_preset(spec.preset).hashes_tokenizer
+    if names_contain_tokenizer and not spec.tokenizer_identifiers:
+        # START is the name of a file in the handoff, which explains what to add to nanoset.yaml.
+        # The warning does not contain the version of the handoff, so that Dagster does not report
+        # it again after each rebuild.
         warnings.append(f"{UNKNOWN_TOKENIZER}: {START} of the handoff has the lines to add")
     return Summary(counted(manifest), warnings=warnings)

@@ -64,8 +64,8 @@ class HandoffStage(BoundToMachine, Advising):
     def recipe(self, project: Project, key: Key, parents: Mapping[str, str]) -> Recipe:
         """Return the recipe of a handoff: everything that decides the bytes of its files.
 
-        A handoff is a folder with the files that a trainer is started with. It is stale if its
-        recipe has another digest than the one that it was built with.
+        A handoff is a folder with the files that a trainer is started with. If the recipe has
+        another digest than the one that the handoff was built with, it has to be rebuilt.
 
         Args:
             project: The project.
@@ -80,8 +80,8 @@ class HandoffStage(BoundToMachine, Advising):
             "transitions": spec.transitions,
         }
 
-        # The following options are left out if they are not set. Handoffs that were built before
-        # the options existed would get other digests, and be stale.
+        # The following options are left out if they are not set. So the digests of handoffs that
+        # were built before the options existed do not change.
         tokenizer = trainer_tokenizer(nanoset)
         if tokenizer:
             options["tokenizer"] = list(tokenizer)
@@ -93,12 +93,13 @@ class HandoffStage(BoundToMachine, Advising):
 
         if spec.schedule is not None:
             options["schedule"] = _numbers_of(spec.schedule)
-            # The part of the run that a phase covers, or None if the nanoset is the whole run.
+            # If the nanoset is one phase of a training run: its first iteration, and its end.
             options["span"] = None if spec.span is None else list(spec.span)
 
-        # Trainers whose index files are named after the tokenizer get preflight.py.
-        names_contain_tokenizer = get_preset(spec.preset).hashes_tokenizer
-        version = VERSION_WITH_PREFLIGHT if names_contain_tokenizer else VERSION
+        # Handoffs with preflight.py, a script that looks for index files, have another version.
+        # These are the handoffs for trainers that name index files after their tokenizer.
+        has_preflight = get_preset(spec.preset).hashes_tokenizer
+        version = VERSION_WITH_PREFLIGHT if has_preflight else VERSION
         return Recipe(STAGE, self.layout.name_of(key), version, parents, options)
 
     def make(self, project: Project, key: Key) -> Manifest:
@@ -234,9 +235,13 @@ def _current_exports(nanoset: NanosetContext) -> dict[str, Manifest]:
     """
     exports: dict[str, Manifest] = {}
     for corpus, node in _export_nodes(nanoset.project.config, nanoset.name).items():
+        # The export that was built last. `require` raises MissingError if there is none.
         export = require(nanoset.project, EXPORT, node.key)
+
+        # Compare its recipe with the one that a build would have now.
         parents = {"dataset": nanoset.dataset(corpus).digest}
-        check_recipe(export, EXPORT.recipe(nanoset.project, node.key, parents))
+        current_recipe = EXPORT.recipe(nanoset.project, node.key, parents)
+        check_recipe(export, current_recipe)  # raises StaleError
         exports[corpus] = export
     return exports
 

@@ -78,17 +78,23 @@ def _introduction(handoff: Handoff) -> list[str]:
 def _preflight_lines(handoff: Handoff) -> list[str]:
     """Return the lines of START.md that show how to start preflight.py.
 
-    This script checks whether the trainer will find the index files.
+    This script checks whether the trainer will find the index files. It gets the options of the
+    trainer that are not in arguments.txt.
 
     Args:
         handoff: The built nanoset, as its trainer sees it.
     """
-    tokenizer_words: list[str] = []
-    for argument in handoff.tokenizer:
-        tokenizer_words += argument.split()
-    options = shell_line(*tokenizer_words) if tokenizer_words else TOKENIZER_OPTIONS
+    # The options of the tokenizer, or a placeholder if they are not known. Each entry of
+    # `handoff.tokenizer` is an option and its values, such as "--vocab-size 32000".
+    options = TOKENIZER_OPTIONS
+    if handoff.tokenizer:
+        words = " ".join(handoff.tokenizer).split()
+        options = shell_line(*words)
+
+    # Without a schedule in nanoset.yaml, arguments.txt does not say how long the run is.
     if not handoff.spec.schedule:
         options += f" {_RUN_OPTIONS}"
+
     script = shell_line("python", f"{handoff.folder}/{PREFLIGHT}")
     return [
         "",
@@ -144,15 +150,24 @@ def _file_lines(handoff: Handoff, file_names: Sequence[str]) -> list[str]:
 def _yaml_line(argument: str) -> str:
     """Convert an argument of the trainer to a line of the section `trainer` in nanoset.yaml.
 
+    "--vocab-size 32000" becomes "vocab_size: 32000".
+
     Args:
         argument: An option that names the tokenizer, and its values, separated by spaces.
     """
     flag, *values = argument.split()
     name = flag.removeprefix("--").replace("-", "_")
+
+    # The only options with a list of values. Their name depends on the version of Megatron-LM; in
+    # nanoset.yaml there is one name for both.
     if name in ("tokenizer_special_tokens", "tiktoken_special_tokens"):
         return f"special_tokens: {json.dumps(values, ensure_ascii=False)}"
+
+    # A switch, which has no value on the command line.
     if not values:
         return f"{name}: true"
+
+    # All others have one value. Numbers are written without quotes.
     value = values[0]
     if value == "true" or value.isdecimal():
         return f"{name}: {value}"

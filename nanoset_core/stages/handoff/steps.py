@@ -44,17 +44,34 @@ _RESUMED = ("data_parallel_size", "micro_batch_size", "global_batch_size")
 class Stretch(NamedTuple):
     """Consecutive steps with one batch size on one number of ranks."""
 
-    step: int
+    first_step: int
     """Number of the first step. The first step of a run is 1, as in the logs of trainers."""
-    sample: int
+    first_sample: int
     """Number of the first sample, counted from the start of the run."""
-    batch: int
+    batch_size: int
     """Samples of a step."""
-    micro_batch: int
+    micro_batch_size: int
     """Samples of a micro-batch of one rank."""
-    ranks: int
+    n_ranks: int
     """Number of data-parallel ranks."""
-    resumed: int
+    consumed_at_start: int
+    """Samples that had been consumed when the trainer was last started."""
+
+
+class Step(NamedTuple):
+    """A single step of a run, and the settings with which the trainer makes it."""
+
+    number: int
+    """The first step of a run is 1, as in the logs of trainers."""
+    first_sample: int
+    """Number of the first sample, counted from the start of the run."""
+    batch_size: int
+    """Samples of the step."""
+    micro_batch_size: int
+    """Samples of a micro-batch of one rank."""
+    n_ranks: int
+    """Number of data-parallel ranks."""
+    consumed_at_start: int
     """Samples that had been consumed when the trainer was last started."""
 
 
@@ -74,20 +91,29 @@ class Steps:
         """The stretches in order; the last one has no end."""
 
         # The same as arrays, to look up many steps at once: int64, shape (n_stretches,) each
-        self._first_steps = np.array([stretch.step for stretch in self.stretches], np.int64)
-        self._first_samples = np.array([stretch.sample for stretch in self.stretches], np.int64)
-        self._batch_sizes = np.array([stretch.batch for stretch in self.stretches], np.int64)
+        self._first_steps = np.array([stretch.first_step for stretch in self.stretches], np.int64)
+        self._first_samples = np.array(
+            [stretch.first_sample for stretch in self.stretches], np.int64
+        )
+        self._batch_sizes = np.array([stretch.batch_size for stretch in self.stretches], np.int64)
 
-    def stretch(self, step: int) -> Stretch:
-        """Return a stretch that consists of a single step.
+    def step(self, number: int) -> Step:
+        """Return a step of the run.
 
         Args:
-            step: Number of the step, from 1 on.
+            number: Number of the step, from 1 on.
         """
-        number = int(np.searchsorted(self._first_steps, step, "right")) - 1
-        stretch = self.stretches[number]
-        sample = stretch.sample + (step - stretch.step) * stretch.batch
-        return stretch._replace(step=step, sample=sample)
+        index = int(np.searchsorted(self._first_steps, number, "right")) - 1
+        stretch = self.stretches[index]  # the one that contains the step
+        steps_before = number - stretch.first_step  # in the stretch
+        return Step(
+            number=number,
+            first_sample=stretch.first_sample + steps_before * stretch.batch_size,
+            batch_size=stretch.batch_size,
+            micro_batch_size=stretch.micro_batch_size,
+            n_ranks=stretch.n_ranks,
+            consumed_at_start=stretch.consumed_at_start,
+        )
 
     def samples(self, steps: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return the samples that steps read.
@@ -105,8 +131,11 @@ class Steps:
         first_samples = self._first_samples[stretches] + steps_before * sizes
         return first_samples, sizes
 
-    def of(self, samples: NDArray[np.int64]) -> NDArray[np.int64]:
+    def that_read(self, samples: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the step that reads each of some samples.
+
+        The steps of a run are divided into stretches, in each of which all steps read the same
+        number of samples.
 
         Args:
             samples: Numbers of samples of the run, of any shape.
@@ -116,9 +145,11 @@ class Steps:
         """
         # The stretch that reads each sample: the last one that starts at this sample or before it.
         stretches = np.searchsorted(self._first_samples, samples, side="right") - 1
-        samples_before = samples - self._first_samples[stretches]
-        steps_before = samples_before // self._batch_sizes[stretches]
-        steps: NDArray[np.int64] = self._first_steps[stretches] + steps_before
+
+        # Count the samples, and then the steps, from the start of the stretch.
+        samples_in_stretch = samples - self._first_samples[stretches]
+        steps_in_stretch = samples_in_stretch // self._batch_sizes[stretches]
+        steps: NDArray[np.int64] = self._first_steps[stretches] + steps_in_stretch
         return steps
 
 
@@ -147,24 +178,27 @@ def _stretches(run: RunSpec) -> Iterator[Stretch]:
     """
     n_steps = 0  # steps of all earlier stretches
     consumed = 0  # samples that these steps have read
+
+    # `last_step` is the last step before the trainer is resumed; None if it is not resumed again.
     for settings, last_step in _settings_by_start(run):
         consumed_at_start = consumed
-        sizes = _sizes_since_start(settings, n_steps, consumed)
+        requested_sizes = _sizes_since_start(settings, n_steps, consumed)
         while last_step is None or n_steps < last_step:
-            requested_size = sizes.size(consumed)
+            # The size that the settings request may have to be rounded down to whole micro-batches.
+            requested_size = requested_sizes.size(consumed)
             batch_size = _whole_batch_size(settings, requested_size, n_steps + 1)
             yield Stretch(
-                step=n_steps + 1,
-                sample=consumed,
-                batch=batch_size,
-                micro_batch=settings.micro_batch_size,
-                ranks=settings.data_parallel_size,
-                resumed=consumed_at_start,
+                first_step=n_steps + 1,
+                first_sample=consumed,
+                batch_size=batch_size,
+                micro_batch_size=settings.micro_batch_size,
+                n_ranks=settings.data_parallel_size,
+                consumed_at_start=consumed_at_start,
             )
 
             # The stretch ends when the batch size changes, or when the trainer is resumed.
             possible_lengths = []
-            steps_until_change = _steps_until_change(sizes, consumed, batch_size)
+            steps_until_change = _steps_until_change(requested_sizes, consumed, batch_size)
             if steps_until_change is not None:
                 possible_lengths.append(steps_until_change)
             if last_step is not None:
@@ -211,7 +245,7 @@ def _steps_until_change(sizes: _BatchSizes, consumed: int, samples_per_step: int
     Returns:
         The number of steps with the present batch size; None if it never changes.
     """
-    if consumed > sizes.last_change:
+    if consumed >= sizes.last_change:
         return None
     present_size = sizes.size(consumed)
 
@@ -219,12 +253,14 @@ def _steps_until_change(sizes: _BatchSizes, consumed: int, samples_per_step: int
         """Return whether the batch size is another one after this number of steps."""
         return sizes.size(consumed + n_steps * samples_per_step) != present_size
 
-    # Batch sizes only grow or only shrink, so the first step of another size is found by bisection.
-    # After `most_steps`, the last change is past.
+    # After this many steps, the size has changed for the last time.
     most_steps = (sizes.last_change - consumed) // samples_per_step + 1
-    candidates = range(1, most_steps + 1)
-    index = bisect_left(candidates, True, key=has_other_size)
-    return candidates[index] if index < len(candidates) else None
+
+    # Batch sizes only grow or only shrink. So `has_other_size` is False up to some number of steps,
+    # and True from then on: bisection finds the first number for which it is True.
+    step_counts = range(1, most_steps + 1)
+    index = bisect_left(step_counts, True, key=has_other_size)
+    return step_counts[index] if index < len(step_counts) else None
 
 
 def _sizes_since_start(run: RunSpec, n_steps: int, consumed: int) -> _BatchSizes:
@@ -378,7 +414,7 @@ def _number(text: str) -> int:
 
 
 class DealtSamples(NamedTuple):
-    """The samples of a step, and who reads them; int64, shape (batch,) each."""
+    """The samples of a step, and who reads them; int64, shape (batch_size,) each."""
 
     samples: NDArray[np.int64]
     """Number of each sample in the dataset."""
@@ -439,13 +475,17 @@ class Dealer:
             )
         return Dealer(total, kind="interleaved", seed=nanotron_seeds[preset])
 
-    def dealt(self, step: Stretch, base: int) -> DealtSamples:
-        """Return the samples of a step, with the rank and the micro-batch of each.
+    def deal(self, step: Step, base: int) -> DealtSamples:
+        """Return the samples of a step, with the rank and the micro-batch that each goes to.
 
-        A round is one micro-batch of every rank. A step consists of one or more rounds.
+        A round is one micro-batch of every rank. A step consists of one or more rounds. With 2
+        ranks and micro-batches of 2 samples, the samples of a round go to these ranks:
+
+            `interleaved`       0 1 0 1
+            all other kinds     0 0 1 1
 
         Args:
-            step: A stretch that consists of this step.
+            step: The step.
             base: Number, in the run, of the first sample of the dataset.
 
         Raises:
@@ -453,22 +493,21 @@ class Dealer:
             ConfigError: The samples before the step are not whole micro-batches of all ranks, which
                 a cyclic loader requires.
         """
-        # All arrays have the shape (batch,): one entry for each sample of the step.
-        numbers = np.arange(step.batch)  # within the step
-        positions = step.sample - base + numbers  # in the order of the dataset's samples
-        round_size = step.micro_batch * step.ranks
+        # All arrays have the shape (batch_size,): one entry for each sample of the step.
+        numbers = np.arange(step.batch_size)  # within the step
+        positions = step.first_sample - base + numbers  # in the order of the dataset's samples
+        round_size = step.micro_batch_size * step.n_ranks
         micro_batches = numbers // round_size
 
-        # Consecutive samples go to consecutive ranks, or a whole micro-batch to one rank.
         if self.kind == "interleaved":
-            ranks = numbers % step.ranks
-            # If the run was resumed after a number of samples that is not a multiple of the ranks,
-            # the trainer reads the samples after the last multiple again: with 4 ranks and 10
-            # samples consumed, it continues with sample 8.
-            consumed_of_dataset = max(step.resumed - base, 0)
-            positions -= consumed_of_dataset % step.ranks
+            ranks = numbers % step.n_ranks
+            # When the trainer is resumed, this loader only skips whole turns, in which each rank
+            # gets one sample. With 4 ranks and 10 samples consumed, it skips 8, and reads two
+            # samples again. The loaders of other kinds skip all samples that were consumed.
+            consumed_of_dataset = max(step.consumed_at_start - base, 0)
+            positions -= consumed_of_dataset % step.n_ranks
         else:
-            ranks = numbers % round_size // step.micro_batch
+            ranks = numbers % round_size // step.micro_batch_size
 
         if self.kind == "cyclic":
             samples = self._cyclic_samples(step, positions, ranks)
@@ -476,71 +515,76 @@ class Dealer:
             samples = self._samples_at(step, positions)
         return DealtSamples(samples, ranks, micro_batches)
 
-    def _samples_at(self, step: Stretch, positions: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the samples at some positions in the order in which samples are dealt.
+    def _samples_at(self, step: Step, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the samples at some positions in the order in which the trainer reads them.
 
         Args:
-            step: A stretch that consists of one step.
-            positions: Positions of the samples of the step, int64, shape (batch,), ascending.
+            step: The step that reads them.
+            positions: Positions of its samples, int64, shape (batch_size,), ascending.
 
         Returns:
-            int64, shape (batch,).
+            Numbers of samples in the dataset, int64, shape (batch_size,).
 
         Raises:
             SampleIndexError: The dataset has too few samples.
         """
         n_usable = self.total
         if self.kind == "interleaved":
-            n_usable = self.total // step.ranks * step.ranks
+            # Every rank gets the same number of samples, so that a few may be left at the end.
+            n_usable = self.total // step.n_ranks * step.n_ranks
         if positions[-1] >= n_usable:
             raise SampleIndexError(
                 "the data ends before this step",
-                where=f"step {step.step:,}",
+                where=f"step {step.number:,}",
                 found=f"samples up to {positions[-1]:,}",
                 expected=f"at most sample {n_usable - 1:,} of its dataset",
                 remedy="correct the step; or, if the run was continued with another handoff, add "
                 "it to `handoff` in run.yaml",
             )
+
+        # Without a shuffle, the trainer reads samples in the order of their numbers.
         if self.seed is None:
             return positions
         return _shuffled(self.total, self.seed)[positions]
 
     def _cyclic_samples(
-        self, step: Stretch, positions: NDArray[np.int64], ranks: NDArray[np.int64]
+        self, step: Step, positions: NDArray[np.int64], ranks: NDArray[np.int64]
     ) -> NDArray[np.int64]:
         """Return the samples of a step of a cyclic loader.
 
         Each rank has a bucket of consecutive samples, and reads it in another order in each epoch.
 
         Args:
-            step: A stretch that consists of one step.
-            positions: Positions of its samples, counted over all epochs; shape (batch,).
-            ranks: The rank that reads each sample; shape (batch,).
+            step: The step.
+            positions: Positions of its samples, counted over all epochs; shape (batch_size,).
+            ranks: The rank that reads each sample; shape (batch_size,).
 
         Returns:
-            int64, shape (batch,).
+            int64, shape (batch_size,).
 
         Raises:
             ConfigError: The samples before the step are not whole micro-batches of all ranks.
         """
-        round_size = step.micro_batch * step.ranks
+        round_size = step.micro_batch_size * step.n_ranks
         n_rounds = self.total // round_size
         epoch_size = n_rounds * round_size
         if n_rounds == 0 or positions[0] % epoch_size % round_size:
             raise ConfigError(
                 "the samples consumed are not whole micro-batches of all ranks",
-                where=f"step {step.step:,}",
+                where=f"step {step.number:,}",
                 found=int(positions[0]),
                 expected=f"a multiple of {round_size}",
             )
         # A round is one micro-batch of every rank. Samples that do not fill a round at the end of
-        # the dataset are not read. All arrays have the shape (batch,).
+        # the dataset are not read. All arrays have the shape (batch_size,).
         epochs, positions_in_epoch = np.divmod(positions, epoch_size)
         rounds = positions_in_epoch // round_size
 
         # In each round, a rank reads the next micro-batch of its bucket.
-        positions_in_bucket = rounds * step.micro_batch + positions_in_epoch % step.micro_batch
-        bucket_size = n_rounds * step.micro_batch
+        positions_in_bucket = (
+            rounds * step.micro_batch_size + positions_in_epoch % step.micro_batch_size
+        )
+        bucket_size = n_rounds * step.micro_batch_size
         bucket_starts = ranks * bucket_size  # first sample of each bucket
 
         samples = np.empty_like(positions)
@@ -552,10 +596,12 @@ class Dealer:
         return samples
 
     def positions(self, samples: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the positions of samples in the order of dealing.
+        """Return when the trainer reads some samples: their positions in the order of reading.
+
+        If the trainer reads the samples 2, 0, 1 in this order, sample 0 has the position 1.
 
         Args:
-            samples: Numbers of samples, of any shape.
+            samples: Numbers of samples in the dataset, of any shape.
 
         Returns:
             int64, of the same shape.
@@ -572,9 +618,15 @@ class Dealer:
                 expected="single",
                 remedy="look for the steps one by one: --step",
             )
+
+        # Without a shuffle, samples are read in the order of their numbers.
         if self.seed is None:
             return samples
-        return np.argsort(_shuffled(self.total, self.seed))[samples]
+
+        # `order` has the sample at each position. Sorting it gives the position of each sample.
+        order = _shuffled(self.total, self.seed)
+        position_of_sample = np.argsort(order)
+        return position_of_sample[samples]
 
 
 @lru_cache(maxsize=2)

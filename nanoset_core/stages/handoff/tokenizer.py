@@ -69,16 +69,18 @@ def tokenizer_arguments(definition: Definition) -> tuple[str, ...]:
 
 
 def tokenizer_note(definition: Definition, eod: str | None = None) -> str | None:
-    """Return a note if Megatron-LM does not read a tokenizer as this project does.
+    """Return a note for the user if Megatron-LM does not read a tokenizer without further help.
 
     Args:
         definition: The tokenizer. Its kind is the format of its file.
         eod: Its end-of-document token.
 
     Returns:
-        A note for the user; None if Megatron-LM reads the tokenizer in the same way.
+        The note; None if the arguments that name the tokenizer are enough.
     """
     kind = definition.kind
+
+    # Megatron-LM reads a folder with a second file, which the user may not have.
     if kind == "tokenizer.json":
         config = json.dumps(
             {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": eod}, ensure_ascii=False
@@ -88,17 +90,23 @@ def tokenizer_note(definition: Definition, eod: str | None = None) -> str | None
             "tokenizer.json and tokenizer_config.json. Without the latter it has no EOD token. If "
             f"you have no tokenizer_config.json, create it with this content: {config}"
         )
+
+    # Arguments could name the tokenizer, but the shell would split them at the spaces.
     if kind in _NAMED_BY_ARGUMENTS and _contains_spaces(definition):
         return (
             "The arguments do not name the tokenizer, since its path or a special token contains "
             "a space."
         )
+
+    # Some versions ignore one of the two files.
     if kind == "vocab.json":
         return (
             "With --tokenizer-type GPT2BPETokenizer, megatron-core 0.15 to 0.17 use the merges of "
             "gpt2 from the Hugging Face Hub instead of --merge-file. If your merges differ, add "
             "--legacy-tokenizer (0.15 and 0.16)."
         )
+
+    # No tokenizer of Megatron-LM reads these formats.
     if kind in ("tiktoken", "tekken.json") and definition.converted is not None:
         return (
             f"Megatron-LM has no tokenizer for {definition.source.name} ({kind}). You can train "

@@ -95,15 +95,17 @@ class TrainLog:
         return log
 
     def _read(self, lines: Iterable[str]) -> None:
-        """Record the starts and the steps that the lines of a log report.
+        """Record the starts of the trainer and the steps that the lines of a log report.
 
         Args:
             lines: The lines. At each start, Megatron-LM prints a block with its arguments, perhaps
                 a line on the checkpoint that it loads, and then a line for each step.
         """
         is_in_block = False
-        arguments: dict[str, Any] = {}  # of a start that is not recorded yet
+        # The arguments of the last block, until the start that they belong to is recorded.
+        arguments: dict[str, Any] = {}
         for line in lines:
+            # The block of arguments.
             if _BLOCK.search(line):
                 is_in_block = True
                 arguments = {}
@@ -117,37 +119,36 @@ class TrainLog:
                     arguments[argument[1]] = _value(argument[2])
                 continue
 
-            # A start is recorded once it is known from which step it continues: when it loads a
-            # checkpoint, or at the end of its first step.
+            # The start after that is recorded once it is known from which step it continues: when
+            # it loads a checkpoint, or with the line of its first step.
             loaded = _LOADED.search(line)
-            if loaded:
-                self._record_start(int(loaded[1]), arguments)
-                arguments = {}
-                continue
             step = _STEP.search(line)
-            if step:
-                self._record_start(0, arguments)
+            if arguments and (loaded or step):
+                self._record_start(int(loaded[1]) if loaded else 0, arguments)
                 arguments = {}
+            if step and not loaded:
                 self.consumed[int(step[1])] = int(step[2])
 
         # A run that has not ended its first step also has arguments.
-        if not self.starts:
+        if arguments and not self.starts:
             self._record_start(0, arguments)
 
     def _record_start(self, iteration: int, arguments: Mapping[str, Any]) -> None:
         """Record that the trainer was started or resumed.
 
-        Earlier starts and steps after the checkpoint are removed: the resumed run has repeated
-        them.
+        The trainer may continue from an older checkpoint than the last step. It then repeats the
+        steps after that checkpoint, and the log shows them twice. What was recorded of them before
+        is removed.
 
         Args:
-            iteration: Number of iterations at the checkpoint; 0 without a checkpoint.
-            arguments: Arguments of the start; empty if the start has been recorded already.
+            iteration: Number of steps that were done before the start; 0 without a checkpoint.
+            arguments: Arguments of the start.
         """
-        if not arguments:
-            return
+        # Keep earlier starts if at least one of their steps remains.
         self.starts = [start for start in self.starts if start.iteration < iteration]
         self.starts.append(TrainerRestart(iteration, arguments))
+
+        # Keep the steps before the checkpoint. Step number `iteration` is the last one of these.
         self.consumed = {step: count for step, count in self.consumed.items() if step <= iteration}
 
     def settings(self) -> dict[str, Any]:
@@ -167,22 +168,30 @@ class TrainLog:
                 expected=True,
                 remedy="the steps of this run cannot be explained",
             )
-        settings: dict[str, Any] = {name: arguments.get(name) for name in (*_RESUMED, *_CONSTANT)}
+        settings: dict[str, Any] = {}
+        for name in (*_RESUMED, *_CONSTANT):
+            settings[name] = arguments.get(name)
+
+        # A schedule says which batch size each step has, so that there is no other batch size. It
+        # may count tokens: then the length of a sample is needed, too.
         if settings["step_batch_size_schedule"] is not None:
-            # The schedule may count tokens, and decides the batch size of all steps.
             settings["seq_length"] = arguments.get("seq_length")
             settings["global_batch_size"] = None
+
         settings["skipped_iterations"] = self._skipped()
         settings["resumes"] = _resumes(settings, self.starts[1:])
 
-        # Leave out what is not set: run.yaml is read by people.
-        return {name: value for name, value in settings.items() if value not in (None, [], False)}
+        # run.yaml is read by people. Leave out what has the value of a missing key: no value, an
+        # empty list, and options that are off, which are False or 0.
+        unset_values = (None, [], False)
+        return {name: value for name, value in settings.items() if value not in unset_values}
 
     def _skipped(self) -> list[list[int]]:
-        """Return the steps that the trainer was told to skip.
+        """Return the steps that the trainer skipped, as its option iterations_to_skip says.
 
         Returns:
-            Ranges of consecutive steps, each as [first, last], with both included.
+            Ranges of consecutive steps, each as [first, last], with both included: the steps 3, 4
+            and 8 are the ranges [3, 4] and [8, 8].
         """
         numbers: set[int] = set()
         for start in self.starts:
@@ -191,19 +200,10 @@ class TrainLog:
         if not numbers:
             return []
 
-        # Core 0.16.1 counts the iterations to skip from 0. The main branch counts them from 1, as
-        # the log does. If every step is logged, the missing steps show which of the two it was: a
-        # step is skipped by its own number, while the next one is logged.
-        logs_every_step = self.starts[-1].arguments.get("log_interval") == 1
-        counts_from_one = False
-        if logs_every_step:
-            for number in numbers:
-                is_skipped = number not in self.consumed
-                if is_skipped and number + 1 in self.consumed:
-                    counts_from_one = True
+        # The numbers of run.yaml count from 1, as those in the log do.
         steps = np.array(sorted(numbers), np.int64)  # (n_skipped,)
-        if not counts_from_one:
-            steps += 1
+        if not self._skipped_count_from_one(numbers):
+            steps = steps + 1
 
         # Consecutive steps become one range, which ends where the next step is further away.
         range_starts = np.flatnonzero(np.diff(steps) > 1) + 1  # indices in `steps`
@@ -211,6 +211,25 @@ class TrainLog:
         for consecutive in np.split(steps, range_starts):
             ranges.append([int(consecutive[0]), int(consecutive[-1])])
         return ranges
+
+    def _skipped_count_from_one(self, numbers: Iterable[int]) -> bool:
+        """Return whether the option iterations_to_skip counted from 1 in this run.
+
+        The main branch counts from 1, as the log does. Core 0.16.1 counts from 0: there, the number
+        5 skips the step that is number 6 in the log. The log shows which version it was, if it has
+        a line for every step that was not skipped. Otherwise it is taken for core 0.16.1.
+
+        Args:
+            numbers: The numbers that the option names.
+        """
+        logs_every_step = self.starts[-1].arguments.get("log_interval") == 1
+        if not logs_every_step:
+            return False
+        for number in numbers:
+            # From the log: this step was skipped, and the next one was not.
+            if number not in self.consumed and number + 1 in self.consumed:
+                return True
+        return False
 
     def differences(self, run: RunSpec) -> list[str]:
         """Compare the consumed samples in the log with those that follow from a run.yaml.

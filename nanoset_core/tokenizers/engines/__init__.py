@@ -59,6 +59,8 @@ EngineName = Literal["auto", "numpy", "tokenizers", "gigatoken"]
 KINDS: tuple[EngineName, ...] = get_args(EngineName)
 
 _MAX_REASON = 500  # characters
+_REFUSAL = "refusal"
+"""Name of the array under which the reason is saved if an engine gave wrong tokens."""
 
 logger = safe_logger(__name__)
 
@@ -209,9 +211,9 @@ class _EngineFactory:
     def make_gigatoken(self) -> GatedEngine:
         """Return the gigatoken engine, after comparing it with the reference unless that was done.
 
-        The engine is used behind a gate, which decides which texts it encodes. All other texts go
-        to another engine. The gate is saved once the engine has given the right tokens for all test
-        texts; if it gave others, the reason is saved in its place.
+        The reference is the tokenizers library. The engine is used behind a gate, which decides
+        which texts it encodes; the numpy engine or the reference encodes the others. The gate is
+        saved after the comparison. If the engine failed it, the reason is saved in its place.
 
         Raises:
             NotRecognisedError: The engine does not understand the tokenizer.
@@ -221,29 +223,41 @@ class _EngineFactory:
         name = f"gigatoken {installed_version(GigatokenEngine.package)}"
         saved_gate = self._saved("gigatoken", name)
 
-        # The result of an earlier process.
-        gate = saved_gate.load()
-        if gate is not None and "refusal" in gate:
-            raise WrongTokensError(from_array(gate["refusal"]))
-        if gate is not None:
-            engine = GigatokenEngine(self.definition.source)
-            return GatedEngine(engine, gate, self.reference, self.make_numpy)
+        # What an earlier process saved: nothing yet, the reason of a failure, or the gate.
+        saved_arrays = saved_gate.load()
+        if saved_arrays is None:
+            return self._prove_gigatoken(saved_gate)
+        if _REFUSAL in saved_arrays:
+            raise WrongTokensError(from_array(saved_arrays[_REFUSAL]))
+        engine = GigatokenEngine(self.definition.source)
+        return GatedEngine(engine, saved_arrays, self.reference, self.make_numpy)
 
-        # Compare the engine with the reference. Here, text that does not pass the gate goes to the
-        # reference, too, and not to the numpy engine.
+    def _prove_gigatoken(self, saved_gate: CacheEntry) -> GatedEngine:
+        """Return the gigatoken engine after comparing it with the reference on test texts.
+
+        Args:
+            saved_gate: The cache entry for the gate, or for the reason of a failure.
+
+        Raises:
+            NotRecognisedError: The engine does not understand the tokenizer.
+            WrongTokensError: The engine fails, or gives other tokens than the reference.
+            ConfigError: The engine is not installed.
+        """
         content = orjson.loads(self.definition.json())
         gate = make_gate(content)
         engine = GigatokenEngine(self.definition.source)
         _report_proof("gigatoken")
+
+        # For the comparison, the reference encodes all texts that do not pass the gate.
         candidate = GatedEngine(engine, gate, self.reference)
         try:
             with panics_as_errors():
-                wrong = differing(candidate, self.reference, all_canaries(content))
+                wrong_texts = differing(candidate, self.reference, all_canaries(content))
         except Exception as error:
             reason = f"it failed: {error!r}"[:_MAX_REASON]
             raise _save_refusal(saved_gate, reason) from error
-        if wrong:
-            raise _save_refusal(saved_gate, f"{len(wrong):,} of them differ")
+        if wrong_texts:
+            raise _save_refusal(saved_gate, f"the tokens of {len(wrong_texts):,} texts differ")
         saved_gate.save(gate)
         return GatedEngine(engine, gate, self.reference, self.make_numpy)
 
@@ -307,5 +321,5 @@ def _save_refusal(saved_gate: CacheEntry, reason: str) -> WrongTokensError:
         "the gigatoken engine gives other tokens than the tokenizers library for test texts: "
         f"{reason}"
     )
-    saved_gate.save({"refusal": to_array(refusal)})
+    saved_gate.save({_REFUSAL: to_array(refusal)})
     return WrongTokensError(refusal)

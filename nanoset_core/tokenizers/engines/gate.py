@@ -98,7 +98,10 @@ class GatedEngine:
         self._lock = threading.Lock()
 
     def encode(self, texts: Sequence[str]) -> Encoded:
-        """Encode documents; those that do not pass the gate are given to the fallback.
+        """Encode documents, most of them with the fast compiled engine.
+
+        The gate decides which ones: documents with an added token, or with a character that
+        versions of Unicode may treat differently, are refused. A slower fallback encodes these.
 
         Args:
             texts: The documents.
@@ -110,17 +113,20 @@ class GatedEngine:
             InputError: A text is not valid Unicode (a lone surrogate).
             EncodingError: The fallback fails on a text.
         """
-        # One thread at a time, since the fallback depends on how much text it got so far.
+        # One thread at a time: `_fallback_for` counts how much text is refused.
         with self._lock:
             utf8_texts = encode_utf8(texts)
-            is_refused = self._find_refused(texts, utf8_texts)
+            is_refused = self._find_refused(texts, utf8_texts)  # (n_texts,)
             if not is_refused.any():
                 return self._fast.encode(utf8_texts)
 
-            passed = self._fast.encode(list(compress(utf8_texts, ~is_refused)))
+            passed_texts = list(compress(utf8_texts, ~is_refused))
+            passed = self._fast.encode(passed_texts)
             refused_texts = list(compress(texts, is_refused))
-            fallback = self._fallback_for(refused_texts)
-            return interleave(is_refused, fallback.encode(refused_texts), passed)
+            refused = self._fallback_for(refused_texts).encode(refused_texts)
+
+            # Put the tokens of both back into the order of the documents.
+            return interleave(is_refused, if_true=refused, if_false=passed)
 
     def begin(self) -> None:
         """Start a new output.
@@ -133,13 +139,13 @@ class GatedEngine:
             self.helper = ""
 
     def _fallback_for(self, texts: Sequence[str]) -> Engine:
-        """Return the engine that encodes texts which did not pass the gate.
+        """Return the engine that encodes the texts that the compiled engine must not encode.
 
-        This is the reference until it got FALLBACK_CHARACTERS. Making a faster engine takes time,
-        so it only pays off for more text.
+        This is the slow reference at first. Once there was much such text (FALLBACK_CHARACTERS), a
+        faster engine is made and used. Making it takes time, which does not pay off for less text.
 
         Args:
-            texts: The texts that did not pass.
+            texts: Texts that the gate refused.
         """
         self._characters_until_fallback -= sum(map(len, texts))
         if self._characters_until_fallback >= 0:
@@ -151,26 +157,23 @@ class GatedEngine:
             try:
                 self._fallback = make_fallback()
             except (NotRecognisedError, WrongTokensError) as error:
+                # No faster engine understands the tokenizer: the reference stays the fallback.
                 logger.info(
-                    "text that the %s engine is not given goes to the reference: %s",
+                    "text that the %s engine must not encode goes to the tokenizers library: %s",
                     self.name,
                     error,
                 )
+
+        # Reports show which engine helped.
         if self._fallback is not self.reference:
             self.helper = f"{self._fallback.name} {self._fallback.version}"
         return self._fallback
 
     def _find_refused(self, texts: Sequence[str], encoded: Sequence[bytes]) -> Bools:
-        """Find the texts that do not pass the gate.
+        """Find the texts that the compiled engine must not encode.
 
-        A text does not pass if it contains an added token, or a doubtful character: one that
-        versions of Unicode may treat differently. All texts are searched at once for doubtful
-        characters. An example with the texts "aé", "b" and "Ω☃", of which ☃ is doubtful, and 0 for
-        the character zero:
-
-            characters       é 0 Ω ☃      those that are not ASCII; "b" has none
-            zeros_before     0 1 1 1      ☃ is after one zero
-            zeros_to_end     1 2          so it is in the second of these texts
+        These are texts with an added token, or with a *doubtful* character: one that versions of
+        Unicode may treat differently.
 
         Args:
             texts: All texts of a batch.
@@ -182,40 +185,51 @@ class GatedEngine:
         is_refused = np.zeros(len(texts), bool)
         is_refused[self._added_tokens.find(encoded)] = True
 
-        # Join the texts with zeros between them, without their ASCII, and look all characters up.
+        # Look up all characters at once. ASCII characters are never doubtful, so they are left out,
+        # and so are texts of nothing else. A zero is put between the texts, which may contain zeros
+        # themselves.
         indices = [index for index, text in enumerate(texts) if not text.isascii()]
         joined = b"\0".join([encoded[index] for index in indices])
         characters = joined.translate(None, _ASCII_EXCEPT_ZERO).decode()
         points = np.frombuffer(characters.encode("utf-32-le"), "<u4")  # (n_points,)
-        doubtful = np.flatnonzero(self._is_doubtful.take(points))
+        doubtful = np.flatnonzero(self._is_doubtful.take(points))  # indices into `points`
         if not len(doubtful):
             return is_refused
 
-        # Each text has a zero after it, in addition to its own zeros. So the number of zeros before
-        # a character says which text it is in.
-        zeros_to_end = np.cumsum([texts[index].count("\0") + 1 for index in indices])
-        zeros_before = np.cumsum(points == 0)[doubtful]
-        owners = np.searchsorted(zeros_to_end, zeros_before, side="right")
-        is_refused[np.array(indices)[owners]] = True
+        # Find out which text each doubtful character is in, by counting zeros. For the texts "aé"
+        # and "Ω☃", of which ☃ is doubtful:
+        #     points            é 0 Ω ☃
+        #     zeros so far      0 1 1 1     one zero is before ☃
+        #     zeros at end      1 2         up to the end of each text, with the zero after it
+        # The text of a character is the first one that has more zeros at its end.
+        zeros_so_far = np.cumsum(points == 0)  # (n_points,)
+        zeros_at_end = np.cumsum([texts[index].count("\0") + 1 for index in indices])
+        numbers = np.searchsorted(zeros_at_end, zeros_so_far[doubtful], side="right")
+        is_refused[np.array(indices)[numbers]] = True
         return is_refused
 
 
 def make_gate(tokenizer: Mapping[str, Any]) -> Arrays:
-    """Return the arrays of a gate, which decides which texts a compiled engine encodes.
+    """Return what decides which texts a compiled engine may encode, as arrays that can be saved.
+
+    A compiled engine must not encode a text if it contains one of these characters or tokens. A
+    slower engine, the fallback, encodes it instead.
 
     Args:
         tokenizer: A parsed `tokenizer.json`.
 
     Returns:
-        doubtful: bool, shape (0x110000,): code points whose texts the fallback encodes.
-        tokens: JSON list of the added tokens whose texts the fallback encodes.
+        doubtful: bool, shape (0x110000,): the code points of the characters.
+        tokens: JSON list of the tokens.
 
     Raises:
         NotRecognisedError: The tokenizer normalises in a way in which engines were not compared on
             enough text.
     """
     form = _normal_form(tokenizer.get("normalizer"))
-    # Text with added tokens of white space alone passes the gate: nearly all text has some.
+
+    # Added tokens of white space alone are left out: nearly all text contains one, so that nearly
+    # all text would be refused. All others count in both forms, as written and normalised.
     tokens = {token for token in added_tokens(tokenizer) if not token.isspace()}
     if form is not None:
         tokens |= {normalize(form, token) for token in tokens}
@@ -223,11 +237,11 @@ def make_gate(tokenizer: Mapping[str, Any]) -> Arrays:
 
 
 def _normal_form(normalizer: Any) -> Form | None:
-    """Return the Unicode normal form that a normalizer makes.
+    """Return the Unicode normal form that a normalizer makes, such as NFC.
 
     Args:
-        normalizer: The entry of a `tokenizer.json`: an object with a type, or null. It may also
-            write spaces as ▁.
+        normalizer: The entry of a `tokenizer.json`: an object with a type, or null. A normalizer of
+            the type Sequence has several members. A member may also write spaces as ▁.
 
     Returns:
         The normal form, or None if the normalizer makes none.
@@ -241,24 +255,31 @@ def _normal_form(normalizer: Any) -> Form | None:
     if normalizer["type"] == "Sequence":
         members = normalizer["normalizers"]
 
-    kinds = set()  # of the members that do not only write spaces
+    # The types of the members, without those that only write spaces as ▁: one puts a ▁ before the
+    # text, and the other replaces the pattern " ".
+    types = set()
     for member in members:
-        writes_spaces = member["type"] == "Prepend" or member.get("pattern") == {"String": " "}
-        if not writes_spaces:
-            kinds.add(member["type"])
-    if len(kinds) > 1 or not kinds <= set(get_args(Form)):
+        prepends_sign = member["type"] == "Prepend"
+        replaces_spaces = member.get("pattern") == {"String": " "}
+        if not prepends_sign and not replaces_spaces:
+            types.add(member["type"])
+
+    # Only one normal form by itself was compared on enough text between engines.
+    if len(types) > 1 or not types <= set(get_args(Form)):
         raise NotRecognisedError(
-            f"not compared on enough text with the normalizer {' and '.join(sorted(kinds))}"
+            "engines were not compared on enough text with the normalizer "
+            f"{' and '.join(sorted(types))}"
         )
-    return next(iter(kinds), None)
+    return next(iter(types), None)
 
 
 def doubtful_points(form: Form | None) -> Bools:
     """Return which code points versions of Unicode may treat differently.
 
-    A compiled engine and the reference may have been built with different versions. So texts with
-    such code points are not left to the compiled engine. These are the unassigned code points. With
-    a normal form, these are also characters later than Unicode 3.2 that the form may change.
+    Two engines may have been built with different versions of Unicode. Unassigned code points are
+    always doubtful, since a newer version may assign them. If text is normalised, characters that
+    are later than Unicode 3.2 are doubtful, too, if normalisation may change text with them: an
+    older version leaves them alone. All engines know the characters of Unicode 3.2.
 
     Args:
         form: The normal form that the tokenizer makes; None if it makes none.
@@ -266,26 +287,30 @@ def doubtful_points(form: Form | None) -> Bools:
     Returns:
         bool, shape (0x110000,).
     """
-    is_doubtful = np.ones(CODE_POINTS, bool)
-    parts_of_compositions: set[int] = set()
+    is_doubtful = np.ones(CODE_POINTS, bool)  # stays True for all from _ASSIGNED_BELOW on
+    composable_points: set[int] = set()
     for point in range(_ASSIGNED_BELOW):
         character = chr(point)
-        is_unassigned = category(character) in ("Cn", "Cs")
+        is_unassigned = category(character) in ("Cn", "Cs")  # "Cs": surrogates
         is_doubtful[point] = is_unassigned
         if form is None or is_unassigned:
             continue
 
-        # A later character may be changed by the form, or be moved among other marks.
+        # Normalisation may replace a later character. It also sorts the combining marks after a
+        # letter, so that a later mark may change places with others.
         if _is_late(point):
             is_mark = combining(character) != 0
             is_doubtful[point] = is_mark or not is_normalized(form, character)
 
-        # Two characters may compose to this one, which would change text that contains them.
-        mapping = decomposition(character)
-        if not mapping.startswith("<"):  # such as <compat>: nothing composes to it
-            parts_of_compositions.update(int(part, 16) for part in mapping.split())
+        # Normalisation may replace several characters by this one, such as "e" and the mark ´ by
+        # "é". They are listed in its decomposition, as in "0065 0301". A decomposition that starts
+        # with "<", such as "<compat> 0066 0069", works in the other direction only.
+        parts = decomposition(character)
+        if not parts.startswith("<"):
+            composable_points.update(int(part, 16) for part in parts.split())
 
-    late_parts = [point for point in parts_of_compositions if _is_late(point)]
+    # So text with a later character may change, also if the character alone does not.
+    late_parts = [point for point in composable_points if _is_late(point)]
     is_doubtful[late_parts] = True
     return is_doubtful
 

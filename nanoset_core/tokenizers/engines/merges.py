@@ -191,7 +191,7 @@ class _RankTable:
         #     - from _MIN_FREE on, if it is free: the topmost bits differ, which no pair uses.
         differences = self._entries.take(self._slots(pairs))
         differences ^= pairs << _RANK_SHIFT
-        is_other_pair = (differences >= _MIN_OTHER_PAIR) & (differences < _MIN_FREE)
+        is_other_pair = _are_between(differences, _MIN_OTHER_PAIR, _MIN_FREE)
 
         # All differences but ranks are greater than NO_RANK, the greatest rank: cut them to that.
         ranks = np.minimum(differences, np.uint64(NO_RANK), out=differences).view(np.int64)
@@ -202,6 +202,16 @@ class _RankTable:
         hashes = pairs * self._factor
         hashes >>= self._shift
         return hashes.view(np.int64)
+
+
+def _are_between(values: Words, low: np.uint64, high: np.uint64) -> Bools:
+    """Return which values are in the range [low, high).
+
+    It takes one comparison instead of two, which matters here: `low` becomes 0 by the subtraction,
+    and a value below `low` wraps around to a number that is greater than all in the range.
+    """
+    are_between: Bools = values - low < high - low
+    return are_between
 
 
 class Merger(ABC):

@@ -135,11 +135,15 @@ class NumpyEngine:
     def encode(self, texts: Sequence[str]) -> Encoded:
         """Encode documents.
 
-        Documents are divided into units: texts of at most about UNIT_BYTES, each for this engine or
-        for the reference.
+        Documents are divided into units: pieces that can be encoded on their own. Nearly all are
+        encoded by array operations. The few that these do not cover are left to the reference
+        engine, which is the tokenizers library.
 
         Args:
             texts: The documents.
+
+        Returns:
+            Their token ids, concatenated, and the number of tokens of each document.
 
         Raises:
             InputError: A text is not valid Unicode (a lone surrogate).
@@ -151,9 +155,11 @@ class NumpyEngine:
             for units in self._batches(texts):
                 ids, unit_lengths = self._encode_units(units)
                 ids_by_batch.append(ids)
-                # Add the tokens of each unit to those of its document.
-                documents = np.array([unit.document for unit in units], np.int64)  # (n_units,)
-                np.add.at(lengths, documents, unit_lengths)
+
+                # Add the tokens of each unit to those of its document. `add.at` also adds if a
+                # document occurs several times.
+                document_of_unit = np.array([unit.document for unit in units], np.int64)
+                np.add.at(lengths, document_of_unit, unit_lengths)
             return Encoded(np.concatenate(ids_by_batch), lengths.astype(np.int32))
 
     def splits_as(self, reference: ReferenceEngine, texts: Sequence[str]) -> bool:
@@ -169,15 +175,18 @@ class NumpyEngine:
         if isinstance(self._rules.split, SpaceSigns):
             return True
         for text in texts:
-            if text.encode() in self._rules.context_spans:
-                continue  # such text is left to the reference
-            expected = [start for _, (start, _) in reference.split(text)]
-            if self.pretoken_starts(text) != expected:
+            # This engine does not split such text: it passes it on to the library.
+            if self._rules.context_spans.occurs_in(text.encode()):
+                continue
+            expected_starts = [start for _, (start, _) in reference.split(text)]
+            if self.pretoken_starts(text) != expected_starts:
                 return False
         return True
 
     def pretoken_starts(self, text: str) -> list[int]:
         """Return at which characters of a text pre-tokens start, if added tokens are ignored.
+
+        "né a" has the pre-tokens "né" and " a", which start at the characters 0 and 2.
 
         Args:
             text: The text.
@@ -192,9 +201,14 @@ class NumpyEngine:
         else:
             is_start = self._splitter.starts(data)
 
-        # Leave out the separators, and count characters instead of bytes.
-        is_first_byte = (data & 0xC0) != 0x80
-        is_start_of_character = is_start[1:-2][is_first_byte[1:-1]]  # (n_characters,)
+        # Leave out the separators: the first and the last byte. The mask also has a value for the
+        # end of the buffer.
+        text_data = data[1:-1]
+        is_start_of_text = is_start[1:-2]  # of the same length
+
+        # Count characters instead of bytes: keep the value of each character's first byte.
+        is_first_byte = (text_data & 0xC0) != 0x80  # further bytes have the form 10xxxxxx
+        is_start_of_character = is_start_of_text[is_first_byte]  # (n_characters,)
         starts: list[int] = np.flatnonzero(is_start_of_character).tolist()
         return starts
 
@@ -222,59 +236,72 @@ class NumpyEngine:
     def _units(self, texts: Sequence[str]) -> Iterator[Unit]:
         """Divide documents into units: pieces that can be encoded on their own.
 
+        Some text, such as added tokens, cannot be encoded by array operations. Units with it are
+        marked: they are left to the reference engine, the tokenizers library.
+
         Args:
             texts: The documents.
 
         Yields:
-            The units of all documents, in order, each for this engine or for the reference.
+            The units of all documents, in order.
         """
         for start, stop in slices(texts, UNIT_BYTES):
             encoded = encode_utf8(texts[start:stop], first_number=start)
 
             # Nearly always, no document contains text for the reference. One search through all of
-            # them shows that, which is faster than a search in each.
-            is_any_mixed = _SEPARATOR.join(encoded) in self._fallback_text
+            # them shows that, which is faster than a search in each. The separator between them is
+            # in no text, so nothing is found across two documents.
+            is_any_mixed = self._fallback_text.occurs_in(_SEPARATOR.join(encoded))
             for document, data in enumerate(encoded, start):
-                is_mixed = is_any_mixed and data in self._fallback_text
+                is_mixed = is_any_mixed and self._fallback_text.occurs_in(data)
                 for piece, is_fallback in self._partition(texts[document], data, is_mixed):
                     if piece:
                         yield Unit(piece, document, is_fallback)
 
     def _partition(self, text: str, data: bytes, is_mixed: bool) -> Iterator[tuple[bytes, bool]]:
-        """Divide a document into pieces for this engine and for the reference.
+        """Divide a document into pieces for this engine and pieces for the reference engine.
+
+        The reference engine, the tokenizers library, encodes what this engine cannot: mostly added
+        tokens such as <|endoftext|>, and some lines of text around them.
 
         Args:
             text: The document.
             data: The document in UTF-8.
-            is_mixed: Whether the document contains text for the reference, such as added tokens.
+            is_mixed: Whether the document contains text that only the reference can encode.
 
         Yields:
-            (piece, whether the piece is for the reference).
+            (piece in UTF-8, whether it is for the reference). The reference gets text as it is.
+            Pieces for this engine are normalised, and have a space for each ▁, if the tokenizer
+            does that.
         """
         # Normalise the document, if the tokenizer does and the document changes.
         form = self._rules.form
         if form is not None and not text.isascii() and not is_normalized(form, text):
-            normal = self._normalised(data)
-            if is_mixed or normal in self._fallback_text:
-                # Normalisation may make an added token appear or vanish, or move a cut into one.
-                # So the reference encodes all of the document.
+            normal_data = self._normalised(data)
+            if is_mixed or self._fallback_text.occurs_in(normal_data):
+                # Normalisation may make an added token appear or vanish, or move the place of a cut
+                # into one. So the reference encodes all of the document.
                 yield data, True
                 return
-            data = normal
+            data = normal_data
 
-        # Without text for the reference, only cut it. Otherwise the reference encodes all of the
-        # document, or the pieces that contain such text.
+        # Nearly always, this engine encodes all of the document. Long ones are cut.
         if not is_mixed:
             for piece in cut(self._prepared(data), UNIT_BYTES):
                 yield piece, False
-        elif self._rules.leaves_documents:
+            return
+
+        # For some tokenizers, the text around an added token decides how the rest is encoded.
+        if self._rules.leaves_documents:
             yield data, True
-        else:
-            for piece, is_fallback in partition_units(data, self._fallback_text):
-                if is_fallback:
-                    yield piece, True
-                else:
-                    yield self._prepared(piece), False
+            return
+
+        # Otherwise, the reference encodes only the pieces that contain such text.
+        for piece, is_fallback in partition_units(data, self._fallback_text):
+            if is_fallback:
+                yield piece, True
+            else:
+                yield self._prepared(piece), False
 
     def _normalised(self, data: bytes) -> bytes:
         """Return the normal form of a UTF-8 text."""
@@ -307,23 +334,26 @@ class NumpyEngine:
         return interleave(is_fallback, self.reference.encode(fallback_texts), encoded)
 
     def _encode_texts(self, texts: list[bytes]) -> FlatLists:
-        """Return the tokens of texts that contain nothing for the reference.
+        """Encode texts by cutting them into words, whose tokens are mostly known already.
 
         Args:
-            texts: The texts in UTF-8, prepared; none is empty.
+            texts: The texts in UTF-8, none of them empty. They are normalised, and contain nothing
+                that only the tokenizers library can encode, such as added tokens.
 
         Returns:
             (ids of all texts, concatenated; number of tokens of each text).
         """
-        # Cut the texts into words, and look these up.
+        # Cut the texts into words, and look these up. All results are collected in the batch.
         batch = Batch()
-        first_words = [np.zeros(0, np.int64)]  # index of the first word of each text
+        first_words = [np.zeros(0, np.int64)]  # index in the batch of each text's first word
         for start, stop in slices(texts, UNIT_BYTES):
             split = self._split(texts[start:stop])
-            first_words.append(split.first_words + batch.size)
+            n_words_before = batch.size  # words of earlier slices
+            first_words.append(split.first_words + n_words_before)
             self._pretokens.look_up(split.data, split.starts, split.lengths, batch)
 
-        # The tokens of the words are those of the texts. Add up their numbers for each text.
+        # Encode the words that were not known. The words follow each other as in the texts, and so
+        # do their tokens: only the numbers of tokens must be added up for each text.
         ids, word_lengths = self._pretokens.tokens(batch)
         if not texts:
             return ids, word_lengths
@@ -332,39 +362,35 @@ class NumpyEngine:
     def _split(self, texts: list[bytes]) -> SplitTexts:
         """Cut texts into words, all texts at once in one buffer.
 
-        Two texts, "a b" and "cd", with `|` for separators:
+        Two texts, "a b" and "cd", with `|` for separators and `_` for a space:
 
             buffer         | a _ b | c d |
             position       0 1 2 3 4 5 6 7
             is_start       x x x . x x . x x     (the splitter treats separators as words)
             starts           1 2     5
-            lengths          1 2     2
-            first_words      0       2
+            stops            2 4     7
+            first_words      0       2           (the word at 1 is number 0, that at 5 is number 2)
 
         Args:
-            texts: The texts, in UTF-8.
+            texts: The texts, in UTF-8; none is empty.
         """
         padded = _SEPARATOR.join([b"", *texts, bytes(PADDING)])
         data = np.frombuffer(padded, np.uint8)
         is_start = self._splitter.starts(data[: len(padded) - PADDING])
 
-        # Separators are no words.
+        # Separators are no words. There is one before each text, and one after the last.
         separators = np.cumsum([0] + [len(text) + 1 for text in texts])  # (n_texts + 1,)
         is_start[separators] = False
-        starts = np.flatnonzero(is_start[:-1])
+        starts = np.flatnonzero(is_start[:-1])  # (n_words,) of all texts
+        first_words = np.searchsorted(starts, separators[:-1])  # (n_texts,)
 
-        # A word stops where the next one starts, and the last word of all at the last separator.
-        # Slices of one item are empty if there is no word.
-        lengths = np.empty_like(starts)
-        np.subtract(starts[1:], starts[:-1], out=lengths[:-1])
-        lengths[-1:] = separators[-1] - starts[-1:]
-
-        # Between the last word of a text and the first word of the next one is a separator, which
-        # is not part of the word.
-        first_words = np.searchsorted(starts, separators[:-1] + 1)  # (n_texts,)
-        last_words = first_words[1:] - 1  # of all texts but the last
-        lengths[last_words] -= 1
-        return SplitTexts(data, starts, lengths, first_words)
+        # A word stops where the next one starts. But the last word of a text stops at the separator
+        # after the text.
+        stops = np.empty_like(starts)
+        stops[:-1] = starts[1:]
+        last_words = np.append(first_words[1:], len(starts)) - 1  # (n_texts,)
+        stops[last_words] = separators[1:]
+        return SplitTexts(data, starts, stops - starts, first_words)
 
     def _encode_words(self, words: Bytes) -> FlatLists:
         """Return the tokens of zero-padded words, uint8, shape (n_words, width)."""
@@ -385,36 +411,43 @@ class NumpyEngine:
     def _seed_repeated_characters(self, pretokens: PretokenCache) -> None:
         """Add the words that repeat one character and are a token, such as two or four spaces.
 
+        Such tokens are found before text is split, so each of them is a word.
+
         Args:
             pretokens: The cache. It reads words from a buffer, which has PADDING bytes after the
                 last word.
         """
         for character, id_by_length in self._rules.runs.items():
-            # With tokens for 2 and 4 spaces, the buffer is 6 spaces: the words [0, 2) and [2, 6).
             sorted_lengths = sorted(id_by_length)
             sorted_ids = [id_by_length[length] for length in sorted_lengths]
+
+            # All words come from one buffer, which repeats the character. With tokens for 2 and 4
+            # spaces, the buffer is 6 spaces: the first word is its bytes 0 and 1, the second its
+            # bytes 2 to 5.
             lengths = np.array(sorted_lengths, np.int64)
             starts = np.cumsum(lengths) - lengths
             buffer = np.full(lengths.sum() + PADDING, ord(character), np.uint8)
             pretokens.learn_tokens(buffer, starts, lengths, np.array(sorted_ids, np.int32))
 
     def _seed_vocabulary(self, pretokens: PretokenCache) -> None:
-        """Add the entries of the vocabulary, each as a word, with the tokens that it becomes.
+        """Add each entry of the vocabulary as a word, with its tokens.
 
         Args:
             pretokens: The cache. It reads words from a buffer, which has PADDING bytes after the
                 last word.
         """
+        # The entries are the words of this buffer, one after another.
         vocabulary = self._rules.vocabulary
         lengths = vocabulary.lengths
         starts = np.cumsum(lengths) - lengths
         buffer = np.append(vocabulary.data, np.zeros(PADDING, np.uint8))
 
-        # Some tokenizers look each word up in the vocabulary first. Others only merge, so that a
-        # word becomes several tokens if no merges lead to its entry.
         if self._rules.whole_words:
+            # The tokenizer looks each word up in the vocabulary first: an entry is one token.
             pretokens.learn_tokens(buffer, starts, lengths, vocabulary.ids)
         else:
+            # The tokenizer only merges. A word that is an entry may become several tokens, if no
+            # sequence of merges makes this entry. So all entries have to be encoded.
             pretokens.learn(buffer, starts, lengths, self._merger.merge_words)
 
 

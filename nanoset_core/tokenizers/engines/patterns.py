@@ -40,7 +40,7 @@ from nanoset_core.tokenizers.files.split_patterns import CL100K, CONTRACTION, PA
 class ContextSpans:
     """Rare text in which the class of a character depends on everything before it.
 
-    Array operations cannot split such text, so the reference does: `text in spans` finds it.
+    Array operations cannot split such text, so the reference engine does: the tokenizers library.
     """
 
     hints: tuple[bytes, ...]
@@ -48,8 +48,8 @@ class ContextSpans:
     pattern: re.Pattern[bytes]
     """Matches in all such text. It may match in other text, which then costs time only."""
 
-    def __contains__(self, data: bytes) -> bool:
-        """Return whether a UTF-8 text may be such text."""
+    def occurs_in(self, data: bytes) -> bool:
+        """Return whether a UTF-8 text may contain such text."""
         for hint in self.hints:
             if hint in data:
                 return self.pattern.search(data) is not None

@@ -7,7 +7,6 @@ vocabulary.
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from itertools import groupby, product
@@ -28,7 +27,6 @@ _LONG_WORDS = (64, 65, 255, 256, 300, 3000)  # characters
 _ASSIGNED = ((0, 0x34000), (0xE0000, 0xE0200))  # code points: what is beyond is private or nothing
 _LONG_RUN_OF_ONE_CATEGORY = 1000  # code points
 _PRIVATE_STEP = 0x1000
-_UTF8_BOUNDS = (0x80, 0x800, 0x10000)  # from these code points on, one byte more
 _KINDS = "aAé1٣½中あー가。'’ſ/-_ \n\r\t\xa0\u3000\u0301\u200d🎉▁<"
 """One of each kind that split patterns, normal forms and SentencePiece's spaces tell apart."""
 _CONTRACTIONS = ("s", "t", "m", "d", "re", "ve", "ll", "RE", "vE", "S", "ſ", "rs", "l", "")
@@ -82,29 +80,29 @@ def _common_canaries() -> tuple[str, ...]:
     """Return the canaries that are the same for all tokenizers.
 
     A canary is a text that a wrong engine is likely to get wrong. An engine is only used if it
-    encodes all canaries as the reference does.
+    encodes all canaries as the reference does: the tokenizers library.
     """
-    categories = _categories()
-    unassigned = [point for point, name in categories.items() if name == "Cn"]
-    texts = [
-        *_triples_of_kinds(),
-        *_pairs_of_categories(categories),
-        *_texts_of_all_characters(categories),
-        # If the library's Unicode is newer than Python's, it may change characters that Python
-        # does not know, or sort them before other marks. U+0345 is the mark that is sorted last, so
-        # a new mark after it would move.
-        *_after_prefix("a\u0345", unassigned),
-        *_texts_of_marks(),
-        *_texts_of_runs(),
-        *_texts_of_long_words(),
-        # Empty text, zeros, white space at the start, and characters that normal forms change.
-        "",
-        "\0",
-        "a\0b",
-        "\tx y",
-        "e\u0301 \u212b n\u0303o \u0345\u0301a \u07f3\u07fd",
-        *_texts_of_contractions(),
-    ]
+    categories = _categories()  # code point → Unicode category
+    texts: list[str] = []
+
+    # Characters of all kinds next to each other.
+    texts += _triples_of_kinds()
+    texts += _pairs_of_categories(categories)
+    texts += _texts_of_all_characters(categories)
+
+    # Characters that Python's version of Unicode does not know. A newer library may know one of
+    # them as a combining mark. Normal forms sort marks, and U+0345 is sorted last: so the library
+    # would move the new mark before U+0345, which another engine may not do.
+    unassigned_points = [point for point, name in categories.items() if name == "Cn"]
+    texts += _after_prefix("a\u0345", unassigned_points)
+
+    # Combining marks, long runs and words, and contractions.
+    texts += _texts_of_marks()
+    texts += _texts_of_runs()
+    texts += _texts_of_long_words()
+    texts += ["", "\0", "a\0b", "\tx y"]  # nothing, zeros, white space at the start
+    texts += ["e\u0301 \u212b n\u0303o \u0345\u0301a \u07f3\u07fd"]  # normal forms change these
+    texts += _texts_of_contractions()
     return tuple(texts)
 
 
@@ -134,23 +132,27 @@ class _Ends(NamedTuple):
 
 
 def _pairs_of_categories(categories: Mapping[int, str]) -> Iterator[str]:
-    """Yield texts in which any two categories of characters follow each other.
+    """Yield texts in which characters of any two Unicode categories follow each other.
 
-    The first and the last character of each category, and of each size in UTF-8, represent it.
+    A category is represented by a few of its characters: the first and the last one of each size in
+    UTF-8. So small letters (Ll) are represented by "a" and "z" for one byte, and so on.
 
     Args:
         categories: Code point → Unicode category, in ascending order.
     """
-    # (category, size in UTF-8) → its first and last code point
-    ends: dict[tuple[str, int], _Ends] = {}
+    # Find the first and the last code point of each group: a category and a size.
+    ends_by_group: dict[tuple[str, int], _Ends] = {}
     for point, name in categories.items():
-        key = (name, bisect_right(_UTF8_BOUNDS, point))
-        first = ends[key].first if key in ends else point
-        ends[key] = _Ends(first, point)
+        size = len(chr(point).encode())
+        group = (name, size)
+        first = ends_by_group[group].first if group in ends_by_group else point
+        ends_by_group[group] = _Ends(first, last=point)
 
+    # Put any two of these characters next to each other.
     points: set[int] = set()
-    for group in ends.values():
-        points.update(group)
+    for ends in ends_by_group.values():
+        points.add(ends.first)
+        points.add(ends.last)
     characters = [chr(point) for point in sorted(points)]
     for first_character in characters:
         yield "".join(first_character + second for second in characters)
@@ -159,31 +161,33 @@ def _pairs_of_categories(categories: Mapping[int, str]) -> Iterator[str]:
 def _texts_of_all_characters(categories: Mapping[int, str]) -> Iterator[str]:
     """Yield texts in which nearly every character follows a letter and a space.
 
-    A long run of code points of one category, such as ideographs, is represented by its ends. The
-    planes after the assigned ones are represented by one code point in 4,096. Fewer characters also
-    follow a punctuation mark and an ideograph.
+    Characters that all tokenizers treat alike are represented by a few: a long run of code points
+    of one category, such as ideographs, by its first and last two; and the planes of Unicode
+    without assigned characters by one code point in 4,096.
 
     Args:
-        categories: Code point → Unicode category, in ascending order.
+        categories: Code point → Unicode category, in ascending order, without these planes.
     """
-    points_beyond = [
+    points_of_other_planes = [
         *range(0x40000, 0xE0000, _PRIVATE_STEP),
         *range(0xF0000, 0x110000, _PRIVATE_STEP),
         0x10FFFF,
     ]
-    points = list(points_beyond)
-    edges = list(points_beyond)
+    many_points = list(points_of_other_planes)
+    few_points = list(points_of_other_planes)
     for _, run in groupby(categories, key=categories.__getitem__):
         run_points = list(run)
-        run_edges = run_points[:2] + run_points[-2:]
-        edges += run_edges
+        ends = run_points[:2] + run_points[-2:]
+        few_points += ends
         is_long = len(run_points) >= _LONG_RUN_OF_ONE_CATEGORY
-        points += run_edges if is_long else run_points
+        many_points += ends if is_long else run_points
 
-    yield from _after_prefix("a", points)
-    yield from _after_prefix(" ", points)
-    yield from _after_prefix("!", edges)
-    yield from _after_prefix("中", edges)
+    yield from _after_prefix("a", many_points)
+    yield from _after_prefix(" ", many_points)
+
+    # After a punctuation mark and an ideograph, the ends of all runs are enough.
+    yield from _after_prefix("!", few_points)
+    yield from _after_prefix("中", few_points)
 
 
 def _after_prefix(prefix: str, points: Sequence[int]) -> Iterator[str]:
@@ -194,19 +198,22 @@ def _after_prefix(prefix: str, points: Sequence[int]) -> Iterator[str]:
 
 
 def _texts_of_marks() -> Iterator[str]:
-    """Yield texts in which a letter has two combining marks: of any two classes, in any order.
+    """Yield texts in which a letter has two combining marks, such as "e" with a hook and an accent.
 
-    Normal forms sort marks by their combining class. The first and the last mark of each class
-    represent it.
+    Normal forms sort the marks of a letter by their combining class, a number. So marks of any two
+    classes occur in both orders. The first and the last mark of each class represent it. For each
+    mark, one text lists its pairs with all marks.
     """
+    # All combining marks, sorted by class. They are between these code points.
     characters = map(chr, range(0x300, 0x1F000))
-    by_class = sorted(filter(combining, characters), key=combining)
+    all_marks = sorted(filter(combining, characters), key=combining)  # class 0: not a mark
+
     marks: list[str] = []
-    for _, group in groupby(by_class, combining):
-        members = list(group)
-        marks.append(members[0])
-        if len(members) > 1:
-            marks.append(members[-1])
+    for _, group in groupby(all_marks, combining):
+        marks_of_class = list(group)
+        marks.append(marks_of_class[0])
+        if len(marks_of_class) > 1:
+            marks.append(marks_of_class[-1])
     for first in marks:
         yield " ".join(f"e{first}{second}" for second in marks)
 

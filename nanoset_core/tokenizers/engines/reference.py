@@ -278,8 +278,8 @@ class SentencePieceEngine(ReferenceEngine):
         """Encode a text with special tokens, as Megatron-LM's legacy wrapper does.
 
         The text before, between and after special tokens is encoded piece by piece. SentencePiece
-        may begin each piece with the token ▁, which stands for a space. Like the wrapper, this
-        drops the ▁ between two special tokens only:
+        may begin each piece with the token ▁, which stands for a space. The wrapper drops this ▁
+        between two special tokens only. It keeps the ▁ of the first and of the last piece:
 
             text        a      <sep>  b    <sep>  c
             tokens      ▁ a    <sep>  b    <sep>  ▁ c
@@ -293,15 +293,18 @@ class SentencePieceEngine(ReferenceEngine):
         """
         ids: list[int] = []
         piece_start = 0
-        follows_special_token = False
         for match in special_pattern.finditer(text):
+            # The piece before this special token.
             piece_ids = self._encode_piece(text[piece_start : match.start()])
-            if follows_special_token and piece_ids[:1] == [self._space_id]:
+            is_between_special_tokens = piece_start > 0
+            if is_between_special_tokens and piece_ids[:1] == [self._space_id]:
                 piece_ids = piece_ids[1:]
             ids += piece_ids
+
             ids.append(self._special_tokens[match.group()])
             piece_start = match.end()
-            follows_special_token = True
+
+        # The piece after the last special token.
         ids += self._encode_piece(text[piece_start:])
         return ids
 

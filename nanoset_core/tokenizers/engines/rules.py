@@ -69,19 +69,27 @@ class Rules:
 
         `from_arrays` makes the rules from them again.
         """
-        # Small settings are stored together, as JSON.
+        # The small settings are stored in one array, as JSON. JSON has no numbers as keys, so the
+        # ids of repeated characters by length become pairs.
+        runs = {
+            character: list(id_by_length.items()) for character, id_by_length in self.runs.items()
+        }
         settings = {
             "form": self.form,
-            "runs": {character: list(ids.items()) for character, ids in self.runs.items()},
+            "runs": runs,
             "added_tokens": self.added_tokens,
             "leaves_documents": self.leaves_documents,
             "whole_words": self.whole_words,
         }
+
+        # A known split pattern is found again by its regular expressions. Without one, the settings
+        # say how the tokenizer treats spaces.
         if isinstance(self.split, SplitPattern):
             settings["regex"] = self.split.regex
         else:
             settings["space_signs"] = asdict(self.split)
 
+        # The arrays of the vocabulary are stored under the names of its fields.
         arrays = {name: getattr(self.vocabulary, name) for name in _VOCABULARY_ARRAYS}
         arrays["settings"] = to_array(settings)
         arrays["classes"] = self.classes
@@ -141,8 +149,10 @@ class Rules:
         return "SentencePiece's spaces and characters"
 
 
-_ANYTHING = object()  # in place of the allowed values of a setting
-_FLAG = (False, True, None)  # None: the setting is missing
+# Allowed values of a setting, for `_check_members`.
+_ANYTHING = object()
+_TRUE_FALSE_OR_MISSING = (True, False, None)
+_FALSE_OR_MISSING = (False, None)
 
 _FILE_MEMBERS = {
     "version": ("1.0",),
@@ -160,10 +170,10 @@ _ADDED_TOKEN_MEMBERS = {
     "content": _ANYTHING,
     "id": _ANYTHING,
     "special": _ANYTHING,
-    "lstrip": _FLAG,
-    "rstrip": _FLAG,
-    "single_word": _FLAG,
-    "normalized": _FLAG,
+    "lstrip": _TRUE_FALSE_OR_MISSING,
+    "rstrip": _TRUE_FALSE_OR_MISSING,
+    "single_word": _TRUE_FALSE_OR_MISSING,
+    "normalized": _TRUE_FALSE_OR_MISSING,
 }
 
 
@@ -263,10 +273,11 @@ def _excerpt(value: object) -> str:
 
 
 def _read_normalizer(value: Any) -> Form | None:
-    """Return the Unicode normal form that a normalizer makes.
+    """Return the Unicode normal form that a normalizer makes: NFC, NFKC or none.
 
     Args:
-        value: The entry of the `tokenizer.json`, an object with a type, or None.
+        value: The entry of the `tokenizer.json`, an object with a type, or None. An object of the
+            type Sequence has a list of normalizers, which are applied one after another.
 
     Returns:
         The normal form; None if the normalizer changes nothing.
@@ -276,14 +287,17 @@ def _read_normalizer(value: Any) -> Form | None:
     """
     if value is None:
         return None
+
+    # A single normal form.
     if value.get("type") != "Sequence":
         _check_members(value, "the normalizer", type=get_args(Form))
         form: Form = value["type"]
         return form
 
+    # Several normalizers: NFKC changes all that NFC changes, and more, so it counts.
     _check_members(value, "the normalizer", type=_ANYTHING, normalizers=_ANYTHING)
     forms = {_read_normalizer(member) for member in value["normalizers"]}
-    if "NFKC" in forms:  # which includes NFC
+    if "NFKC" in forms:
         return "NFKC"
     if "NFC" in forms:
         return "NFC"
@@ -318,7 +332,7 @@ def _read_pre_tokenizer(value: Any) -> SplitPattern:
         "the pre-tokenizer",
         type=("ByteLevel",),
         add_prefix_space=(False,),
-        use_regex=_FLAG,
+        use_regex=_TRUE_FALSE_OR_MISSING,
         trim_offsets=_ANYTHING,
     )
     if byte_level.get("use_regex") is not False:  # the default is True
@@ -348,13 +362,14 @@ class _SplitPreTokenizer(NamedTuple):
 
 
 def _read_split(value: Any) -> _SplitPreTokenizer:
-    """Return the regular expression by which a member of the pre-tokenizer splits.
+    """Return the regular expression by which a member of the pre-tokenizer cuts text into pieces.
 
     Args:
         value: The member, an object with a type.
 
     Raises:
-        NotRecognisedError: The member is not a split whose matches are the pieces.
+        NotRecognisedError: The member is not a split by a regular expression, or the pieces are not
+            what the expression matches.
     """
     name = "a member of the pre-tokenizer"
     if value.get("type") == "Digits":
@@ -367,25 +382,25 @@ def _read_split(value: Any) -> _SplitPreTokenizer:
         type=("Split",),
         pattern=_ANYTHING,
         behavior=("Isolated", "Removed"),
-        invert=_FLAG,
+        invert=_TRUE_FALSE_OR_MISSING,
     )
     _check_members(value["pattern"], "the split pattern", Regex=_ANYTHING)
+    regex = value["pattern"]["Regex"]
 
-    # The matches must be pieces: by "Isolated", or because all but the matches is removed.
-    is_isolated = value["behavior"] == "Isolated"
+    # The matches are pieces in two cases: each match is isolated, and the text between the matches
+    # is kept; or `invert` swaps the matches and the text between them, and the latter is removed.
     is_inverted = bool(value.get("invert"))
-    if is_isolated == is_inverted:
-        raise NotRecognisedError(
-            f"behavior {value['behavior']} with invert {value.get('invert')} of the split"
-        )
-    return _SplitPreTokenizer(value["pattern"]["Regex"], keeps_all=is_isolated)
+    if value["behavior"] == "Isolated" and not is_inverted:
+        return _SplitPreTokenizer(regex, keeps_all=True)
+    if value["behavior"] == "Removed" and is_inverted:
+        return _SplitPreTokenizer(regex, keeps_all=False)
+    raise NotRecognisedError(
+        f"behavior {value['behavior']} with invert {value.get('invert')} of the split"
+    )
 
 
 def _check_model(value: Any, *, over_characters: bool) -> None:
     """Check that the model is a BPE with settings that the engine knows.
-
-    For each setting, `_check_members` gets the values with which the engine encodes as the
-    `tokenizers` library does. None among them means that the setting may be missing.
 
     Args:
         value: The entry `model` of the `tokenizer.json`.
@@ -394,13 +409,24 @@ def _check_model(value: Any, *, over_characters: bool) -> None:
     Raises:
         NotRecognisedError: The model has another type, or a setting with another value.
     """
+    # `_check_bpe` gets the allowed values of three settings.
     if over_characters:
-        # Characters without a token are replaced by the tokens of their bytes, so that nothing is
-        # unknown.
-        _check_bpe(value, byte_fallback=(True,), ignore_merges=(False, None), unk_token=_ANYTHING)
+        # A character without a token is replaced by the tokens of its bytes (`byte_fallback`). So
+        # the token for unknown text, `unk_token`, is never used.
+        _check_bpe(
+            value,
+            byte_fallback=(True,),
+            ignore_merges=_FALSE_OR_MISSING,
+            unk_token=_ANYTHING,
+        )
     else:
-        # Every byte has a token.
-        _check_bpe(value, byte_fallback=(False, None), ignore_merges=_FLAG, unk_token=(None,))
+        # Every byte has a token, so nothing is unknown.
+        _check_bpe(
+            value,
+            byte_fallback=_FALSE_OR_MISSING,
+            ignore_merges=_TRUE_FALSE_OR_MISSING,
+            unk_token=(None,),
+        )
 
 
 def _check_bpe(value: Any, *, byte_fallback: Any, ignore_merges: Any, unk_token: Any) -> None:
@@ -470,7 +496,7 @@ def _read_added_tokens(
         repeatable = "\n\t"
 
     runs: dict[str, dict[int, int]] = {}
-    normalized_flags_of_runs = set()
+    normalized_values_of_runs = set()
     texts = []
     leaves_documents = prepends
     for token in value or []:
@@ -481,7 +507,7 @@ def _read_added_tokens(
         # Tokens that repeat a character are found while text is split.
         if not is_odd and len(set(content)) == 1 and content[0] in repeatable:
             runs.setdefault(content[0], {})[len(content)] = token["id"]
-            normalized_flags_of_runs.add(token.get("normalized"))
+            normalized_values_of_runs.add(token.get("normalized"))
             continue
 
         # Text with any other token goes to the reference. That is only some lines around the token,
@@ -491,7 +517,7 @@ def _read_added_tokens(
         may_contain_cut = SAFE_CUT.search(content.encode()) is not None
         leaves_documents |= is_odd or may_contain_cut
 
-    _check_runs(runs, split, form, n_flags=len(normalized_flags_of_runs))
+    _check_runs(runs, split, form, n_normalized_values=len(normalized_values_of_runs))
     return _AddedTokens(runs, tuple(texts), leaves_documents)
 
 
@@ -500,33 +526,35 @@ def _check_runs(
     split: SplitPattern | SpaceSigns,
     form: Form | None,
     *,
-    n_flags: int,
+    n_normalized_values: int,
 ) -> None:
-    """Check that the engine can cut out the added tokens that repeat one character.
+    """Check that the engine can find the added tokens that repeat one character.
+
+    Such tokens stand for two spaces, three spaces and so on, or for line ends or tabs.
 
     Args:
-        runs: Character → length of a token → id of the token.
+        runs: Character → number of repetitions → id of the token.
         split: How text is split.
-        form: The form that text is normalised to.
-        n_flags: How many different values the flag `normalized` of these tokens has. If it has two,
-            some of them are found before and some after the text is normalised.
+        form: The Unicode normal form that text is converted to; None if it is not converted.
+        n_normalized_values: How many different values the flag `normalized` of these tokens has. If
+            there are two, some tokens are found before and some after the text is normalised.
 
     Raises:
-        NotRecognisedError: The tokens of a character do not have all lengths, or are used in a way
-            that the engine does not know.
+        NotRecognisedError: The engine could not find the tokens as the tokenizers library does.
     """
     for character, id_by_length in runs.items():
         lengths = sorted(id_by_length)
 
-        # Runs of spaces are only known with GPT-2's pattern. NFKC turns other characters into
-        # spaces.
-        is_unknown_use = character == " " and (split is not GPT2 or form == "NFKC")
+        # The engine can find tokens of spaces with GPT-2's split pattern only, and not with NFKC,
+        # which turns other characters into spaces, so that there are longer runs.
+        is_space = character == " "
+        is_unknown_use = is_space and (split is not GPT2 or form == "NFKC")
 
         # The engine cuts a run into tokens of the greatest length and a rest. The rest may have any
         # smaller length, so there must be a token for each. A single space is an ordinary token.
-        min_length = 2 if character == " " else 1
+        min_length = 2 if is_space else 1
         has_gaps = lengths != list(range(min_length, min_length + len(lengths)))
-        if is_unknown_use or has_gaps or n_flags > 1:
+        if is_unknown_use or has_gaps or n_normalized_values > 1:
             raise NotRecognisedError(
                 f"added tokens of {lengths} spaces or line ends, and the form {form}"
             )
@@ -556,23 +584,29 @@ def _check_content(token: Any, form: Form | None, *, may_be_space: bool, has_sig
         NotRecognisedError: The engine could not find the token.
     """
     content = token["content"]
+    if not content:
+        raise NotRecognisedError("an added token that is empty")
+    if content.isspace() and not may_be_space:
+        raise NotRecognisedError(f"added token {content!r}, which is white space")
 
-    # A token that is empty occurs everywhere, and one that normalisation changes occurs nowhere.
-    is_forbidden_space = content.isspace() and not may_be_space
-    if not content or is_forbidden_space or not is_normalized(form or "NFC", content):
-        raise NotRecognisedError(
-            f"added token {content!r}: empty, white space, or changed by the normal form"
-        )
+    # A token that the normal form changes does not occur in normalised text. Without a form, it
+    # must be in NFC all the same, to be on the safe side.
+    if not is_normalized(form or "NFC", content):
+        raise NotRecognisedError(f"added token {content!r}, which a normal form changes")
 
-    # If the token is `normalized`, the library looks for it after spaces were written as ▁.
+    # The library looks for a token that is `normalized` in the text with ▁ for spaces. This engine
+    # looks for it in the text as it was.
+    is_found_among_signs = has_signs and token.get("normalized") is not False
     has_space = " " in content or SPACE_SIGN in content
-    if has_signs and has_space and token.get("normalized") is not False:
-        raise NotRecognisedError(f"added token {content!r}: it is looked for among ▁")
+    if is_found_among_signs and has_space:
+        raise NotRecognisedError(
+            f"added token {content!r}: it has a space, and is looked for among ▁"
+        )
 
 
 _TO_SIGNS = {"type": "Replace", "pattern": {"String": " "}, "content": SPACE_SIGN}
 _PREPEND = {"type": "Prepend", "prepend": SPACE_SIGN}
-_NO_SPACE_LEFT = {
+_SPLIT_BY_SPACES = {
     "type": "Split",
     "pattern": {"String": " "},
     "behavior": "MergedWithPrevious",
@@ -600,13 +634,17 @@ def _read_space_signs(normalizer: Any, pre_tokenizer: Any) -> SpaceSigns | None:
     Raises:
         NotRecognisedError: Metaspace has a setting that the engine does not know.
     """
-    if normalizer == _TO_SIGNS and pre_tokenizer in (None, _NO_SPACE_LEFT):
-        return SpaceSigns("never")
+    # A normalizer that replaces spaces. Gemma also has a split by spaces, which does nothing: there
+    # are no spaces any more.
+    if normalizer == _TO_SIGNS and pre_tokenizer in (None, _SPLIT_BY_SPACES):
+        return SpaceSigns(prepend="never")
 
+    # A normalizer that puts a ▁ before the text, and then replaces spaces.
     prepends_and_replaces = {"type": "Sequence", "normalizers": [_PREPEND, _TO_SIGNS]}
     if normalizer == prepends_and_replaces and pre_tokenizer is None:
-        return SpaceSigns("always")
+        return SpaceSigns(prepend="always")
 
+    # Metaspace. Its setting `split` says whether each ▁ starts a piece of text.
     if normalizer is None and pre_tokenizer and pre_tokenizer["type"] == "Metaspace":
         _check_members(
             pre_tokenizer,

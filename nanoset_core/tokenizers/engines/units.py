@@ -78,7 +78,7 @@ class AddedTokens:
             prefix = _common_prefix(group)
             self._hints.append(_Hint(_rarest_byte(prefix), prefix))
 
-    def __contains__(self, data: bytes) -> bool:
+    def occur_in(self, data: bytes) -> bool:
         """Return whether a UTF-8 text contains an added token."""
         for byte, prefix in self._hints:
             if byte in data and prefix in data:
@@ -96,7 +96,7 @@ class AddedTokens:
 
 
 class FallbackText:
-    """Finds text that the numpy engine leaves to the reference: `text in fallback_text`."""
+    """Finds text that the numpy engine leaves to the reference engine, the tokenizers library."""
 
     def __init__(
         self,
@@ -117,12 +117,12 @@ class FallbackText:
         self._allowed = bytes(set(range(256)) - set(forbidden_bytes))
         self._context_spans = context_spans
 
-    def __contains__(self, data: bytes) -> bool:
-        """Return whether a UTF-8 text contains something for the reference."""
+    def occurs_in(self, data: bytes) -> bool:
+        """Return whether a UTF-8 text contains something that only the reference can encode."""
         return (
             self._has_forbidden_byte(data)
-            or data in self._context_spans
-            or data in self._added_tokens
+            or self._context_spans.occurs_in(data)
+            or self._added_tokens.occur_in(data)
         )
 
     def _has_forbidden_byte(self, data: bytes) -> bool:
@@ -136,18 +136,20 @@ class FallbackText:
 def any_of(strings: Collection[bytes], depth: int = _MAX_DEPTH) -> bytes:
     """Return a regular expression that a text matches if it contains one of some strings.
 
-    The expression is a trie: a prefix that several strings share occurs once. So a mismatch takes a
-    few steps, and not one for each string. The strings "<pad>", "<eos>" and "[x]" give
-    `<(?:eos>(?:)|pad>(?:))|\\[x\\](?:)`.
+    The expression is a tree (a trie): what several strings begin with occurs once, and a group of
+    alternatives follows. So a mismatch takes a few steps, and not one for each string. The strings
+    "<pad>" and "<eos>" give `<(?:eos>(?:)|pad>(?:))`, in which `(?:)` is the end of a string.
 
     Args:
         strings: The strings. If there are none, the expression matches nothing.
-        depth: Levels of the trie. What follows the last level is listed without sharing prefixes.
+        depth: Levels of groups within groups. What follows the last level is listed without sharing
+            prefixes, since regular expressions with very deep groups cannot be compiled.
     """
     if not strings:
         return b"(?!)"
     if b"" in strings:
-        return b""  # one of the strings is a prefix of all others: matching it is enough
+        # All others begin with the empty string. A text that contains one of them matches here.
+        return b""
     if depth == 0:
         return b"|".join(map(re.escape, strings))
 
@@ -155,7 +157,8 @@ def any_of(strings: Collection[bytes], depth: int = _MAX_DEPTH) -> bytes:
     for group in _groups_by_first_byte(strings):
         prefix = _common_prefix(group)
         remainders = {string[len(prefix) :] for string in group}
-        branches.append(re.escape(prefix) + b"(?:%b)" % any_of(remainders, depth - 1))
+        alternatives = any_of(remainders, depth - 1)
+        branches.append(re.escape(prefix) + b"(?:" + alternatives + b")")
     return b"|".join(branches)
 
 
@@ -224,7 +227,7 @@ def partition_units(text: bytes, fallback_text: FallbackText) -> Iterator[tuple[
     unit_size = 0
     is_unit_fallback = False
     for piece in cut(text, _FALLBACK_BYTES):
-        is_fallback = piece in fallback_text
+        is_fallback = fallback_text.occurs_in(piece)
         if unit and (is_fallback != is_unit_fallback or unit_size >= UNIT_BYTES):
             yield b"".join(unit), is_unit_fallback
             unit = []

@@ -55,7 +55,9 @@ class _Merges(NamedTuple):
 
 
 def read_vocabulary(vocabulary: dict[str, int], merges: list[Any]) -> Vocabulary:
-    """Return the words and merges of a byte-level model.
+    """Return the tokens and merges of a byte-level model as arrays.
+
+    Such a model writes each byte of a token as one character: "Ġthe" stands for " the".
 
     Args:
         vocabulary: `vocab` of the model: token → id.
@@ -68,11 +70,20 @@ def read_vocabulary(vocabulary: dict[str, int], merges: list[Any]) -> Vocabulary
     split_merges = _split_merges(merges)
     _check_ids(vocabulary, len(split_merges.left))
 
-    # A byte-level vocabulary writes each byte of a token as one character.
-    words = [(token_bytes(token), token_id) for token, token_id in vocabulary.items()]
+    # The bytes of each token. They are None for tokens that are not written in this way.
+    entries = [_Entry(token_bytes(token), token_id) for token, token_id in vocabulary.items()]
+
+    # The id of each byte's token; -1 if the model lacks it.
     byte_tokens = [vocabulary.get(character, -1) for character in byte_characters()]
+
+    # The merges of such a model join bytes. So there are no merges of characters to list.
     return _build(
-        vocabulary, split_merges, words, byte_tokens=byte_tokens, characters=[], boundary_pairs=[]
+        vocabulary,
+        split_merges,
+        entries,
+        byte_tokens=byte_tokens,
+        characters=[],
+        boundary_pairs=[],
     )
 
 
@@ -96,12 +107,12 @@ def read_character_vocabulary(vocabulary: dict[str, int], merges: list[Any]) -> 
     _check_merging_tokens(vocabulary, split_merges, byte_names)
 
     # Tokens with a space are left out: every space of a text becomes ▁ first, so they never occur.
-    words = []
+    entries = []
     characters = []
     for token, token_id in vocabulary.items():
         if " " in token:
             continue
-        words.append((token.replace(SPACE_SIGN, " ").encode(), token_id))
+        entries.append(_Entry(token.replace(SPACE_SIGN, " ").encode(), token_id))
         if len(token) == 1:
             characters.append((_code_point(token), token_id))
 
@@ -115,7 +126,7 @@ def read_character_vocabulary(vocabulary: dict[str, int], merges: list[Any]) -> 
     return _build(
         vocabulary,
         split_merges,
-        words,
+        entries,
         byte_tokens=[vocabulary[name] for name in byte_names],
         characters=sorted(characters),
         boundary_pairs=sorted(boundary_pairs),
@@ -157,7 +168,9 @@ def _check_ids(vocabulary: dict[str, int], n_merges: int) -> None:
 def _check_merging_tokens(
     vocabulary: dict[str, int], merges: _Merges, byte_names: list[str]
 ) -> None:
-    """Check that merges join only text: no tokens of single bytes, no spaces, and not nothing.
+    """Check that every byte has a token, and that merges join nothing but text.
+
+    Merges must not use the tokens of bytes, tokens with a space, or an empty token.
 
     Args:
         vocabulary: Token → id.
@@ -169,11 +182,17 @@ def _check_merging_tokens(
     """
     parts = {*merges.left, *merges.right}
     results = {left + right for left, right in zip(merges.left, merges.right, strict=True)}
+
     for name in byte_names:
-        if name not in vocabulary or name in parts or name in results:
-            raise NotRecognisedError("tokens of single bytes that are missing, or that merge")
-    if "" in parts or any(" " in part for part in parts):
-        raise NotRecognisedError("a merge of nothing, or of a space")
+        if name not in vocabulary:
+            raise NotRecognisedError(f"tokens of single bytes are missing, such as {name}")
+        if name in parts or name in results:
+            raise NotRecognisedError(f"tokens of single bytes merge, such as {name}")
+
+    # Spaces of a text become ▁ before anything is merged, so a token with a space never occurs.
+    has_space = any(" " in part for part in parts)
+    if has_space or "" in parts:
+        raise NotRecognisedError("a merge of an empty token, or of a token with a space")
 
 
 def _code_point(character: str) -> int:
@@ -181,10 +200,18 @@ def _code_point(character: str) -> int:
     return ord(" ") if character == SPACE_SIGN else ord(character)
 
 
+class _Entry(NamedTuple):
+    """A token of a vocabulary."""
+
+    data: bytes | None
+    """The text that the token stands for, in UTF-8; None if it stands for no text."""
+    token_id: int
+
+
 def _build(
     vocabulary: dict[str, int],
     merges: _Merges,
-    words: Iterable[tuple[bytes | None, int]],
+    entries: Iterable[_Entry],
     *,
     byte_tokens: list[int],
     characters: list[tuple[int, int]],
@@ -195,25 +222,26 @@ def _build(
     Args:
         vocabulary: Token → id.
         merges: The merges, in order of rank.
-        words: Bytes and id of each token. Tokens that are None or empty, or have a zero byte, are
-            left out.
+        entries: Bytes and id of each token.
         byte_tokens: Id of the token of each byte, or -1.
         characters: Code point and id of each token of one character.
-        boundary_pairs: Code points of two characters that a merge joins.
+        boundary_pairs: Code points of each two characters that meet where a merge joins two tokens:
+            the last one of the left token and the first one of the right token.
 
     Raises:
         NotRecognisedError: A pair of tokens has several merges.
     """
-    words_in_text = []
+    # Leave out tokens that stand for no text, and those with a zero byte: zeros mark the end of a
+    # word in the arrays, so that the tokenizers library encodes text with a zero.
+    words = []
     ids = []
-    for word, token_id in words:
-        # Text with a zero byte is left to the reference: zeros mark the end of a word here.
-        if word and b"\0" not in word:
-            words_in_text.append(word)
-            ids.append(token_id)
+    for entry in entries:
+        if entry.data and b"\0" not in entry.data:
+            words.append(entry.data)
+            ids.append(entry.token_id)
     return Vocabulary(
-        data=np.frombuffer(b"".join(words_in_text), np.uint8),
-        lengths=np.array([len(word) for word in words_in_text], np.int64),
+        data=np.frombuffer(b"".join(words), np.uint8),
+        lengths=np.array([len(word) for word in words], np.int64),
         ids=np.array(ids, np.int32),
         byte_tokens=np.array(byte_tokens, np.int32),
         merges=_merge_table(vocabulary, merges),

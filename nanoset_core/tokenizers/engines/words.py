@@ -165,7 +165,8 @@ class WordTable:
         numbers = tries_free.astype(np.int32)
         self.codes[free_slots[::-1]] = numbers[::-1]
         has_won = self.codes.take(free_slots) == numbers
-        return tries_free.take(has_won.nonzero()[0])
+        winners: Ints = tries_free.take(has_won.nonzero()[0])
+        return winners
 
     def _advanced(self, slots: Ints, step: int) -> Ints:
         """Return the slots `step` further, which continue at the front after the last one."""

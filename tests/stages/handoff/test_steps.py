@@ -46,9 +46,13 @@ def test_the_calculators_of_megatron(case):
     first, batch = steps.samples(numbers)
     assert first.tolist() == expected.tolist()
     assert batch.tolist() == np.array(sizes)[within].tolist()
-    assert steps.of(first).tolist() == steps.of(first + batch - 1).tolist() == numbers.tolist()
+    assert (
+        steps.that_read(first).tolist()
+        == steps.that_read(first + batch - 1).tolist()
+        == numbers.tolist()
+    )
     for step in (1, 2, 599):
-        assert steps.stretch(step)[:3] == (step, first[step - 1], batch[step - 1])
+        assert steps.step(step)[:3] == (step, first[step - 1], batch[step - 1])
 
 
 def test_a_ramp_up_over_10_to_the_12_samples_takes_no_loop_over_steps():
@@ -81,7 +85,9 @@ def test_a_schedule_that_counts_tokens():
         "step_batch_size_schedule": "0:4, 1.6K:8",
         "seq_length": 16,
     }
-    assert [(one.step, one.sample, one.batch) for one in Steps(spec(**run)).stretches] == [
+    assert [
+        (one.first_step, one.first_sample, one.batch_size) for one in Steps(spec(**run)).stretches
+    ] == [
         (1, 0, 4),
         (26, 100, 8),
     ]
@@ -114,7 +120,7 @@ def run_of(parts):
 def read(run, dealer, steps):
     """(samples, ranks, micro-batches) of each step."""
     counted = Steps(run)
-    return [dealer.dealt(counted.stretch(step), 0) for step in steps]
+    return [dealer.deal(counted.step(step), 0) for step in steps]
 
 
 @settings(max_examples=60, deadline=None)
