@@ -183,7 +183,7 @@ class TrainLog:
 
         # run.yaml is read by people. Leave out what has the value of a missing key: no value, an
         # empty list, and options that are off, which are False or 0.
-        unset_values = (None, [], False)
+        unset_values: tuple[Any, ...] = (None, [], False)
         return {name: value for name, value in settings.items() if value not in unset_values}
 
     def _skipped(self) -> list[list[int]]:
