@@ -38,7 +38,7 @@ from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.project.project import Project
 from nanoset_core.sampling.splits import SPLITS
 from nanoset_core.stages.handoff.run import RunSpec, read_run
-from nanoset_core.stages.handoff.steps import Dealer, Step, Steps
+from nanoset_core.stages.handoff.steps import Dealer, Steps, TrainingStep
 from nanoset_core.stages.mappings.run_before import HANDOFF_FOLDER, handoff_and_splits
 
 TRAIN = SPLITS[0]
@@ -130,7 +130,7 @@ class RunPart(NamedTuple):
 class StepSamples(NamedTuple):
     """The samples of a step, ordered by rank and micro-batch."""
 
-    step: Step
+    step: TrainingStep
     """The step."""
     part: RunPart
     """The handoff that has the samples."""

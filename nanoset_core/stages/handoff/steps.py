@@ -58,7 +58,7 @@ class Stretch(NamedTuple):
     """Samples that had been consumed when the trainer was last started."""
 
 
-class Step(NamedTuple):
+class TrainingStep(NamedTuple):
     """A single step of a run, and the settings with which the trainer makes it."""
 
     number: int
@@ -97,7 +97,7 @@ class Steps:
         )
         self._batch_sizes = np.array([stretch.batch_size for stretch in self.stretches], np.int64)
 
-    def step(self, number: int) -> Step:
+    def step(self, number: int) -> TrainingStep:
         """Return a step of the run.
 
         Args:
@@ -106,7 +106,7 @@ class Steps:
         index = int(np.searchsorted(self._first_steps, number, "right")) - 1
         stretch = self.stretches[index]  # the one that contains the step
         steps_before = number - stretch.first_step  # in the stretch
-        return Step(
+        return TrainingStep(
             number=number,
             first_sample=stretch.first_sample + steps_before * stretch.batch_size,
             batch_size=stretch.batch_size,
@@ -475,7 +475,7 @@ class Dealer:
             )
         return Dealer(total, kind="interleaved", seed=nanotron_seeds[preset])
 
-    def deal(self, step: Step, base: int) -> DealtSamples:
+    def deal(self, step: TrainingStep, base: int) -> DealtSamples:
         """Return the samples of a step, with the rank and the micro-batch that each goes to.
 
         A round is one micro-batch of every rank. A step consists of one or more rounds. With 2
@@ -515,7 +515,7 @@ class Dealer:
             samples = self._samples_at(step, positions)
         return DealtSamples(samples, ranks, micro_batches)
 
-    def _samples_at(self, step: Step, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+    def _samples_at(self, step: TrainingStep, positions: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the samples at some positions in the order in which the trainer reads them.
 
         Args:
@@ -548,7 +548,7 @@ class Dealer:
         return _shuffled(self.total, self.seed)[positions]
 
     def _cyclic_samples(
-        self, step: Step, positions: NDArray[np.int64], ranks: NDArray[np.int64]
+        self, step: TrainingStep, positions: NDArray[np.int64], ranks: NDArray[np.int64]
     ) -> NDArray[np.int64]:
         """Return the samples of a step of a cyclic loader.
 

@@ -71,7 +71,9 @@ def read_vocabulary(vocabulary: dict[str, int], merges: list[Any]) -> Vocabulary
     _check_ids(vocabulary, len(split_merges.left))
 
     # The bytes of each token. They are None for tokens that are not written in this way.
-    entries = [_Entry(token_bytes(token), token_id) for token, token_id in vocabulary.items()]
+    entries = [
+        _VocabularyEntry(token_bytes(token), token_id) for token, token_id in vocabulary.items()
+    ]
 
     # The id of each byte's token; -1 if the model lacks it.
     byte_tokens = [vocabulary.get(character, -1) for character in byte_characters()]
@@ -112,7 +114,7 @@ def read_character_vocabulary(vocabulary: dict[str, int], merges: list[Any]) -> 
     for token, token_id in vocabulary.items():
         if " " in token:
             continue
-        entries.append(_Entry(token.replace(SPACE_SIGN, " ").encode(), token_id))
+        entries.append(_VocabularyEntry(token.replace(SPACE_SIGN, " ").encode(), token_id))
         if len(token) == 1:
             characters.append((_code_point(token), token_id))
 
@@ -200,7 +202,7 @@ def _code_point(character: str) -> int:
     return ord(" ") if character == SPACE_SIGN else ord(character)
 
 
-class _Entry(NamedTuple):
+class _VocabularyEntry(NamedTuple):
     """A token of a vocabulary."""
 
     data: bytes | None
@@ -211,7 +213,7 @@ class _Entry(NamedTuple):
 def _build(
     vocabulary: dict[str, int],
     merges: _Merges,
-    entries: Iterable[_Entry],
+    entries: Iterable[_VocabularyEntry],
     *,
     byte_tokens: list[int],
     characters: list[tuple[int, int]],
