@@ -7,7 +7,7 @@ Four things are checked:
 - the bytes have not changed since they were written;
 - few documents repeat others.
 
-`TokenCheck.look` checks one range, and `TokenCheck.conclude` reports on all ranges.
+`TokenCheck.check_range` checks one range, and `TokenCheck.conclude` reports on all ranges.
 """
 
 from __future__ import annotations
@@ -137,17 +137,19 @@ class RangeFacts:
     """Number of tokens."""
     max_id: int
     """Greatest id; -1 if there are no tokens."""
-    foreign: TokenFault | None
+    first_unknown_token: TokenFault | None
     """The first token that is not in the vocabulary."""
-    unframed: TokenFault | None
+    first_wrong_ends: TokenFault | None
     """The first sequence that does not begin and end with the expected tokens."""
-    unframed_sequences: int
+    n_wrong_ends: int
     """Number of such sequences."""
     hashes: NDArray[np.uint64]
     """Distinct hashes of sequences up to the limit, ascending."""
-    hashed: int
-    """Number of sequences that have these hashes."""
-    altered: tuple[str, ...] = ()
+    n_hashed: int
+    """Number of sequences that have these hashes. It is larger than the number of hashes if
+    sequences repeat others.
+    """
+    changed_bytes: tuple[str, ...] = ()
     """A clause for each range whose bytes differ from their digest."""
 
 
@@ -165,21 +167,25 @@ def _combined(parts: Sequence[RangeFacts]) -> RangeFacts:
     Args:
         parts: The result of each range, in the order of the ranges.
     """
-    # Hashes that are in several parts are kept once.
-    no_hashes = np.empty(0, np.uint64)
-    hashes = np.concatenate([no_hashes, *(part.hashes for part in parts)])
-    altered: list[str] = []
+    # There may be no parts, and np.concatenate needs an array.
+    hash_arrays = [np.empty(0, np.uint64)]
+    changed_bytes: list[str] = []
     for part in parts:
-        altered += part.altered
+        hash_arrays.append(part.hashes)
+        changed_bytes += part.changed_bytes
+
+    # A sequence of one part may repeat one of another part. Then both parts have its hash, which
+    # `np.unique` keeps once.
+    distinct_hashes = np.unique(np.concatenate(hash_arrays))
     return RangeFacts(
         tokens=sum(part.tokens for part in parts),
         max_id=max((part.max_id for part in parts), default=-1),
-        foreign=_first_fault([part.foreign for part in parts]),
-        unframed=_first_fault([part.unframed for part in parts]),
-        unframed_sequences=sum(part.unframed_sequences for part in parts),
-        hashes=np.unique(hashes),
-        hashed=sum(part.hashed for part in parts),
-        altered=tuple(altered),
+        first_unknown_token=_first_fault([part.first_unknown_token for part in parts]),
+        first_wrong_ends=_first_fault([part.first_wrong_ends for part in parts]),
+        n_wrong_ends=sum(part.n_wrong_ends for part in parts),
+        hashes=distinct_hashes,
+        n_hashed=sum(part.n_hashed for part in parts),
+        changed_bytes=tuple(changed_bytes),
     )
 
 
@@ -250,29 +256,37 @@ class TokenCheck:
             deep: Read the files in the bucket, which other machines can also do. Otherwise the
                 local copy of the index is read, and that of the tokens if it exists.
         """
-        # The tokens are the whole .bin. If it is an object in a bucket, its mark is its version.
-        store, prefix = dataset.stored(as_copies=not deep)
+        # The tokens are all bytes of the .bin. If it is an object in a bucket, the mark names its
+        # version, so that a replaced object is noticed.
+        reads_local_copies = not deep
+        store, prefix = dataset.stored(as_copies=reads_local_copies)
+        bin_name = f"{prefix}.bin"
         mark = None
         if not isinstance(store, LocalStore):
-            stored = store.stat(f"{prefix}.bin")
-            mark = None if stored is None else stored.mark
-        tokens = StoredArray(store, f"{prefix}.bin", dataset.dtype, mark=mark)
+            stored = store.stat(bin_name)
+            if stored is not None:
+                mark = stored.mark
+        tokens = StoredArray(store, bin_name, dataset.dtype, mark=mark)
 
-        # The lengths of the sequences are the first array after the header of the .idx.
+        # The lengths of the sequences are the first array after the header of the .idx. Opening the
+        # dataset has downloaded the .idx.
         index_store: Store = store
         index_name = f"{prefix}.idx"
-        if not deep:
+        if reads_local_copies:
             path = Path(idx_path(dataset.prefix)).absolute()
             index_store = LocalStore(path.parent)
             index_name = path.name
         lengths = StoredArray(index_store, index_name, np.dtype("<i4"), HEADER.size)
 
-        # Samples do not show how many documents repeat others.
-        is_read_whole = deep or dataset.token_count <= QUICK_TOKENS
-        limit = hash_limit(len(dataset)) if is_read_whole else 0
-        return TokenCheck(tokens, lengths, expected, limit)
+        # Sequences are hashed to count those that repeat others. That makes sense only if all are
+        # read: most copies of a sequence would be missing in a sample of the dataset.
+        reads_all = deep or dataset.token_count <= QUICK_TOKENS
+        max_hash = 0
+        if reads_all:
+            max_hash = hash_limit(len(dataset))
+        return TokenCheck(tokens, lengths, expected, max_hash)
 
-    def look(self, token_range: TokenRange) -> RangeFacts:
+    def check_range(self, token_range: TokenRange) -> RangeFacts:
         """Check the tokens of one range of the .bin.
 
         Args:
@@ -288,7 +302,7 @@ class TokenCheck:
         # Compares the bytes with digests that were recorded when the .bin was joined from pieces.
         pieces: PieceCheck | None = None
         if token_range.pieces:
-            pieces = PieceCheck(token_range.pieces, token_range.begin)
+            pieces = PieceCheck(token_range.pieces, token_range.start_byte)
 
         block_facts: list[RangeFacts] = []
         for block, lengths in self._blocks(token_range):
@@ -297,35 +311,37 @@ class TokenCheck:
 
         changed_bytes = None if pieces is None else pieces.fault()
         if changed_bytes is not None:
-            facts = replace(facts, altered=(changed_bytes,))
+            facts = replace(facts, changed_bytes=(changed_bytes,))
         return facts
 
     def _blocks(self, token_range: TokenRange) -> Iterator[tuple[TokenRange, NDArray[np.int32]]]:
         """Divide a range into blocks of sequences, so that few lengths are in memory at once.
 
         Args:
-            token_range: Consecutive sequences, or tokens within one sequence. The latter are one
-                block without any whole sequence.
+            token_range: Consecutive sequences, or some tokens within one sequence.
 
         Yields:
-            (block, tokens of each sequence of the block). The lengths have shape (n_sequences,).
+            (block, number of tokens of each of its sequences). The lengths are int32, shape
+            (n_sequences,). Tokens within one sequence are a single block, with no lengths.
         """
-        n_sequences = token_range.last - token_range.first
-        if n_sequences == 0:
-            yield token_range, np.empty(0, np.int32)
+        range_start = token_range.first_sequence
+        range_stop = token_range.stop_sequence
+        if range_start == range_stop:  # tokens within one sequence
+            no_lengths = np.empty(0, np.int32)
+            yield token_range, no_lengths
             return
 
-        start_byte = token_range.begin
-        for first_sequence in range(token_range.first, token_range.last, _BLOCK_SEQUENCES):
-            stop_sequence = min(first_sequence + _BLOCK_SEQUENCES, token_range.last)
+        start_byte = token_range.start_byte
+        for first_sequence in range(range_start, range_stop, _BLOCK_SEQUENCES):
+            stop_sequence = min(first_sequence + _BLOCK_SEQUENCES, range_stop)
             stored_lengths = self.lengths.read(first_sequence, stop_sequence)
             lengths = stored_lengths.astype(np.int32, copy=False)
 
             # The .bin may have bytes after its last sequence. They belong to the last block.
             n_tokens = int(lengths.sum(dtype=np.int64))
             stop_byte = start_byte + n_tokens * self.tokens.dtype.itemsize
-            if stop_sequence == token_range.last:
-                stop_byte = token_range.end
+            if stop_sequence == range_stop:
+                stop_byte = token_range.stop_byte
 
             yield TokenRange(first_sequence, stop_sequence, start_byte, stop_byte), lengths
             start_byte = stop_byte
@@ -343,7 +359,7 @@ class TokenCheck:
         # (n_sequences,) end of each sequence, in tokens from the start of the block
         stops = np.cumsum(lengths, dtype=np.int64)
 
-        # Hashes show which sequences repeat others. They are only computed if these are counted.
+        # Hashes show which sequences repeat others. They are computed only if copies are counted.
         counts_duplicates = self.hash_limit > 0
         hasher = SequenceHasher(lengths if counts_duplicates else lengths[:0])
         kept_hashes = [np.empty(0, np.uint64)]
@@ -351,97 +367,117 @@ class TokenCheck:
         framing = _FramingCheck(lengths, stops, self.expected)
         n_tokens = 0
         max_id = -1
-        foreign: TokenFault | None = None  # the first token that is not in the vocabulary
+        first_unknown_token: TokenFault | None = None
         for chunk in self._chunks(block, pieces):
             low = int(chunk.min())
             high = int(chunk.max())
             max_id = max(max_id, high)
-            if foreign is None and not self._is_in_vocabulary(low, high):
-                foreign = self._foreign_token(chunk, n_tokens, block, stops)
+            if first_unknown_token is None and not self._is_in_vocabulary(low, high):
+                first_unknown_token = self._unknown_token(chunk, n_tokens, block, stops)
             framing.add(chunk, n_tokens)
             hashes = hasher.add(chunk)
             kept_hashes.append(hashes[hashes <= self.hash_limit])
             n_tokens += len(chunk)
 
-        unframed_sequences = framing.unframed()
-        unframed: TokenFault | None = None
-        if len(unframed_sequences):
-            unframed = self._describe_unframed(int(unframed_sequences[0]), block, lengths, stops)
+        wrong_sequences = framing.wrong_sequences()  # numbers within the block
+        first_wrong_ends: TokenFault | None = None
+        if len(wrong_sequences):
+            first_wrong = int(wrong_sequences[0])
+            first_wrong_ends = self._describe_ends(first_wrong, block, lengths, stops)
         all_kept_hashes = np.concatenate(kept_hashes)
         return RangeFacts(
             tokens=n_tokens,
             max_id=max_id,
-            foreign=foreign,
-            unframed=unframed,
-            unframed_sequences=len(unframed_sequences),
+            first_unknown_token=first_unknown_token,
+            first_wrong_ends=first_wrong_ends,
+            n_wrong_ends=len(wrong_sequences),
             hashes=np.unique(all_kept_hashes),
-            hashed=len(all_kept_hashes),
+            n_hashed=len(all_kept_hashes),
         )
 
-    def _describe_unframed(
+    def _describe_ends(
         self,
         number: int,
         block: TokenRange,
         lengths: NDArray[np.int32],
         stops: NDArray[np.int64],
     ) -> TokenFault:
-        """Read a sequence with unexpected first or last tokens again, to show these in a message.
+        """Describe the first and last tokens of a sequence that are not the expected ones.
+
+        The tokens are read again, since only their positions were kept.
 
         Args:
             number: Number of the sequence within the block.
-            block: The block.
+            block: Consecutive sequences of the .bin.
             lengths: Tokens of each sequence of the block, shape (n_sequences,).
-            stops: End of each, in tokens from the start of the block; shape (n_sequences,).
+            stops: End of each sequence, in tokens from the start of the block; shape
+                (n_sequences,).
         """
+        # From positions in the block to positions in the .bin, both in tokens.
+        block_start = block.start_byte // self.tokens.dtype.itemsize
+        stop = block_start + int(stops[number])
         length = int(lengths[number])
-        block_start = block.begin // self.tokens.dtype.itemsize  # in tokens of the .bin
-        start = block_start + int(stops[number]) - length
-        return self._read_ends(block.first + number, start, length)
+        return self._read_ends(
+            sequence=block.first_sequence + number, start=stop - length, length=length
+        )
 
     def _is_in_vocabulary(self, low: int, high: int) -> bool:
         """Return whether the vocabulary contains all ids from `low` to `high`."""
         return low >= 0 and (self.expected.max_id is None or high <= self.expected.max_id)
 
-    def _foreign_token(
-        self, chunk: Tokens, offset: int, block: TokenRange, stops: NDArray[np.int64]
+    def _unknown_token(
+        self, chunk: Tokens, chunk_start: int, block: TokenRange, stops: NDArray[np.int64]
     ) -> TokenFault:
         """Describe the first token of a chunk that is not in the vocabulary.
 
+        A block is a range of the .bin, and a chunk is a range of a block.
+
         Args:
-            chunk: Tokens of the block, shape (n_tokens,).
-            offset: Position of the first of these tokens in the block.
-            block: The block.
+            chunk: Tokens, shape (n_tokens,). At least one is not in the vocabulary.
+            chunk_start: Position of the first of these tokens in the block.
+            block: Consecutive sequences of the .bin, or tokens within one sequence.
             stops: End of each sequence, in tokens from the start of the block; shape
                 (n_sequences,).
         """
-        is_foreign = chunk < 0
+        # The first wrong token. The .bin may have signed integers, but no id is negative.
+        is_unknown = chunk < 0
         if self.expected.max_id is not None:
-            is_foreign |= chunk > self.expected.max_id
-        position = int(np.argmax(is_foreign))  # in the chunk
-        sequence = block.first + int(np.searchsorted(stops, offset + position, side="right"))
+            is_unknown |= chunk > self.expected.max_id
+        position_in_chunk = int(np.argmax(is_unknown))
+        position_in_block = chunk_start + position_in_chunk
+
+        # Its sequence: as many sequences of the block as stop before it come first.
+        n_sequences_before = int(np.searchsorted(stops, position_in_block, side="right"))
         return TokenFault(
-            byte=block.begin + self.tokens.byte(offset + position),
-            sequence=sequence,
-            found=f"id {chunk[position]}",
+            byte=block.start_byte + position_in_block * self.tokens.dtype.itemsize,
+            sequence=block.first_sequence + n_sequences_before,
+            found=f"id {chunk[position_in_chunk]}",
         )
 
     def _chunks(self, block: TokenRange, pieces: PieceCheck | None) -> Iterator[Tokens]:
-        """Yield the tokens of a block in chunks of 1 MiB, which stay in a processor's cache.
+        """Yield the tokens of a block in chunks.
+
+        The block is read 8 MiB at a time, to need few requests. A chunk has 1 MiB, so that it stays
+        in a processor's cache while it is checked in several ways.
 
         Args:
-            block: The block. It is read 8 MiB at a time.
+            block: Consecutive sequences of the .bin, or tokens within one sequence.
             pieces: Receives all bytes, to compare them with the digests of pieces; or None.
         """
+        # From bytes to tokens.
         itemsize = self.tokens.dtype.itemsize
-        step = _READ_BYTES // itemsize
-        stop = block.end // itemsize
-        for start in range(block.begin // itemsize, stop, step):
-            tokens = self.tokens.read(start, min(start + step, stop))
+        block_start = block.start_byte // itemsize
+        block_stop = block.stop_byte // itemsize
+        tokens_per_read = _READ_BYTES // itemsize
+        tokens_per_chunk = _CHUNK_BYTES // itemsize
+
+        for read_start in range(block_start, block_stop, tokens_per_read):
+            read_stop = min(read_start + tokens_per_read, block_stop)
+            tokens = self.tokens.read(read_start, read_stop)
             if pieces is not None:
                 pieces.add(tokens.view(np.uint8).data)
-            chunk_tokens = _CHUNK_BYTES // itemsize
-            for chunk_start in range(0, len(tokens), chunk_tokens):
-                yield tokens[chunk_start : chunk_start + chunk_tokens]
+            for chunk_start in range(0, len(tokens), tokens_per_chunk):
+                yield tokens[chunk_start : chunk_start + tokens_per_chunk]
 
     def _read_ends(self, sequence: int, start: int, length: int) -> TokenFault:
         """Read the first and last tokens of a sequence, and describe them as a fault.
@@ -457,23 +493,25 @@ class TokenCheck:
         return TokenFault(self.tokens.byte(start), sequence, f"{head} … {tail}")
 
     def check_ends(self, report: Report, dataset: MMapIndexedDataset) -> None:
-        """Check the first and last tokens of 256 evenly spread sequences.
+        """Check the first and last tokens of some evenly spread sequences.
 
-        It complements a check of samples: samples of a dataset with long sequences may contain no
-        end of a sequence. In a bucket, only the first and the last sequence are read, since each
-        sequence takes two requests.
+        `check_range` does the same for every sequence that it reads. But of a large dataset, it
+        reads only samples, and these may all be in the middle of long sequences.
 
         Args:
             report: Report to add to; gets an error for the first sequence with other tokens.
             dataset: The dataset.
         """
+        # In a bucket, only the first and the last sequence: each sequence takes two requests.
         n_sequences = QUICK_PLACES if dataset.is_here else 2
         for sequence in spread_rows(len(dataset), n_sequences).tolist():
             length = int(dataset.sequence_lengths[sequence])
             start = int(dataset.sequence_pointers[sequence]) // dataset.dtype.itemsize
             ends = self._read_ends(sequence, start, length)
-            if ends.found != self.expected.ends or length < self.expected.min_length:
-                self._report_unframed(report, ends, 1)
+            # In a short sequence, the same token could count as a first and as a last one.
+            is_too_short = length < self.expected.min_length
+            if is_too_short or ends.found != self.expected.ends:
+                self._report_wrong_ends(report, ends, n_sequences=1)
                 return
 
     def conclude(self, report: Report, outcomes: Sequence[RangeFacts]) -> None:
@@ -481,27 +519,29 @@ class TokenCheck:
 
         Args:
             report: Report to add to.
-            outcomes: What `look` returned for each range, in order.
+            outcomes: What `check_range` returned for each range, in order.
         """
         facts = _combined(outcomes)
         report.figures["tokens_read"] = facts.tokens
         report.figures["greatest_id"] = facts.max_id
         if self.hash_limit:
             self._report_duplicates(report, facts)
-        if facts.altered:
+
+        # The bytes of a piece that the .bin was joined from have another digest now.
+        if facts.changed_bytes:
             report.error(
                 "a file has other bytes than when it was written",
                 where=self.tokens.url,
-                found=facts.altered[0] + _and_more(len(facts.altered)),
+                found=facts.changed_bytes[0] + _and_more(len(facts.changed_bytes)),
                 expected="the digests of the pieces that it was joined from",
                 remedy="delete the manifest.json next to it, and run `nanoset build`",
             )
-        if facts.foreign is not None:
-            self._report_foreign(report, facts.foreign)
-        if facts.unframed is not None:
-            self._report_unframed(report, facts.unframed, facts.unframed_sequences)
+        if facts.first_unknown_token is not None:
+            self._report_unknown_token(report, facts.first_unknown_token)
+        if facts.first_wrong_ends is not None:
+            self._report_wrong_ends(report, facts.first_wrong_ends, n_sequences=facts.n_wrong_ends)
 
-    def _report_foreign(self, report: Report, first: TokenFault) -> None:
+    def _report_unknown_token(self, report: Report, first: TokenFault) -> None:
         """Report that the vocabulary does not contain all tokens.
 
         Args:
@@ -520,19 +560,19 @@ class TokenCheck:
     def _report_duplicates(self, report: Report, facts: RangeFacts) -> None:
         """Report which share of documents repeats others, and warn if it is too large."""
         share = 0.0
-        if facts.hashed:
-            share = 1.0 - len(facts.hashes) / facts.hashed
+        if facts.n_hashed:
+            share = 1.0 - len(facts.hashes) / facts.n_hashed
         report.figures["duplicate_documents"] = round(share, 6)
         text = repeats_text(share, self.expected.duplicates, self.expected.duplicates_key)
         if text:
             report.warn(text, where=self.tokens.url, remedy=LOOK)
 
-    def _report_unframed(self, report: Report, first: TokenFault, count: int) -> None:
+    def _report_wrong_ends(self, report: Report, first: TokenFault, *, n_sequences: int) -> None:
         """Report sequences with unexpected ends: the first of them, and their number."""
         report.error(
             "a sequence does not begin and end with the tokens that it should",
             where=f"{self.tokens.url}, byte {first.byte} "
-            f"(sequence {first.sequence}{_and_more(count)})",
+            f"(sequence {first.sequence}{_and_more(n_sequences)})",
             found=first.found,
             expected=self.expected.ends,
             remedy=f"{REMEDY}, with the end-of-document token (append_eod)",
@@ -541,12 +581,10 @@ class TokenCheck:
 
 @dataclass(frozen=True, slots=True)
 class _ExpectedToken:
-    """A token that every sequence must have at a fixed distance from its start or its end."""
+    """A special token that every sequence must have near its start or its end."""
 
-    anchors: NDArray[np.int64]
-    """Start or end of each sequence, in tokens from the start of the block; ascending."""
-    offset: int
-    """Distance of the token from the anchor: 0 for the first token, -1 for the last one."""
+    positions: NDArray[np.int64]
+    """Where each sequence must have it, in tokens from the start of the block; ascending."""
     token: int
     """The id that must be there."""
 
@@ -554,7 +592,8 @@ class _ExpectedToken:
 class _FramingCheck:
     """Finds the sequences of a block that do not begin and end with the expected tokens.
 
-    The tokens are added chunk by chunk, and a sequence may be in several chunks.
+    The expected tokens are special tokens that are added to each document, such as one that ends
+    it. The tokens of the block are added chunk by chunk, and a sequence may be in several chunks.
 
     Args:
         lengths: Tokens of each sequence, shape (n_sequences,).
@@ -568,42 +607,42 @@ class _FramingCheck:
         """Note which sequences are too short, and where the tokens of the others are expected."""
         # A sequence that is too short for the expected tokens does not have them.
         is_long_enough = lengths >= expected.min_length
-        self._unframed = [np.flatnonzero(~is_long_enough)]
+        self._wrong_sequences = [np.flatnonzero(~is_long_enough)]
 
-        # Where the others start and stop, and which tokens they must have there.
-        self._sequences = np.flatnonzero(is_long_enough)
-        long_stops = stops[self._sequences]
-        long_starts = long_stops - lengths[self._sequences]
-        self._tokens: list[_ExpectedToken] = []
-        for offset, token in enumerate(expected.before):
-            self._tokens.append(_ExpectedToken(long_starts, offset, token))
-        for offset, token in enumerate(expected.after, start=-len(expected.after)):
-            self._tokens.append(_ExpectedToken(long_stops, offset, token))
+        # Where the others start and stop: (n_long_sequences,) each.
+        self._long_sequences = np.flatnonzero(is_long_enough)
+        long_stops = stops[self._long_sequences]
+        long_starts = long_stops - lengths[self._long_sequences]
+
+        # Which tokens they must have there. For example, the first of two tokens at the end is two
+        # tokens before the stop.
+        self._expected_tokens: list[_ExpectedToken] = []
+        for distance, token in enumerate(expected.before):
+            self._expected_tokens.append(_ExpectedToken(long_starts + distance, token))
+        for distance, token in enumerate(expected.after, start=-len(expected.after)):
+            self._expected_tokens.append(_ExpectedToken(long_stops + distance, token))
 
     def add(self, chunk: Tokens, chunk_start: int) -> None:
-        """Compare a chunk of tokens with what is expected.
+        """Compare a chunk of tokens with the special tokens that sequences must have in it.
 
         Args:
-            chunk: Tokens, shape (n_tokens,).
+            chunk: Tokens of the block, shape (n_tokens,).
             chunk_start: Position of the first of them in the block.
         """
-        for expected in self._tokens:
-            # A sequence should have this token at the position anchor + offset of the block, where
-            # the anchor is the start or the stop of the sequence. So the token is in the chunk if
-            # the anchor is in the range of the chunk, shifted by the offset. Anchors are ascending.
-            min_anchor = chunk_start - expected.offset
-            stop_anchor = min_anchor + len(chunk)
-            first, stop = np.searchsorted(expected.anchors, [min_anchor, stop_anchor])
-            anchors = expected.anchors[first:stop]
-            sequences = self._sequences[first:stop]
+        chunk_stop = chunk_start + len(chunk)
+        for expected in self._expected_tokens:
+            # Each sequence must have the token at one position. Find the positions in the chunk;
+            # they are consecutive, since positions are ascending.
+            first, stop = np.searchsorted(expected.positions, [chunk_start, chunk_stop])
+            positions_in_chunk = expected.positions[first:stop] - chunk_start
+            sequences = self._long_sequences[first:stop]  # those with these positions
 
-            positions = anchors + expected.offset - chunk_start  # in the chunk
-            is_other = chunk[positions] != expected.token
-            self._unframed.append(sequences[is_other])
+            is_wrong = chunk[positions_in_chunk] != expected.token
+            self._wrong_sequences.append(sequences[is_wrong])
 
-    def unframed(self) -> NDArray[np.int64]:
+    def wrong_sequences(self) -> NDArray[np.int64]:
         """Return the numbers of the sequences with unexpected ends, int64, ascending."""
-        return np.unique(np.concatenate(self._unframed))
+        return np.unique(np.concatenate(self._wrong_sequences))
 
 
 def _and_more(count: int) -> str:

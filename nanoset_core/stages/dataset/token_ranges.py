@@ -21,15 +21,15 @@ QUICK_PLACES = 256
 
 
 class TokenRange(NamedTuple):
-    """A range of a .bin: consecutive sequences, or some tokens of one sequence."""
+    """A range of a .bin: consecutive sequences, or some tokens within one sequence."""
 
-    first: int
+    first_sequence: int
     """Number of the first sequence, or of the sequence that contains the tokens."""
-    last: int
-    """Number after the last sequence; equal to `first` for tokens within one sequence."""
-    begin: int
+    stop_sequence: int
+    """Number after the last sequence; equal to `first_sequence` for tokens within one sequence."""
+    start_byte: int
     """First byte in the .bin."""
-    end: int
+    stop_byte: int
     """Byte after the last one."""
     pieces: tuple[PieceDigest, ...] = ()
     """Digests of the pieces that the bytes were joined from, if they are known."""
@@ -51,15 +51,16 @@ def token_ranges(
     for start, stop in pairwise(bounds):
         if start == stop:
             continue
-        first_piece = bisect_right(piece_stops, start.byte)
-        stop_piece = bisect_right(piece_stops, stop.byte)
-        range_pieces = tuple(pieces[first_piece:stop_piece])
+        # The range consists of whole pieces, so count the pieces that end before it, and those that
+        # end in it or before.
+        n_pieces_before = bisect_right(piece_stops, start.byte)
+        n_pieces_so_far = bisect_right(piece_stops, stop.byte)
         token_range = TokenRange(
-            first=start.sequence,
-            last=stop.sequence,
-            begin=start.byte,
-            end=stop.byte,
-            pieces=range_pieces,
+            first_sequence=start.sequence,
+            stop_sequence=stop.sequence,
+            start_byte=start.byte,
+            stop_byte=stop.byte,
+            pieces=tuple(pieces[n_pieces_before:n_pieces_so_far]),
         )
         ranges.append(token_range)
     return ranges
@@ -79,27 +80,31 @@ def _sequence_bounds(dataset: MMapIndexedDataset, pieces: Sequence[PieceDigest])
 
     Args:
         dataset: The dataset.
-        pieces: Digests of the pieces that its .bin was joined from; empty if it was not. Ranges
-            then begin where pieces begin.
+        pieces: Digests of the pieces that its .bin was joined from. If there are any, ranges begin
+            only where a piece begins.
 
     Returns:
-        Number and first byte of these sequences, and at the end the number of all sequences and
-        bytes.
+        Number and first byte of each such sequence. At the end, the number of all sequences and of
+        all bytes, where the last range stops.
     """
-    pointers = dataset.sequence_pointers
+    pointers = dataset.sequence_pointers  # (n_sequences,) first byte of each sequence; ascending
     n_sequences = len(dataset)
     bounds = [_Bound(0, 0)]
     for byte in _range_bounds(dataset.bin_bytes, pieces):
-        # The next sequence. np.searchsorted would copy the pointers, which are not aligned.
+        # The first sequence that starts at this byte or later. `np.searchsorted` would copy the
+        # pointers, which are not aligned in memory.
         sequence = bisect_left(pointers, byte)
         if sequence == n_sequences:
             continue
-        bound = _Bound(sequence, int(pointers[sequence]))
+        sequence_start = int(pointers[sequence])
 
-        # This project writes no piece that ends within a sequence. If another program did, the
-        # range continues, since a range consists of whole sequences.
-        is_between_pieces = not pieces or bound.byte == byte
-        if is_between_pieces and bound != bounds[-1]:
+        # A piece ends at this byte. It should end between two sequences, as all pieces that this
+        # project writes. If another program has cut a sequence in two, no range begins here: ranges
+        # consist of whole sequences and of whole pieces.
+        if pieces and sequence_start != byte:
+            continue
+        bound = _Bound(sequence, sequence_start)
+        if bound != bounds[-1]:  # a long sequence may go beyond several of these bytes
             bounds.append(bound)
     bounds.append(_Bound(n_sequences, dataset.bin_bytes))
     return bounds
@@ -125,34 +130,56 @@ def spread_ranges(dataset: MMapIndexedDataset) -> Iterator[TokenRange]:
     Args:
         dataset: The dataset. Its index must be valid.
     """
-    pointers = dataset.sequence_pointers  # (n_sequences,) first byte of each sequence; ascending
-    itemsize = dataset.dtype.itemsize
-    bin_bytes = dataset.bin_bytes
     for start_token, stop_token in spread_chunks(dataset.token_count):
-        start_byte = start_token * itemsize
-        stop_byte = stop_token * itemsize
-
-        # The first sequence that starts in the chunk, and the one after the last complete sequence:
-        # it starts in the chunk, or where the chunk stops, and stops after the chunk.
-        first_sequence = bisect_left(pointers, start_byte)
-        if stop_byte == bin_bytes:
-            stop_sequence = len(dataset)
-            complete_stop_byte = bin_bytes
+        start_byte = start_token * dataset.dtype.itemsize
+        stop_byte = stop_token * dataset.dtype.itemsize
+        complete_sequences = _complete_sequences(dataset, start_byte, stop_byte)
+        if complete_sequences is not None:
+            yield complete_sequences
         else:
-            stop_sequence = bisect_right(pointers, stop_byte) - 1
-            complete_stop_byte = int(pointers[stop_sequence])
-
-        if first_sequence < stop_sequence:
+            # The last sequence that starts at the chunk's first byte or earlier: it contains the
+            # chunk, or at least its first tokens.
+            sequence = bisect_right(dataset.sequence_pointers, start_byte) - 1
             yield TokenRange(
-                first=first_sequence,
-                last=stop_sequence,
-                begin=int(pointers[first_sequence]),
-                end=complete_stop_byte,
+                first_sequence=sequence,
+                stop_sequence=sequence,
+                start_byte=start_byte,
+                stop_byte=stop_byte,
             )
-        else:
-            # No sequence is complete in the chunk: check the tokens of the one around it.
-            sequence = bisect_right(pointers, start_byte) - 1
-            yield TokenRange(first=sequence, last=sequence, begin=start_byte, end=stop_byte)
+
+
+def _complete_sequences(
+    dataset: MMapIndexedDataset, start_byte: int, stop_byte: int
+) -> TokenRange | None:
+    """Return the sequences that are completely in a chunk of a .bin; None if there are none.
+
+    Args:
+        dataset: The dataset.
+        start_byte: First byte of the chunk.
+        stop_byte: Byte after the chunk.
+    """
+    pointers = dataset.sequence_pointers  # (n_sequences,) first byte of each sequence; ascending
+
+    # The first sequence that starts in the chunk.
+    first_sequence = bisect_left(pointers, start_byte)
+
+    # The last sequence that starts at `stop_byte` or earlier. It stops after the chunk, so the
+    # sequences before it are the complete ones. At the end of the .bin, no sequence stops later.
+    if stop_byte == dataset.bin_bytes:
+        stop_sequence = len(dataset)
+        complete_stop_byte = dataset.bin_bytes
+    else:
+        stop_sequence = bisect_right(pointers, stop_byte) - 1
+        complete_stop_byte = int(pointers[stop_sequence])
+
+    if first_sequence >= stop_sequence:
+        return None
+    return TokenRange(
+        first_sequence=first_sequence,
+        stop_sequence=stop_sequence,
+        start_byte=int(pointers[first_sequence]),
+        stop_byte=complete_stop_byte,
+    )
 
 
 def spread_chunks(n_tokens: int) -> Iterator[tuple[int, int]]:

@@ -122,7 +122,7 @@ def _check_piece_sizes(
 def _divided(check: TokenCheck, ranges: Sequence[TokenRange]) -> DividedCheck:
     """Return a check of tokens whose parts are ranges of the .bin."""
     return DividedCheck(
-        parts=ranges, check_part=check.look, add_outcomes=check.conclude, at_once=AT_ONCE
+        parts=ranges, check_part=check.check_range, add_outcomes=check.conclude, at_once=AT_ONCE
     )
 
 

@@ -224,7 +224,9 @@ def verified(dataset, expected=FRAMED, pieces=()):
 
 def looked_at(check, ranges):
     report = Report("it")
-    check_of_ranges = DividedCheck(parts=ranges, check_part=check.look, add_outcomes=check.conclude)
+    check_of_ranges = DividedCheck(
+        parts=ranges, check_part=check.check_range, add_outcomes=check.conclude
+    )
     run_here(report, check_of_ranges)
     return report
 
@@ -268,12 +270,12 @@ def test_however_it_is_cut(tmp_path_factory, sequences, part, read, chunk):
         ranges = token_ranges(dataset)
     unframed, outside, share = wanted(sequences)
     assert all(
-        one.end == other.begin and one.last == other.first
+        one.stop_byte == other.start_byte and one.stop_sequence == other.first_sequence
         for one, other in itertools.pairwise(ranges)
     )
     if ranges:
-        assert (ranges[0].first, ranges[0].begin) == (0, 0)
-        assert (ranges[-1].last, ranges[-1].end) == (len(dataset), dataset.bin_bytes)
+        assert (ranges[0].first_sequence, ranges[0].start_byte) == (0, 0)
+        assert (ranges[-1].stop_sequence, ranges[-1].stop_byte) == (len(dataset), dataset.bin_bytes)
     assert report.figures == {
         "tokens_read": sum(map(len, sequences)),
         "greatest_id": max((token for one in sequences for token in one), default=-1),
@@ -365,7 +367,7 @@ def test_many_sequences_are_sampled_by_their_hashes(tmp_path, monkeypatch):
     whole = verified(dataset, Expected()).figures["duplicate_documents"]
     monkeypatch.setattr(token_check, "hash_limit", lambda count: hash_limit(count, 600))
     check, report = TokenCheck.of(dataset, Expected(), deep=True), Report("it")
-    outcomes = [check.look(one) for one in token_ranges(dataset)]
-    assert 400 < sum(outcome.hashed for outcome in outcomes) < 900
+    outcomes = [check.check_range(one) for one in token_ranges(dataset)]
+    assert 400 < sum(outcome.n_hashed for outcome in outcomes) < 900
     check.conclude(report, outcomes)
     assert abs(report.figures["duplicate_documents"] - whole) < 0.08
