@@ -85,13 +85,13 @@ def check_files(report: Report, manifest: Manifest, *, deep: bool) -> None:
     Args:
         report: Report on the output.
         manifest: Manifest of the output.
-        deep: Also read the files and compare their sha256. Files that a bucket joined from pieces
-            have no sha256 in the manifest: a check of tokens compares the pieces as it reads them.
+        deep: Also read the files and compare their sha256. A .bin that a bucket joined from pieces
+            has no sha256 in the manifest. `TokenCheck` compares the sha256 of its pieces.
     """
-    # One listing of the folder answers for all files.
-    manifest = replace(manifest, stored=manifest.sizes())
-    for name in manifest.files:
-        check_file(report, manifest, name, deep=deep)
+    # Ask the store once for the sizes of all files. `check_file` then uses these.
+    manifest_with_sizes = replace(manifest, stored=manifest.sizes())
+    for name in manifest_with_sizes.files:
+        check_file(report, manifest_with_sizes, name, deep=deep)
 
 
 def check_file(

@@ -97,8 +97,9 @@ class Datasets:
         Raises:
             MissingError: The version was deleted.
         """
-        # The name may have meant a view or packs when the version was made, whatever nanoset.yaml
-        # says now. A digest identifies one version, so at most one folder exists.
+        # Versions of corpora, views and packs are in different folders. nanoset.yaml does not say
+        # in which: a name that is now that of a corpus may have been that of a view. So look in all
+        # of them. A digest identifies one version, so it is in one folder at most.
         for stage in (VIEW, PACKS):
             folder = self.outputs.folder / stage.layout.folder / name / digest
             manifest = self.outputs.manifest_at(folder)

@@ -60,9 +60,10 @@ def token_starts(dataset: MMapIndexedDataset, sequences: NDArray[np.int64]) -> N
     return starts
 
 
-def places_upto(ascending: NDArray[np.integer[Any]], values: ArrayLike) -> NDArray[np.int64]:
+def last_not_greater(ascending: NDArray[np.integer[Any]], values: ArrayLike) -> NDArray[np.int64]:
     """Return, for each value, the position of the last entry that is not greater.
 
+    For example, the entries [0, 10, 20] and the values [10, 15, 25] give the positions [1, 1, 2].
     `np.searchsorted` does the same, but first copies the whole array if it is not aligned, as the
     arrays of an .idx are.
 

@@ -34,7 +34,7 @@ from numpy.typing import NDArray
 
 from nanoset_core.formats.indexed.dataset import MMapIndexedDataset
 from nanoset_core.formats.indexed.layout import Index, read_idx
-from nanoset_core.formats.indexed.stream import Sequences, places_upto
+from nanoset_core.formats.indexed.stream import Sequences, last_not_greater
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.stages.dataset.tokens import open_dataset
@@ -221,14 +221,17 @@ class Dataset(ABC):
         # (n_documents + 1,) first sequence of each document, and the number of all sequences
         first_sequences = self.layout.document_indices
 
-        # The documents that contain the first and the last of the sequences.
-        first_document, last_document = places_upto(first_sequences, [start, stop - 1]).tolist()
+        # The documents that contain the first and the last of the sequences. A sequence belongs to
+        # the last document whose first sequence is not after it.
+        end_sequences = [start, stop - 1]
+        first_document, last_document = last_not_greater(first_sequences, end_sequences).tolist()
         stop_document = last_document + 1
         for block_start in range(first_document, stop_document, _DOCUMENTS_AT_ONCE):
             block_stop = min(block_start + _DOCUMENTS_AT_ONCE, stop_document)
             documents = np.arange(block_start, block_stop)
 
-            # Leave out documents without a sequence, and those whose only sequence is empty.
+            # Leave out documents without tokens: without a sequence, or with an empty one. Only a
+            # document without tokens has an empty sequence, so the first one shows that.
             has_sequence = first_sequences[documents + 1] > first_sequences[documents]
             documents = documents[has_sequence]
             has_tokens = self.layout.sequence_lengths[first_sequences[documents]] > 0
@@ -293,8 +296,8 @@ class Dataset(ABC):
     ) -> tuple[int, int]:
         """Narrow a range of sequences to those that start in a range of bytes of the `.bin`.
 
-        They are found by bisection, which needs sequences in the order of their tokens. If they
-        are not, as in a shuffled view, the whole range is returned.
+        They are found by binary search, which needs sequences in the order of their tokens. If they
+        are not, as in a shuffled view, the range is returned as it is.
 
         Args:
             rows: Numbers (start, stop) of sequences.
@@ -310,13 +313,14 @@ class Dataset(ABC):
         if not self._is_ascending[rows]:
             return rows
 
-        # The number of sequences that start before a byte is one more than the place of the last
-        # sequence that starts at the byte before, or earlier.
+        # Find the last sequence that starts before each of the two bytes. The range begins, or
+        # stops, with the sequence after it. If no sequence starts before a byte, the position of
+        # the last one is -1, and the sequence after it is the first one.
         first_row, stop_row = rows
-        pointers = self.index.sequence_pointers[first_row:stop_row]
-        last_places = places_upto(pointers, [start_byte - 1, stop_byte - 1])
-        n_before_start, n_before_stop = (last_places + 1).tolist()
-        return first_row + n_before_start, first_row + n_before_stop
+        pointers = self.index.sequence_pointers[first_row:stop_row]  # first byte of each sequence
+        last_before = last_not_greater(pointers, [start_byte - 1, stop_byte - 1])
+        start_position, stop_position = (last_before + 1).tolist()
+        return first_row + start_position, first_row + stop_position
 
     def pieces_of(self, document: int) -> list[DocumentPiece]:
         """Return the pieces of a document: its tokens in each sequence that has some of them.
@@ -361,9 +365,14 @@ class Dataset(ABC):
             The pieces of documents in each span, in order. A piece is returned in full, even if the
             span contains only a part of it.
         """
+        # This method is for datasets in which a sequence has tokens of one document only. So the
+        # piece of each span is its whole sequence, whatever the positions are. Packed datasets have
+        # a method of their own.
         sequences = spans[:, 0]
+
+        # A sequence belongs to the last document whose first sequence is not after it.
         first_sequences = self.layout.document_indices  # (n_documents + 1,) of each document
-        documents = places_upto(first_sequences, sequences)  # (n_spans,)
+        documents = last_not_greater(first_sequences, sequences)  # (n_spans,)
         lengths = self.layout.sequence_lengths[sequences]  # (n_spans,)
 
         # How many tokens of the document come before the sequence: the distance in the .bin from
@@ -371,8 +380,6 @@ class Dataset(ABC):
         document_starts = self._token_starts(first_sequences[documents])
         tokens_before = self._token_starts(sequences) - document_starts  # (n_spans,)
 
-        # Only packed datasets have several documents in a sequence. Here it is one, so the piece is
-        # the whole sequence.
         pieces_by_span = []
         for sequence, length, n_before, document in zip(
             sequences.tolist(),

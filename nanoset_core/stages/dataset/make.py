@@ -7,7 +7,7 @@ one run. On a disk the tokens are copied. A bucket joins them itself, without a 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -22,7 +22,7 @@ from nanoset_core.project.project import Project
 from nanoset_core.stages.dataset.tokens import PIECES_ENDING
 from nanoset_core.stages.shards.make import BIN, SHARDS, TOKENS
 from nanoset_core.stages.shards.shard_sets import current_shards, each_shard
-from nanoset_core.stages.shards.shard_tokens import altered, keep_tokens
+from nanoset_core.stages.shards.shard_tokens import altered, copy_tokens_back
 from nanoset_core.storage.atomic import sha256_file
 from nanoset_core.storage.local import LocalStore
 from nanoset_core.storage.store import PieceCheck, PieceDigest, Stored, pieces_text
@@ -74,15 +74,16 @@ def merge_on_disk(task: MergeTask, folder: Path) -> dict[str, str | FileFact]:
         MissingError: A shard was deleted.
         StorageError: The tokens of a shard have changed since they were written.
     """
-    shards = _shards_outside_target(task)
+    shards = _free_target_folder(task)
     inputs = [MergeInput(str(shard.path(TOKENS)), shard.place(BIN)) for shard in shards]
     merge_inputs(inputs, folder / task.prefix, task.work().advance)
     bin_path = folder / f"{task.prefix}.bin"
     idx_path = folder / f"{task.prefix}.idx"
 
-    # If the tokens of a shard are a range of an earlier dataset, nothing has checked these bytes
-    # before. So the copied bytes are compared with the digests of the shards.
-    if any(shard.files[BIN].within for shard in shards):
+    # To save space, a shard may have no .bin: its tokens are a range of an earlier dataset's .bin.
+    # That .bin may have been damaged since, so compare the copy with the digests of the shards.
+    has_borrowed_tokens = any(shard.files[BIN].within is not None for shard in shards)
+    if has_borrowed_tokens:
         pieces = [PieceDigest(_bin_sha256(shard), shard.files[BIN].size) for shard in shards]
         bin_sha256 = _compare_pieces(bin_path, pieces)
     else:
@@ -90,14 +91,17 @@ def merge_on_disk(task: MergeTask, folder: Path) -> dict[str, str | FileFact]:
     return {bin_path.name: bin_sha256, idx_path.name: sha256_file(idx_path)}
 
 
-def _shards_outside_target(task: MergeTask) -> Sequence[Manifest]:
-    """Return the shards to merge, none of which needs the folder that is about to be replaced.
+def _free_target_folder(task: MergeTask) -> Sequence[Manifest]:
+    """Copy tokens that shards still need out of the folder that the dataset will replace.
 
-    The tokens of a shard may be a range of a dataset, to save space. If that dataset is in the
-    target folder, they are first copied to a .bin in the folder of the shard.
+    To save space, a shard may have no .bin: its tokens are a range of a dataset's .bin. If that
+    dataset is in the target folder, its replacement would delete the tokens of the shard.
 
     Args:
         task: The shards, and the dataset that is written.
+
+    Returns:
+        The shards. The tokens of all of them are outside the target folder.
     """
     shards = current_shards(task.project, task.tokenized)
     shards_in_target = []
@@ -109,8 +113,8 @@ def _shards_outside_target(task: MergeTask) -> Sequence[Manifest]:
         return shards
 
     for shard in shards_in_target:
-        keep_tokens(shard)
-    # Read the manifests again, since they have the new places of the tokens.
+        copy_tokens_back(shard)  # to a .bin in the folder of the shard
+    # Copying has changed the manifests of these shards, so read them again.
     return current_shards(task.project, task.tokenized)
 
 
@@ -301,26 +305,31 @@ def _objects_of_shard(shard: Manifest) -> _ShardObjects:
     )
 
 
-def _stat_objects(task: MergeTask, names: Collection[str]) -> dict[str, Stored]:
-    """Return the size and version of objects that belong to shards, with few requests.
+def _stat_objects(task: MergeTask, names: Set[str]) -> dict[str, Stored]:
+    """Look up the objects of a corpus's shards in a bucket, with few requests.
 
     Args:
         task: The shards.
-        names: Names of the objects.
+        names: Names of the objects: the .bin and .idx of each shard.
+
+    Returns:
+        Name → the object, with its size and version.
 
     Raises:
         MissingError: An object was deleted.
     """
-    # One listing shows all objects in the folders of shards.
+    # One listing shows all objects in the folders of the corpus's shards.
     store = task.project.outputs.access.store
+    corpus = task.tokenized.name
     stored_by_name: dict[str, Stored] = {}
-    for listed in store.list(f"{SHARDS}/{task.tokenized.name}"):
+    for listed in store.list(f"{SHARDS}/{corpus}"):
         if listed.name in names:
             stored_by_name[listed.name] = listed
 
     # The tokens of some shards are ranges of a dataset's .bin, which is in another folder. Few
     # datasets are used in this way, so each is looked up by a request.
-    for name in sorted(names - stored_by_name.keys()):
+    names_elsewhere = names - stored_by_name.keys()
+    for name in sorted(names_elsewhere):
         stored = store.stat(name)
         if stored is None:
             raise MissingError(

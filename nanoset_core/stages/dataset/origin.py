@@ -17,21 +17,23 @@ OPTIONS_OF_DATASET = ("tokenization", "preset")
 
 
 def shards_of(outputs: OutputRoot, dataset: Manifest, *, strict: bool = False) -> Manifest:
-    """Return the set of shards that a dataset was merged from.
+    """Return a set of shards that a dataset was, or could have been, merged from.
 
-    The shards say which line of which file each document was read from. Any set of shards of the
-    same files and settings has the same documents, even if it divides them differently.
+    The shards say which line of which file each document was read from. All sets that were made
+    from the same files and settings have the same documents in the same order. They only divide
+    them into shards in different ways, so any of them will do.
 
     Args:
         outputs: The output root of both.
         dataset: Manifest of the dataset.
-        strict: Whether a damaged manifest, which may be that of the set, is an error. Otherwise it
-            is skipped.
+        strict: Raise an error if the manifest of a set is damaged, since that set may be the one.
+            Otherwise sets with damaged manifests are skipped.
 
     Raises:
-        MissingError: The set was deleted.
+        MissingError: There is no such set; it was deleted.
         FormatError: The current set cannot be read; or, with `strict`, another set cannot be read.
     """
+    # The current set usually is the one. If the dataset is an old version, look at all sets.
     current = outputs.current(TOKENIZED.layout.folder, dataset.name)
     if current is not None and has_same_origin(current, dataset):
         return current
@@ -49,22 +51,26 @@ def shards_of(outputs: OutputRoot, dataset: Manifest, *, strict: bool = False) -
 def has_same_origin(tokenized: Manifest, dataset: Manifest) -> bool:
     """Return whether a set of shards was made from the same files and settings as a dataset.
 
-    If so, the shards contain the tokens of the dataset.
+    If so, the shards contain the tokens of the dataset. The recipes of both are compared.
 
     Args:
         tokenized: Manifest of the set of shards.
         dataset: Manifest of the dataset.
     """
+    # Both have the same parent: the inventory of the raw files.
     if tokenized.recipe["parents"] != dataset.recipe["parents"]:
         return False
-    if tokenized.recipe["version"] != dataset.recipe["options"]["tokenization"]:
+
+    # The version of the code that tokenized the files. A dataset has it as an option.
+    options = dataset.recipe["options"]
+    if tokenized.recipe["version"] != options["tokenization"]:
         return False
-    options = {
-        key: value
-        for key, value in dataset.recipe["options"].items()
-        if key not in OPTIONS_OF_DATASET
-    }
-    # Recipes have this option only if documents were erased. If only one of the two has it, they
+
+    # All settings that decide the tokens. The shards have further options, which only decide how
+    # documents are divided into shards.
+    token_options = [key for key in options if key not in OPTIONS_OF_DATASET]
+    # A recipe has this option only if documents were erased. If only one of the two has it, they
     # contain different documents.
-    options.setdefault(PURGED, None)
-    return all(tokenized.recipe["options"].get(key) == value for key, value in options.items())
+    token_options.append(PURGED)
+    shard_options = tokenized.recipe["options"]
+    return all(shard_options.get(key) == options.get(key) for key in token_options)

@@ -46,21 +46,24 @@ class DatasetStage(CorpusStage, Estimated):
         return {"inventory": Node(INVENTORY, key), "tokenized": Node(TOKENIZED, key)}
 
     def recipe(self, project: Project, key: Key, parents: Mapping[str, str]) -> Recipe:
-        """Return the recipe, which names the files and settings, but not the shards.
+        """Return the recipe: everything that decides the bytes of the dataset.
 
-        A dataset has the same bytes however its corpus is divided into shards.
+        A dataset is merged from shards, but has the same bytes however its corpus is divided into
+        shards. So its recipe does not name the shards. It has what decides their tokens instead:
+        the inventory of the raw files, and the settings and the version of the tokenization.
 
         Args:
             project: The project.
             key: The corpus.
-            parents: Name of each input → its digest.
+            parents: Name of each input, which are the inventory and the shards → its digest.
         """
         options = {
             **token_options(project, key.subject),
-            "tokenization": TOKENIZED.version,
-            "preset": project.config.tokenization.preset,
+            "tokenization": TOKENIZED.version,  # of the code that makes the tokens
+            "preset": project.config.tokenization.preset,  # decides the names of the files
         }
-        return Recipe(STAGE, key.subject, VERSION, {"inventory": parents["inventory"]}, options)
+        inventory_only = {"inventory": parents["inventory"]}
+        return Recipe(STAGE, key.subject, VERSION, inventory_only, options)
 
     def make(self, project: Project, key: Key) -> Manifest:
         return make_dataset(project, key.subject)
@@ -81,23 +84,27 @@ class DatasetStage(CorpusStage, Estimated):
         return Summary(figures)
 
     def references(self, outputs: OutputRoot, manifest: Manifest) -> Iterable[str]:
-        """Return the digest of the list of shards that a dataset was merged from.
+        """Return the outputs, besides its parents, that must be kept as long as a dataset exists.
 
-        The list shows where each document came from, so `nanoset gc` keeps it.
+        This is the set of shards that it was merged from, which shows where each document came
+        from. `nanoset gc`, which deletes unused outputs, keeps it.
 
         Args:
-            outputs: The output root of both.
+            outputs: The output root.
             manifest: Manifest of the dataset.
 
         Returns:
-            The digest; nothing if the list was deleted.
+            The digest of the set; nothing if it was deleted.
+
+        Raises:
+            FormatError: The manifest of a set is damaged, so that it is not known which shards
+                `nanoset gc` has to keep.
         """
         try:
-            # With `strict`, a damaged manifest is an error. Otherwise `nanoset gc` would delete
-            # the shards that it lists.
-            return [shards_of(outputs, manifest, strict=True).digest]
+            tokenized = shards_of(outputs, manifest, strict=True)
         except MissingError:
             return []
+        return [tokenized.digest]
 
 
 DATASET = DatasetStage()

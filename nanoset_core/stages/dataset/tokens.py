@@ -40,20 +40,22 @@ def open_dataset(dataset: Manifest, *, is_sampled: bool = False) -> MMapIndexedD
 def readable_prefix(dataset: Manifest) -> str:
     """Return the local prefix of a dataset, after downloading its .idx.
 
-    If a local copy of its .bin has the wrong size, it is downloaded again.
+    A local copy of its .bin need not exist: a reader downloads the tokens that it reads. If there
+    is one, readers use it, so a copy with the wrong size is replaced first.
 
     Args:
         dataset: Manifest of the dataset.
 
     Returns:
-        Path of the .bin and .idx without their endings. The .bin need not exist there: a reader
-        downloads the tokens that it reads.
+        Path of the .bin and .idx without their endings.
     """
     prefix = dataset.facts["prefix"]
-    dataset.path(f"{prefix}.idx")  # downloads it
-    copy = dataset.folder / bin_name(dataset)
-    if copy.is_file() and copy.stat().st_size != dataset.files[copy.name].size:
-        dataset.path(copy.name)
+    # `Manifest.path` downloads a file unless there is a local copy with the right size.
+    dataset.path(f"{prefix}.idx")
+    bin_copy = dataset.folder / bin_name(dataset)
+    expected_size = dataset.files[bin_copy.name].size
+    if bin_copy.is_file() and bin_copy.stat().st_size != expected_size:
+        dataset.path(bin_copy.name)
     return str(dataset.folder / prefix)
 
 
@@ -108,11 +110,12 @@ def copy_tokens(
         outputs: The output root of both.
         dataset: Manifest of the dataset.
         recipe: Recipe of the other output.
-        folder: Local folder for small files of the other output, such as the list of pieces.
+        folder: Local folder for small files of the other output, which are uploaded later.
         target_name: Name of the copy.
 
     Returns:
-        Name of the copy → its size, and its sha256 or list of pieces.
+        Name of the copy → what its manifest records: its size and sha256. If the bucket joined the
+        .bin from pieces, the name of a list of their digests takes the place of the sha256.
 
     Raises:
         MissingError: The .bin was deleted.
@@ -120,7 +123,8 @@ def copy_tokens(
     store = outputs.access.store
     source_name = bin_name(dataset)
 
-    # The copy is written to its final place, so an earlier version there is no longer complete.
+    # The copy is written to its final place. A version that is there already, and is being rebuilt,
+    # must not count as complete from now on.
     outputs.invalidate(recipe)
     source = store.stat(outputs.access.name(dataset.folder / source_name))
     if source is None:
@@ -133,7 +137,7 @@ def copy_tokens(
     fact = dataset.files[source_name]
     store.compose(target, [source], sha256=[fact.sha256])
 
-    # A .bin that was joined from pieces has a list of their digests, which is copied, too.
+    # Copy the list of pieces, too, if there is one.
     if fact.pieces is None:
         return {target_name: fact}
     list_name = f"{target_name}{PIECES_ENDING}"

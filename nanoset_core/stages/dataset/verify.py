@@ -109,7 +109,10 @@ def verify_corpus_dataset(
 
 
 def _expected_tokens(project: Project, dataset: Manifest) -> Expected:
-    """Return the properties that the tokens of a dataset must have, such as the greatest id.
+    """Return the properties that the tokens of a dataset must have.
+
+    Some follow from how the dataset was made, such as the number of tokens and the greatest id. The
+    largest share of documents that may repeat others is a setting of the project.
 
     Args:
         project: The project, whose tokenizer may have changed since the dataset was made.
@@ -121,8 +124,9 @@ def _expected_tokens(project: Project, dataset: Manifest) -> Expected:
     max_id = None
     if options["tokenizer"] == project.tokenizer.fingerprint:
         max_id = project.tokenizer.max_id
+    from_manifest = Expected.of(options, dataset.facts, max_id)
     return replace(
-        Expected.of(options, dataset.facts, max_id),
+        from_manifest,
         duplicates=project.config.documents.max_duplicate_fraction,
         duplicates_key=LIMIT_KEY,
     )
@@ -163,11 +167,14 @@ def _check_drift(report: Report, outputs: OutputRoot, dataset: Manifest) -> None
 def _check_shards(report: Report, project: Project, dataset: Manifest) -> None:
     """Check that a dataset is fresh, and has the counts of the shards that it was merged from.
 
+    A dataset is fresh if its inputs and settings have not changed since it was made.
+
     Args:
         report: Report on the dataset.
         project: The project.
         dataset: Manifest of the dataset.
     """
+    # The current shards of the corpus.
     try:
         tokenized = project.outputs.require(TOKENIZED.layout.folder, dataset.name, remedy=BUILD)
     except NanosetError as error:
@@ -175,9 +182,11 @@ def _check_shards(report: Report, project: Project, dataset: Manifest) -> None:
         report.add_exception(error, severity="warning")
         return
 
-    # Shards that were made since then have other counts for a good reason.
+    # If the dataset is not fresh, or the shards were made from other files than the dataset, it was
+    # merged from other shards. Then their counts may well differ.
     is_fresh = check_freshness(report, project, DATASET, Key(dataset.name), dataset)
-    if not is_fresh or tokenized.recipe["parents"] != dataset.recipe["parents"]:
+    has_same_files = tokenized.recipe["parents"] == dataset.recipe["parents"]
+    if not is_fresh or not has_same_files:
         return
     for name in _COUNTS:
         report.compare(
@@ -431,20 +440,29 @@ def _report_mismatches(
 def _tokens_of_documents(
     dataset: MMapIndexedDataset, documents: NDArray[np.int64]
 ) -> Iterator[Tokens]:
-    """Yield the tokens of each document; they may be freed when the next are requested.
+    """Yield the tokens of each document.
+
+    Use them before you request those of the next document: after that, their memory may be freed.
 
     Args:
         dataset: The dataset.
         documents: Numbers of the documents, shape (n_documents,).
     """
-    itemsize = dataset.dtype.itemsize
-    # (n_documents,) each; positions in tokens
+    # The range of each document in the .bin, in tokens: (n_documents,) each.
     starts = token_starts(dataset, dataset.document_indices[documents])
     stops = token_starts(dataset, dataset.document_indices[documents + 1])
-    for step in dataset.spans(len(documents), 1):
-        # An array of all tokens. Only those of the step's documents are downloaded.
-        tokens = dataset.tokens_for(starts[step] * itemsize, stops[step] * itemsize)
-        for start, stop in zip(starts[step].tolist(), stops[step].tolist(), strict=True):
+
+    # From a bucket, tokens are downloaded. If the room for downloads is limited, read one document
+    # at a time; otherwise all documents together, with few requests.
+    itemsize = dataset.dtype.itemsize
+    for read_together in dataset.spans(len(documents), at_once=1):  # slices of the documents
+        first_bytes = starts[read_together] * itemsize
+        stop_bytes = stops[read_together] * itemsize
+        # (n_tokens of the dataset,) but only these ranges are downloaded, and may be read.
+        tokens = dataset.tokens_for(first_bytes, stop_bytes)
+        for start, stop in zip(
+            starts[read_together].tolist(), stops[read_together].tolist(), strict=True
+        ):
             yield tokens[start:stop]
 
 

@@ -35,7 +35,7 @@ def point_into(shard: Manifest, fact: FileFact) -> None:
         remove_file(shard.access, shard.folder / BIN)
 
 
-def keep_tokens(shard: Manifest) -> None:
+def copy_tokens_back(shard: Manifest) -> None:
     """Copy the tokens of a local shard from the dataset that contains them back to its own .bin.
 
     Args:

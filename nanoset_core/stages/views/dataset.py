@@ -7,7 +7,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from nanoset_core.formats.indexed.stream import places_upto
+from nanoset_core.formats.indexed.stream import last_not_greater
 from nanoset_core.stages.dataset.dataset import Dataset
 from nanoset_core.stages.dataset.stage import DATASET
 
@@ -50,8 +50,8 @@ class ViewDataset(Dataset):
 
         # The sequence of the corpus with this pointer, and the document that it belongs to.
         corpus = self.corpus.layout
-        corpus_sequences = places_upto(corpus.sequence_pointers, pointers)
-        return places_upto(corpus.document_indices, corpus_sequences)
+        corpus_sequences = last_not_greater(corpus.sequence_pointers, pointers)
+        return last_not_greater(corpus.document_indices, corpus_sequences)
 
     def copies_of(self, document: int) -> NDArray[np.int64]:
         """Return where a document of the corpus is in the view, which may contain it several times.
@@ -75,4 +75,4 @@ class ViewDataset(Dataset):
         pointer = corpus.sequence_pointers[first_sequence]
         candidates = np.flatnonzero(view.sequence_pointers == pointer)
         is_first = view.sequence_lengths[candidates] == lengths[0]
-        return np.unique(places_upto(view.document_indices, candidates[is_first]))
+        return np.unique(last_not_greater(view.document_indices, candidates[is_first]))

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from nanoset_core.formats.indexed.layout import CHUNK_SEQUENCES, Index, idx_path, read_idx
-from nanoset_core.formats.indexed.stream import places_upto
+from nanoset_core.formats.indexed.stream import last_not_greater
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.project.project import Project
 from nanoset_core.stages.checking import check_files, check_freshness, current_manifest
@@ -78,7 +78,7 @@ def _check_sequences(report: Report, base: Manifest, view: Manifest) -> None:
         pointers = pointers[has_tokens]
 
         # For each sequence of the view, the last one of the dataset that does not begin after it.
-        base_sequences = places_upto(base_index.sequence_pointers, pointers)
+        base_sequences = last_not_greater(base_index.sequence_pointers, pointers)
         is_same_start = base_index.sequence_pointers[base_sequences] == pointers
         is_same_length = base_index.sequence_lengths[base_sequences] == lengths
         is_in_base = is_same_start & is_same_length
