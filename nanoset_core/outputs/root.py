@@ -54,7 +54,7 @@ from nanoset_core.storage.worker_folders import for_a_task
 R = TypeVar("R")
 CURRENT = "current.json"
 """File next to the versions of an output that names the current one."""
-REMADE = "run `nanoset build`, which rebuilds it"
+BUILD_AGAIN = "run `nanoset build`, which rebuilds it"
 """Remedy for a version that is missing."""
 HASHED_BYTES = 16 << 20
 """Files of an output up to this size always have a checksum."""
@@ -172,7 +172,7 @@ class OutputRoot:
         return read_manifest(folder, self.access)
 
     def version(
-        self, stage: str, name: str, digest: str, gone: str, remedy: str = REMADE
+        self, stage: str, name: str, digest: str, what_if_missing: str, remedy: str = BUILD_AGAIN
     ) -> Manifest:
         """Return the manifest of a version that another output refers to.
 
@@ -180,7 +180,7 @@ class OutputRoot:
             stage: Stage of the output.
             name: Name of the output.
             digest: The version.
-            gone: What is wrong if the version is missing, for the error.
+            what_if_missing: What the error says if the version is missing.
             remedy: What the user should do then, for the error.
 
         Raises:
@@ -189,7 +189,9 @@ class OutputRoot:
         """
         manifest = self.manifest_at(self.folder / stage / name / digest)
         if manifest is None:
-            raise missing_version(self.access, (stage, name, digest), gone, remedy=remedy)
+            raise missing_version(
+                self.access, (stage, name, digest), what_if_missing, remedy=remedy
+            )
         return manifest
 
     def commit(self, recipe: Recipe, write: Writing) -> Manifest:

@@ -171,7 +171,7 @@ def _open_version(outputs: OutputRoot, dataset: Manifest) -> DatasetVersion:
         INVENTORY.layout.folder,
         dataset.name,
         dataset.recipe["parents"]["inventory"],
-        gone="the inventory of this version was deleted",
+        what_if_missing="the inventory of this version was deleted",
         remedy="compare versions of which `nanoset gc` has not removed the inputs",
     )
     files = pieces_by_file(inventory)

@@ -176,20 +176,21 @@ def _codec_of_generic(hint: Any, notation: Notation) -> ValueCodec:
 def _codec_of_union(hint: Any, notation: Notation) -> ValueCodec:
     """Return the codec of a union, such as `int | str`.
 
-    If values of all its types stay as they are, a single look at a value's class is enough.
-
     Args:
         hint: The union.
-        notation: Where the values come from.
+        notation: Where the values come from: JSON or YAML.
     """
-    codecs = [codec_of(member, notation) for member in alternatives(hint)]
-    all_plain_types: frozenset[type] = frozenset()
-    for codec in codecs:
-        plain_types = plain_types_of(codec)
-        if not plain_types:
-            return UnionCodec(hint, codecs)
-        all_plain_types |= plain_types
-    return PlainCodec(hint, all_plain_types)
+    member_codecs = [codec_of(member, notation) for member in alternatives(hint)]
+
+    # Codecs of simple types, such as int, return values as they are. If all members of the union
+    # are simple, one codec can check a value by its class: int or str in the example.
+    simple_types: frozenset[type] = frozenset()
+    for codec in member_codecs:
+        types_of_member = plain_types_of(codec)  # empty if the codec converts values
+        if not types_of_member:
+            return UnionCodec(hint, member_codecs)
+        simple_types |= types_of_member
+    return PlainCodec(hint, simple_types)
 
 
 class AnySettingCodec(ValueCodec):
@@ -235,10 +236,10 @@ class UnionCodec(ValueCodec):
         raise wrong_value(self._hint, value)
 
     def encode(self, value: Any) -> Any:
-        """Return a value as plain JSON values.
+        """Return a value of the union as plain JSON values.
 
-        The class of the value shows which type of the union it has, so that the codecs of the
-        types need not be asked one by one.
+        The class of the value alone shows how to convert it, whatever the types of the union are. A
+        dataclass becomes a mapping, a tuple a list, and text and numbers stay as they are.
         """
         if dataclasses.is_dataclass(value):
             return codec_of(type(value), Notation.JSON).encode(value)

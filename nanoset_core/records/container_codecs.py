@@ -138,32 +138,30 @@ class MappingCodec(ValueCodec):
         # If all items stay as they are, they need not be decoded one by one.
         if self._is_any or self._plain_types.issuperset(map(type, value.values())):
             return value
-        return self._decode_values(value, [])
-
-    def _decode_values(
-        self, value: Mapping[str, Any], mismatches: list[Mismatch]
-    ) -> dict[str, Any]:
-        """Return a mapping with each of its values decoded.
-
-        Args:
-            value: The mapping.
-            mismatches: Mistakes in keys of the mapping, which are reported with those in values.
-
-        Raises:
-            MismatchError: The mapping has mistakes; all of them are listed.
-        """
-        decode = self._item.decode
-        result: dict[str, Any] = {}
-        for key, item in value.items():
-            try:
-                result[key] = decode(item)
-            except MismatchError as error:
-                mismatches = mismatches + error.below(f".{key}")
-                if len(mismatches) > MAX_MISMATCHES:
-                    break
+        result, mismatches = self._decode_values(value)
         if mismatches:
             raise MismatchError(mismatches)
         return result
+
+    def _decode_values(self, value: Mapping[str, Any]) -> tuple[dict[str, Any], list[Mismatch]]:
+        """Decode each value of a mapping.
+
+        Returns:
+            (the mapping with decoded values, mistakes in values). Each mistake has a path that
+            begins with its key. If there are any, the mapping is incomplete. Very many mistakes are
+            not all listed.
+        """
+        decode = self._item.decode
+        decoded: dict[str, Any] = {}
+        mismatches: list[Mismatch] = []
+        for key, item in value.items():
+            try:
+                decoded[key] = decode(item)
+            except MismatchError as error:
+                mismatches += error.below(f".{key}")
+                if len(mismatches) > MAX_MISMATCHES:
+                    break
+        return decoded, mismatches
 
     def encode(self, value: Any) -> dict[str, Any]:
         if self._is_any or self._plain_types:
@@ -188,15 +186,22 @@ class SettingMappingCodec(MappingCodec):
         """
         if not isinstance(value, dict):
             raise wrong_value(self._hint, value)
-        mismatches: list[Mismatch] = []
-        known: dict[str, Any] = {}
+
+        # Check the keys, and decode the values of those that are valid.
+        key_mistakes: list[Mismatch] = []
+        items_with_valid_keys: dict[str, Any] = {}
         for key, item in value.items():
             mistake = self._mistake_of_key(key)
             if mistake is None:
-                known[key] = item
+                items_with_valid_keys[key] = item
             else:
-                mismatches.append(mistake)
-        return FrozenDict(self._decode_values(known, mismatches))
+                key_mistakes.append(mistake)
+        decoded, value_mistakes = self._decode_values(items_with_valid_keys)
+
+        # Report the mistakes of keys and values together.
+        if key_mistakes or value_mistakes:
+            raise MismatchError([*key_mistakes, *value_mistakes])
+        return FrozenDict(decoded)
 
     def _mistake_of_key(self, key: object) -> Mismatch | None:
         """Return what is wrong with a key, or None."""

@@ -71,16 +71,16 @@ class DataclassCodec(ValueCodec):
     has a true attribute `ignores_unknown_keys`.
     """
 
-    def __init__(self, kind: Any, codec_of: Callable[[Any], ValueCodec]) -> None:
+    def __init__(self, dataclass: Any, codec_of: Callable[[Any], ValueCodec]) -> None:
         """Declare the dataclass.
 
         Args:
-            kind: The class.
+            dataclass: The class.
             codec_of: Returns the codec of the declared type of a field.
         """
-        self._kind = kind
+        self._class = dataclass
         self._codec_of = codec_of
-        self._ignores_unknown_keys: bool = getattr(kind, "ignores_unknown_keys", False)
+        self._ignores_unknown_keys: bool = getattr(dataclass, "ignores_unknown_keys", False)
 
     # Fields are looked up when they are first needed, since the type of a field may contain the
     # class again, as a group of a mixture contains groups.
@@ -88,7 +88,7 @@ class DataclassCodec(ValueCodec):
     @cached_property
     def _field_by_key(self) -> Mapping[str, _Field]:
         """Key → its field."""
-        fields = [self._field(field, hint) for field, hint in own_fields(self._kind)]
+        fields = [self._field(field, hint) for field, hint in own_fields(self._class)]
         return {field.key: field for field in fields}
 
     @cached_property
@@ -141,7 +141,7 @@ class DataclassCodec(ValueCodec):
                 have values of a wrong type. The error lists all of these.
         """
         if not isinstance(value, dict):
-            raise wrong_value(self._kind, value)
+            raise wrong_value(self._class, value)
 
         # Convert the value of each key to an argument of the class. This loop decides how fast
         # manifests are read.
@@ -163,14 +163,15 @@ class DataclassCodec(ValueCodec):
 
         if mismatches:
             raise MismatchError([*mismatches, *self._missing_keys(value)])
+
+        # Python itself notices if an argument is missing, faster than a look at each key.
         try:
-            return self._kind(**arguments)
-        except TypeError:
-            # Usually, a required key is missing. If not, the class itself has raised the error.
+            return self._class(**arguments)
+        except TypeError as error:
             missing_keys = self._missing_keys(value)
-            if not missing_keys:
+            if not missing_keys:  # the class itself has raised the error
                 raise
-        raise MismatchError(missing_keys)
+            raise MismatchError(missing_keys) from error
 
     def _mismatches_of(self, key: str, item: object, error: MismatchError) -> list[Mismatch]:
         """Return the mistakes in the value of a key.
@@ -212,7 +213,7 @@ class DataclassCodec(ValueCodec):
         return missing_key(
             field.key,
             field.hint,
-            explanation=field_help(self._kind, field.name),
+            explanation=field_help(self._class, field.name),
             example=field.field.metadata.get("example", "…"),
             is_null=is_null,
         )

@@ -100,20 +100,19 @@ def out_of_range(value_range: Range, value: object, number: float) -> MismatchEr
     """Return the error for a number that is not in a range.
 
     Args:
-        value_range: The range.
-        value: The number as it is written.
+        value_range: The range, which includes its bounds.
+        value: The number as it is written in the file.
         number: The number.
     """
-    if number < value_range.low or value_range.high is None:
-        bound = value_range.low
+    if value_range.high is None or number < value_range.low:
+        advice = f"set it to {format_number(value_range.low)} or more"
     else:
-        bound = value_range.high
-    direction = "more" if number < value_range.low else "less"
+        advice = f"set it to {format_number(value_range.high)} or less"
     mismatch = Mismatch(
         "this value is out of range",
         found=str(value),
         expected=str(value_range),
-        remedy=f"set it to {format_number(bound)} or {direction}",
+        remedy=advice,
     )
     return MismatchError([mismatch])
 
@@ -200,33 +199,60 @@ def _remedy(hint: Any, value: object) -> str:
     """Return what to do about a value of a wrong type, for the mistakes that YAML invites.
 
     Args:
-        hint: The declared type.
+        hint: The declared type, which may be a union.
         value: The value.
     """
-    kinds = [bare(kind) for kind in alternatives(hint)]
-    takes_tuple = any(get_origin(kind) is tuple for kind in kinds)
+    # The types that are allowed, each without its range.
+    types = [bare(kind) for kind in alternatives(hint)]
     if value is None:
         return "give it a value, or remove the key"
-    if isinstance(value, str) and (int in kinds or float in kinds):
+    if isinstance(value, str):
+        return _remedy_for_text(hint, value)
+
+    # Text is allowed, and the value is something else.
+    if str in types and isinstance(value, Mapping) and len(value) == 1:
+        # The user wrote a list with the item `- web: 2`, which YAML reads as a mapping with one
+        # entry, but meant a mapping of names to numbers.
+        [(name, inner)] = value.items()
+        mapping = f"{{{name}: {_shortened(str(inner))}, …}}"
+        return f"write the keys without the dashes of a list, as one mapping: {mapping}"
+    if str in types and not isinstance(value, Mapping | list):
+        # YAML reads an unquoted 12 as a number, and an unquoted `no` as false.
+        return f'put it in quotes: "{_shortened(str(value))}"'
+
+    if get_origin(hint) is Literal:
+        return _remedy_for_choice(hint, value)
+    if int in types and isinstance(value, float) and value.is_integer():
+        return f"write it without a fraction: {value:.0f}"
+    return f"write {describe(hint)}"
+
+
+def _remedy_for_text(hint: Any, text: str) -> str:
+    """Return what to do about a text in place of a value of another type.
+
+    Args:
+        hint: The declared type, which may be a union.
+        text: The text.
+    """
+    types = [bare(kind) for kind in alternatives(hint)]
+    if int in types or float in types:
         return (
             f"write {describe(hint)}, without quotes "
             "(YAML takes 1e-3 for text, and 1.0e-3 for a number)"
         )
-    if str in kinds and isinstance(value, Mapping) and len(value) == 1:
-        # An item of a list such as `- web: 2`, which looks like an entry of a mapping.
-        name, inner = next(iter(value.items()))
-        mapping = f"{{{name}: {_shortened(str(inner))}, …}}"
-        return f"write the keys without the dashes of a list, as one mapping: {mapping}"
-    if str in kinds and not isinstance(value, Mapping | list | str):
-        return f'put it in quotes: "{_shortened(str(value))}"'
-    if takes_tuple and isinstance(value, str):
-        return f"put it in brackets: [{_shortened(value)}]"
+    if any(get_origin(kind) is tuple for kind in types):  # a list is allowed
+        return f"put it in brackets: [{_shortened(text)}]"
     if get_origin(hint) is Literal:
-        meant = closest_name(str(value), map(str, get_args(hint)))
-        return "choose one of these" if meant is None else f"did you mean {meant!r}?"
-    if int in kinds and isinstance(value, float) and value.is_integer():
-        return f"write it without a fraction: {value:.0f}"
+        return _remedy_for_choice(hint, text)
     return f"write {describe(hint)}"
+
+
+def _remedy_for_choice(hint: Any, value: object) -> str:
+    """Return what to do about a value that is none of the choices of a Literal."""
+    meant = closest_name(str(value), map(str, get_args(hint)))
+    if meant is None:
+        return "choose one of these"
+    return f"did you mean {meant!r}?"
 
 
 def _shortened(text: str) -> str:

@@ -51,22 +51,27 @@ def parse(hint: Any, value: object, path: str, where: object) -> Any:
 def parse_or_errors(
     hint: Any, value: object, path: str, where: object
 ) -> tuple[Any, list[ConfigError]]:
-    """Return a plain value as a type, or all mistakes in it, for callers that add their places.
+    """Return a plain value as the type that a hint declares, or all mistakes in it.
+
+    Unlike `parse`, this raises nothing, so that callers can add the lines of the file to the
+    errors.
 
     Args:
-        hint: A dataclass, or another type that its fields may have.
+        hint: The type, usually a dataclass; see `codecs.py`.
         value: Value that was read from a file.
         path: Path of the value's key, such as "nanosets.web"; empty for the whole file.
         where: The file, for messages.
 
     Returns:
-        The value, and no errors; or None, and at least one error.
+        (the converted value, no errors), or (None, at least one error).
     """
     try:
         return codec_of(hint, Notation.YAML).decode(value), []
     except MismatchError as error:
+        # The paths of the mistakes begin at the value. Let them begin at the top of the file.
         mismatches = error.below(path)
     except RecursionError:
+        # A YAML alias can put a list or mapping into itself: `key: &list [*list]`.
         remedy = "remove the YAML alias that makes it so"
         mismatches = [Mismatch("a value holds itself", remedy=remedy)]
     return None, [_config_error(mismatch, where) for mismatch in mismatches]

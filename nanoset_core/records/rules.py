@@ -51,31 +51,61 @@ class Section:
 
 
 def rule_errors(hint: Any, value: object, file: object, path: str = "") -> Iterator[ConfigError]:
-    """Yield an error for each rule that settings break, and for those in the settings within them.
+    """Yield an error for each rule that a setting breaks, and for each that a part of it breaks.
+
+    A part is an item of a list, a name or value of a mapping, or a field of a dataclass.
 
     Args:
-        hint: The declared type of the settings.
-        value: The settings.
-        file: The file that they are from, for messages.
-        path: Path of their key in the file, such as "views.en"; empty for the whole file.
+        hint: The declared type of the setting, with its rules.
+        value: The setting.
+        file: The file that it is from, for messages.
+        path: Path of its key in the file, such as "views.en"; empty for the whole file.
     """
-    # A setting may have several types. Its value has one of them, and only the rules of that type
-    # apply.
-    for kind in alternatives(hint):
-        plain_kind = bare(kind)  # without its rules
-        if plain_kind is str and isinstance(value, str):
-            yield from _errors_of_text(kind, value, f"{file}: {path}")
-        elif get_origin(plain_kind) is tuple and isinstance(value, tuple):
-            item_hint = get_args(plain_kind)[0]
-            for index, item in enumerate(value):
-                yield from rule_errors(item_hint, item, file, f"{path}[{index}]")
-        elif get_origin(plain_kind) is Mapping and isinstance(value, Mapping):
-            name_hint, item_hint = get_args(plain_kind)
-            for name, item in value.items():
-                yield from _errors_of_text(name_hint, name, f"{file}: {path}.{name}")
-                yield from rule_errors(item_hint, item, file, f"{path}.{name}")
-        elif dataclasses.is_dataclass(plain_kind) and type(value) is plain_kind:
+    # The type may be a union. The value has one of its types, and only the rules of that one apply.
+    for type_with_rules in alternatives(hint):
+        plain_type = bare(type_with_rules)  # such as str, for `Annotated[str, Check(…)]`
+        origin = get_origin(plain_type)  # such as tuple, for `tuple[str, ...]`
+        if plain_type is str and isinstance(value, str):
+            yield from _errors_of_text(type_with_rules, value, f"{file}: {path}")
+        elif origin is tuple and isinstance(value, tuple):
+            yield from _errors_in_list(plain_type, value, file, path)
+        elif origin is Mapping and isinstance(value, Mapping):
+            yield from _errors_in_mapping(plain_type, value, file, path)
+        elif dataclasses.is_dataclass(plain_type) and type(value) is plain_type:
             yield from _errors_in_section(value, file, path)
+
+
+def _errors_in_list(
+    hint: Any, items: tuple[Any, ...], file: object, path: str
+) -> Iterator[ConfigError]:
+    """Yield the errors of each item of a list.
+
+    Args:
+        hint: The declared type of the list, such as `tuple[str, ...]`.
+        items: The list.
+        file: The file that it is from.
+        path: Path of its key in the file.
+    """
+    item_hint = get_args(hint)[0]
+    for index, item in enumerate(items):
+        yield from rule_errors(item_hint, item, file, f"{path}[{index}]")
+
+
+def _errors_in_mapping(
+    hint: Any, mapping: Mapping[str, Any], file: object, path: str
+) -> Iterator[ConfigError]:
+    """Yield the errors of each name and each value of a mapping.
+
+    Args:
+        hint: The declared type of the mapping, such as `Mapping[CorpusName, float]`.
+        mapping: The mapping.
+        file: The file that it is from.
+        path: Path of its key in the file.
+    """
+    name_hint, value_hint = get_args(hint)
+    for name, value in mapping.items():
+        yield from _errors_of_text(name_hint, name, f"{file}: {path}.{name}")
+        yield from rule_errors(value_hint, value, file, f"{path}.{name}")
 
 
 def _errors_of_text(hint: Any, text: str, where: str) -> Iterator[ConfigError]:

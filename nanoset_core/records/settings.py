@@ -19,11 +19,10 @@ import dataclasses
 import inspect
 import textwrap
 import types
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache, reduce
+from functools import lru_cache
 from itertools import pairwise
-from operator import or_
 from typing import (
     TYPE_CHECKING,
     Annotated,
@@ -42,8 +41,8 @@ if TYPE_CHECKING:
 
 MISSING = dataclasses.MISSING
 """The default of a setting that is required."""
-_IS_KEY = "is_key"
-NOT_A_KEY: Mapping[str, Any] = {_IS_KEY: False}
+_IS_NOT_A_KEY = "is_not_a_key"
+NOT_A_KEY: Mapping[str, Any] = {_IS_NOT_A_KEY: True}
 """Metadata of a field that no key sets, such as the file that settings were read from."""
 _TEXT_BY_TYPE = {
     str: "text",
@@ -100,27 +99,37 @@ def settings(section: type[DataclassInstance], path: str = "") -> Iterator[Setti
         path: Path of the section, such as "nanosets.<name>"; empty for the whole file.
     """
     for field, hint in own_fields(section):
-        # None stands for an absent key, which the default describes: it is not a type of values.
-        # So `int | str | None` becomes `int | str`.
-        types_of_values = [kind for kind in alternatives(hint) if kind is not type(None)]
-        hint_without_none = reduce(or_, types_of_values)
         key = key_of(field)
         if path:
             key = f"{path}.{key}"
-        setting_of_field = Setting(
+        type_of_values = _without_none(hint)
+        yield Setting(
             section=section,
             key=key,
-            hint=hint_without_none,
+            hint=type_of_values,
             default=default_of(field),
             help=field_help(section, field.name),
         )
-        yield setting_of_field
 
-        # A section within itself is a tree, such as a mixture. Its keys repeat at each level, so
-        # that they are listed only once.
-        for inner, suffix in inner_sections(hint_without_none):
-            if inner is not section:
-                yield from settings(inner, setting_of_field.key + suffix)
+        # If the values are sections in turn, such as those of `views`, yield the settings in them:
+        # with the key "views" and the suffix ".<name>", their keys are "views.<name>.of" and so on.
+        for inner_section, suffix in inner_sections(type_of_values):
+            # A section may contain itself, such as a group of corpora that contains groups. All
+            # levels of such a tree have the same keys, which are listed only for the first one.
+            if inner_section is not section:
+                yield from settings(inner_section, key + suffix)
+
+
+def _without_none(hint: Any) -> Any:
+    """Return a type without None: `int | str` for `int | str | None`.
+
+    None stands for an absent key, and is not a value that users write.
+    """
+    types_of_values = [kind for kind in alternatives(hint) if kind is not type(None)]
+    union = types_of_values[0]
+    for other_type in types_of_values[1:]:
+        union = union | other_type
+    return union
 
 
 def setting(section: type[DataclassInstance], name: str) -> Setting:
@@ -135,17 +144,18 @@ def setting(section: type[DataclassInstance], name: str) -> Setting:
 
 @lru_cache(maxsize=256)
 def own_fields(section: type[DataclassInstance]) -> list[tuple[dataclasses.Field[Any], Any]]:
-    """Return the fields of a dataclass that are keys, each with its type.
+    """Return the fields of a dataclass that are keys of a file, each with its type.
 
-    The types include ranges and rules. Where `from __future__ import annotations` makes them text,
-    they are evaluated. Fields that are marked as `NOT_A_KEY`, or that the constructor does not
-    take, are left out.
+    A field is left out if it has the metadata `NOT_A_KEY`, or if the constructor does not take it.
+    The types include their ranges and rules, as in `Annotated[int, Range(1, 10)]`.
     """
-    hints = get_type_hints(section, include_extras=True)
+    # Field by field, since `from __future__ import annotations` stores types as text.
+    hint_by_name = get_type_hints(section, include_extras=True)
     fields = []
     for field in dataclasses.fields(section):
-        if field.init and _IS_KEY not in field.metadata:
-            fields.append((field, hints[field.name]))
+        is_key = field.init and not field.metadata.get(_IS_NOT_A_KEY, False)
+        if is_key:
+            fields.append((field, hint_by_name[field.name]))
     return fields
 
 
@@ -259,10 +269,11 @@ def range_of(hint: Any) -> Range | None:
 
 
 def describe(hint: Any) -> str:
-    """Return a type in words for users, such as "text or a whole number", without its range.
+    """Describe a type in words for users, such as "text or a whole number".
 
     Args:
-        hint: The type. That a value may be None is not said, since users then leave the key out.
+        hint: The type. Its range is not described. Neither is None, which users do not write: they
+            leave the key out.
     """
     hint = bare(hint)
     if hint in _TEXT_BY_TYPE:
@@ -272,16 +283,23 @@ def describe(hint: Any) -> str:
     arguments = get_args(hint)
     if origin in (Union, types.UnionType):
         kinds = [kind for kind in arguments if kind is not type(None)]
-        # "text or a list of text" is clear, and "a list of text or text" is not.
-        kinds.sort(key=lambda kind: get_origin(bare(kind)) in (tuple, list, Mapping))
-        return " or ".join(describe(kind) for kind in kinds)
+        # Simple types come first: "text or a list of text" is clear, "a list of text or text" not.
+        simple_kinds = [kind for kind in kinds if not _is_container(kind)]
+        containers = [kind for kind in kinds if _is_container(kind)]
+        return " or ".join(describe(kind) for kind in [*simple_kinds, *containers])
     if origin is Literal:
         return "one of " + ", ".join(repr(choice) for choice in arguments)
     if origin in (tuple, list):
         return f"a list of {describe(arguments[0])}"
-    if arguments:
-        return f"a mapping of names to {describe(arguments[1])}"
-    return "a mapping of keys to values"
+    if origin in (Mapping, dict):
+        _, value_hint = arguments
+        return f"a mapping of names to {describe(value_hint)}"
+    return "a mapping of keys to values"  # a dataclass
+
+
+def _is_container(hint: Any) -> bool:
+    """Return whether a type is that of lists or mappings."""
+    return get_origin(bare(hint)) in (tuple, list, Mapping)
 
 
 def json_schema(section: type[DataclassInstance], *, templates: bool = False) -> dict[str, Any]:
@@ -313,64 +331,74 @@ def json_schema(section: type[DataclassInstance], *, templates: bool = False) ->
 def _schema_of_field(
     section: type[DataclassInstance], hint: Any, templates: bool
 ) -> dict[str, Any]:
-    """Return the JSON schema of a field's type; a section within itself is any mapping there.
+    """Return the JSON schema of a field's type.
+
+    A section may contain itself: a group of corpora contains groups. The schema of such a field
+    would never end, so it only says that the value is a mapping.
 
     Args:
-        section: The dataclass of the field.
-        hint: The type.
-        templates: Whether a template may be used for any value.
+        section: The dataclass that has the field.
+        hint: The type of the field.
+        templates: Whether a template, such as `{{ env.ROOT }}`, may be used in place of any value.
     """
-    for kind in alternatives(hint):
-        for inner, _ in inner_sections(kind):
-            # The schema of a section within itself, such as a group of groups, would not end.
-            if inner is section:
-                return {"type": "object"}
+    sections_within = [inner_section for inner_section, _ in inner_sections(hint)]
+    if section in sections_within:
+        return {"type": "object"}
     return _schema(hint, templates)
 
 
 def _schema(hint: Any, templates: bool) -> dict[str, Any]:
-    """Return the JSON schema of a type.
+    """Return the JSON schema of a type, which may be a union.
 
     Args:
         hint: The type.
-        templates: Whether a template may be used for any value.
+        templates: Whether a template, such as `{{ env.ROOT }}`, may be used in place of any value.
     """
-    schemas = [_schema_of_kind(kind, templates) for kind in alternatives(hint)]
-
-    # Any text may be a template already. A mapping cannot be replaced by one as a whole.
-    takes_text = {"type": "string"} in schemas
-    are_mappings = all(schema == {} or schema.get("type") == "object" for schema in schemas)
-    if templates and not takes_text and not are_mappings:
-        schemas.append({"type": "string", "pattern": r"\{\{"})
+    schemas = [_schema_of_alternative(kind, templates) for kind in alternatives(hint)]
+    if templates and _needs_template(schemas):
+        schemas.append({"type": "string", "pattern": r"\{\{"})  # contains "{{"
 
     if len(schemas) == 1:
         return schemas[0]
     return {"anyOf": schemas}
 
 
-def _schema_of_kind(hint: Any, templates: bool) -> dict[str, Any]:
+def _needs_template(schemas: Sequence[Mapping[str, Any]]) -> bool:
+    """Return whether a schema must allow a template in addition to the types that it has.
+
+    Args:
+        schemas: The schema of each alternative of a type.
+    """
+    # Any text is allowed already.
+    if {"type": "string"} in schemas:
+        return False
+    # Dagster does not replace whole mappings by a template, only values in them. And the schema {}
+    # allows any value already.
+    return not all(schema == {} or schema.get("type") == "object" for schema in schemas)
+
+
+def _schema_of_alternative(hint: Any, templates: bool) -> dict[str, Any]:
     """Return the JSON schema of a type that is not a union.
 
     Args:
         hint: The type, perhaps with a range.
-        templates: Whether a template may be used for any value in it.
+        templates: Whether a template may be used in place of the values in a list, a mapping or a
+            dataclass. Whether one may replace the value itself is decided by the caller.
     """
-    value_range = range_of(hint)
-    if value_range is not None:
-        schema = _schema_of_kind(bare(hint), templates)
-        schema["minimum"] = value_range.low
-        if value_range.high is not None:
-            schema["maximum"] = value_range.high
+    plain_hint = bare(hint)  # without its range
+    origin = get_origin(plain_hint)
+    arguments = get_args(plain_hint)
+
+    if plain_hint in _JSON_TYPES:
+        schema: dict[str, Any] = {"type": _JSON_TYPES[plain_hint]}
+        value_range = range_of(hint)
+        if value_range is not None:
+            schema["minimum"] = value_range.low
+            if value_range.high is not None:
+                schema["maximum"] = value_range.high
         return schema
-
-    if dataclasses.is_dataclass(hint):
-        return json_schema(hint, templates=templates)  # type: ignore[arg-type]
-    hint = bare(hint)
-    if hint in _JSON_TYPES:
-        return {"type": _JSON_TYPES[hint]}
-
-    origin = get_origin(hint)
-    arguments = get_args(hint)
+    if dataclasses.is_dataclass(plain_hint):
+        return json_schema(plain_hint, templates=templates)  # type: ignore[arg-type]
     if origin is tuple:
         return {"type": "array", "items": _schema(arguments[0], templates)}
     if origin is Literal:

@@ -17,13 +17,17 @@ def stored(
     only_with: str | None = None,
     hint: Any = None,
 ) -> dict[str, Any]:
-    """Return the metadata of a field that is not stored as fields usually are.
+    """Return the metadata of a field with a special form in JSON.
+
+    Without metadata, a field is always stored, under its own name and as the type that its
+    annotation says. For example, `size: int = field(default=0, metadata=stored("bytes",
+    omit_default=True))` is stored under the key "bytes", and only if it is not 0.
 
     Args:
         key: Its key in JSON, if that is not the field's name.
-        omit_default: Whether the key is left out if the field has its default. Fields that earlier
-            versions of nanoset did not have are left out, so that old digests stay the same.
-        only_with: Name of another field. The key is left out unless that field has a value.
+        omit_default: Whether the key is left out if the field has its default. Use this for a field
+            that is added to an existing class: records without it keep their bytes and digests.
+        only_with: Name of another field. The key is left out if that field is None.
         hint: Type of the stored value, if the field's annotation allows types that JSON lacks.
     """
     return {

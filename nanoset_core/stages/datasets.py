@@ -9,7 +9,7 @@ from weakref import WeakValueDictionary
 from nanoset_core.errors import MissingError
 from nanoset_core.formats.indexed.dataset import MMapIndexedDataset
 from nanoset_core.outputs.manifest import Manifest
-from nanoset_core.outputs.root import REMADE, OutputRoot
+from nanoset_core.outputs.root import BUILD_AGAIN, OutputRoot
 from nanoset_core.project.project import Project
 from nanoset_core.project.settings import ProjectConfig
 from nanoset_core.stages.dataset.dataset import CorpusDataset, Dataset
@@ -85,13 +85,16 @@ class Datasets:
             )
         return self.open(manifest, sequences)
 
-    def version(self, name: str, digest: str, gone: str, remedy: str = REMADE) -> Dataset:
+    def version(
+        self, name: str, digest: str, what_if_missing: str, remedy: str = BUILD_AGAIN
+    ) -> Dataset:
         """Return one version of the dataset of a corpus, a view or packs.
 
         Args:
             name: Name of the dataset.
             digest: Digest of the version.
-            gone: What the error says if the version was deleted.
+            what_if_missing: What the error says if the version was deleted, such as "the dataset
+                of this nanoset was deleted".
             remedy: What the user should do in that case.
 
         Raises:
@@ -105,7 +108,10 @@ class Datasets:
             manifest = self.outputs.manifest_at(folder)
             if manifest is not None:
                 return self.open(manifest)
-        return self.open(self.outputs.version(DATASET.layout.folder, name, digest, gone, remedy))
+        manifest = self.outputs.version(
+            DATASET.layout.folder, name, digest, what_if_missing, remedy
+        )
+        return self.open(manifest)
 
 
 def dataset_of(outputs: OutputRoot, manifest: Manifest, *, is_sampled: bool = False) -> Dataset:

@@ -59,7 +59,7 @@ def given_files(project: Project, pattern: str, key: str) -> GivenFiles:
     """
     divided_pattern = _divide_pattern(project, pattern, key)
     listing = _list_matching(divided_pattern)
-    _check_folders(listing, divided_pattern.parts)
+    _check_folders(listing, divided_pattern.names_below)
     if not listing.stats:
         raise MissingError(
             "no file matches this path or pattern",
@@ -76,8 +76,10 @@ class _DividedPattern(NamedTuple):
     """A pattern, divided into a folder that is listed and what must match below it."""
 
     folder: RawFolder
-    parts: list[str]
-    """The names below the folder, such as `["*", "ids.txt"]`; the last may name a folder."""
+    names_below: list[str]
+    """The names below the folder, such as `["*", "ids.txt"]`; the last may be that of a folder.
+    Empty if the pattern is the address of a bucket, whose objects are all meant.
+    """
 
 
 class _PatternListing(NamedTuple):
@@ -94,29 +96,30 @@ def _list_matching(pattern: _DividedPattern) -> _PatternListing:
     """Return the files and folders that a pattern matches.
 
     Args:
-        pattern: A folder, and a path below it: with wildcards, or that of one file or folder. A
-            folder stands for all files in it.
+        pattern: A folder, and what is meant below it: a path with wildcards, one file, or another
+            folder, which stands for all files in it.
 
     Returns:
         The matches. If the folder does not exist, there are none.
     """
     folder = pattern.folder
-    path = "/".join(pattern.parts)
+    names = pattern.names_below
+    path = "/".join(names)
 
-    # A pattern with wildcards.
+    # A path with wildcards.
     if _has_wildcard(path):
         if not folder.is_dir():
             return _PatternListing(folder, [], set())
         all_stats, all_folders = list_below(folder)
-        stats = [stat for stat in all_stats if matches(stat.path.split("/"), pattern.parts)]
-        folders = {name for name in all_folders if matches(name.split("/"), pattern.parts)}
+        stats = [stat for stat in all_stats if matches(stat.path.split("/"), names)]
+        folders = {name for name in all_folders if matches(name.split("/"), names)}
         return _PatternListing(folder, stats, folders)
 
     # One file.
-    if (folder / path).is_file():
+    if path and (folder / path).is_file():
         return _PatternListing(folder, [stat_file(folder, path)], set())
 
-    # All files of a folder.
+    # All files of a folder. Without a path, it is the folder of the pattern itself.
     if path:
         folder = folder / path
     if not folder.is_dir():
@@ -125,26 +128,24 @@ def _list_matching(pattern: _DividedPattern) -> _PatternListing:
     return _PatternListing(folder, stats, folders)
 
 
-def _check_folders(listing: _PatternListing, parts: Sequence[str]) -> None:
-    """Check that no folder is named like the files that a pattern matches.
+def _check_folders(listing: _PatternListing, names: Sequence[str]) -> None:
+    """Check that no folder has the name of a file, so that its contents are left out silently.
 
     With the pattern `*.parquet`, the user expects that all tables are read. But Spark writes a
-    table as a folder, `ids.parquet/part-0.parquet`, and the pattern does not match its files. They
-    would be left out silently.
+    table as a folder, `ids.parquet/part-0.parquet`, and the pattern does not match the files in it.
 
     Args:
         listing: What the pattern matches.
-        parts: The names of the pattern, such as `["*", "ids.txt"]`.
+        names: The path of the pattern as a list, such as `["*", "ids.txt"]`.
 
     Raises:
-        InputError: A folder has the ending of the pattern, or of a file that is read, and no file
-            in it is read.
+        InputError: A folder has the ending of a file, such as ".parquet", and no file in it is
+            read. It may be the ending of the pattern, or of any file that the pattern matches.
     """
-    # Endings of the files that are read, and of those that the user expects to be read.
     file_paths = [stat.path for stat in listing.stats]
     endings = {PurePosixPath(path).suffix for path in file_paths}
-    if parts:
-        endings.add(PurePosixPath(parts[-1]).suffix)
+    if names:
+        endings.add(PurePosixPath(names[-1]).suffix)
     endings.discard("")
 
     unread_folders = listing.folders - folders_of(file_paths)
@@ -159,10 +160,10 @@ def _check_folders(listing: _PatternListing, parts: Sequence[str]) -> None:
 
 
 def _divide_pattern(project: Project, pattern: str, key: str) -> _DividedPattern:
-    """Divide a pattern at its first name with a wildcard, or at its last name.
+    """Divide a pattern into a folder without wildcards, which can be listed, and the rest.
 
-    For example, `data/*/ids.txt` is divided into `data` and `*/ids.txt`, and `data/ids.txt` into
-    `data` and `ids.txt`. Only the first of both is listed.
+    For example, `data/*/ids.txt` is divided into `data` and `*/ids.txt`. A path without wildcards
+    is divided at its last name: `data/ids.txt` into `data` and `ids.txt`.
 
     Args:
         project: The project. Local patterns are relative to its nanoset.yaml.
@@ -176,34 +177,37 @@ def _divide_pattern(project: Project, pattern: str, key: str) -> _DividedPattern
     path = pattern
     if is_remote(pattern):
         scheme, _, path = pattern.partition("://")
-    parts = path.rstrip("/").split("/")
-    n_folder_parts = _first_wildcard(parts)
+    names = path.rstrip("/").split("/")
+    n_folder_names = _position_of_wildcard(names)
+    if n_folder_names is None:
+        n_folder_names = len(names) - 1
 
     # A folder on a disk.
     if not scheme:
-        folder = "/".join(parts[:n_folder_parts])
+        folder = "/".join(names[:n_folder_names])
         if not folder:
             folder = "/" if path.startswith("/") else "."
-        return _DividedPattern(project.config.local(folder, key), parts[n_folder_parts:])
+        return _DividedPattern(project.config.local(folder, key), names[n_folder_names:])
 
     # A folder in a bucket. The first name is that of the bucket, which has no wildcard.
-    n_folder_parts = max(1, n_folder_parts)
+    n_folder_names = max(1, n_folder_names)
     location = remote_location(
-        f"{scheme}://{'/'.join(parts[:n_folder_parts])}",
+        f"{scheme}://{'/'.join(names[:n_folder_names])}",
         where=f"{project.config.file}: {key}",
         storage=project.config.storage,
         only_read=True,
     )
+    # The content of an object is identified by its ETag, so that it need not be downloaded.
     folder_in_bucket = RemoteFolder(location.store, location.path, by_etag=True)
-    return _DividedPattern(folder_in_bucket, parts[n_folder_parts:])
+    return _DividedPattern(folder_in_bucket, names[n_folder_names:])
 
 
-def _first_wildcard(parts: Sequence[str]) -> int:
-    """Return the number of the first part with a wildcard, or of the last part if none has one."""
-    for number, part in enumerate(parts):
-        if _has_wildcard(part):
-            return number
-    return len(parts) - 1
+def _position_of_wildcard(names: Sequence[str]) -> int | None:
+    """Return the index of the first name with a wildcard, or None."""
+    for index, name in enumerate(names):
+        if _has_wildcard(name):
+            return index
+    return None
 
 
 def _has_wildcard(text: str) -> bool:
@@ -216,26 +220,27 @@ def _content_digests(
 ) -> list[list[str]]:
     """Return digests of the content of some files.
 
-    A local file is read, unless an earlier call stored its digests and it has not changed since.
-    An object in a bucket is identified by its ETag.
-
     Args:
-        project: The project, in whose output root digests are stored.
+        project: The project, whose output root stores the digests of local files.
         folder: The folder of the files.
         stats: The files.
 
     Returns:
         For each file, the digests of its pieces. Large files are hashed in several pieces.
     """
+    # The digests of local files are remembered from one call to the next. Each folder of files has
+    # a memory of its own. All memories are below `views`, also those for other kinds of outputs.
     memory_folder = project.outputs.folder / "views" / _MEMORY_FOLDER / digest_of(str(folder))
     memory = FingerprintMemory(memory_folder / ".fingerprints.json")
     digests = []
     for stat in stats:
         pieces = memory.recall(stat)
-        if pieces is None:  # a new or changed file
+        if pieces is None:  # a new or changed file, or an object in a bucket
             pieces = fingerprint(folder, stat)
             memory.note(stat, pieces)
         digests.append([piece.digest for piece in pieces])
+
+    # The digest of an object follows from its ETag, without reading it: nothing to remember.
     if not isinstance(folder, RemoteFolder):
         memory.save({stat.path for stat in stats})
     return digests

@@ -105,10 +105,10 @@ def make_per_shard(
     Args:
         outputs: What the outputs are, and how each is made.
         root: The output root.
-        work: Receives the progress. Workers may report on the part of one shard; the name of that
-            part is the digest of the shard's output.
-        workers: Number of processes.
-        executor: Runs the tasks instead of these processes; None for processes of this machine.
+        work: Receives the progress. A worker that reports on its own progress names its shard by
+            the digest of the shard's output.
+        workers: Number of worker processes on this machine.
+        executor: Runs the tasks elsewhere, for example on a cluster; None for this machine.
         look_first: Whether to look in this process which outputs exist, so that workers get only
             tasks for missing ones. Otherwise each worker looks for the output of its task.
 
@@ -116,15 +116,18 @@ def make_per_shard(
         ExceptionGroup: Some outputs could not be made because of `PerShardTask.deferred_errors`.
             All others were made.
     """
-    # Find the outputs that exist. They count as done from the start.
-    result_by_shard: dict[int, Result] = {}
+    # Find the outputs that exist.
+    result_by_shard: dict[int, Result] = {}  # number of the shard → what the caller needs
     if look_first and not root.rebuild:
         result_by_shard = _find_existing(outputs, root)
     existing_numbers = list(result_by_shard)
+
+    # Their documents, or whatever the progress counts, are done from the start.
     if existing_numbers:
         for number, shard in enumerate(outputs.shards()):
             if number in result_by_shard:
-                work.add_existing(outputs.amount(shard, result_by_shard[number]))
+                amount_done = outputs.amount(shard, result_by_shard[number])
+                work.add_existing(amount_done)
     work.report()
 
     # Make the others.
@@ -134,7 +137,7 @@ def make_per_shard(
 
 
 def _find_existing(outputs: PerShard[Shard, Result], root: OutputRoot) -> dict[int, Result]:
-    """Find the shards whose outputs exist and are whole.
+    """Find the shards whose outputs exist and are complete.
 
     Args:
         outputs: What the outputs are.
@@ -146,20 +149,24 @@ def _find_existing(outputs: PerShard[Shard, Result], root: OutputRoot) -> dict[i
     """
 
     def find_output(listed_root: OutputRoot, folder: Path) -> _ExistingOutput[Result] | None:
-        """Return the output in a folder, or None if it is missing or not whole."""
+        """Return the output in a folder, or None if it is missing or incomplete."""
         manifest = listed_root.find_at(folder)
-        return None if manifest is None else _ExistingOutput(outputs.result(manifest))
+        if manifest is None:
+            return None
+        return _ExistingOutput(outputs.result(manifest))
 
-    # All outputs have the same stage and name, and differ in their digests.
-    recipe: Recipe | None = None
+    # The digest of each shard's output is the name of its folder.
     digests: list[str] = []
+    last_recipe: Recipe | None = None
     for shard in outputs.shards():
-        recipe = outputs.recipe(shard)
-        digests.append(recipe.digest)
-    if recipe is None:  # no shards
+        last_recipe = outputs.recipe(shard)
+        digests.append(last_recipe.digest)
+    if last_recipe is None:  # no shards
         return {}
-    found_outputs = root.each_version(find_output, recipe.stage, recipe.name, digests)
 
+    # Look for all of them. All recipes have the same stage and name, so that of the last will do.
+    # (n_shards,) in the order of the digests; None for a missing output.
+    found_outputs = root.each_version(find_output, last_recipe.stage, last_recipe.name, digests)
     result_by_shard: dict[int, Result] = {}
     for number, output in enumerate(found_outputs):
         if output is not None:
@@ -169,7 +176,7 @@ def _find_existing(outputs: PerShard[Shard, Result], root: OutputRoot) -> dict[i
 
 @dataclass(frozen=True, slots=True)
 class _ExistingOutput(Generic[Result]):
-    """An output that exists, which is more than its result says: a result may be None."""
+    """An output that exists. Its result may be None, which alone would look like a missing one."""
 
     result: Result
 

@@ -60,20 +60,23 @@ class Sharded(NamedTuple):
             For each document, a dict with the keys `document`, `file`, `line` and `id`.
         """
         line_numbers = LineNumbers.of(self.tokenized.facts)
-        numbers = np.array(documents, np.int64)  # (n_documents,)
-        shard_of_document = np.searchsorted(self.document_bounds, numbers, side="right") - 1
+        document_numbers = np.array(documents, np.int64)  # (n_documents,)
+        # (n_documents,) number of the shard that contains each document
+        shard_of_document = (
+            np.searchsorted(self.document_bounds, document_numbers, side="right") - 1
+        )
         places: list[dict[str, Any]] = []
         for shard in np.unique(shard_of_document).tolist():
+            # Each shard has a table. Its row n says where document n of the shard was read from.
             first_document = int(self.document_bounds[shard])
-            documents_of_shard = numbers[shard_of_document == shard]
-            # Row n of the shard's table says where document n of the shard was read.
+            documents_of_shard = document_numbers[shard_of_document == shard]
             row_numbers = (documents_of_shard - first_document).tolist()
-            digests = self.shards[shard : shard + 1]  # those of one shard
-            [manifest] = some_shards(project, self.tokenized.name, digests)
+            [manifest] = some_shards(project, self.tokenized.name, [self.shards[shard]])
             table = DocumentRows(manifest.path(DOCUMENTS), manifest.facts["documents"])
+
             for row_number, origin in zip(row_numbers, table.read(row_numbers), strict=True):
-                # A piece of a file was tokenized without knowing how many lines precede it:
-                # `line_numbers` converts its line numbers to those of the file.
+                # Large files are tokenized in pieces, whose lines are counted from the start of the
+                # piece. Convert the line number to that in the file.
                 file = origin["file"]
                 line = line_numbers.in_file(file, origin["byte_offset"], origin["line"])
                 places.append(
@@ -173,21 +176,21 @@ def make_of_documents(
     activity: str,
     subject: str,
 ) -> list[str]:
-    """Make an output from the documents of each shard of a dataset, in worker processes.
+    """Make one output for each shard of a dataset, from the shard's documents.
 
-    Outputs that exist already are not made again.
+    The outputs are made in worker processes. Those that exist already are not made again.
 
     Args:
         project: The project.
         sharded: The dataset and its shards, which are parts of it.
         recipes: Recipe of the output of each shard.
-        new_task: Creates the task that makes the output of one shard. It is called with the fields
-            of `DocumentsTask` as keyword arguments.
+        new_task: Creates the task that makes the output of one shard, such as a subclass of
+            `DocumentsTask`. It is called with the fields of `DocumentsTask` as keyword arguments.
         activity: What is being done, for the progress.
         subject: What it is done to, for the progress.
 
     Returns:
-        The digest of each shard's output.
+        The digest of each shard's output, by which it can be found.
     """
     outputs = _OutputsOfDocuments(
         project=project, sharded=sharded, recipes=recipes, new_task=new_task

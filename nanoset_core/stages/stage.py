@@ -455,16 +455,20 @@ class Resumable(Stage):
         """
 
     def unfinished_version(self, manifest: Manifest) -> str | None:
-        """Return the digest of this stage's version that a version of another stage leads to.
+        """Return which version of this stage is made from a version of another stage.
 
-        For example, a plan of a webdataset leads to the version with its tars. While the tars are
-        being written, that version has no manifest. `nanoset gc` keeps it by its digest.
+        `nanoset gc` must not delete a version that is still being written, but such a version has
+        no manifest yet. This method finds it by what it is made from. For example, the tars of a
+        webdataset are made from its plan, and the manifest of the plan shows the digest that they
+        will have.
+
+        Stages whose unfinished versions need no protection do not override this method.
 
         Args:
             manifest: Manifest of a version of any stage.
 
         Returns:
-            The digest, or None if no version of this stage is made from that version.
+            The digest of the version of this stage; None if none is made from the given version.
         """
         return None
 
@@ -644,7 +648,7 @@ def check_recipe(manifest: Manifest, expected: Recipe) -> None:
 
 
 def uploaded_files(layout: Layout, access: FileAccess, folder: Path) -> set[str] | None:
-    """Return the files of a version in a bucket whose upload was interrupted.
+    """Return the files of an unfinished version that have been uploaded to a bucket.
 
     Large files of a version are uploaded first, and its manifest last. If a build is killed in
     between, the large files remain, and the next build continues with them.
@@ -655,10 +659,11 @@ def uploaded_files(layout: Layout, access: FileAccess, folder: Path) -> set[str]
         folder: Folder of the version.
 
     Returns:
-        Names of the large files. None if the folder contains other files, which this project may
-        not have written; or if the version is on a disk, where all files appear at once.
+        Names of the large files; an empty set if none has been uploaded. None if the folder
+        contains other files, which this project may not have written. None also if the output root
+        is on a disk, where all files of a version appear at once.
     """
-    is_in_bucket = access.has_copies
+    is_in_bucket = access.has_copies  # local copies of objects are only needed for a bucket
     if not is_in_bucket or not layout.uploaded_first:
         return None
     names = {name for name in access.names(folder) if not name.startswith(UNFINISHED)}
