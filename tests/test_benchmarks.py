@@ -24,7 +24,16 @@ SMALL = {
     "exports": ["--megabytes", "1", "--linked", "1", "--length", "65", *ONCE],
     "read": ["--megabytes", "1", *ONCE],
     "pack": ["--megabytes", "16", "--documents", "1000", *ONCE],
-    "mapping": ["--documents", "2000", "--samples", "2000", "--only", "sample,permutations", *ONCE],
+    "mapping": [
+        "--documents",
+        "2000",
+        "--samples",
+        "2000",
+        "--only",
+        "sample",
+        "permutations",
+        *ONCE,
+    ],
     "read_samples": [
         "--megatokens",
         "1",
