@@ -139,22 +139,24 @@ class Condition:
         for column in sorted(self.columns):
             if column not in schema.names:
                 raise self._not_computable(
-                    "no such column", column, f"one of {', '.join(schema.names)}"
+                    reason="no such column",
+                    found=column,
+                    expected=f"one of {', '.join(schema.names)}",
                 )
         try:
             return _sql_condition(self._root, schema)
         except _TypeMismatchError as error:
             operation = error.operation
             raise self._not_computable(
-                f"{operation.column} holds {error.column_type}",
-                str(operation.values),
-                "a value of the column's type",
+                reason=f"{operation.column} holds {error.column_type}",
+                found=str(operation.values),
+                expected="a value of the column's type",
             ) from None
 
-    def _not_computable(self, what: str, found: str, expected: str) -> ConfigError:
+    def _not_computable(self, *, reason: str, found: str, expected: str) -> ConfigError:
         """Return the error for a condition that does not fit the columns."""
         return ConfigError(
-            f"the condition cannot be computed: {what}",
+            f"the condition cannot be computed: {reason}",
             where=self.where,
             found=found,
             expected=expected,
@@ -282,13 +284,18 @@ def _parse(text: str) -> _Operation:
     Raises:
         ValueError: The text is not SQL, or uses SQL that conditions do not support.
     """
-    statement = _syntax_tree(_with_quoted_keywords(text))
-    # Whatever else the text has, such as `limit 3`, changes another part of the statement.
+    # Put names of columns that SQL reserves, such as `group`, in double quotes.
+    condition = _with_quoted_keywords(text)
+    statement = _syntax_tree(condition)
+    where_clause = statement["node"].pop("where_clause")
+
+    # The text may go on after the condition, for example with `limit 3`. Then the rest of the
+    # statement differs from that of a statement with a plain condition.
     plain_statement = _syntax_tree("true")
-    plain_statement["node"]["where_clause"] = statement["node"]["where_clause"]
+    del plain_statement["node"]["where_clause"]
     if statement != plain_statement:
         raise ValueError("it has more than a condition")
-    return _operation_of(statement["node"]["where_clause"])
+    return _operation_of(where_clause)
 
 
 def _syntax_tree(text: str) -> dict[str, Any]:
@@ -370,8 +377,7 @@ def _operation_of(node: Mapping[str, Any]) -> _Operation:
         node: An expression that is true or false, such as a comparison.
 
     Raises:
-        ValueError: Conditions do not support this kind of expression. The message ends a sentence
-            that begins with the condition.
+        ValueError: Conditions do not support this kind of expression.
     """
     kind = node["type"]
     if kind in ("CONJUNCTION_AND", "CONJUNCTION_OR"):
@@ -400,7 +406,7 @@ def _operation_of(node: Mapping[str, Any]) -> _Operation:
         return _Operation("=", column=_column_name(node), values=(True,))
     if kind == "FUNCTION":
         return _pattern_of(node)
-    raise ValueError(f"{_described(node)} is none of these")
+    raise _unsupported(node)
 
 
 def _negated(operation: _Operation) -> _Operation:
@@ -422,35 +428,39 @@ def _pattern_of(node: Mapping[str, Any]) -> _Operation:
     """Translate a call of `like`, `not like` or `starts_with` in DuckDB's syntax tree.
 
     Args:
-        node: The call. DuckDB writes the operators `like` and `not like` as functions of a column
-            and a text.
+        node: The call of a function. DuckDB writes the operators `like` and `not like` as functions
+            of a column and a text, too.
 
     Returns:
         The operation. `not like` becomes `not` with the operation `like` in it.
 
     Raises:
-        ValueError: It is another function, or does not compare a column with a text. The message
-            ends a sentence that begins with the condition.
+        ValueError: It is another function, or does not compare a column with a text.
     """
     name = node["function_name"]
     arguments = [argument["expression"] for argument in node["arguments"]]
     if name not in _PATTERN_FUNCTIONS or len(arguments) != 2:
-        raise ValueError(f"{_described(node)} is none of these")
+        raise _unsupported(node)
+    column_node, pattern_node = arguments
+
     function = _PATTERN_FUNCTIONS[name]
-    pattern = _literal_value(arguments[1])
+    pattern = _literal_value(pattern_node)
     if not isinstance(pattern, str):
         raise ValueError(f"{function} needs a text")
 
-    is_negated = function.startswith("not ")
-    operation = _Operation(
-        kind=function.removeprefix("not "),
-        operands=(),
-        column=_column_name(arguments[0]),
-        values=(pattern,),
-    )
-    if is_negated:
-        return _negated(operation)
-    return operation
+    column = _column_name(column_node)
+    if function == "not like":
+        return _negated(_Operation("like", column=column, values=(pattern,)))
+    return _Operation(function, column=column, values=(pattern,))
+
+
+def _unsupported(node: Mapping[str, Any]) -> ValueError:
+    """Return the error for an expression that conditions do not support.
+
+    Its text follows a condition in a message, which then lists the supported expressions: "…:
+    'lower' is none of these".
+    """
+    return ValueError(f"{_described(node)} is none of these")
 
 
 def _column_name(node: Mapping[str, Any]) -> str:
@@ -470,8 +480,6 @@ def _literal_value(node: Mapping[str, Any]) -> Literal:
     Raises:
         ValueError: The node is not a literal, or the text of a date is not a date.
     """
-    if node["type"] == "OPERATOR_CAST" and not node["try_cast"]:
-        return _date_value(node)
     if node["type"] == "VALUE_CONSTANT":
         literal = node["literal"]
         text: str = literal["text"]
@@ -484,16 +492,31 @@ def _literal_value(node: Mapping[str, Any]) -> Literal:
                 return int(text)
             case "NUMERIC":
                 return float(text)
+    if node["type"] == "OPERATOR_CAST" and not node["try_cast"]:
+        return _date_value(node)  # a date is a text that is converted
     if node["type"] == "FUNCTION" and node["function_name"] in ("+", "-"):
-        # The sign of a number, unless there are two operands.
-        operands = [argument["expression"] for argument in node["arguments"]]
-        number = _literal_value(operands[0])
-        is_signed = len(operands) == 1 and not isinstance(number, bool)
-        if is_signed and isinstance(number, int | float):
-            return -number if node["function_name"] == "-" else number
+        return _signed_number(node)
     if node["type"] == "COLUMN_REF":
         raise ValueError(f"{_column_name(node)} is a column: put a text in single quotes")
-    raise ValueError(f"{_described(node)} is not a number, a text, a date or true or false")
+    raise _not_literal(node)
+
+
+def _signed_number(node: Mapping[str, Any]) -> int | float:
+    """Return the value of a number with a sign, such as -3, which DuckDB parses as a function.
+
+    Raises:
+        ValueError: The function has two operands, as in 5 - 3, or its operand is not a number.
+    """
+    operands = [argument["expression"] for argument in node["arguments"]]
+    number = _literal_value(operands[0])
+    if len(operands) != 1 or isinstance(number, bool) or not isinstance(number, int | float):
+        raise _not_literal(node)
+    return -number if node["function_name"] == "-" else number
+
+
+def _not_literal(node: Mapping[str, Any]) -> ValueError:
+    """Return the error for an expression that is not a literal."""
+    return ValueError(f"{_described(node)} is not a number, a text, a date or true or false")
 
 
 def _date_value(node: Mapping[str, Any]) -> datetime:
@@ -505,7 +528,7 @@ def _date_value(node: Mapping[str, Any]) -> datetime:
     type_name = node["type_expr"].get("type_name", "").lower()
     text = _literal_value(node["child"])
     if type_name not in ("date", "timestamp") or not isinstance(text, str):
-        raise ValueError(f"{_described(node)} is not a number, a text, a date or true or false")
+        raise _not_literal(node)
     value = datetime.fromisoformat(text)
     if value.tzinfo is not None:
         raise ValueError(f"{text!r} has a time zone: write it in UTC, without one")
@@ -519,26 +542,33 @@ def _described(node: Mapping[str, Any]) -> str:
 
 
 def _sql_condition(operation: _Operation, schema: Any) -> SqlCondition:
-    """Return an operation as SQL.
+    """Translate an operation of a condition, and all operations in it, into SQL.
+
+    Args:
+        operation: A comparison of a column with values; or `and`, `or` or `not`, which have
+            operations in place of a column.
+        schema: pyarrow.Schema of the documents.
 
     Raises:
         _TypeMismatchError: A column cannot be compared with a value.
     """
-    if operation.column:
-        arrow_type = value_type(schema.field(operation.column).type)
-        reference = column_reference(schema, operation.column)
-        comparison = f"({_comparison_sql(operation, reference, arrow_type)})"
-        return SqlCondition("comparison", comparison=comparison)
-    operands = tuple(_sql_condition(operand, schema) for operand in operation.operands)
-    return SqlCondition(operation.kind, operands)
+    is_comparison = operation.column != ""
+    if not is_comparison:
+        operands = tuple(_sql_condition(operand, schema) for operand in operation.operands)
+        return SqlCondition(operation.kind, operands)
+
+    arrow_type = value_type(schema.field(operation.column).type)
+    reference = column_reference(schema, operation.column)
+    sql = _comparison_sql(operation, reference, arrow_type)
+    return SqlCondition("comparison", comparison=f"({sql})")
 
 
 def _comparison_sql(operation: _Operation, reference: str, arrow_type: Any) -> str:
     """Return a comparison as SQL.
 
     Args:
-        operation: The comparison.
-        reference: How SQL names its column.
+        operation: The comparison of a column with values.
+        reference: How SQL names the column.
         arrow_type: Type of the column.
 
     Raises:
@@ -546,21 +576,26 @@ def _comparison_sql(operation: _Operation, reference: str, arrow_type: Any) -> s
     """
     import pyarrow as pa
 
+    values = list(operation.values)
     if operation.kind == "null":
         return f"{reference} IS NULL"
+    # A column without any value: every comparison is null.
     if pa.types.is_null(arrow_type):
         return "NULL::BOOLEAN"
 
-    is_text = pa.types.is_string(arrow_type) or pa.types.is_large_string(arrow_type)
-    if is_text and all(isinstance(value, datetime) for value in operation.values):
-        # Dates are stored as texts. A text that is not a date has no place in time: it is null.
-        reference = f"TRY_CAST({reference} AS TIMESTAMP)"
-        return _compared(operation, reference, list(operation.values))
-    if any(isinstance(value, str) != is_text for value in operation.values):
-        raise _TypeMismatchError(arrow_type, operation)
-    if is_text:
-        return _compared(operation, reference, list(operation.values))
-    if operation.kind in ("like", "starts_with"):
+    is_text_column = pa.types.is_string(arrow_type) or pa.types.is_large_string(arrow_type)
+    if is_text_column:
+        if all(isinstance(value, datetime) for value in values):
+            # Dates are stored as texts. A text that is not a date has no place in time: it is null.
+            date = f"TRY_CAST({reference} AS TIMESTAMP)"
+            return _compared(operation, date, values)
+        if not all(isinstance(value, str) for value in values):
+            raise _TypeMismatchError(arrow_type, operation)
+        return _compared(operation, reference, values)
+
+    # Other columns have numbers or booleans, which are not compared with texts.
+    has_text = any(isinstance(value, str) for value in values)
+    if has_text or operation.kind in ("like", "starts_with"):
         raise _TypeMismatchError(arrow_type, operation)
     return _number_sql(operation, reference, arrow_type)
 
@@ -578,28 +613,36 @@ def _number_sql(operation: _Operation, reference: str, arrow_type: Any) -> str:
     """
     import pyarrow as pa
 
-    # Check the type of the column and of the values.
-    is_boolean = pa.types.is_boolean(arrow_type)
+    # Check the type of the column.
+    is_boolean_column = pa.types.is_boolean(arrow_type)
     number_checks = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal)
-    if not is_boolean and not any(is_type(arrow_type) for is_type in number_checks):
+    if not is_boolean_column and not any(is_type(arrow_type) for is_type in number_checks):
         raise _TypeMismatchError(arrow_type, operation)
-    values: list[int | float] = []  # a bool is an int, too
+
+    # Check the values. A boolean is an int in Python, too.
+    values: list[int | float] = []
     for value in operation.values:
         if isinstance(value, str | datetime):
             raise _TypeMismatchError(arrow_type, operation)
-        if isinstance(value, int) and not -_INT64_STOP <= value < _INT64_STOP:
+        is_too_large = isinstance(value, int) and not -_INT64_STOP <= value < _INT64_STOP
+        if is_too_large:
             raise _TypeMismatchError(arrow_type, operation)
         values.append(value)
-    # Only `in` compares booleans with the numbers 0 and 1.
-    if operation.kind != "in" and isinstance(values[0], bool) != is_boolean:
-        raise _TypeMismatchError(arrow_type, operation)
 
-    # The values get the type of the column. Integers are compared with floats as floats.
+    # `in` may have several values, and compares booleans with the numbers 0 and 1. All other
+    # operations have one value, and compare booleans only with booleans.
+    if operation.kind != "in":
+        [value] = values
+        if isinstance(value, bool) != is_boolean_column:
+            raise _TypeMismatchError(arrow_type, operation)
+
+    # If the column or a value is a floating-point number, all are compared as such.
     has_floats = any(isinstance(value, float) for value in values)
     if has_floats or pa.types.is_floating(arrow_type):
         return _float_sql(operation, reference, [float(value) for value in values])
-    convert = bool if is_boolean else int
-    return _compared(operation, reference, [convert(value) for value in values])
+    if is_boolean_column:
+        return _compared(operation, reference, [bool(value) for value in values])
+    return _compared(operation, reference, [int(value) for value in values])
 
 
 def _float_sql(operation: _Operation, reference: str, values: list[float]) -> str:
@@ -607,22 +650,24 @@ def _float_sql(operation: _Operation, reference: str, values: list[float]) -> st
 
     Args:
         operation: The comparison.
-        reference: How SQL names its column, which has numbers of any type.
+        reference: How SQL names its column, which has integers, floats, decimals or booleans.
         values: The values of the operation as floats.
     """
-    reference = f"CAST({reference} AS DOUBLE)"
-    comparison = _compared(operation, reference, values)
+    number = f"CAST({reference} AS DOUBLE)"
+    comparison = _compared(operation, number, values)
 
     # For DuckDB, NaN is greater than any number. Here, a comparison with NaN is false.
     if operation.kind in (">", ">="):
-        return f"{comparison} AND NOT isnan({reference})"
+        return f"{comparison} AND NOT isnan({number})"
 
-    # `in` has always distinguished 0.0 from -0.0, and views must not change. For DuckDB they are
-    # equal, so a zero must also have the sign of a listed one.
-    signs_of_zeros = {str(math.copysign(1, value) < 0) for value in values if value == 0}
-    if operation.kind == "in" and signs_of_zeros:
-        is_listed_zero = f"signbit({reference}) IN ({', '.join(sorted(signs_of_zeros))})"
-        return f"{comparison} AND ({reference} <> 0 OR {is_listed_zero})"
+    # DuckDB takes 0.0 and -0.0 as equal. But `in` distinguished them in the first version of these
+    # conditions, and documents that were chosen by it must not change.
+    listed_zeros = [value for value in values if value == 0]
+    if operation.kind == "in" and listed_zeros:
+        # A number is then chosen if it is not zero, or if it has the sign of a listed zero.
+        signs = {math.copysign(1, zero) < 0 for zero in listed_zeros}  # True for -0.0
+        sql_signs = ", ".join(str(is_negative) for is_negative in sorted(signs))
+        return f"{comparison} AND ({number} <> 0 OR signbit({number}) IN ({sql_signs}))"
     return comparison
 
 

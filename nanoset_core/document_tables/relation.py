@@ -65,7 +65,7 @@ class TableSource:
 
     paths: tuple[Path, ...]
     """The Parquet files that have the rows, one for each shard, unless `table` has them."""
-    stored: Any
+    stored_schema: Any
     """pyarrow.Schema of all columns of the table, in the order in which they are stored."""
     table: Any = None
     """A pyarrow.Table with the rows, if they are in memory."""
@@ -82,7 +82,7 @@ class TableSource:
             return bool(self.table.column(column).null_count)
         if not self.metadata:
             return True
-        index = self.stored.get_field_index(column)
+        index = self.stored_schema.get_field_index(column)
         return any(_may_be_null(metadata, index) for metadata in self.metadata)
 
 
@@ -140,14 +140,14 @@ class DocumentRelation:
 
     def has_layout_of(self, other: DocumentRelation) -> bool:
         """Return whether both relations have the same columns in the same tables."""
-        layout = [source.stored for source in self.sources]
-        other_layout = [source.stored for source in other.sources]
+        layout = [source.stored_schema for source in self.sources]
+        other_layout = [source.stored_schema for source in other.sources]
         return self.schema == other.schema and layout == other_layout
 
     def may_be_null(self, column: str) -> bool:
         """Return whether a document may lack a value of a column of the schema."""
         for source in self.sources:
-            if column in source.stored.names:
+            if column in source.stored_schema.names:
                 return source.may_be_null(column)
         return True
 
@@ -159,7 +159,11 @@ class DocumentRelation:
         where: str = "",
         listed_ids: Any = None,
     ) -> Iterator[Any]:
-        """Compute expressions for documents, and yield the results in the documents' order.
+        """Compute SQL expressions for documents, and yield the results in the documents' order.
+
+        For example, the expressions f"{quality} >= 3" and ROW_NUMBER give, for each document,
+        whether its quality is at least 3, and its number in its shard. `quality` is what
+        `column_reference` returns for the column.
 
         Args:
             connection: As `shared_connection` returns it for `folders`.
@@ -180,84 +184,102 @@ class DocumentRelation:
         import duckdb
         import pyarrow as pa
 
-        used = self._sources_of(columns)
+        sources = self._sources_of(columns)
         try:
-            # A cursor is a connection of its own: the results of others need not be read first.
+            # A connection can only run one query at a time. A cursor is a connection of its own, so
+            # the caller may start other queries before it has read all results of this one.
             with connection.cursor() as cursor:
                 if listed_ids is not None:
                     cursor.register(LISTED_IDS, pa.table({"id": listed_ids}))
-                query = self._query(cursor, used, columns, expressions)
+                query = self._query(cursor, sources, columns, expressions)
                 if where:
                     query += f" WHERE {where}"
                 yield from cursor.sql(query).to_arrow_reader(BATCH_DOCUMENTS)
         except (duckdb.Error, pa.ArrowException, OSError) as error:
-            raise _explained(error, used) from error
+            raise _explained(error, sources) from error
 
     def _sources_of(self, columns: Collection[str]) -> list[TableSource]:
         """Return the tables that have some columns; if there are none, the first table."""
-        used = []
+        sources = []
         missing = set(columns)
         for source in self.sources:
-            if missing.intersection(source.stored.names):
-                used.append(source)
-                missing.difference_update(source.stored.names)
-        return used or [self.sources[0]]
+            if missing.intersection(source.stored_schema.names):
+                sources.append(source)
+                missing.difference_update(source.stored_schema.names)
+        return sources or [self.sources[0]]
 
     def _query(
         self,
         connection: Any,
-        used: Sequence[TableSource],
+        sources: Sequence[TableSource],
         columns: Collection[str],
         expressions: Sequence[str],
     ) -> str:
-        """Return the query that computes expressions.
+        """Return the SQL query that computes expressions for each document.
+
+        For example, a table has the column "quality", which is the third one of the relation:
+
+            SELECT c2 >= 3 AS r0
+            FROM (SELECT t0.file_index AS file_number, t0.file_row_number AS row_number, t0_0 AS c2
+                  FROM read_parquet(['…']) AS t0(t0_0))
 
         Args:
             connection: Tables in memory are registered with it.
-            used: The tables that the columns are in.
+            sources: The tables that have the columns.
             columns: Names of the columns.
             expressions: SQL over the columns.
         """
+        # The inner query joins the tables by the positions of their rows.
         tables = []
         value_by_column: dict[str, str] = {}  # name → SQL of the value
-        for number, source in enumerate(used):
-            rows = self._in_common_types(source, columns)
-            tables.append(_table_sql(connection, number, rows))
-            for index, field in enumerate(rows.stored):
+        for table_number, source in enumerate(sources):
+            convertible = self._in_convertible_types(source, columns)
+            _register_if_in_memory(connection, table_number, convertible)
+            tables.append(_table_sql(table_number, convertible))
+            for index, field in enumerate(convertible.stored_schema):
+                # If several tables have a column of this name, the first of them counts.
                 if field.name in columns and field.name not in value_by_column:
-                    target = self.schema.field(field.name).type
-                    name = _stored_column(number, index)
-                    value_by_column[field.name] = _converted(name, field.type, target)
+                    stored_name = _stored_column(table_number, index)
+                    target_type = self.schema.field(field.name).type
+                    value = _converted(stored_name, field.type, target_type)
+                    value_by_column[field.name] = value
 
+        # It gives the columns the names that expressions use.
         values = [f"t0.file_index AS {FILE_NUMBER}", f"t0.file_row_number AS {ROW_NUMBER}"]
         for column, value in value_by_column.items():
             values.append(f"{value} AS {column_reference(self.schema, column)}")
         documents = f"SELECT {', '.join(values)} FROM {' POSITIONAL JOIN '.join(tables)}"
+
+        # The outer query computes the expressions.
         results = [f"{sql} AS r{number}" for number, sql in enumerate(expressions)]
         return f"SELECT {', '.join(results)} FROM ({documents})"
 
-    def _in_common_types(self, source: TableSource, columns: Collection[str]) -> TableSource:
-        """Return a table whose columns DuckDB can convert to the types of the corpus.
+    def _in_convertible_types(self, source: TableSource, columns: Collection[str]) -> TableSource:
+        """Return a table whose columns DuckDB can convert to their types in the whole corpus.
 
         If a column has numbers in one shard and texts in another, it has texts in the corpus.
-        DuckDB would write some floating-point numbers in another way than `as_type`, which other
-        readers use. So such a column is converted here, in memory. Few corpora have one.
+        DuckDB would write some floating-point numbers as other texts than `as_type`, the function
+        that converts them elsewhere. So a table with such a column is read and converted here. Few
+        corpora have one. DuckDB converts all other types later, in the query.
 
         Args:
             source: The table, in the types in which it is stored.
             columns: Names of the columns that are needed; others may be left out.
+
+        Returns:
+            The same table, or one in memory.
         """
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        needs_conversion = False
-        names = []
-        for field in source.stored:
-            if field.name in columns:
-                names.append(field.name)
-                target = self.schema.field(field.name).type
-                needs_conversion |= field.type == pa.float64() and target == pa.string()
-        if not needs_conversion:
+        names = [field.name for field in source.stored_schema if field.name in columns]
+        has_floats_as_texts = False
+        for name in names:
+            stored_type = source.stored_schema.field(name).type
+            target_type = self.schema.field(name).type
+            if stored_type == pa.float64() and target_type == pa.string():
+                has_floats_as_texts = True
+        if not has_floats_as_texts:
             return source
 
         table = source.table
@@ -265,53 +287,70 @@ class DocumentRelation:
             table = pa.concat_tables([pq.read_table(path, columns=names) for path in source.paths])
         arrays = [as_type(table.column(name), self.schema.field(name).type) for name in names]
         converted = pa.table(dict(zip(names, arrays, strict=True)))
-        return TableSource(source.paths, converted.schema, converted)
+        return TableSource(paths=source.paths, stored_schema=converted.schema, table=converted)
 
 
 def _stored_column(table_number: int, index: int) -> str:
-    """Return how a query names a column of a table, by their positions."""
+    """Return how a query names a column of a table, by their positions: such as `t0_2`."""
     return f"t{table_number}_{index}"
 
 
-def _table_sql(connection: Any, number: int, source: TableSource) -> str:
-    """Return the SQL of a table, for the clause FROM.
-
-    Besides its columns, the table has `file_index` and `file_row_number`, which DuckDB counts.
+def _register_if_in_memory(connection: Any, table_number: int, source: TableSource) -> None:
+    """Make a table that is in memory known to DuckDB, with the numbers of its rows.
 
     Args:
-        connection: A table in memory is registered with it.
-        number: Position of the table in the query.
-        source: The table.
+        connection: The table is registered with it, as `table_0` for number 0.
+        table_number: Position of the table in the query.
+        source: The table. Nothing is done if it is in files.
     """
     import pyarrow as pa
 
-    columns = [_stored_column(number, index) for index in range(len(source.stored))]
+    if source.table is None:
+        return
+    # DuckDB counts the rows of files, but not of tables in memory. So they get two more columns.
+    n_rows = source.table.num_rows
+    row_numbers = pa.array(range(n_rows), pa.int64())
+    file_numbers = pa.repeat(pa.scalar(0, pa.uint64()), n_rows)
+    numbered = source.table.append_column("file_row_number", row_numbers)
+    numbered = numbered.append_column("file_index", file_numbers)
+    connection.register(f"table_{table_number}", numbered)
+
+
+def _table_sql(table_number: int, source: TableSource) -> str:
+    """Return the SQL of a table, for the clause FROM.
+
+    Besides its own columns, the table has `file_row_number` and `file_index`: DuckDB adds them to
+    files, and `_register_if_in_memory` to tables in memory.
+
+    Args:
+        table_number: Position of the table in the query.
+        source: The table.
+    """
+    # New names for the columns, in the order in which they are stored.
+    names = [_stored_column(table_number, index) for index in range(len(source.stored_schema))]
     if source.table is None:
         paths = [text_literal(exact_path(str(path.resolve()))) for path in source.paths]
         table = f"read_parquet([{', '.join(paths)}], hive_partitioning = false)"
     else:
-        # DuckDB does not count the rows of tables in memory: they get columns with the numbers.
-        n_rows = source.table.num_rows
-        row_numbers = pa.array(range(n_rows), pa.int64())
-        file_numbers = pa.repeat(pa.scalar(0, pa.uint64()), n_rows)
-        numbered = source.table.append_column(ROW_NUMBER, row_numbers)
-        table = f"table_{number}"
-        connection.register(table, numbered.append_column(FILE_NUMBER, file_numbers))
-        columns += ["file_row_number", "file_index"]
-    return f"{table} AS t{number}({', '.join(columns)})"
+        table = f"table_{table_number}"
+        names += ["file_row_number", "file_index"]
+    return f"{table} AS t{table_number}({', '.join(names)})"
 
 
-def _converted(value: str, stored: Any, target: Any) -> str:
-    """Return SQL that converts a value.
+def _converted(value: str, stored_type: Any, target_type: Any) -> str:
+    """Return SQL that converts a value to the type that a column has in the whole corpus.
 
     Args:
         value: SQL of the value.
-        stored: Arrow type in which a table has the value.
-        target: Arrow type that it has in the whole corpus.
+        stored_type: Arrow type in which a table has the value.
+        target_type: Arrow type that it has in the whole corpus.
     """
     import pyarrow as pa
 
-    if stored == target and not pa.types.is_dictionary(stored):
+    # A dictionary of texts in memory is an ENUM in DuckDB, which sorts by position in the
+    # dictionary. It must become a text even if both types are equal.
+    is_enum = pa.types.is_dictionary(stored_type)
+    if stored_type == target_type and not is_enum:
         return value
     sql_types = {
         pa.bool_(): "BOOLEAN",
@@ -321,27 +360,34 @@ def _converted(value: str, stored: Any, target: Any) -> str:
         pa.string(): "VARCHAR",
         pa.large_string(): "VARCHAR",
     }
-    # A dictionary in memory is an ENUM in DuckDB, whose values do not have the order of texts.
-    return f"CAST({value} AS {sql_types[value_type(target)]})"
+    sql_type = sql_types[value_type(target_type)]
+    return f"CAST({value} AS {sql_type})"
 
 
 def concatenated(relations: Sequence[DocumentRelation]) -> DocumentRelation:
     """Return the documents of several relations as one relation.
 
+    A relation consists of tables with different columns: for example, the first one has the
+    documents of a shard, and the second one their attributes. The result has the same tables, each
+    with the files of all relations.
+
     Args:
         relations: Relations of the same layout whose rows are in files, in order.
     """
-    # A relation consists of tables with different columns, such as that of the shard and those of
-    # attributes. Join the first tables of all relations, the second ones, and so on.
+    layout = relations[0]
     sources = []
-    for tables in zip(*[relation.sources for relation in relations], strict=True):
-        paths: tuple[Path, ...] = ()
-        metadata: tuple[Any, ...] = ()
-        for table in tables:
-            paths += table.paths
-            metadata += table.metadata
-        sources.append(TableSource(paths, tables[0].stored, metadata=metadata))
-    return DocumentRelation(relations[0].schema, tuple(sources))
+    for number, first_source in enumerate(layout.sources):
+        # Collect the files of this table from all relations.
+        paths: list[Path] = []
+        metadata: list[Any] = []
+        for relation in relations:
+            source = relation.sources[number]
+            paths.extend(source.paths)
+            metadata.extend(source.metadata)
+        sources.append(
+            TableSource(tuple(paths), first_source.stored_schema, metadata=tuple(metadata))
+        )
+    return DocumentRelation(layout.schema, tuple(sources))
 
 
 def _explained(error: Exception, sources: Sequence[TableSource]) -> NanosetError:

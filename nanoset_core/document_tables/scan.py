@@ -181,18 +181,20 @@ class DocumentScan:
         return {condition: condition.for_columns(schema) for condition in self._conditions}
 
     def _where(self, schema: Any) -> str:
-        """Return SQL that is true for the documents that the scan returns; empty if it is for all.
+        """Return SQL that is true for the documents that the scan returns; empty if it returns all.
 
         Args:
             schema: pyarrow.Schema of the documents.
         """
         requirements = []
+        # A document must meet at least one of these conditions.
         if self._only:
             alternatives = [condition.for_columns(schema).sql for condition in self._only]
             requirements.append("(" + " OR ".join(alternatives) + ")")
+        # It must have one of the ids. `batches` passes them to DuckDB as a table.
         if self._only_ids is not None:
-            reference = column_reference(schema, ID_COLUMN)
-            requirements.append(f"{reference} IN (SELECT id FROM {LISTED_IDS})")
+            id_column = column_reference(schema, ID_COLUMN)
+            requirements.append(f"{id_column} IN (SELECT id FROM {LISTED_IDS})")
         return " AND ".join(requirements)
 
 

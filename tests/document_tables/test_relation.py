@@ -86,7 +86,7 @@ def test_shards_of_equal_columns_are_read_together(tmp_path):
         source = TableSource(
             (path,), pa.schema({"id": pa.string()}), None, (pq.read_metadata(path),)
         )
-        relations.append(DocumentRelation(source.stored, (source,)))
+        relations.append(DocumentRelation(source.stored_schema, (source,)))
     relation = concatenated(relations)
 
     ends_with_3 = parse_condition("id like '%-3'", "where")
@@ -100,7 +100,7 @@ def test_shards_of_equal_columns_are_read_together(tmp_path):
 def test_long_lists_of_ids_are_searched_in_parts(tmp_path, monkeypatch):
     ids = [f"doc-{number}" for number in range(500)]
     documents = stored(tmp_path / "documents.parquet", {"id": [None, *ids]})
-    relation = DocumentRelation(documents.stored, (documents,))
+    relation = DocumentRelation(documents.stored_schema, (documents,))
     listed = pa.array([*reversed(ids[::3]), "another", *ids[::3]], pa.large_string())
 
     monkeypatch.setattr(scan, "_MAX_LISTED_BYTES", 500)
@@ -116,7 +116,7 @@ def test_documents_found_by_lists_have_the_order_of_the_table(n_listed, tmp_path
     documents = stored(
         tmp_path / "documents.parquet", {"id": [f"d{number}" for number in numbers], "n": numbers}
     )
-    relation = DocumentRelation(documents.stored, (documents,))
+    relation = DocumentRelation(documents.stored_schema, (documents,))
     listed = [number * 31 % 10_000 for number in range(n_listed)]
     expected = [row for row, number in enumerate(numbers) if number in listed]
 
@@ -162,7 +162,7 @@ def test_only_the_damaged_table_is_named(tmp_path):
     sources = []
     for name in ("good", "damaged"):
         source = stored(tmp_path / f"{name}.parquet", {"id": ["x"] * 1000})
-        sources.append(DocumentRelation(source.stored, (source,)))
+        sources.append(DocumentRelation(source.stored_schema, (source,)))
     path = tmp_path / "damaged.parquet"
     data = path.read_bytes()
     path.write_bytes(data[:4] + bytes(len(data) // 2) + data[4 + len(data) // 2 :])

@@ -113,7 +113,7 @@ class DocumentRows:
         """
         import pyarrow as pa
 
-        tokens_type = self.source.stored.field("tokens").type
+        tokens_type = self.source.stored_schema.field("tokens").type
         with explaining_errors(self.path):
             if not pa.types.is_integer(tokens_type):
                 raise ValueError(f"tokens as {tokens_type}")
