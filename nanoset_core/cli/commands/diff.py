@@ -52,12 +52,15 @@ _FATE_STYLES = {
 def command(first: str, second: str | None, config: Path, show: int, as_json: bool) -> None:
     """Compare two versions of a dataset.
 
-    Give the name of a CORPUS or VIEW to compare its last two versions, or two versions A and B by
-    their digests or the first digits of them.
+    To compare the last two versions of a corpus or view, give its name. To compare two other
+    versions A and B, give their digests, or the first digits of these.
 
-    For a corpus, the command prints which source files were added, removed or changed, with their
-    documents and tokens, which settings differ, and which outputs have to be rebuilt. For a view,
-    it prints which documents were added and removed, and which rules and lists of ids differ.
+    For a corpus, the command prints three kinds of differences. It lists the source files that were
+    added, removed or changed, with their documents and tokens. It also lists the settings that
+    differ, and the outputs that have to be rebuilt.
+
+    For a view, the command prints the documents that were added and removed, and the rules and
+    lists of ids that differ.
     """
     from nanoset_core.project.diff import diff_datasets
     from nanoset_core.project.find_versions import find_versions

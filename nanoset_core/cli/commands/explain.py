@@ -112,16 +112,16 @@ def command(
 ) -> None:
     """Trace training samples back to documents, and documents to samples.
 
-    To show the documents of a sample, with file, line and text: for a nanoset, give NAME, SPLIT and
-    SAMPLE. For a webdataset, give NAME and, in place of SPLIT, the key of a sample
-    (00000003_00000017), its number over all tars, or a tar (shard-00000003.tar) with the number
-    within it as SAMPLE.
+    To show the documents of a sample, with file, line and text, give NAME, SPLIT and SAMPLE for a
+    nanoset. For a webdataset, give NAME, and then the sample in one of these ways: by its key
+    (00000003_00000017), by its number over all tars (6161), or by a tar and its number in the tar
+    (shard-00000003.tar 17).
 
-    To show which samples hold a document: give NAME, for a nanoset also SPLIT, and the document by
-    --document, --file or --number.
+    To show which samples contain a document, give NAME, and SPLIT if it is a nanoset. Name the
+    document by --document, --file or --number.
 
-    To show what a training step read, or which steps read a document: give --run in place of NAME,
-    and --step or the document.
+    To show what a training step read, give --run instead of NAME, and --step. To show which steps
+    read a document, give --run and the document.
     """
     document = {
         "identity": identity,

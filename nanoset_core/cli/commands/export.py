@@ -47,14 +47,16 @@ def command(
 ) -> None:
     """Write a .bin/.idx pair as files that another reader takes.
 
-    PREFIX is the path of the pair without .bin or .idx. The new files contain the same tokens by a
-    hard link, so they take no room; if links are not possible, the tokens are copied, within a
-    bucket by the bucket itself. If PREFIX is a view, the tokens are written in the order of the
-    view. Each document must end with an end-of-document token, because these readers separate
-    documents by it.
+    PREFIX is the path of the pair of files without .bin or .idx.
+
+    The formats datatrove and olmo-core use the same tokens as the pair, by a hard link, so they
+    need no space for tokens. If hard links are not possible, the tokens are copied. Within a
+    bucket, the bucket itself copies them. If PREFIX is a view, its tokens are written in the order
+    of the view. The readers of these formats separate documents by end-of-document tokens, so each
+    document must end with one.
 
     The formats mds and litdata have samples of one length. They are written as files of 64 MiB with
-    an index.json, so give them a folder of their own.
+    an index.json, so give them a folder that contains nothing else.
     """
     from nanoset_core.stages.exports.settings import IN_SAMPLES
     from nanoset_core.stages.exports.standalone import ExportOptions, export_pair

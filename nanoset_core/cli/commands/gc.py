@@ -45,9 +45,9 @@ _MAX_SHOWN = 50
 def command(config: Path, yes: bool, copies: bool, as_json: bool, **policy: Any) -> None:
     """List old versions of outputs that nothing needs any more; with --yes, remove them.
 
-    The current version of every output is kept, together with everything that it was made from or
-    refers to. So is what a running build works on, and every file that nanoset did not make.
-    Whatever is removed can be built again.
+    The command keeps the current version of every output, and everything that this version was made
+    from or refers to. It also keeps what a running build works on, and every file that nanoset did
+    not make. Whatever is removed can be built again.
     """
     from nanoset_core.project.gc import collect, plan_gc
     from nanoset_core.project.project import Project

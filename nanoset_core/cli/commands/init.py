@@ -31,11 +31,13 @@ _MAX_SHOWN = 3
 def command(folder: Path, text_key: str | None, tokenizer: Path | None, schema: bool) -> None:
     """Write a nanoset.yaml to start from into FOLDER.
 
-    It is written for the corpora in the raw folder of FOLDER, and for its tokenizer. The first
-    lines of each corpus show which keys hold text and ids; the names of files show which are for
-    validation and tests; the amount of text decides the length of samples, the splits and the
-    length of the run. Every choice is printed, and explained by a comment in the file. On a
-    terminal, the command asks what it cannot decide.
+    The file is written for the corpora in the raw folder of FOLDER, and for its tokenizer. The
+    command looks at the first lines of each corpus to find the keys of text and ids. From the names
+    of files, it sees which of them are for validation and tests. From the amount of text, it
+    computes the length of samples, the splits and the length of the run.
+
+    The command prints every choice that it makes, and explains it by a comment in the file. On a
+    terminal, it asks you what it cannot decide.
 
     A JSON schema is written next to nanoset.yaml, so that editors complete keys and show mistakes.
     """

@@ -117,9 +117,13 @@ def command(
 ) -> None:
     """Build the index files that a trainer looks for, so that it starts without delay.
 
-    In a project, they are built for NANOSETS (default: all). With data arguments of Megatron-LM,
-    such as --data-path, no project is needed, and they are built for any .bin/.idx pairs. With
-    --plan, nothing is built, and the command only prints what each split would contain.
+    In a project, the command builds the index files of NANOSETS, or of all nanosets if you name
+    none.
+
+    Without a project, it builds index files for any pairs of .bin and .idx files. Name these by the
+    data arguments of Megatron-LM, such as --data-path.
+
+    With --plan, the command builds nothing, and only prints what each split would contain.
 
     With --continue-from and --consumed-samples, a training run continues with another blend, and
     repeats no sample.

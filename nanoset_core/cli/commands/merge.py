@@ -29,8 +29,8 @@ _FOLDER = LocationType(file_okay=False, exists=True, anywhere=True)
 def command(folder: Location, output_prefix: Location, overwrite: bool) -> None:
     """Join all .bin/.idx pairs of a folder into one.
 
-    They are joined in the order of their names, as by Megatron-LM's merge_datasets. The result of
-    an earlier call, at OUTPUT_PREFIX, is not joined again.
+    The pairs are joined in the order of their names, as by Megatron-LM's merge_datasets. If
+    OUTPUT_PREFIX is in the same folder and exists from an earlier call, it is not joined again.
     """
     from nanoset_core.formats.indexed.folder import merge_folder
 

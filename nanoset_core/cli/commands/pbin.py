@@ -93,8 +93,9 @@ def command() -> None:
 def write(inputs: tuple[str, ...], output: Location, overwrite: bool, **options: object) -> None:
     """Write a .bin/.idx pair, or text, as a .pbin.
 
-    INPUTS are the prefix of a pair, or files, folders and patterns of text. Text is tokenized; the
-    result has the same bytes as that of Modalities' own commands `index` and `pack`.
+    INPUTS are either tokens or text. For tokens, give the path of a .bin and .idx without the
+    ending. For text, give files, folders, or patterns such as corpus/*.jsonl. Text is tokenized,
+    and the result has the same bytes as that of Modalities' own commands `index` and `pack`.
 
     A token takes 1, 2 or 4 bytes: Modalities decides this by the size of the tokenizer's
     vocabulary. Without a tokenizer, the tokens of a pair keep their size.

@@ -42,11 +42,11 @@ def command(
 ) -> None:
     """Erase the documents with these IDS from all outputs.
 
-    They are erased from shards, datasets and tables; all versions of other outputs that were made
-    from them are erased, too. Nothing is tokenized again. Without --yes, nothing is changed, and
-    the command lists what it would erase.
+    The documents are erased from shards, datasets and tables. Other outputs that were made from
+    them are erased in all versions, and those that nanoset.yaml requests are rebuilt. Nothing is
+    tokenized again. Without --yes, the command changes nothing, and lists what it would erase.
 
-    Your raw text is not modified: the command lists the lines that hold the documents, and later
+    Your raw text is not modified. The command lists the lines that contain the documents, and later
     builds skip these lines. A receipt says what was erased, and which versions replace it.
     """
     from nanoset_core.project.project import Project

@@ -74,12 +74,13 @@ def command(
 ) -> None:
     """Check everything that a project built, or the .bin/.idx pairs at PREFIX.
 
-    PREFIX is the path of a pair without .bin or .idx, or a folder of pairs. Without it, the outputs
-    of the project are checked. The exit code is 1 if there is an error.
+    Without PREFIX, the command checks all outputs of the project. To check other datasets, give
+    PREFIX: the path of a .bin and .idx without the ending, or a folder of such pairs. The exit code
+    is 1 if there is an error.
 
     The checks cover counts, indices, pointers, vocabulary, end-of-document tokens, index caches and
-    tars; some documents are tokenized again from their source lines. Without --deep, only samples
-    of large files are read.
+    tars. Some documents are also tokenized again from their source lines. Without --deep, only
+    samples of large files are read.
     """
     # Check the outputs of a project, or files without a project.
     if prefix is None:
