@@ -149,50 +149,62 @@ def ranks(contexts: int, seed: int, start: int, stop: int) -> NDArray[np.int64]:
 
 @lru_cache(maxsize=1)
 def _window(contexts: int, seed: int, window: int, size: int) -> NDArray[np.int64]:
-    """Return the numbers of the contexts in one window of the order, shape (at most `size`,).
+    """Return the numbers of the contexts in one window of the shuffled order.
+
+    The order lists all contexts by ascending keys. It is divided into windows of `size` ranks. The
+    leading bits of a key are its bucket, so that only a few buckets have to be sorted for a window.
 
     Args:
         contexts: Number of contexts in the order.
         seed: Seed of the order.
         window: Number of the window: it begins at the rank `window * size`.
         size: Ranks of a window.
+
+    Returns:
+        Shape (size,); the last window may have fewer.
     """
     if contexts <= size:
-        return global_order(contexts, seed)
-    start = window * size
-    stop = min(start + size, contexts)
+        return global_order(contexts, seed)  # there is only one window
+    start_rank = window * size
+    stop_rank = min(start_rank + size, contexts)
 
-    # The leading bits of a key are its bucket. Select the buckets that contain the window; they
-    # also contain a few ranks before and after it.
-    keys_below = _keys_below(contexts, seed)  # rank of each bucket's first key
-    first_bucket = int(np.searchsorted(keys_below, start, side="right")) - 1
-    stop_bucket = int(np.searchsorted(keys_below, stop, side="left"))
-    selected = _select(contexts, seed, np.arange(first_bucket, stop_bucket))
+    # Find the buckets that contain the window: from the last one that begins at or before it, to
+    # the last one that begins before its end.
+    bucket_starts = _first_ranks_of_buckets(contexts, seed)
+    first_bucket = int(np.searchsorted(bucket_starts, start_rank, side="right")) - 1
+    stop_bucket = int(np.searchsorted(bucket_starts, stop_rank, side="left"))
 
-    # Sort them, and cut off what is before and after the window.
+    # Sort the contexts of these buckets by key. They begin at the first rank of the first bucket.
+    buckets = np.arange(first_bucket, stop_bucket)
+    selected = _contexts_in_buckets(contexts, seed, buckets)
     in_order = selected.numbers[np.argsort(selected.keys)]
-    first_rank = keys_below[first_bucket]
-    return in_order[start - first_rank : stop - first_rank]
+    first_rank = bucket_starts[first_bucket]
+
+    # Cut off the contexts before and after the window.
+    return in_order[start_rank - first_rank : stop_rank - first_rank]
 
 
 @lru_cache(maxsize=1)
-def _keys_below(contexts: int, seed: int) -> NDArray[np.int64]:
-    """Return how many keys are in lower buckets than each bucket, and at the end of the array all.
+def _first_ranks_of_buckets(contexts: int, seed: int) -> NDArray[np.int64]:
+    """Return the rank at which each bucket of keys begins in the shuffled order.
 
-    The leading bits of a key are its bucket. The result is also the rank of each bucket's first
-    key.
+    Every context has a pseudo-random key, and the order lists the contexts by ascending keys. The
+    leading bits of a key are its bucket, so a bucket is a range of ranks. If the first three
+    buckets have 5, 4 and 6 keys, they begin at the ranks 0, 5 and 9.
 
     Args:
         contexts: Number of contexts in the order.
         seed: Seed of the order.
 
     Returns:
-        Shape (n_buckets + 1,).
+        Shape (n_buckets + 1,). The last entry is the number of contexts, where the last bucket
+        ends.
     """
-    counts = np.zeros(_N_BUCKETS + 1, dtype=np.int64)
+    # bucket_sizes[i + 1] is the number of keys in bucket i, so that the sums begin with 0.
+    bucket_sizes = np.zeros(_N_BUCKETS + 1, dtype=np.int64)
     for _, keys in _key_chunks(contexts, seed):
-        counts[1:] += np.bincount(_bucket(keys), minlength=_N_BUCKETS)
-    return np.cumsum(counts)
+        bucket_sizes[1:] += np.bincount(_bucket(keys), minlength=_N_BUCKETS)
+    return np.cumsum(bucket_sizes)
 
 
 class _KeyedContexts(NamedTuple):
@@ -204,40 +216,41 @@ class _KeyedContexts(NamedTuple):
     """Shape (n_contexts,)."""
 
 
-def _select(contexts: int, seed: int, buckets: NDArray[np.int64]) -> _KeyedContexts:
-    """Return the contexts whose keys are in some buckets; the leading bits of a key are its bucket.
+def _contexts_in_buckets(contexts: int, seed: int, buckets: NDArray[np.int64]) -> _KeyedContexts:
+    """Return the contexts whose keys are in one of some buckets, and their keys.
 
-    Makes one pass over the keys of all contexts.
+    Every context has a pseudo-random key, whose leading bits are its bucket. The keys of all
+    contexts are computed in chunks, and those in the buckets are collected.
 
     Args:
         contexts: Number of contexts in the order.
         seed: Seed of the order.
-        buckets: Numbers of the buckets.
+        buckets: Numbers of the buckets, without repetitions, shape (n_buckets,).
     """
-    # Allocate arrays for all keys in these buckets, whose number is known.
-    bucket_sizes = np.diff(_keys_below(contexts, seed))
+    # The number of keys in each bucket is known, so the size of the result is, too.
+    bucket_sizes = np.diff(_first_ranks_of_buckets(contexts, seed))
     n_selected = int(bucket_sizes[buckets].sum())
     keys = np.empty(n_selected, dtype=np.uint64)
     numbers = np.empty(n_selected, dtype=np.int64)
 
-    # Fill them from chunks of all keys.
-    is_selected = np.zeros(_N_BUCKETS, dtype=bool)
-    is_selected[buckets] = True
-    n_filled = 0
+    # Append the keys and numbers that each chunk of contexts has in these buckets.
+    is_requested = np.zeros(_N_BUCKETS, dtype=bool)  # for every bucket
+    is_requested[buckets] = True
+    start = 0
     for first_context, chunk_keys in _key_chunks(contexts, seed):
-        selected = np.flatnonzero(is_selected[_bucket(chunk_keys)])  # indices in the chunk
-        stop = n_filled + len(selected)
-        keys[n_filled:stop] = chunk_keys[selected]
-        numbers[n_filled:stop] = first_context + selected
-        n_filled = stop
+        selected = np.flatnonzero(is_requested[_bucket(chunk_keys)])  # indices in the chunk
+        stop = start + len(selected)
+        keys[start:stop] = chunk_keys[selected]
+        numbers[start:stop] = first_context + selected
+        start = stop
     return _KeyedContexts(keys=keys, numbers=numbers)
 
 
 def keys_at(contexts: int, seed: int, ranks: NDArray[np.int64]) -> NDArray[np.uint64]:
-    """Return the keys of the contexts at these ranks.
+    """Return the keys of the contexts at these ranks of the shuffled order.
 
-    Makes one pass over all keys for the counts, and one for each 4 Mi keys that share a bucket with
-    a requested one. The order itself is not computed.
+    The order lists the contexts by ascending keys. It is not computed. This makes one pass over all
+    keys for the counts, and one for each 4 Mi keys that share a bucket with a requested one.
 
     Args:
         contexts: Number of contexts in the order.
@@ -248,9 +261,9 @@ def keys_at(contexts: int, seed: int, ranks: NDArray[np.int64]) -> NDArray[np.ui
         Shape (n_ranks,).
     """
     # A bucket has the keys with the same leading bits. Find the bucket of each requested rank.
-    keys_below = _keys_below(contexts, seed)  # (n_buckets + 1,) rank of each bucket's first key
-    bucket_sizes = np.diff(keys_below)
-    bucket_of_rank = np.searchsorted(keys_below, ranks, side="right") - 1  # (n_ranks,)
+    first_ranks = _first_ranks_of_buckets(contexts, seed)  # (n_buckets + 1,)
+    bucket_sizes = np.diff(first_ranks)
+    bucket_of_rank = np.searchsorted(first_ranks, ranks, side="right") - 1  # (n_ranks,)
     buckets = np.unique(bucket_of_rank)
 
     # Take the buckets in batches that have about a window of keys together.
@@ -258,7 +271,7 @@ def keys_at(contexts: int, seed: int, ranks: NDArray[np.int64]) -> NDArray[np.ui
     keys = np.empty(len(ranks), dtype=np.uint64)
     for batch in np.unique(batch_of_bucket):
         batch_buckets = buckets[batch_of_bucket == batch]
-        batch_keys = _select(contexts, seed, batch_buckets).keys
+        batch_keys = _contexts_in_buckets(contexts, seed, batch_buckets).keys
         batch_keys.sort()
 
         # (n_in_batch,) the requested ranks whose keys are in this batch, and the bucket of each
@@ -266,21 +279,22 @@ def keys_at(contexts: int, seed: int, ranks: NDArray[np.int64]) -> NDArray[np.ui
         batch_ranks = ranks[in_batch]
         rank_buckets = bucket_of_rank[in_batch]
 
-        # The sorted keys of the batch have one bucket after the other. So the key of a rank is as
-        # far after the first key of its bucket as the rank is after the bucket's first rank.
+        # (n_batch_buckets,) index of each bucket's first key in the sorted keys of the batch
         batch_sizes = bucket_sizes[batch_buckets]
-        bucket_starts = (
-            np.cumsum(batch_sizes) - batch_sizes
-        )  # first key of each bucket in the batch
+        bucket_starts = np.cumsum(batch_sizes) - batch_sizes
+
+        # The key of a rank is as far after the first key of its bucket as the rank is after the
+        # bucket's first rank.
         starts = bucket_starts[np.searchsorted(batch_buckets, rank_buckets)]
-        keys[in_batch] = batch_keys[starts + (batch_ranks - keys_below[rank_buckets])]
+        keys[in_batch] = batch_keys[starts + (batch_ranks - first_ranks[rank_buckets])]
     return keys
 
 
 def ranks_of(numbers: NDArray[np.int64], contexts: int, seed: int) -> NDArray[np.int64]:
     """Return the position of each of some contexts in the shuffled order.
 
-    The order lists all contexts by ascending keys. This makes one pass over the keys.
+    The order lists all contexts by ascending keys, which are all different. So the position of a
+    context is the number of lower keys. This makes one pass over the keys.
 
     Args:
         numbers: Numbers of the contexts, shape (n_numbers,).
@@ -293,15 +307,17 @@ def ranks_of(numbers: NDArray[np.int64], contexts: int, seed: int) -> NDArray[np
     keys = keys_of(np.asarray(numbers, dtype=np.int64).astype(np.uint64), seed)
     sorted_keys = np.sort(keys)
 
-    # The rank of a key is the number of keys below it. The requested keys divide all keys into
-    # intervals: interval 0 is below the first one, interval 1 is between the first two, and so on.
-    # Count the keys of each interval, and sum these counts up.
-    counts = np.zeros(len(sorted_keys) + 1, dtype=np.int64)
+    # The requested keys divide all keys into intervals. Interval 0 has the keys below the first
+    # one. Interval i has the keys from number i - 1, which is included, to number i, which is not.
+    interval_sizes = np.zeros(len(sorted_keys) + 1, dtype=np.int64)
     for _, chunk_keys in _key_chunks(contexts, seed):
         intervals = np.searchsorted(sorted_keys, chunk_keys, side="right")
-        counts += np.bincount(intervals, minlength=len(counts))
-    ranks_of_sorted: NDArray[np.int64] = np.cumsum(counts)
-    return ranks_of_sorted[np.searchsorted(sorted_keys, keys)]
+        interval_sizes += np.bincount(intervals, minlength=len(interval_sizes))
+
+    # The keys below key i are those in the intervals 0 to i.
+    ranks_of_sorted: NDArray[np.int64] = np.cumsum(interval_sizes)
+    index_in_sorted = np.searchsorted(sorted_keys, keys)  # (n_numbers,)
+    return ranks_of_sorted[index_in_sorted]
 
 
 def _bucket(keys: NDArray[np.uint64]) -> NDArray[np.int64]:
@@ -349,15 +365,18 @@ class Choice:
             )
 
     @property
-    def _offset(self) -> int:
-        """Shift of the rounding of the blocks' shares.
+    def _rounding_offset(self) -> int:
+        """Number in [0, n_rows) that decides how the blocks' shares are rounded.
 
-        It gives each row the same chance over all seeds.
+        It depends on the seed, so that each row has the same chance over all seeds.
         """
         return self.seed % self.n_rows if self.n_rows else 0
 
     def rows_of(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the chosen rows with these numbers.
+        """Return chosen rows by their numbers.
+
+        The chosen rows are numbered in ascending order. If the rows 3, 8 and 9 are chosen, number 1
+        is row 8.
 
         Args:
             numbers: Each in [0, n_chosen), shape (n,).
@@ -367,10 +386,12 @@ class Choice:
         """
         if self.n_chosen == self.n_rows:
             return numbers
-        return _in_chunks(self._rows_of, numbers)
+        return _in_chunks(self._rows_of_chunk, numbers)
 
-    def _rows_of(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the chosen rows with these numbers; `rows_of` calls it for a chunk of them.
+    def _rows_of_chunk(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return chosen rows by their numbers; `rows_of` calls it for a chunk of them.
+
+        The rows are divided into blocks of 64, and the chosen ones are numbered in ascending order.
 
         Args:
             numbers: Numbers of chosen rows, shape (n,).
@@ -378,30 +399,51 @@ class Choice:
         Returns:
             Shape (n,).
         """
-        # If the chosen rows were spread evenly, (k * n_chosen + offset) // n_rows of the first k
-        # rows would be chosen. (n,) the least k for which that is more than the number: a division
-        # that rounds up. It leads to the block, because the shares of blocks are exact.
-        dividend = (numbers + 1) * self.n_rows - self._offset
-        n_first_rows = -(-dividend // self.n_chosen)
-        blocks = (n_first_rows - 1) // BLOCK_ROWS
-        numbers_in_block = numbers - self._chosen_before(blocks)
+        # (n,) the block of each row, and its number among the chosen rows of this block
+        blocks = self._blocks_of(numbers)
+        numbers_in_block = numbers - self._n_chosen_before(blocks)
 
-        # (n, 64) -> (n,): the first row of the block up to which enough rows are chosen
-        chosen_so_far = np.cumsum(self._chosen_in_block(blocks), axis=1)
-        rows_in_block = np.argmax(chosen_so_far > numbers_in_block[:, None], axis=1)
+        # (n, 64) how many rows are chosen from the start of the block to each of its rows, included
+        n_chosen_so_far = np.cumsum(self._is_chosen_in_blocks(blocks), axis=1)
+
+        # Numbers count from 0: the row with number 2 is the first one up to which 3 are chosen.
+        # Of a row of booleans, `argmax` returns the index of the first one that is true.
+        rows_in_block = np.argmax(n_chosen_so_far > numbers_in_block[:, None], axis=1)
         rows: NDArray[np.int64] = blocks * BLOCK_ROWS + rows_in_block
         return rows
 
-    def _chosen_before(self, block: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return how many rows before each block are chosen, shape (n_blocks,)."""
-        rows_before = np.minimum(block * BLOCK_ROWS, self.n_rows)
-        return (rows_before * self.n_chosen + self._offset) // self.n_rows
+    def _blocks_of(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the block of 64 rows that contains each of these chosen rows.
 
-    def _chosen_in_block(self, blocks: NDArray[np.int64]) -> NDArray[np.bool_]:
+        By `_n_chosen_before`, (k * n_chosen + offset) // n_rows of the first k rows are chosen, if
+        a block ends there. Inside a block this is only an estimate. But it never decreases, and it
+        is exact at both ends of the block. So it exceeds a chosen row's number first in the row's
+        own block, and this k is found by solving
+
+            (k * n_chosen + offset) // n_rows >= number + 1
+            k >= ((number + 1) * n_rows - offset) / n_chosen
+
+        Args:
+            numbers: Numbers of chosen rows, which count them in ascending order, shape (n,).
+
+        Returns:
+            Numbers of blocks, shape (n,).
+        """
+        dividends = (numbers + 1) * self.n_rows - self._rounding_offset
+        k = -(-dividends // self.n_chosen)  # the least one: the quotient is rounded up
+        # The first k rows end with row k - 1.
+        return (k - 1) // BLOCK_ROWS
+
+    def _n_chosen_before(self, blocks: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return how many rows before each of these blocks are chosen, shape (n_blocks,)."""
+        rows_before = np.minimum(blocks * BLOCK_ROWS, self.n_rows)
+        return (rows_before * self.n_chosen + self._rounding_offset) // self.n_rows
+
+    def _is_chosen_in_blocks(self, blocks: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Return which rows of some blocks are chosen.
 
-        A block has 64 neighbouring rows. Each row has a pseudo-random key, and a block's share of
-        the chosen rows are those with its least keys.
+        A block has 64 neighbouring rows. Each row has a pseudo-random key. A block has a fixed
+        number of chosen rows, which are those with its lowest keys.
 
         Args:
             blocks: Numbers of the blocks, shape (n_blocks,).
@@ -411,15 +453,18 @@ class Choice:
         """
         rows = blocks[:, None] * BLOCK_ROWS + np.arange(BLOCK_ROWS)  # (n_blocks, 64)
         keys = keys_of(rows.astype(np.uint64), self.seed)
-        keys[rows >= self.n_rows] = np.iinfo(np.uint64).max  # the last block may have fewer rows
-        n_chosen = self._chosen_before(blocks + 1) - self._chosen_before(blocks)  # (n_blocks,)
+        # The last block may have fewer rows. The highest key keeps the others from being chosen.
+        keys[rows >= self.n_rows] = np.iinfo(np.uint64).max
 
-        # (n_blocks, 64) -> (n_blocks, 1): the greatest key that is chosen; all keys are different.
-        # A block without chosen rows has none; its result is set by `has_chosen`.
-        last_chosen = np.maximum(n_chosen - 1, 0)[:, None]
-        greatest_key = np.take_along_axis(np.sort(keys, axis=1), last_chosen, axis=1)
+        # (n_blocks,) number of chosen rows in each block
+        n_chosen = self._n_chosen_before(blocks + 1) - self._n_chosen_before(blocks)
+
+        # Choose the rows up to the n-th lowest key, which has the index n - 1: (n_blocks, 1). In a
+        # block without chosen rows, index 0 is used instead of -1, and `has_chosen` refuses all.
+        index_of_limit = np.maximum(n_chosen - 1, 0)[:, None]
+        key_limit = np.take_along_axis(np.sort(keys, axis=1), index_of_limit, axis=1)
         has_chosen = (n_chosen > 0)[:, None]
-        return (keys <= greatest_key) & has_chosen
+        return (keys <= key_limit) & has_chosen
 
     def numbers_of(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the numbers of chosen rows; the inverse of `rows_of`.
@@ -432,16 +477,16 @@ class Choice:
         """
         if self.n_chosen == self.n_rows:
             return rows
-        return _in_chunks(self._numbers_of, rows)
+        return _in_chunks(self._numbers_of_chunk, rows)
 
-    def _numbers_of(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Look up a chunk of numbers for `numbers_of`."""
-        block = rows // BLOCK_ROWS
+    def _numbers_of_chunk(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the numbers of chosen rows; `numbers_of` calls it for a chunk of them."""
+        blocks = rows // BLOCK_ROWS
         row_in_block = rows % BLOCK_ROWS
-        # (n, 64): rows of the block that are chosen, up to and including each one
-        chosen_so_far = np.cumsum(self._chosen_in_block(block), axis=1, dtype=np.int64)
-        number_in_block = chosen_so_far[np.arange(len(rows)), row_in_block] - 1
-        return self._chosen_before(block) + number_in_block
+        # (n, 64) how many rows are chosen from the start of the block to each of its rows, included
+        n_chosen_so_far = np.cumsum(self._is_chosen_in_blocks(blocks), axis=1, dtype=np.int64)
+        number_in_block = n_chosen_so_far[np.arange(len(rows)), row_in_block] - 1
+        return self._n_chosen_before(blocks) + number_in_block
 
     def is_chosen(self, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Return whether each of these rows is chosen, shape (n,)."""
@@ -450,8 +495,8 @@ class Choice:
         return _in_chunks(self._is_chosen, rows)
 
     def _is_chosen(self, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Look up a chunk of rows for `is_chosen`."""
-        is_chosen = self._chosen_in_block(rows // BLOCK_ROWS)  # (n, 64)
+        """Return whether each row is chosen; `is_chosen` calls it for a chunk of them."""
+        is_chosen = self._is_chosen_in_blocks(rows // BLOCK_ROWS)  # (n, 64)
         return is_chosen[np.arange(len(rows)), rows % BLOCK_ROWS]
 
 
@@ -492,13 +537,17 @@ def frequencies_of_weights(
     weights: Mapping[str, float],
     contexts: int | None,
 ) -> dict[str, float]:
-    """Return frequencies that give each source its share of the contexts.
+    """Return how often each source must occur, so that the sources are mixed in some proportions.
+
+    A source is cut into rows. A context is one occurrence of a row, so a frequency of 2 gives two
+    contexts for each row. For example, 200 contexts are to be mixed in equal shares. Then a source
+    of 100 rows needs the frequency 1, and a source of 50 rows needs 2.
 
     Args:
-        rows: Name → rows of one pass over the source, which are its contexts at frequency 1.
-        weights: Name → weight, above 0; they may have any sum.
-        contexts: Number of contexts of all sources. None: as many as repeat no source; the source
-            that is scarcest for its weight then occurs exactly once.
+        rows: Name of each source → its rows.
+        weights: Name of each source → its weight in the mix, above 0. The sum may be any number.
+        contexts: Number of contexts of all sources together. None: the most that repeat no source.
+            The source that is scarcest for its weight then occurs exactly once.
 
     Returns:
         Name → frequency.
@@ -518,9 +567,12 @@ def frequencies_of_weights(
     sum_of_weights = sum(exact_weights.values())
     shares = {name: weight / sum_of_weights for name, weight in exact_weights.items()}
 
-    # By default, as many contexts as the scarcest source allows: with 100 rows for a share of 1/2
-    # there can be 200.
-    total = min(rows[name] / shares[name] for name in weights)
-    if contexts is not None:
-        total = Fraction(contexts)
-    return {name: float(total * shares[name] / rows[name]) for name in weights}
+    # A source of 100 rows and a share of 1/2 is used up by 200 contexts in all. Take as many as the
+    # source that is used up first allows.
+    if contexts is None:
+        n_contexts = min(rows[name] / shares[name] for name in weights)
+    else:
+        n_contexts = Fraction(contexts)
+
+    # frequency = contexts of the source / rows of the source
+    return {name: float(n_contexts * shares[name] / rows[name]) for name in weights}

@@ -79,7 +79,7 @@ def test_ranks_and_keys_in_windows_equal_the_whole_order(contexts, seed, window,
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(order, "WINDOW", window)
         patch.setattr(order, "_CHUNK", 257)
-        order._keys_below.cache_clear()
+        order._first_ranks_of_buckets.cache_clear()
         assert np.array_equal(
             ranks(contexts, seed, begin, end), global_order(contexts, seed)[begin:end]
         )
