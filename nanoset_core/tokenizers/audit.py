@@ -48,7 +48,7 @@ class Audit:
         self._engine = engine
         self._share = share
         self._random = random.Random(seed)
-        self._n_encoded = 0  # documents of earlier batches
+        self._n_earlier_documents = 0  # in earlier batches
         self.documents = 0
         """How many documents were compared."""
 
@@ -69,13 +69,13 @@ class Audit:
             EncodingError: The reference fails on a document.
         """
         encoded = self._encode(texts)
-        reference = self._engine.reference
+        reference = self._engine.reference  # None if the engine itself is the reference
         if reference is not None and self._share > 0:
-            numbers = self._choose(texts)
+            numbers = self._choose_documents(texts)
             if numbers:
                 self._compare(texts, numbers, encoded, reference)
-                self.documents += len(numbers)
-        self._n_encoded += len(texts)
+                self.documents += len(numbers)  # those that were compared
+        self._n_earlier_documents += len(texts)
         return encoded
 
     def _encode(self, texts: Sequence[str]) -> Encoded:
@@ -89,15 +89,16 @@ class Audit:
             InputError: A text is not valid Unicode.
             EncodingError: The reference fails on a document, too.
         """
-        reference = self._engine.reference
+        reference = self._engine.reference  # None if the engine itself is the reference
         try:
             with panics_as_errors():
                 return self._engine.encode(texts)
         except EncodingError as error:
-            if reference is None:  # the engine is the reference itself
+            if reference is None:
                 raise
-            # The engine gave some of the text to the reference, which failed. If the reference also
-            # fails on a whole document, this raises the error with the document's number.
+            # An engine lets the reference encode what it does not support, and the reference has
+            # failed on such a part of a text. Let the reference encode the documents as they are.
+            # If it fails again, its error names the document. If not, the engine is at fault.
             reference.encode(texts)
             raise _engine_failure(error) from error
         except (InputError, MemoryError):
@@ -107,7 +108,7 @@ class Audit:
                 raise
             raise _engine_failure(error) from error
 
-    def _choose(self, texts: Sequence[str]) -> list[int]:
+    def _choose_documents(self, texts: Sequence[str]) -> list[int]:
         """Choose the documents of a batch that are compared with the reference.
 
         A document is chosen at random, or because it is one of the first of its shard. Very long
@@ -124,7 +125,7 @@ class Audit:
             # Draw for every document, also for a long one: the choice must not depend on the
             # division into batches.
             is_drawn = self._random.random() < self._share
-            is_first = self._n_encoded + number < N_FIRST_DOCUMENTS
+            is_first = self._n_earlier_documents + number < N_FIRST_DOCUMENTS
             is_chosen_at_random = is_drawn and len(text) <= _MAX_CHARACTERS
             is_chosen_as_first = is_first and len(text) <= _MAX_FIRST_CHARACTERS
             if is_chosen_at_random or is_chosen_as_first:

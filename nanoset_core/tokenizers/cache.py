@@ -126,20 +126,24 @@ class CacheEntry:
         A failure is only logged: without the cache, later runs take longer.
 
         Args:
-            arrays: The arrays by name. They are not stored if another process has already stored
-                more for the same entry.
+            arrays: The arrays by name. They are not stored if the entry's file is larger than they
+                are.
         """
+        # `_is_read_only` is set while `cache_read_only` is active.
         if self._path is None or _is_read_only:
             return
-        size = sum(array.nbytes for array in arrays.values())
-        key = {_KEY: np.frombuffer(self._key.encode(), np.uint8)}
         try:
-            # An engine's entry grows while it is used: keep the larger of two.
-            if self._path.exists() and self._path.stat().st_size > size:
+            # An engine adds to its entry while it is used. If another process has stored a larger
+            # entry meanwhile, it is worth more than this one.
+            n_bytes = sum(array.nbytes for array in arrays.values())
+            if self._path.exists() and self._path.stat().st_size > n_bytes:
                 return
-            # An entry that a crash damages is noticed when it is read: no sync is needed.
+
+            # The key of the entry is stored with it, so that `load` notices a file that belongs to
+            # another one. A file that a crash damages is noticed, too: no sync is needed.
+            key = np.frombuffer(self._key.encode(), np.uint8)
             with atomic_file(self._path, sync=False) as file:
-                np.savez(file, allow_pickle=False, **arrays, **key)
+                np.savez(file, allow_pickle=False, **arrays, **{_KEY: key})
             sweep_abandoned(self._path.parent, self._path.name)
             _remove_oldest(self._path.parent)
         except OSError as error:

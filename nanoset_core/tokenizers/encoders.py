@@ -44,21 +44,23 @@ def encoder_of(shard: Manifest) -> Encoder | None:
 
 
 def encoders_of(shards: Iterable[Manifest]) -> tuple[Encoder, ...]:
-    """Return what encoded shards: one encoder for each engine and version.
+    """Return the encoders of shards of tokens, each once.
+
+    Shards that were encoded by the same engine and version have one encoder. Its `audited` is the
+    sum over these shards: how many documents were compared with the reference.
 
     Args:
         shards: Manifests of the shards. Shards of early versions of nanoset, which do not name
             their encoder, are left out.
-
-    Returns:
-        The encoders, whose audited documents are the sum over the shards.
     """
-    audited: Counter[Encoder] = Counter()
+    n_audited: Counter[Encoder] = Counter()
     for shard in shards:
         encoder = encoder_of(shard)
         if encoder is not None:
-            audited[replace(encoder, audited=0)] += encoder.audited
-    return tuple(replace(encoder, audited=count) for encoder, count in audited.items())
+            # Without its number of documents, the encoder of one shard equals that of another.
+            engine_and_version = replace(encoder, audited=0)
+            n_audited[engine_and_version] += encoder.audited
+    return tuple(replace(encoder, audited=count) for encoder, count in n_audited.items())
 
 
 def describe_encoders(encoders: Collection[Encoder]) -> str:

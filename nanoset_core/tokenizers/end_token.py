@@ -154,25 +154,29 @@ def chosen_end(tokenizer: TokenizerPath) -> EndToken | None:
 def _candidate_ends(tokenizer: TokenizerPath) -> list[EndToken]:
     """Return the tokens that may end documents, the best first.
 
-    A token is *new* if only a file next to the tokenizer.json names it. New tokens come last: a
-    model that was trained with the tokenizer.json has no embeddings for them.
+    These are tokens that the files next to tokenizer.json name as end tokens, and then special
+    tokens with a common name, such as <|endoftext|>. Last come tokens that are *new*: they are not
+    in tokenizer.json, but a file next to it adds them. A model that was trained with the
+    tokenizer.json has no embeddings for these.
 
     Args:
         tokenizer: The tokenizer's file.
     """
     new_names = define(tokenizer).new_names
 
-    # Tokens that files name, such as tokenizer_config.json.
+    # Tokens that other files name as end tokens, such as tokenizer_config.json. Those that are
+    # neither new nor in the vocabulary cannot be used, and are left out.
     known_ends = []
     new_ends = []
     for end in [*_trainer_ends(tokenizer), *_generation_ends(tokenizer)]:
         end_with_id = _with_id(tokenizer, end)
+        is_in_vocabulary = end_with_id.ident is not None
         if end.text in new_names:
             new_ends.append(end_with_id)
-        elif end_with_id.ident is not None:  # it is in the vocabulary
+        elif is_in_vocabulary:
             known_ends.append(end_with_id)
 
-    # Tokens of the vocabulary that have a common name.
+    # Special tokens of the vocabulary that have a common name.
     special = special_ids(tokenizer)
     common_ends = []
     for name in _DOCUMENT_ENDS:

@@ -126,9 +126,10 @@ def token_id(file: TokenizerPath, token: str, key: str) -> int:
 
 
 def naming_special_tokens(file: TokenizerPath) -> str:
-    """Return a text for a remedy: how to name the special tokens of a file of tiktoken ranks.
+    """Return how to name the special tokens of a tokenizer, as the end of a remedy for the user.
 
-    Such a file contains no special tokens.
+    Only files of tiktoken ranks need this, since they contain no special tokens. Without names, the
+    special tokens are those of the published tokenizer with the same pattern and number of ranks.
 
     Args:
         file: The file of the tokenizer, which may be of any kind.
@@ -139,9 +140,9 @@ def naming_special_tokens(file: TokenizerPath) -> str:
     if define(file).kind != "tiktoken":
         return ""
     return (
-        "; a file of tiktoken ranks has those that are named (tokenizer.special_tokens, "
-        "--tokenizer-special-tokens), else those that are published with its pattern and as many "
-        "ranks"
+        "; a file of tiktoken ranks contains no special tokens: name them with "
+        "tokenizer.special_tokens (--tokenizer-special-tokens), or those of the published "
+        "tokenizer with the same pattern and number of ranks are used"
     )
 
 
@@ -161,6 +162,8 @@ def special_ids(file: TokenizerPath) -> Mapping[str, int]:
 def added_tokens(file: TokenizerPath) -> tuple[Ids, Ids]:
     """Return the special tokens that a tokenizer's own `encode` adds to every text.
 
+    For example, BERT's puts [CLS] before a text, and [SEP] after it.
+
     Args:
         file: The tokenizer's file.
 
@@ -170,16 +173,17 @@ def added_tokens(file: TokenizerPath) -> tuple[Ids, Ids]:
     Raises:
         ConfigError: The added tokens depend on the text.
     """
-    frame = _library_facts(file, stat_signature(file))["frame"]
-    if frame is None:
+    # (ids before, ids after), or None if they depend on the text
+    ids_around_text = _library_facts(file, stat_signature(file))["frame"]
+    if ids_around_text is None:
         raise ConfigError(
             "the tokenizer's special tokens depend on the text",
             where=file,
             found="its post-processor does more than put tokens before and after the text",
             remedy="add none: special_tokens: none, or --special-tokens none",
         )
-    before, after = frame
-    return tuple(before), tuple(after)
+    ids_before, ids_after = ids_around_text
+    return tuple(ids_before), tuple(ids_after)
 
 
 @lru_cache(maxsize=64)

@@ -130,6 +130,8 @@ class MMapIndexedDatasetBuilder:
     ) -> None:
         """Add many documents at once, without a loop over them.
 
+        A document consists of sequences, and a sequence of tokens.
+
         Args:
             tokens: Tokens of all documents, shape (tokens,).
             lengths: Tokens of each sequence, shape (sequences,).
@@ -139,19 +141,21 @@ class MMapIndexedDatasetBuilder:
             ConfigError: The numbers don't add up, or a token does not fit the dataset's type.
         """
         counts = np.asarray(sequences_per_document, dtype=np.int64)
-        sizes = np.asarray(lengths, dtype=np.int64)
+        sequence_lengths = np.asarray(lengths, dtype=np.int64)
         has_valid_counts = counts.ndim == 1 and (len(counts) == 0 or counts.min() >= 0)
-        if not has_valid_counts or int(counts.sum()) != len(sizes):
+        if not has_valid_counts or int(counts.sum()) != len(sequence_lengths):
             raise ConfigError(
                 "sequences per document don't add up",
                 where=self.prefix,
                 found=int(counts.sum()),
-                expected=f"{len(sizes)} sequences, no negative count",
+                expected=f"{len(sequence_lengths)} sequences, no negative count",
             )
-        first_sequence = len(self._lengths)
-        self._write(self._encode(tokens), sizes, None)
-        # Each document ends where the next one starts.
-        stops = np.cumsum(counts) + first_sequence  # (documents,)
+        n_earlier_sequences = len(self._lengths)
+        self._write(self._encode(tokens), sequence_lengths, modes=None)
+
+        # The index of documents begins with 0. Each document adds the number of the sequence at
+        # which it stops, which is where the next one starts.
+        stops = n_earlier_sequences + np.cumsum(counts)  # (documents,)
         self._document_indices.frombytes(stops.tobytes())
 
     def add_index(
@@ -382,30 +386,35 @@ def _check_size(
 ) -> None:
     """Check that a file contains the tokens of an index, from some byte on, and nothing else.
 
+    The sequences of the index must be stored one after the other, without gaps.
+
     Args:
         index: The index.
         size_bytes: Bytes of all its sequences together.
         path: The file.
         start_byte: Byte of the file at which the tokens start.
-        is_range: Whether other bytes may follow the tokens.
+        is_range: Whether the tokens are a range of the file, so that other bytes may follow.
 
     Raises:
-        FormatError: The file has more or fewer bytes, or the sequences are stored in another way.
+        FormatError: The file has more or fewer bytes, or there are gaps.
     """
-    available_bytes = None  # from `start_byte` on; None if the file is missing
+    found_bytes = "no"  # if the file is missing
+    has_right_size = False
     if path.is_file():
-        available_bytes = path.stat().st_size - start_byte
+        n_bytes = path.stat().st_size - start_byte
         if is_range:
-            available_bytes = min(available_bytes, size_bytes)
-    # If there are gaps between sequences, the last one ends behind the size of all together.
-    is_without_gaps = index.end_bytes == size_bytes
-    if is_without_gaps and available_bytes == size_bytes:
+            n_bytes = min(n_bytes, size_bytes)  # without the bytes that follow the tokens
+        found_bytes = str(n_bytes)
+        has_right_size = n_bytes == size_bytes
+
+    # With gaps between the sequences, the last one would end later.
+    has_gaps = index.end_bytes != size_bytes
+    if has_right_size and not has_gaps:
         return
-    available = "no" if available_bytes is None else str(available_bytes)
     raise FormatError(
         "the .bin is not just the sequences of its .idx, back to back",
         where=path,
-        found=f"{available} bytes, last sequence ends at byte {index.end_bytes}",
+        found=f"{found_bytes} bytes, last sequence ends at byte {index.end_bytes}",
         expected=f"{size_bytes} bytes",
         remedy="write this dataset again before merging it",
     )

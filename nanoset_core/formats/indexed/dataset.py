@@ -71,7 +71,10 @@ class MMapIndexedDataset:
 
     @classmethod
     def below(cls, access: FileAccess | None, prefix: str, *, validate: bool = False) -> Self:
-        """Open a dataset below an output root, which may be the local copy of a bucket.
+        """Open a dataset of an output root, whose files may be in a bucket.
+
+        A root in a bucket has a folder on this machine, into which files are copied when they are
+        needed. The path of a dataset is always its path in that folder.
 
         Args:
             access: Reads the files of the root; None if they are simply local.
@@ -86,6 +89,7 @@ class MMapIndexedDataset:
         """
         if access is None:
             return cls(prefix, validate=validate)
+        # `__init__` would derive the access from the prefix, so it is not called.
         dataset = cls.__new__(cls)
         dataset.prefix = prefix
         dataset.access = access
@@ -173,8 +177,9 @@ class MMapIndexedDataset:
     def spans(self, count: int, at_once: int) -> Iterator[slice]:
         """Divide a list of ranges to be read into steps, so that downloaded tokens fit their space.
 
-        After each step, downloaded tokens that take too much space are deleted, and must not be
-        used any more.
+        The caller reads the ranges of a step, and then asks for the next step. In between,
+        downloaded tokens are deleted if they take too much space. So tokens of earlier steps must
+        not be used any more.
 
         Args:
             count: Number of ranges to be read.
@@ -184,8 +189,9 @@ class MMapIndexedDataset:
         Yields:
             The slice of the list for each step.
         """
-        step = count if self._file.room is None else at_once
-        step = max(1, step)
+        is_space_limited = self._file.room is not None
+        step = at_once if is_space_limited else count
+        step = max(1, step)  # `range` refuses 0, also if there are no ranges
         for start in range(0, count, step):
             yield slice(start, start + step)
             self._file.trim()

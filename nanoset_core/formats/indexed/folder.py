@@ -67,6 +67,8 @@ def merge_folder(
 ) -> Merged:
     """Merge all .bin/.idx pairs of a folder, sorted by name, except the output of an earlier call.
 
+    If the same call has been made before, and its output is complete, nothing is written.
+
     Args:
         folder: Where the pairs are.
         output_prefix: Prefix of the output, which may be in the same folder.
@@ -75,8 +77,8 @@ def merge_folder(
 
     Raises:
         MissingError: The folder has no pair, or the .bin or .idx of a pair is missing.
-        ConfigError: The output is also an input, or may not be replaced; or an input was itself
-            merged from other inputs.
+        ConfigError: The output is also an input, or may not be replaced. Or an input is a merge of
+            other inputs.
         FormatError: A pair is damaged, or token types differ.
         StorageError: The output cannot be written.
     """
@@ -84,27 +86,38 @@ def merge_folder(
     _check_each_once(parts)
     merge = _FolderMerge(output_prefix, parts, progress)
 
+    # A complete output has a record, a file next to it that says what it was made from.
     delivery = merge.delivery()
     record = delivery.find(overwrite=overwrite)
     if record is not None:
         facts = record["facts"]
     else:
+        # The files are written to a draft folder. At the end of the block, they are moved to their
+        # places, with a record that contains the facts.
+        sources = delivery.receipt.made_from["sources"]
         with delivery.drafting(overwrite=overwrite) as draft:
-            facts = merge.write(draft, delivery.receipt.made_from["sources"])
+            facts = merge.write(draft, sources)
             draft.facts = facts
     parts_with_documents = tuple(zip(parts, facts["documents"], strict=True))
     return Merged(output_prefix, parts_with_documents, facts["tokens"], made=record is None)
 
 
 def pairs_at(place: Location) -> list[Location]:
-    """Return the prefixes of the pairs that a path on a command line names.
+    """Return the datasets that a path on a command line names.
 
-    The path may be a prefix, one of the two files, a folder with pairs, or the beginning of names
-    of pairs: `web` also names web_text_document. If it is none of these, it is returned as the
-    prefix of a pair that does not exist.
+    A dataset is a pair of files, such as web_text_document.bin and web_text_document.idx, and is
+    named by its prefix, `web_text_document`. The path may be
+
+    - the prefix,
+    - one of the two files,
+    - a folder with pairs, or
+    - the beginning of the names of pairs: `web` also names web_text_document.
 
     Args:
         place: The path, or the address of an object in a bucket.
+
+    Returns:
+        The prefixes. If there is no pair, the path itself, so that opening it reports the error.
 
     Raises:
         MissingError: The path is the root of a disk or bucket, and no pair is in it.
@@ -112,19 +125,23 @@ def pairs_at(place: Location) -> list[Location]:
     prefix = place
     if place.suffix in _ENDINGS:
         prefix = place.with_name(place.stem)
-    siblings = _stems(prefix.parent)
-    if prefix.name in siblings:
+    names_in_same_folder = _stems(prefix.parent)
+    if prefix.name in names_in_same_folder:
         return [prefix]
-    pairs_in_folder = [place / stem for stem in _stems(place)]
+
+    pairs_in_folder = [place / name for name in _stems(place)]
     if pairs_in_folder:
         return pairs_in_folder
-    pairs_with_name = [
-        prefix.with_name(stem) for stem in siblings if stem.startswith(f"{prefix.name}_")
-    ]
-    if pairs_with_name:
-        return pairs_with_name
-    # The root of a disk or bucket has no name, so it cannot be a prefix.
-    if place == place.parent and str(place) != ".":
+
+    beginning = f"{prefix.name}_"
+    longer_names = [name for name in names_in_same_folder if name.startswith(beginning)]
+    if longer_names:
+        return [prefix.with_name(name) for name in longer_names]
+
+    # The root of a disk or bucket has no name, so it cannot be a prefix. It is its own parent, but
+    # so is the current folder, ".".
+    is_root = place == place.parent and str(place) != "."
+    if is_root:
         raise MissingError(
             "no dataset in this folder",
             where=place,
@@ -224,18 +241,20 @@ def _check_each_once(parts: Sequence[Location]) -> None:
             remedy="remove the link, or move it out of the folder",
         )
 
-    # A dataset that an earlier call merged contains the documents of its own inputs.
+    # A dataset that an earlier call merged contains the documents of the datasets that it was
+    # merged from. Its record lists the files of these: look for them among the parts.
     part_by_bin = {real_path(pair_files(part)[0]): part for part in parts}
-    for part in parts:
-        if not _is_merged(part):
+    for merged in parts:
+        if not _is_merged(merged):
             continue
-        for source in _record(part).get("sources", []):
-            merged_part = part_by_bin.get(real_path(noted_path(source, part)))
-            if merged_part is not None:
+        for source in _record(merged).get("sources", []):
+            source_file = real_path(noted_path(source, merged))
+            contained_part = part_by_bin.get(source_file)
+            if contained_part is not None:
                 raise ConfigError(
                     "documents would be joined twice",
-                    where=part,
-                    found=f"an earlier merge of {merged_part} and others, "
+                    where=merged,
+                    found=f"an earlier merge of {contained_part} and others, "
                     "which are in the same folder",
                     expected="each document in one dataset of the folder",
                     remedy="move the earlier merge, or its inputs, out of the folder",
@@ -254,7 +273,7 @@ class _FolderMerge:
     """Shows how many bytes of tokens have been merged."""
 
     @property
-    def files(self) -> list[Location]:
+    def source_files(self) -> list[Location]:
         """The .bin and .idx of the first dataset, then those of the second one, and so on."""
         files: list[Location] = []
         for part in self.parts:
@@ -262,18 +281,22 @@ class _FolderMerge:
         return files
 
     def delivery(self) -> Delivery:
-        """Return the files that are written, and everything that decides their bytes."""
+        """Return which files are written, and a receipt that says what they are made from.
+
+        By its receipt, a later call recognises the output.
+        """
         bin_name, idx_name = [file.name for file in pair_files(self.output_prefix)]
-        files = self.files
+        # The merged dataset depends on nothing but the files, so there are no options.
+        made_from = record_of(COMMAND, self.output_prefix, self.source_files, options={})
         return Delivery(
             folder=self.output_prefix.parent,
-            receipt=Receipt(
-                name=record_name(self.output_prefix.name),
-                made_from=record_of(COMMAND, self.output_prefix, files, {}),
-            ),
+            receipt=Receipt(name=record_name(self.output_prefix.name), made_from=made_from),
             files=(bin_name, idx_name),
+            # Readers find no dataset without the .idx. So it is removed before the .bin is
+            # replaced, and put in place after it.
             completing=(idx_name,),
-            inputs=tuple(files),
+            inputs=tuple(self.source_files),
+            # For the error if the output is one of the files that are merged.
             apart_remedy=(
                 "if this is an earlier merge, move it out of the folder; else name another output"
             ),
@@ -287,7 +310,7 @@ class _FolderMerge:
 
         Args:
             draft: Folder of the files before they are delivered.
-            sources: Size and ETag of each of `files`, as the record lists them.
+            sources: Size and ETag of each of `source_files`, as the record lists them.
 
         Returns:
             The facts for the record: documents of each dataset, and tokens of all.
@@ -304,21 +327,22 @@ class _FolderMerge:
     def _objects_in(
         self, bucket: Store, sources: Sequence[Mapping[str, Any]]
     ) -> list[tuple[Stored, Stored]] | None:
-        """Return the .bin and .idx of each dataset as objects of a bucket.
+        """Return the files of all datasets as objects of a bucket, if all of them are in it.
 
         Args:
             bucket: The bucket.
-            sources: Size and ETag of each of `files`.
+            sources: Size and ETag of each of `source_files`.
 
         Returns:
-            The (.bin, .idx) of each dataset; None if at least one file is outside of the bucket.
+            The (.bin, .idx) of each dataset; None if a file is local or in another bucket.
         """
         bin_objects: list[Stored] = []
         idx_objects: list[Stored] = []
-        for file, source in zip(self.files, sources, strict=True):
+        for file, source in zip(self.source_files, sources, strict=True):
+            # A `RemoteFolder` is any address in a bucket, also that of a file.
             if not isinstance(file, RemoteFolder) or file.store != bucket:
                 return None
-            # When an object was written is not known, and not needed to join it.
+            # The bucket needs no time to concatenate objects, so it is set to 0.
             stored = Stored(file.path, source["bytes"], source["etag"], written_ns=0)
             if file.suffix == ".bin":
                 bin_objects.append(stored)
@@ -366,7 +390,7 @@ class _FolderMerge:
             The facts for the record.
         """
         name = self.output_prefix.name
-        with downloaded(self.files) as local_files:
+        with downloaded(self.source_files) as local_files:
             # The files alternate: the .bin and the .idx of each pair.
             bin_paths = local_files[::2]
             idx_paths = local_files[1::2]

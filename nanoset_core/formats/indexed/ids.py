@@ -88,9 +88,9 @@ def check_all_ids(dataset: MMapIndexedDataset, stream: Stream | None, greatest: 
 def _document_and_offset(dataset: MMapIndexedDataset, position: int) -> tuple[int, int]:
     """Return which document contains a token, and which of the document's tokens it is.
 
-    For example, let the sequences have 2, 3 and 4 tokens, and let the second document consist of
-    the last two sequences. The token at position 6 is in the last sequence, so it is in document 1,
-    which starts at position 2. There, it is token 4.
+    A document consists of sequences of tokens. For example, let the sequences have 2, 3 and 4
+    tokens, and let document 1 consist of the last two of them. The token at position 6 is in the
+    last sequence, so it is in document 1. This document starts at position 2, so it is its token 4.
 
     Args:
         dataset: The dataset.
@@ -99,14 +99,22 @@ def _document_and_offset(dataset: MMapIndexedDataset, position: int) -> tuple[in
     Returns:
         (number of the document, position in the document).
     """
-    sequence_stops = np.cumsum(dataset.sequence_lengths, dtype=np.int64)  # (n_sequences,)
-    first_sequences = dataset.document_indices  # (n_documents + 1,) of each document, and the end
+    # (n_sequences,) position at which each sequence stops: 2 5 9
+    sequence_stops = np.cumsum(dataset.sequence_lengths, dtype=np.int64)
+    # (n_documents + 1,) first sequence of each document, and the number of sequences: 0 1 3
+    first_sequences = dataset.document_indices
 
-    # Find the sequence that contains the token, and the document that contains the sequence.
+    # The token is in the first sequence that stops after it: 2. An empty sequence stops where it
+    # starts, so it is never the first one.
     sequence = int(np.searchsorted(sequence_stops, position, side="right"))
+
+    # The sequence is in the last document that does not begin after it: 1. Of documents that begin
+    # with the same sequence, the last one contains it, since the others are empty.
     document = int(np.searchsorted(first_sequences, sequence, side="right")) - 1
 
-    # A document starts where the sequence before its first one stops.
+    # The document starts where the sequence before its first one stops: at 2.
     first_sequence = int(first_sequences[document])
-    document_start = int(sequence_stops[first_sequence - 1]) if first_sequence > 0 else 0
+    document_start = 0
+    if first_sequence > 0:
+        document_start = int(sequence_stops[first_sequence - 1])
     return document, position - document_start

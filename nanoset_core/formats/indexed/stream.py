@@ -61,11 +61,11 @@ def token_starts(dataset: MMapIndexedDataset, sequences: NDArray[np.int64]) -> N
 
 
 def last_not_greater(ascending: NDArray[np.integer[Any]], values: ArrayLike) -> NDArray[np.int64]:
-    """Return, for each value, the position of the last entry that is not greater.
+    """Return, for each value, the index of the last entry of a sorted array that is not greater.
 
-    For example, the entries [0, 10, 20] and the values [10, 15, 25] give the positions [1, 1, 2].
-    `np.searchsorted` does the same, but first copies the whole array if it is not aligned, as the
-    arrays of an .idx are.
+    In [3, 5, 5, 9], that is index 2 for the value 6, and -1 for the value 1.
+    `np.searchsorted(ascending, values, side="right") - 1` gives the same. But it first copies the
+    whole array if it is not aligned in memory, as the arrays of an .idx are.
 
     Args:
         ascending: Sorted entries, shape (n,).
@@ -75,15 +75,18 @@ def last_not_greater(ascending: NDArray[np.integer[Any]], values: ArrayLike) -> 
         int64, of the shape of `values`; -1 if all entries are greater.
     """
     values = np.asarray(values)
-    positions = np.full(values.shape, -1, np.int64)
-    # Binary search for all values together: try steps of descending powers of two, and make a step
-    # if the entry there is not greater than the value.
+    last_index = len(ascending) - 1
+    indices = np.full(values.shape, -1, np.int64)  # before the first entry
+
+    # Binary search, for all values together. Move ahead by 2^k entries, then by 2^(k - 1), and so
+    # on down to 1, but only if the entry there is not greater than the value.
     for bit in reversed(range(len(ascending).bit_length())):
-        ahead = positions + (1 << bit)
-        entries = ascending[np.minimum(ahead, len(ascending) - 1)]
-        is_upto = (ahead < len(ascending)) & (entries <= values)
-        positions[is_upto] = ahead[is_upto]
-    return positions
+        indices_ahead = indices + (1 << bit)
+        exists = indices_ahead <= last_index
+        entries_ahead = ascending[np.minimum(indices_ahead, last_index)]
+        can_move = exists & (entries_ahead <= values)
+        indices[can_move] = indices_ahead[can_move]
+    return indices
 
 
 class TokenFile(Protocol):
@@ -109,7 +112,7 @@ class Stream:
         # (n,) end of each sequence in the stream
         self._ends = np.cumsum(sequences.sequence_lengths, dtype=np.int64)
         # (n,) first token of each sequence in the .bin
-        self._sources = sequences.sequence_pointers // sequences.dtype.itemsize
+        self._bin_starts = sequences.sequence_pointers // sequences.dtype.itemsize
 
     @classmethod
     def of_ranges(cls, starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> Stream:
@@ -121,7 +124,7 @@ class Stream:
         """
         stream = cls.__new__(cls)
         stream._ends = np.cumsum(lengths)
-        stream._sources = starts
+        stream._bin_starts = starts
         return stream
 
     @property
@@ -141,7 +144,8 @@ class Stream:
         """
         if not len(self._ends):
             return np.zeros(len(sequences), np.int64)
-        # A sequence starts where the one before it ends.
+        # A sequence starts where the one before it ends. The first one has none before it: there,
+        # the index -1 gives a wrong value, which is replaced by 0.
         return np.where(sequences > 0, self._ends[sequences - 1], 0)
 
     def ranges(
@@ -149,7 +153,8 @@ class Stream:
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return where ranges of the stream are stored in the .bin.
 
-        A range that touches several sequences is stored in several pieces.
+        The stream is the concatenation of sequences, each of which is stored in one piece. A range
+        that touches several sequences is stored in several pieces.
 
         Args:
             starts: First token of each range in the stream, int64, shape (n_ranges,).
@@ -163,21 +168,27 @@ class Stream:
         starts = starts[has_tokens]
         stops = starts + lengths[has_tokens]
 
-        # The sequences that each range touches: (n_pieces,)
+        # The sequences that each range touches: from the first one that ends after its start, to
+        # the first one that ends at its stop or later.
         first_sequences = np.searchsorted(self._ends, starts, side="right")
         last_sequences = np.searchsorted(self._ends, stops, side="left")
         sequence_counts = last_sequences - first_sequences + 1
-        sequences = positions_in(first_sequences, sequence_counts)
+        sequences = positions_in(first_sequences, sequence_counts)  # (n_pieces,)
 
-        # Intersect the ranges with these sequences, in positions of the stream.
-        sequence_starts = np.where(sequences > 0, self._ends[sequences - 1], 0)
+        # A piece is what a range and a sequence have in common, in positions of the stream.
+        sequence_starts = self.starts(sequences)
+        sequence_stops = self._ends[sequences]
         piece_starts = np.maximum(sequence_starts, np.repeat(starts, sequence_counts))
-        piece_stops = np.minimum(self._ends[sequences], np.repeat(stops, sequence_counts))
+        piece_stops = np.minimum(sequence_stops, np.repeat(stops, sequence_counts))
+
+        # Convert the positions to those in the .bin.
+        starts_in_sequence = piece_starts - sequence_starts
+        bin_starts = self._bin_starts[sequences] + starts_in_sequence
+        piece_lengths = piece_stops - piece_starts
 
         # Sequences without tokens give empty pieces.
-        is_filled = piece_stops > piece_starts
-        sources = self._sources[sequences] + piece_starts - sequence_starts
-        return sources[is_filled], (piece_stops - piece_starts)[is_filled]
+        is_filled = piece_lengths > 0
+        return bin_starts[is_filled], piece_lengths[is_filled]
 
 
 def stream_of(dataset: MMapIndexedDataset) -> Stream | None:
@@ -210,6 +221,8 @@ def read_tokens(file: TokenFile, start: int, stop: int, stream: Stream | None = 
     Returns:
         Shape (stop - start,). It may be a view of the .bin.
     """
+    # `tokens_for` downloads some ranges of the .bin, in bytes. It returns an array of all tokens,
+    # in which only these ranges are valid.
     itemsize = file.dtype.itemsize
     if stream is None:
         start_byte = np.array([start * itemsize])
@@ -217,12 +230,12 @@ def read_tokens(file: TokenFile, start: int, stop: int, stream: Stream | None = 
         all_tokens = file.tokens_for(start_byte, stop_byte)
         return all_tokens[start:stop]
 
-    # The tokens may be stored in several ranges of the .bin.
-    sources, lengths = stream.ranges(np.array([start]), np.array([stop - start]))
-    start_bytes = sources * itemsize  # (n_ranges,)
-    stop_bytes = (sources + lengths) * itemsize
+    # The tokens may be stored in several ranges of the .bin: (n_ranges,) each
+    bin_starts, lengths = stream.ranges(np.array([start]), np.array([stop - start]))
+    start_bytes = bin_starts * itemsize
+    stop_bytes = (bin_starts + lengths) * itemsize
     all_tokens = file.tokens_for(start_bytes, stop_bytes)
-    return gathered(all_tokens, sources, lengths)
+    return gathered(all_tokens, bin_starts, lengths)
 
 
 def stream_tokens(

@@ -57,13 +57,18 @@ class ExportFormat(ABC):
             ConfigError: The dataset has no tokens, no end tokens, or tokens of a wrong type.
         """
         if dataset.tokens == 0:
-            raise self.refused(dataset, "no tokens", "at least one token", "add documents")
+            raise self.refused(
+                dataset,
+                found="no tokens",
+                expected="at least one token",
+                remedy="add documents",
+            )
         if dataset.has_end is False and self.needs_end:
             raise self.refused(
                 dataset,
-                "no end tokens",
-                "an end token after each document, by which it finds where documents end",
-                "set tokenization.append_eod: true",
+                found="no end tokens",
+                expected="an end token after each document, by which it finds where documents end",
+                remedy="set tokenization.append_eod: true",
             )
         self._check_dtype(dataset)
 

@@ -49,39 +49,40 @@ class LastTokens:
 
 
 def last_tokens(dataset: MMapIndexedDataset, stream: Stream | None) -> LastTokens:
-    """Count which tokens documents end in, in bounded memory.
+    """Count the last tokens of documents: how many documents end in each token.
 
-    If the dataset is in a bucket, this reads the last tokens of about `_MAX_READS` documents, which
-    are spread evenly. An export from a bucket to the same bucket does not download the tokens, and
-    this check should not, either.
+    If the dataset is in a bucket, only about `_MAX_READS` documents are looked at, which are spread
+    evenly. An export within a bucket does not download the tokens, and this check should not,
+    either.
 
     Args:
         dataset: The dataset. Documents without tokens are not counted.
         stream: Order of its tokens, if they are not in order in the .bin.
     """
-    counts: Counter[int] = Counter()
-    first_document_by_token: dict[int, int] = {}
-    step = 1  # every document
+    step = 1  # look at every document
     if not dataset.is_here:
         step = max(1, len(dataset.document_indices) // _MAX_READS)
 
-    n_before = 0  # documents in earlier chunks
-    for starts, lengths in document_spans(dataset, stream):  # (n_documents of the chunk,)
-        # Of the dataset's documents 0, step, 2 * step … those in this chunk, numbered within it.
-        first_selected = -n_before % step
-        selected = np.arange(first_selected, len(lengths), step)  # (n_selected,)
-        last_positions = starts + lengths - 1
-        last = _tokens_at(dataset, stream, last_positions[selected])  # (n_selected,)
+    counts: Counter[int] = Counter()
+    first_document_by_token: dict[int, int] = {}
+    n_earlier_documents = 0
+    # Go through the documents in chunks. (n_chunk,) first token and length of each document
+    for starts, lengths in document_spans(dataset, stream):
+        # Select every `step`-th document: (n_selected,)
+        documents = n_earlier_documents + np.arange(len(lengths))
+        n_earlier_documents += len(lengths)
+        is_selected = documents % step == 0
+        documents = documents[is_selected]
+
+        # The last token of each.
+        last_positions = (starts + lengths - 1)[is_selected]
+        tokens = _tokens_at(dataset, stream, last_positions)
 
         # Add up how many of them end in each token, and remember the first one.
-        tokens, first_indices, token_counts = np.unique(last, return_index=True, return_counts=True)
-        first_documents = n_before + selected[first_indices]
-        for token, first_document, count in zip(
-            tokens.tolist(), first_documents.tolist(), token_counts.tolist(), strict=True
-        ):
-            counts[token] += count
-            first_document_by_token.setdefault(token, first_document)
-        n_before += len(lengths)
+        counts.update(tokens.tolist())
+        unique_tokens, first_indices = np.unique(tokens, return_index=True)
+        for token, index in zip(unique_tokens.tolist(), first_indices.tolist(), strict=True):
+            first_document_by_token.setdefault(token, int(documents[index]))
     return LastTokens(counts, first_document_by_token)
 
 
@@ -150,24 +151,28 @@ def _tokens_at(
     Returns:
         Shape (n_positions,).
     """
-    # Convert the positions to those in the .bin.
+    # Convert the positions to those in the .bin: look up ranges of one token each.
+    bin_positions = positions
     if stream is not None:
-        positions, _ = stream.ranges(positions, np.ones_like(positions))
+        bin_positions, _ = stream.ranges(positions, lengths=np.ones_like(positions))
     token_bytes = dataset.dtype.itemsize
-    if dataset.is_here:
-        tokens = dataset.tokens_for(positions * token_bytes, (positions + 1) * token_bytes)
-        return np.array(tokens[positions])
+    start_bytes = bin_positions * token_bytes
 
-    # Request single tokens, rather than the blocks of 256 KiB in which a bucket is usually read.
+    # If the .bin is on this machine, all tokens are in an array.
+    if dataset.is_here:
+        all_tokens = dataset.tokens_for(start_bytes, start_bytes + token_bytes)
+        return np.array(all_tokens[bin_positions])
+
+    # Otherwise request single tokens, several at the same time. `tokens_for` would download blocks
+    # of 256 KiB for them.
     access, path = dataset.place
     object_name = access.name(path)
 
-    def read_token(position: int) -> bytes:
-        """Return the bytes of the token at a position in the .bin."""
-        start_byte = position * token_bytes
+    def read_token(start_byte: int) -> bytes:
+        """Return the bytes of the token at a byte of the .bin."""
         return access.store.read_range(object_name, start_byte, start_byte + token_bytes)
 
-    parts = in_parallel(read_token, positions.tolist(), CONNECTIONS)
+    parts = in_parallel(read_token, start_bytes.tolist(), CONNECTIONS)
     return np.frombuffer(b"".join(parts), dataset.dtype)
 
 
@@ -192,10 +197,16 @@ def _occurrences(dataset: MMapIndexedDataset, stream: Stream | None, token: int)
     """
     n_tokens = int(dataset.sequence_lengths.sum(dtype=np.int64))
     stop = min(n_tokens, _SAMPLE_TOKENS)
-    tokens = read_tokens(dataset, 0, stop, stream)
-    occurrences = int(np.count_nonzero(tokens == token))
+    sample = read_tokens(dataset, 0, stop, stream)
+    n_occurrences = int(np.count_nonzero(sample == token))
 
-    # Each document that ends among these tokens has one occurrence at its end.
-    starts, lengths = next(document_spans(dataset, stream))
-    documents = int(np.count_nonzero(starts + lengths <= stop))
-    return _Occurrences(inside=occurrences - documents, documents=documents)
+    # Count the documents that end within the sample. Documents are yielded in chunks.
+    n_documents = 0
+    for starts, lengths in document_spans(dataset, stream):
+        ends = starts + lengths  # ascending
+        n_documents += int(np.count_nonzero(ends <= stop))
+        if ends[-1] > stop:
+            break  # all further documents end after the sample
+
+    # Each of them ends in the token. The other occurrences are inside documents.
+    return _Occurrences(inside=n_occurrences - n_documents, documents=n_documents)

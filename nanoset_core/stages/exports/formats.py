@@ -17,7 +17,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,7 +37,7 @@ class LinkedFormat(ExportFormat):
         return [f"{name}{ending}" for ending in self.endings]
 
     @abstractmethod
-    def write_beside(
+    def write_small_files(
         self, folder: Path, name: str, dataset: DatasetTraits, ends: Iterable[NDArray[np.uint64]]
     ) -> None:
         """Write the small files of an export.
@@ -62,9 +62,9 @@ class Datatrove(LinkedFormat):
         if dataset.dtype not in (np.uint16, np.int32, np.uint32):
             raise self.refused(
                 dataset,
-                f"tokens of type {dataset.dtype.name}",
-                "2 or 4 bytes a token",
-                "tokenize with a preset that gives tokens of such a type",
+                found=f"tokens of type {dataset.dtype.name}",
+                expected="2 or 4 bytes a token",
+                remedy="tokenize with a preset that gives tokens of such a type",
             )
 
     def example(self, folder: str, name: str, facts: Mapping[str, Any]) -> str:
@@ -76,7 +76,7 @@ class Datatrove(LinkedFormat):
             f"DatatroveFolderDataset({arguments})"
         )
 
-    def write_beside(
+    def write_small_files(
         self, folder: Path, name: str, dataset: DatasetTraits, ends: Iterable[NDArray[np.uint64]]
     ) -> None:
         """Write the .ds.index and the .ds.metadata, the small files next to the .ds with tokens.
@@ -107,6 +107,32 @@ class Datatrove(LinkedFormat):
         (folder / f"{name}.ds.metadata").write_text("\n".join(lines), encoding="utf-8")
 
 
+class _MetricScale(NamedTuple):
+    """How a number is shown in three digits with a metric prefix."""
+
+    divisor: int
+    """Power of 1,000 that the prefix stands for."""
+    prefix: str
+    digits_before_point: int
+    """1, 2 or 3."""
+
+    @property
+    def digits_after_point(self) -> int:
+        """The rest of the three digits."""
+        return 3 - self.digits_before_point
+
+
+def _metric_scale(n_digits: int) -> _MetricScale:
+    """Return how a number with this many digits is shown: one with 5 digits as 12.3 k."""
+    # Each prefix stands for three digits, and leaves one to three before the point.
+    power = (n_digits - 1) // 3
+    return _MetricScale(
+        divisor=1000**power,
+        prefix=("", "k", "M", "G", "T", "P", "E")[power],
+        digits_before_point=n_digits - 3 * power,
+    )
+
+
 def _metric(count: int) -> str:
     """Return a count of tokens in three digits with a metric prefix: 12345 as "12.3 kT".
 
@@ -115,20 +141,14 @@ def _metric(count: int) -> str:
     Args:
         count: The number of tokens, at least 1.
     """
-    prefixes = ("", "k", "M", "G", "T", "P", "E")  # each stands for a power of 1,000
+    n_digits = math.floor(math.log10(count)) + 1
+    scale = _metric_scale(n_digits)
 
-    # 12345 has the exponent 4: one power of 1,000, and 2 digits before the point of 12.345.
-    exponent = math.floor(math.log10(count))
-    thousands, more_digits = divmod(exponent, 3)
-    digits_before_point = more_digits + 1
-    rounded = round(count / 1000**thousands, 3 - digits_before_point)
-
-    # Rounding can give a digit more: 9999 is 10.0 kT, and 999999 is 1.00 MT.
-    if rounded >= 10**digits_before_point:
-        thousands, more_digits = divmod(exponent + 1, 3)
-        digits_before_point = more_digits + 1
-    scaled = count / 1000**thousands
-    return f"{scaled:.{3 - digits_before_point}f} {prefixes[thousands]}T"
+    # Rounding can give a digit more: 9999 is not 10.00 kT, but 10.0 kT.
+    rounded = round(count / scale.divisor, scale.digits_after_point)
+    if rounded >= 10**scale.digits_before_point:
+        scale = _metric_scale(n_digits + 1)
+    return f"{count / scale.divisor:.{scale.digits_after_point}f} {scale.prefix}T"
 
 
 class OlmoCore(LinkedFormat):
@@ -162,9 +182,9 @@ class OlmoCore(LinkedFormat):
         if not is_readable:
             raise self.refused(
                 dataset,
-                f"{itemsize} bytes a token",
-                expected,
-                "tokenize with a preset that gives such tokens, "
+                found=f"{itemsize} bytes a token",
+                expected=expected,
+                remedy="tokenize with a preset that gives such tokens, "
                 "or link the .bin yourself and name its type (dtype)",
             )
 
@@ -178,7 +198,7 @@ class OlmoCore(LinkedFormat):
             ")"
         )
 
-    def write_beside(
+    def write_small_files(
         self, folder: Path, name: str, dataset: DatasetTraits, ends: Iterable[NDArray[np.uint64]]
     ) -> None:
         """Write the .csv.gz, with a line for each document: its first token, and its end.

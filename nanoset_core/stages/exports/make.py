@@ -15,7 +15,7 @@ from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.project.project import Project, holding
 from nanoset_core.stages.dataset.tokens import bin_name, copy_tokens, open_dataset, write_tokens
 from nanoset_core.stages.datasets import current_dataset
-from nanoset_core.stages.exports.base import DatasetTraits, ExportFormat
+from nanoset_core.stages.exports.base import DatasetTraits
 from nanoset_core.stages.exports.formats import FORMATS, LinkedFormat
 from nanoset_core.stages.exports.sample_files import SampleFiles
 from nanoset_core.stages.exports.samples import INDEX, SampledFormat
@@ -106,19 +106,6 @@ def make_export(project: Project, name: str) -> Manifest:
     return project.outputs.make_current(manifest)
 
 
-def _facts(
-    export_format: ExportFormat, dataset: Manifest, facts: Mapping[str, Any]
-) -> dict[str, Any]:
-    """Return the facts of the manifest of an export.
-
-    Args:
-        export_format: Format of the export.
-        dataset: Manifest of the dataset.
-        facts: Facts that exports without a project have, too.
-    """
-    return {"format": export_format.name, "of": dataset.name, **facts}
-
-
 def sample_files(
     project: Project,
     dataset: Manifest,
@@ -175,31 +162,36 @@ class _SampledExport:
             if existing is not None:
                 return existing
 
-        # Write the files to their final places. Without a manifest, nobody reads them.
+        # Write the files of samples to their final places. Without a manifest, nobody reads them.
         place = outputs.place(self.recipe)
         place.mkdir(parents=True, exist_ok=True)
         sweep_abandoned(place)  # incomplete files of a build that was killed
         dataset = open_dataset(self.dataset, is_sampled=True)
         stream = stream_of(dataset)
-        files = sample_files(project, self.dataset, place, self.format, self.traits)
+        sample_writer = sample_files(project, self.dataset, place, self.format, self.traits)
         n_bytes = self.traits.tokens * self.traits.dtype.itemsize
         work = project.progress.work("export", self.recipe.name, n_bytes)
-        sample_file_facts = files.make(
+        sample_file_facts = sample_writer.make(
             stream, project.config.workers, project.executor, work, rewrite=project.rebuild
         )
 
-        # index.json lists all files, so it is written after them.
-        index = files.index(sample_file_facts)
+        # Write index.json, which lists all of them.
+        index = sample_writer.index(sample_file_facts)
         write_atomic(place / INDEX, index)
         index_fact = FileFact(len(index), sha256_file(place / INDEX))
 
-        # The manifest is written last: an export that has one is complete.
-        names = self.format.names(files.cut)  # index.json is the last one
-        file_facts = dict(zip(names, [*sample_file_facts, index_fact], strict=True))
-        facts = export_facts(dataset, count_documents(dataset, stream), self.traits, WRITTEN)
-        facts |= self.format.facts(files.cut)
-        facts = _facts(self.format, self.dataset, facts)
-        return outputs.finalize(self.recipe, facts, file_facts)
+        # Write the manifest at last: an export that has one is complete. `names` has the names of
+        # the files of samples in order, and then index.json.
+        names = self.format.names(sample_writer.cut)
+        fact_by_name = dict(zip(names, [*sample_file_facts, index_fact], strict=True))
+        n_documents = count_documents(dataset, stream)
+        facts = {
+            "format": self.format.name,
+            "of": self.dataset.name,
+            **export_facts(dataset, n_documents, self.traits, WRITTEN),
+            **self.format.facts(sample_writer.cut),
+        }
+        return outputs.finalize(self.recipe, facts, fact_by_name)
 
 
 def _make_linked(
@@ -209,7 +201,9 @@ def _make_linked(
     export_format: LinkedFormat,
     traits: DatasetTraits,
 ) -> Manifest:
-    """Make an export whose file of tokens has the bytes of the dataset's .bin.
+    """Make an export in a format whose file of tokens has the bytes of the dataset's .bin.
+
+    So this file can be a link to the .bin, and takes no disk space.
 
     Args:
         project: The project.
@@ -224,20 +218,25 @@ def _make_linked(
     outputs = project.outputs
 
     def write(folder: Path) -> Written:
-        """Write the files of the export to a folder."""
-        sequences = open_dataset(dataset, is_sampled=True)
+        """Write the files of the export to a folder of this machine."""
+        # Little of the dataset is read if its tokens are linked.
+        opened = open_dataset(dataset, is_sampled=True)
         export = LinkedExport(
             format=export_format,
             name=recipe.name,
-            dataset=sequences,
-            stream=stream_of(sequences),
+            dataset=opened,
+            stream=stream_of(opened),
             traits=traits,
             progress=project.progress,
         )
-        file_name = export_format.files(recipe.name)[0]
-        tokens_file = _TokensOutput(outputs, dataset, recipe, folder, file_name)
-        facts = export.write(folder, tokens_file)
-        return Written(_facts(export_format, dataset, facts), tokens_file.files)
+        # `export` writes the small files itself. It lets `tokens_file` link the tokens, or write
+        # them if they must be in another order.
+        tokens_file = _TokensOutput(
+            outputs, dataset, recipe, folder, name=export_format.files(recipe.name)[0]
+        )
+        export_facts = export.write(folder, tokens_file)
+        facts = {"format": export_format.name, "of": dataset.name, **export_facts}
+        return Written(facts, files=tokens_file.file_facts)
 
     return outputs.commit(recipe, write)
 
@@ -255,25 +254,33 @@ class _TokensOutput(TokensFile):
     """Folder on this machine that the files of the export are written to."""
     name: str
     """Name of the file."""
-    files: dict[str, str | FileFact] = field(default_factory=dict)
+    file_facts: dict[str, str | FileFact] = field(default_factory=dict)
     """Name of each file that was made → its size and sha256, for the manifest.
 
     In a bucket, there may be a list of pieces next to the tokens.
     """
 
     def share(self) -> str:
-        """Link or copy the .bin of the dataset; within a bucket, the bucket copies it."""
-        if self.outputs.access.has_copies:
+        """Make the file from the dataset's .bin without rewriting the tokens.
+
+        On this machine, it becomes a link, or a copy if the disk has no links. In a bucket, the
+        bucket copies it.
+
+        Returns:
+            How it was made: `LINKED`, `COPIED` or `JOINED`.
+        """
+        is_in_bucket = self.outputs.access.has_copies
+        if is_in_bucket:
             copies = copy_tokens(self.outputs, self.dataset, self.recipe, self.folder, self.name)
-            self.files.update(copies)
+            self.file_facts.update(copies)
             return JOINED
         source_name = bin_name(self.dataset)
         made_by = put_tokens(self.dataset.folder / source_name, self.folder / self.name)
-        self.files[self.name] = self.dataset.files[source_name]
+        self.file_facts[self.name] = self.dataset.files[source_name]
         return made_by
 
     def write(self, blocks: Iterator[bytes]) -> None:
         """Write the file, or upload it, and compute its sha256 meanwhile."""
         hashed_blocks = Hashed(blocks)
         written = write_tokens(self.outputs, self.recipe, self.folder, self.name, hashed_blocks)
-        self.files.update(written)
+        self.file_facts.update(written)

@@ -97,15 +97,15 @@ class SampleFiles:
             source: Access to the dataset, as this process can reach it.
         """
         file = _TokenFile(source, source.folder / source.name(self.bin), self.cut.dtype)
-        samples_per_chunk = max(1, CHUNK_TOKENS // self.cut.length)
-        step = samples_per_chunk * self.cut.length
+        sample_tokens = self.cut.length
+        chunk_tokens = max(1, CHUNK_TOKENS // sample_tokens) * sample_tokens
 
-        # Tokens in a bucket are fetched in windows, each of which has many chunks.
-        window = max(1, _WINDOW_TOKENS // step) * step
-        for start in range(0, stream.tokens, window):
-            stop = min(start + window, stream.tokens)
+        # If the .bin is in a bucket, its tokens are fetched in larger windows, of many chunks.
+        window_tokens = max(1, _WINDOW_TOKENS // chunk_tokens) * chunk_tokens
+        for start in range(0, stream.tokens, window_tokens):
+            stop = min(start + window_tokens, stream.tokens)
             file.fetch(stream, start, stop)
-            for _, tokens in stream_tokens(file, stream, start, stop, step):
+            for _, tokens in stream_tokens(file, stream, start, stop, step=chunk_tokens):
                 yield tokens
 
     def make(

@@ -203,9 +203,9 @@ class SampledFormat(ExportFormat):
         if dataset.dtype.kind not in "iu":
             raise self.refused(
                 dataset,
-                f"tokens of type {dataset.dtype.name}",
-                "whole numbers",
-                "tokenize with a preset that gives whole numbers",
+                found=f"tokens of type {dataset.dtype.name}",
+                expected="whole numbers",
+                remedy="tokenize with a preset that gives whole numbers",
             )
 
     def _length(self, dataset: DatasetTraits) -> int:
@@ -220,9 +220,9 @@ class SampledFormat(ExportFormat):
         if dataset.sequence_length is None:
             raise self.refused(
                 dataset,
-                "no sequence_length",
-                "the tokens of a sample",
-                "set sequence_length (--sequence-length)",
+                found="no sequence_length",
+                expected="the tokens of a sample",
+                remedy="set sequence_length (--sequence-length)",
             )
         return dataset.sequence_length
 
@@ -279,20 +279,24 @@ class Mds(SampledFormat):
         """
         length = self._length(dataset)
 
-        # What remains for samples: a file also has their number, the offset of its end, and the
-        # settings. Each sample takes its own bytes, and those of its offset in the header.
-        room = FILE_BYTES - 2 * _UINT32_BYTES - len(_settings_json(dataset.dtype))
-        bytes_per_sample = _UINT32_BYTES + self._sample_bytes(dataset.dtype, length)
-        samples_per_file = max(1, room // bytes_per_sample)  # a very long sample exceeds the room
+        # The header of a file has the number of samples, the offset of the end of the file, and the
+        # settings. The rest of the file is room for samples.
+        settings_bytes = len(_settings_json(dataset.dtype))
+        room = FILE_BYTES - 2 * _UINT32_BYTES - settings_bytes
+
+        # A sample takes its own bytes, and those of its offset in the header. A file has at least
+        # one sample, even if it is longer than the room.
+        sample_bytes = _UINT32_BYTES + self._sample_bytes(dataset.dtype, length)
+        samples_per_file = max(1, room // sample_bytes)
         tokens_per_file = samples_per_file * length
         n_files = _divide_up(dataset.tokens, tokens_per_file)
 
-        # If the last file has only one sample, and this sample is short, it may still fit into the
-        # file before.
-        rest = dataset.tokens - (n_files - 1) * tokens_per_file  # tokens of the last file
-        if n_files > 1 and rest < length:
-            short_sample_bytes = _UINT32_BYTES + self._sample_bytes(dataset.dtype, rest)
-            if samples_per_file * bytes_per_sample + short_sample_bytes <= room:
+        # The last sample may be shorter than the others. If it would be alone in the last file, it
+        # may fit into the file before, whose room is not used up completely.
+        tokens_in_last_file = dataset.tokens - (n_files - 1) * tokens_per_file
+        if n_files > 1 and tokens_in_last_file < length:
+            short_bytes = _UINT32_BYTES + self._sample_bytes(dataset.dtype, tokens_in_last_file)
+            if samples_per_file * sample_bytes + short_bytes <= room:
                 n_files -= 1
         return Cut(
             dtype=dataset.dtype,
@@ -317,22 +321,22 @@ class Mds(SampledFormat):
             8 + 4 n     c          settings as JSON
 
         Args:
-            cut: Which tokens are in which file.
+            cut: Length of samples, and dtype of the tokens.
             tokens: Number of tokens in the file.
         """
         settings = _settings_json(cut.dtype)
         n_samples = _divide_up(tokens, cut.length)
-        last_length = tokens - (n_samples - 1) * cut.length  # the last sample may be shorter
+        header_bytes = _UINT32_BYTES * (1 + n_samples + 1) + len(settings)
 
-        # (n_samples + 1,) the offset of the first sample, and then the size of each one. Their
-        # running sums are the offsets of all samples, and the end of the file.
-        steps = np.full(n_samples + 1, self._sample_bytes(cut.dtype, cut.length))
-        steps[0] = _UINT32_BYTES * (n_samples + 2) + len(settings)
-        steps[-1] = self._sample_bytes(cut.dtype, last_length)
-        offsets = np.cumsum(steps)
+        # (n_samples,) size of each sample; the last one may have fewer tokens
+        last_length = tokens - (n_samples - 1) * cut.length
+        sample_sizes = np.full(n_samples, self._sample_bytes(cut.dtype, cut.length))
+        sample_sizes[-1] = self._sample_bytes(cut.dtype, last_length)
 
-        header = np.concatenate([[n_samples], offsets])  # (n_samples + 2,)
-        return header.astype("<u4").tobytes() + settings
+        # (n_samples + 1,) the first sample follows the header, and each other one the one before
+        offsets = header_bytes + np.concatenate([[0], np.cumsum(sample_sizes)])
+        numbers = np.concatenate([[n_samples], offsets])
+        return numbers.astype("<u4").tobytes() + settings
 
     def sample_header(self, dtype: np.dtype, length: int) -> bytes:
         """Return the bytes of a sample that precede its tokens, in the encoding of `NDArray`.
@@ -449,9 +453,9 @@ class LitData(SampledFormat):
         if dataset.tokens < length:
             raise self.refused(
                 dataset,
-                f"{dataset.tokens:,} tokens",
-                f"at least {length:,}, for one sample",
-                "set a smaller sequence_length",
+                found=f"{dataset.tokens:,} tokens",
+                expected=f"at least {length:,}, for one sample",
+                remedy="set a smaller sequence_length",
             )
 
         # As many complete samples as fit into a file; a very long sample has a file of its own.

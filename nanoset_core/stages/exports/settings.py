@@ -65,7 +65,9 @@ class ExportSpec(Section):
             )
 
 
-def exports_read(settings: NanosetSpec, exports: Mapping[str, ExportSpec]) -> dict[str, str | None]:
+def exports_for_trainer(
+    settings: NanosetSpec, exports: Mapping[str, ExportSpec]
+) -> dict[str, str | None]:
     """Return the export of each corpus that the trainer of a nanoset reads.
 
     Args:
@@ -104,9 +106,11 @@ def reader_errors(
     for name, nanoset in nanosets.items():
         where = f"{file}: nanosets.{name}"
         tokenizer_names = set()
-        for corpus, export in exports_read(nanoset, exports).items():
-            if export is not None:
-                tokenizer_names.add(str(exports[export].tokenizer_name))
+        # Corpus → name of its export, or None if it has none that the trainer can read.
+        export_by_corpus = exports_for_trainer(nanoset, exports)
+        for corpus, export_name in export_by_corpus.items():
+            if export_name is not None:
+                tokenizer_names.add(str(exports[export_name].tokenizer_name))
                 continue
             yield ConfigError(
                 "the trainer reads .ds files, "

@@ -102,20 +102,25 @@ class ExportStage(Planned, Resumable, Estimated):
     ) -> str | None:
         """Return why a build of an export should not start, judging by the settings alone.
 
+        The dataset need not exist yet.
+
         Args:
             project: The project.
             key: The export.
             recipe: Recipe of the export that would be built, with the name of its format.
-            reading: Not used, since nothing is read for this.
+            reading: Limits what other stages read for this. Here nothing is read.
 
         Returns:
             Why the format's reader could not read the dataset; None if it could.
         """
         from nanoset_core.stages.exports.make import traits_of
 
+        # The number of tokens is not known before the dataset is built. With 1, the check takes it
+        # for a dataset that is not empty.
         traits = traits_of(project, key.subject, project.tokenizer.dtype, tokens=1)
+        export_format = FORMATS[recipe.options["format"]]
         try:
-            FORMATS[recipe.options["format"]].check(traits)
+            export_format.check(traits)
         except ConfigError as error:
             return one_line(error)
         return None
@@ -126,27 +131,29 @@ class ExportStage(Planned, Resumable, Estimated):
     def unfinished_files(self, access: FileAccess, folder: Path) -> set[str] | None:
         """Return the files of an unfinished export, which has no manifest yet.
 
-        Files appear before the manifest if the outputs are in a bucket, and in formats of samples.
+        There are two cases. If the outputs are in a bucket, an interrupted upload leaves the large
+        files, which are sent first. Formats that consist of samples write their files to the final
+        folder, one after the other.
 
         Args:
             access: Access to the output root.
             folder: The folder.
 
         Returns:
-            Names of the files; None if they are not those of an export.
+            Names of the files; None if they are not those of an export. An empty folder counts as
+            an export without files.
         """
-        # An interrupted upload to a bucket: the large files of an export, and nothing else.
         uploaded = uploaded_files(self.layout, access, folder)
         if uploaded is not None:
             return uploaded
 
-        # Files of samples, which are written to their final places: all have names of one format.
+        # All files must have names of one format of samples, such as shard.00000.mds.
         names = {name for name in access.names(folder) if not name.startswith(UNFINISHED)}
         for export_format in FORMATS.values():
-            if not isinstance(export_format, SampledFormat):
-                continue
-            if all(export_format.is_file(name) for name in names):
-                return names
+            if isinstance(export_format, SampledFormat):
+                has_other_files = any(not export_format.is_file(name) for name in names)
+                if not has_other_files:
+                    return names
         return None
 
 

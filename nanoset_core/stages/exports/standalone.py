@@ -82,19 +82,21 @@ def export_pair(
     """Export a .bin/.idx pair to a folder, unless the same export exists already.
 
     The tokens are linked if the disk allows it, or copied; within a bucket, the bucket copies them.
-    They are written again if the format consists of samples, or if the pair is a view, whose
-    sequences may be anywhere in the .bin.
+    There are two exceptions, in which the tokens are written in another layout. Some formats
+    consist of samples of one length. And the tokens of a view are scattered over its .bin.
 
     Args:
         prefix: Path of the pair without an ending.
         folder: Where the files go.
         options: Format and settings.
         progress: Shows how far the work has come.
-        overwrite: Whether files that were made from something else may be replaced.
+        overwrite: Whether existing files may be replaced that were made from another pair or with
+            other settings.
 
     Raises:
-        ConfigError: The reader cannot read tokens of this type, or finds documents by end tokens
-            that some lack; or the files exist, and were made from something else.
+        ConfigError: The format's reader could not read the pair: its tokens have the wrong type, or
+            documents have no end tokens, which it needs. Or there are files that may not be
+            replaced.
         InputError: A token is not in the vocabulary.
         FormatError: The pair is damaged.
         MissingError: The pair does not exist.
@@ -129,13 +131,17 @@ class _Pair:
         return self.options.name or self.prefix.name
 
     def delivery(self, names: list[str], *, is_resumable: bool = False) -> Delivery:
-        """Return the files of the export, with a record of everything that decides their bytes.
+        """Return which files are written, and a receipt that says what they are made from.
+
+        The receipt is a small file next to the others. By it, a later call recognises the export.
 
         Args:
             names: Names of the files.
             is_resumable: Whether files that an interrupted call has put in place are kept.
         """
-        sources = pair_files(self.prefix)
+        # The receipt names everything that decides the bytes of the files: the pair and these
+        # settings.
+        source_files = pair_files(self.prefix)
         fingerprint: str | None = None
         if self.tokenizer is not None:
             fingerprint = self.tokenizer.fingerprint
@@ -145,22 +151,26 @@ class _Pair:
             "tokenizer": fingerprint,
             "tokenizer_name": self.options.tokenizer_name,
         }
-        # Records of formats without samples have no such key, as in older versions.
+        # Without samples, the receipt has no such key, as in older versions.
         if self.options.sequence_length is not None:
             settings["sequence_length"] = self.options.sequence_length
         receipt = Receipt(
             name=record_name(f"{self.name}.{self.options.format}"),
-            made_from=record_of("export", self.folder / names[0], sources, settings),
+            made_from=record_of("export", self.folder / names[0], source_files, settings),
         )
-        # Readers find an export by the last one of its files, such as index.json. It is removed
-        # before other files are replaced. A single file is replaced at once.
-        completing = (names[-1],) if len(names) > 1 else ()
+
+        # Readers find an export by the last one of its files, such as index.json. So that they
+        # never find a mixture of old and new files, it is removed first and put in place last. If
+        # there is only one file, replacing it takes no time in between.
+        completing: tuple[str, ...] = ()
+        if len(names) > 1:
+            completing = (names[-1],)
         return Delivery(
             folder=self.folder,
             receipt=receipt,
             files=tuple(names),
             completing=completing,
-            inputs=sources,
+            inputs=source_files,
             is_resumable=is_resumable,
         )
 
@@ -171,12 +181,12 @@ class _Pair:
             export_format: The format.
 
         Raises:
-            ConfigError: The reader cannot read tokens of this type, or finds documents by end
-                tokens that some lack.
+            ConfigError: The reader cannot read tokens of this type. Or it finds documents by their
+                end tokens, and a document has none.
             InputError: A token is not in the vocabulary.
         """
         dataset = MMapIndexedDataset(str(self.prefix))
-        stream = stream_of(dataset)
+        stream = stream_of(dataset)  # None if the tokens are in order in the .bin
         vocab_size: int | None = None
         if self.tokenizer is not None:
             vocab_size = self.tokenizer.max_id + 1
@@ -189,11 +199,12 @@ class _Pair:
             sequence_length=self.options.sequence_length,
         )
 
+        # Check the type of the tokens, the ends of documents, and the ids.
         export_format.check(traits)
         if export_format.needs_end:
             check_end_tokens(export_format, traits, dataset, stream, self._end_ids())
-        # Tokens in a bucket are not compared with the vocabulary, since that would download them.
         if self.tokenizer is not None and dataset.is_here:
+            # This reads all tokens, so it is left out for a .bin in a bucket.
             check_all_ids(dataset, stream, self.tokenizer.max_id)
         return _OpenedPair(dataset, stream, traits)
 
@@ -223,14 +234,16 @@ def _export_linked(pair: _Pair, export_format: LinkedFormat, *, overwrite: bool)
     Args:
         pair: The pair, and where its export goes.
         export_format: The format.
-        overwrite: Whether files that were made from something else may be replaced.
+        overwrite: Whether existing files may be replaced that were made from another pair or with
+            other settings.
     """
-    names = export_format.files(pair.name)
+    # A complete export has a receipt, which contains its facts.
+    names = export_format.files(pair.name)  # the first one has the tokens
     files = [pair.folder / name for name in names]
     delivery = pair.delivery(names)
-    record = delivery.find(overwrite=overwrite)
-    if record is not None:
-        return Exported(record["facts"], files, is_new=False)
+    receipt = delivery.find(overwrite=overwrite)
+    if receipt is not None:
+        return Exported(receipt["facts"], files, is_new=False)
 
     dataset, stream, traits = pair.open(export_format)
     export = LinkedExport(
@@ -241,9 +254,12 @@ def _export_linked(pair: _Pair, export_format: LinkedFormat, *, overwrite: bool)
         traits=traits,
         progress=pair.progress,
     )
+    # Write the files to a draft folder. At the end of the block they are moved to their places.
+    # `tokens_file` links or copies the .bin, or is written if its tokens are in another order.
     bin_file, _ = pair_files(pair.prefix)
     with delivery.drafting(overwrite=overwrite) as draft:
-        facts = export.write(draft.folder, _DraftedTokens(bin_file, files[0], draft))
+        tokens_file = _DraftedTokens(source=bin_file, target=files[0], draft=draft)
+        facts = export.write(draft.folder, tokens_file)
         draft.facts = facts
     return Exported(facts, files, is_new=True)
 
@@ -251,12 +267,14 @@ def _export_linked(pair: _Pair, export_format: LinkedFormat, *, overwrite: bool)
 def _export_samples(pair: _Pair, export_format: SampledFormat, *, overwrite: bool) -> Exported:
     """Export a pair in a format that consists of samples: sequences of one length.
 
-    Each file is written to its final place. If an earlier call was killed, its files are kept.
+    There may be many files, so each is written to its final place. If the call is killed, the next
+    one keeps the files that are complete.
 
     Args:
         pair: The pair, and where its export goes.
         export_format: The format.
-        overwrite: Whether files that were made from something else may be replaced.
+        overwrite: Whether existing files may be replaced that were made from another pair or with
+            other settings.
     """
     # How many files there are depends on the number of tokens, so the pair is opened first.
     dataset, stream, traits = pair.open(export_format)
@@ -268,17 +286,21 @@ def _export_samples(pair: _Pair, export_format: SampledFormat, *, overwrite: boo
         bin=bin_file,
         target=store_of(pair.folder),
     )
+
+    # A complete export has a receipt, which contains its facts.
     names = export_format.names(samples.cut)
     files = [pair.folder / name for name in names]
     delivery = pair.delivery(names, is_resumable=True)
-    record = delivery.find(overwrite=overwrite)
-    if record is not None:
-        return Exported(record["facts"], files, is_new=False)
+    receipt = delivery.find(overwrite=overwrite)
+    if receipt is not None:
+        return Exported(receipt["facts"], files, is_new=False)
 
-    work = pair.progress.work("export", pair.name, traits.tokens * traits.dtype.itemsize)
-    writer = _SampleWriter(samples, work)
+    # Give the draft a function for each file. It calls them at the end of the block, when the files
+    # are put in place.
+    n_bytes = traits.tokens * traits.dtype.itemsize
+    writer = _SampleWriter(samples, pair.progress.work("export", pair.name, n_bytes))
     with delivery.drafting(overwrite=overwrite) as draft:
-        draft.writers |= writer.writers(stream)
+        draft.writers.update(writer.writers(stream))
         facts = export_facts(dataset, count_documents(dataset, stream), traits, WRITTEN)
         facts |= export_format.facts(samples.cut)
         draft.facts = facts
@@ -335,16 +357,22 @@ class _DraftedTokens(TokensFile):
     """The files of the export before they are delivered."""
 
     def share(self) -> str:
-        """Link or copy the .bin of the pair; within a bucket, the bucket copies it."""
+        """Make the file from the .bin of the pair without changing its bytes.
+
+        Returns:
+            How it was made. `LINKED` or `COPIED`: it is in the draft. `JOINED`: the bucket of the
+            pair copies it when the draft is put in place.
+        """
         source = self.source
         target = self.target
         if isinstance(source, Path):
             made_by = put_tokens(source, self._drafted)
-            # A file for a bucket is uploaded, even if the draft of it is a link.
+            # The draft of a file for a bucket may be a link, but it is uploaded from there.
             return made_by if isinstance(target, Path) else COPIED
+
         stored = _stored(source)
-        # Within one bucket, the bucket copies the object when the draft is put in place.
         if isinstance(target, RemoteFolder) and source.store == target.store:
+            # Joining a single object copies it within the bucket.
             copy_object = partial(target.store.compose, target.path, [stored])
             self.draft.writers[target.name] = copy_object
             return JOINED

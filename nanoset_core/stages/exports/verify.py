@@ -104,7 +104,7 @@ def _check_linked(
     )
     with tempfile.TemporaryDirectory(prefix="nanoset-export-") as scratch:
         folder = Path(scratch)
-        export.write_beside(folder)
+        export.write_small_files(folder)
         for name in small_files:
             report.compare(
                 "documents end elsewhere than in the dataset",
@@ -180,17 +180,20 @@ def _check_sizes(report: Report, manifest: Manifest, samples: SampleFiles) -> bo
     Returns:
         Whether they are as expected.
     """
+    # `samples.cut` says how the tokens are divided among the files.
     expected_sizes: dict[str, int] = {}
     for number in range(samples.cut.files):
         name = samples.format.file(number)
         expected_sizes[name] = samples.format.size(samples.cut, number)
-    stored_sizes = {name: fact.size for name, fact in manifest.files.items() if name != INDEX}
-    if stored_sizes == expected_sizes:
+
+    # index.json has no samples, and is checked separately.
+    recorded_sizes = {name: fact.size for name, fact in manifest.files.items() if name != INDEX}
+    if recorded_sizes == expected_sizes:
         return True
     report.error(
         "these are not the files of its dataset",
         where=manifest.url(),
-        found=f"{len(stored_sizes):,} files, {sum(stored_sizes.values()):,} bytes",
+        found=f"{len(recorded_sizes):,} files, {sum(recorded_sizes.values()):,} bytes",
         expected=f"{len(expected_sizes):,} files, {sum(expected_sizes.values()):,} bytes",
         remedy=_remedy(manifest),
     )
@@ -213,7 +216,9 @@ def _check_sample_file(
     """
     name = samples.format.file(task.number)
     start_byte = 0  # of the block
+    # `blocks` yields the bytes that an export would write.
     for expected in samples.blocks(task, samples.source):
+        # This raises an error if the file is shorter, so both have the same length.
         stored = samples.target.read_range(name, start_byte, start_byte + len(expected))
         if stored != expected:
             differs = np.frombuffer(stored, np.uint8) != np.frombuffer(expected, np.uint8)

@@ -80,18 +80,19 @@ class LinkedExport:
         Returns:
             The values of `export_facts`.
         """
-        n_documents = self.write_beside(folder)
+        n_documents = self.write_small_files(folder)
         if self.stream is None:
+            # The .bin has the tokens in the order of the dataset: link or copy it.
             made_by = tokens_file.share()
         else:
-            # The sequences of a view may be anywhere in the .bin. The export has them in the order
-            # of the view, so it cannot share the .bin.
+            # The dataset is a view, whose sequences may be anywhere in the .bin. The export has
+            # them in the order of the view, so the tokens are written again.
             tokens_file.write(self._token_blocks(self.stream))
             made_by = WRITTEN
         return export_facts(self.dataset, n_documents, self.traits, made_by)
 
-    def write_beside(self, folder: Path) -> int:
-        """Write the small files of the export, which say where documents end.
+    def write_small_files(self, folder: Path) -> int:
+        """Write the files of the export other than the tokens, which say where documents end.
 
         Memory is bounded, except for a view: there it takes 16 bytes a sequence.
 
@@ -101,9 +102,10 @@ class LinkedExport:
         Returns:
             The number of documents that have tokens.
         """
-        counter = _DocumentEnds(self.dataset, self.stream)
-        self.format.write_beside(folder, self.name, self.traits, counter.chunks())
-        return counter.n_documents
+        document_ends = _DocumentEnds(self.dataset, self.stream)
+        self.format.write_small_files(folder, self.name, self.traits, document_ends.chunks())
+        # The format has gone through all chunks by now, so that all documents are counted.
+        return document_ends.n_documents
 
     def _token_blocks(self, stream: Stream) -> Iterator[bytes]:
         """Yield the bytes of a view's tokens in the order of the view, in chunks.

@@ -15,7 +15,7 @@ from nanoset_core.project.project import Project, holding
 from nanoset_core.project.settings import ProjectConfig
 from nanoset_core.sampling.presets import get_preset
 from nanoset_core.sampling.splits import SPLITS, SplitName
-from nanoset_core.stages.exports.settings import exports_read
+from nanoset_core.stages.exports.settings import exports_for_trainer
 from nanoset_core.stages.exports.stage import EXPORT
 from nanoset_core.stages.handoff.gather import gather, trainer_tokenizer, views_of
 from nanoset_core.stages.handoff.show import handoff_summary
@@ -212,7 +212,7 @@ def _export_nodes(config: ProjectConfig, name: str) -> dict[str, Node]:
     Returns:
         Name of a corpus or view → its export.
     """
-    export_by_corpus = exports_read(config.nanosets[name], config.exports)
+    export_by_corpus = exports_for_trainer(config.nanosets[name], config.exports)
     return {
         corpus: Node(EXPORT, Key(export))
         for corpus, export in export_by_corpus.items()

@@ -68,7 +68,7 @@ class Candidates:
     """Hash of each document's id, shape (n_candidates,)."""
     tokens: NDArray[np.int32]
     """Tokens of each document, shape (n_candidates,)."""
-    times: NDArray[np.uint32]
+    copy_counts: NDArray[np.uint32]
     """Number of copies of each document, shape (n_candidates,). The later steps change it."""
 
     @property
@@ -78,19 +78,19 @@ class Candidates:
             yield slice(start, start + CHUNK_DOCUMENTS)
 
     def amounts(self, chunk: slice, unit: str) -> NDArray[np.int64]:
-        """Return how much each candidate of a range takes of a budget, with all its copies.
+        """Return how much each candidate of a range takes of a budget, all its copies together.
 
         Args:
             chunk: The range of candidates.
             unit: `documents` or `tokens`: what the budget limits.
 
         Returns:
-            Number of documents or tokens, int64, shape (n_chunk,).
+            Number of documents or tokens, int64, shape (n_candidates_in_range,).
         """
-        times = self.times[chunk].astype(np.int64)
+        copy_counts = self.copy_counts[chunk].astype(np.int64)
         if unit == "documents":
-            return times
-        return times * self.tokens[chunk]
+            return copy_counts  # each copy is a document
+        return copy_counts * self.tokens[chunk]
 
     def repeat(self, step: Repeat) -> None:
         """Multiply the number of copies of every document.
@@ -104,17 +104,17 @@ class Candidates:
         for chunk in self.chunks:
             hashes = salted(self.hashes[chunk], f"repeat {step.view}")
             is_once_more = below(hashes, fraction)
-            self.times[chunk] *= (whole_times + is_once_more).astype(np.uint32)
+            self.copy_counts[chunk] *= (whole_times + is_once_more).astype(np.uint32)
 
     def keep(self, mask: NDArray[np.bool_]) -> None:
         """Keep some documents only; `mask` has the shape (n_candidates,)."""
         for chunk in self.chunks:
-            self.times[chunk] *= mask[chunk]
+            self.copy_counts[chunk] *= mask[chunk]
 
     def keep_below(self, limit: np.uint64) -> None:
         """Keep the documents that precede a limit in the order of budgets."""
         for chunk in self.chunks:
-            self.times[chunk] *= budget_hashes(self.hashes[chunk]) < limit
+            self.copy_counts[chunk] *= budget_hashes(self.hashes[chunk]) < limit
 
 
 def budget_hashes(hashes: NDArray[np.uint64]) -> NDArray[np.uint64]:
@@ -125,9 +125,17 @@ def budget_hashes(hashes: NDArray[np.uint64]) -> NDArray[np.uint64]:
 def hash_limit(budget: Budget, candidates: Candidates) -> np.uint64 | None:
     """Find the smallest hash whose document does not fit into a budget.
 
-    A budget takes documents in the order of their hashes until the next one would exceed it. The
-    limit is found digit by digit, where a digit is 16 bits: each pass over the candidates adds up
-    documents or tokens by one digit, as in the example at the top of this module.
+    A budget takes documents in the order of their hashes until the next one would exceed it. So the
+    limit is the hash at which the running sum of documents or tokens exceeds the budget. Sorting
+    all hashes would take too much memory. Instead the limit is found digit by digit, where a digit
+    is 16 bits. For example, with decimal digits and a budget of 10 tokens:
+
+        hash    17  35  38  52  81
+        tokens   4   3   5   2   6
+
+    Hashes 1x have 4 tokens, and hashes up to 3x have 12, so that the first digit is 3. The hashes
+    below 3x leave a rest of 6 tokens. Of the hashes 3x, those up to 35 have 3 tokens, and those up
+    to 38 have 8, so that the second digit is 8. The limit is 38.
 
     Args:
         budget: A number of documents or tokens.
@@ -137,24 +145,26 @@ def hash_limit(budget: Budget, candidates: Candidates) -> np.uint64 | None:
         The limit: the budget keeps the documents whose `budget_hashes` are smaller. None if all
         documents fit.
     """
-    limit = U64(0)  # the leading digits, as far as they are known
-    room = budget.limit  # what documents that start with these digits may take of the budget
+    prefix = U64(0)  # the digits of the limit that are known
+    rest = budget.limit  # what the hashes below the prefix leave of the budget
     for shift in _SHIFTS:
-        # The digit of the limit is the first one up to which the documents exceed the room.
-        sums = np.cumsum(_amounts_by_digit(budget, candidates, limit, shift))  # (65536,) by digit
-        digit = int(np.searchsorted(sums, room, side="right"))
+        # (65536,) documents or tokens of the hashes that continue the prefix with a digit up to
+        # each value
+        running_sums = np.cumsum(_amounts_by_digit(budget, candidates, prefix, shift))
+
+        # The next digit is the first one at which they exceed the rest.
+        digit = int(np.searchsorted(running_sums, rest, side="right"))
         if digit == _N_DIGIT_VALUES:
             if shift == _SHIFTS[0]:
-                return None
-            # By the digit before, these documents exceed the room. Here they do not, since sums
-            # above 2**53 are rounded. Take the last digit.
+                return None  # all documents fit
+            # The digits before say that the rest is exceeded, but these sums do not reach it. That
+            # is due to rounding, of sums above 2**53: take the last digit.
             digit -= 1
 
-        # Documents with smaller digits fit, and leave less room to the others.
         if digit > 0:
-            room -= int(sums[digit - 1])
-        limit = (limit << U64(_DIGIT_BITS)) | U64(digit)
-    return limit
+            rest -= int(running_sums[digit - 1])
+        prefix = (prefix << U64(_DIGIT_BITS)) | U64(digit)
+    return prefix
 
 
 def _amounts_by_digit(
@@ -162,26 +172,30 @@ def _amounts_by_digit(
 ) -> NDArray[np.int64]:
     """Count the documents, or the tokens, of candidates by one digit of their hashes.
 
-    A digit is 16 bits, so a hash of 64 bits has four.
+    A digit is 16 bits, so a hash of 64 bits has four. Only hashes that begin with a prefix count,
+    which is all digits before this one. With decimal digits, prefix 3 and the second digit, the
+    hash 38 counts for the value 8, and the hash 52 does not count.
 
     Args:
         budget: Decides whether documents or tokens are counted.
         candidates: The documents.
-        prefix: Only hashes whose digits before this one are these count.
+        prefix: The digits before this one, as a number.
         shift: Bits of a hash after the digit.
 
     Returns:
         Documents or tokens of the candidates with each value of the digit, shape (65536,).
     """
     sums = np.zeros(_N_DIGIT_VALUES, np.int64)
-    for chunk in candidates.chunks:
-        amounts = candidates.amounts(chunk, budget.unit)
+    for chunk in candidates.chunks:  # ranges of candidates, to bound memory
+        # Move the digit to the end of each hash, so that the prefix precedes it.
         shifted = budget_hashes(candidates.hashes[chunk]) >> U64(shift)
         has_prefix = (shifted >> U64(_DIGIT_BITS)) == prefix
-        digits = (shifted[has_prefix] & U64(_N_DIGIT_VALUES - 1)).astype(np.int64)
-        # bincount adds up floats, which are exact up to 2**53.
+        last_digits = (shifted[has_prefix] & U64(_N_DIGIT_VALUES - 1)).astype(np.int64)
+
+        # Add up the amounts by digit. bincount adds up floats, which are exact up to 2**53.
+        amounts = candidates.amounts(chunk, budget.unit)
         weights = amounts[has_prefix].astype(np.float64)
-        sums += np.bincount(digits, weights, _N_DIGIT_VALUES).astype(np.int64)
+        sums += np.bincount(last_digits, weights, _N_DIGIT_VALUES).astype(np.int64)
     return sums
 
 
@@ -207,14 +221,14 @@ def find_gap(budget: Budget, limit: np.uint64, candidates: Candidates) -> Budget
     for chunk in candidates.chunks:
         hashes = budget_hashes(candidates.hashes[chunk])
         amounts = candidates.amounts(chunk, budget.unit)
-        times = candidates.times[chunk]
+        copy_counts = candidates.copy_counts[chunk]
         used_amount += int(amounts[hashes < limit].sum())
 
         # Several documents may have the same hash, namely those with the same id. They are kept
         # together or not at all.
-        is_next = (hashes == limit) & (times > 0)
+        is_next = (hashes == limit) & (copy_counts > 0)
         next_amount += int(amounts[is_next].sum())
-        n_next_documents += int(times[is_next].sum())
+        n_next_documents += int(copy_counts[is_next].sum())
         if position_of_next is None and is_next.any():
             position_of_next = chunk.start + int(np.argmax(is_next))
 

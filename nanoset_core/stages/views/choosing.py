@@ -106,7 +106,7 @@ def choose(project: Project, corpus: str, names: Sequence[str], scratch: Path) -
 
 
 def _places_of(project: Project, dataset: Manifest, documents: Collection[int]) -> dict[int, str]:
-    """Return where documents come from, as messages name it: `web/part-0.jsonl:17, id 'x1'`.
+    """Return the origins of some documents, for messages, such as `web/part-0.jsonl:17, id 'x1'`.
 
     Args:
         project: The project.
@@ -114,21 +114,23 @@ def _places_of(project: Project, dataset: Manifest, documents: Collection[int]) 
         documents: Numbers of documents in the corpus.
 
     Returns:
-        Number of the document → corpus, file, line and, if it has one, id.
+        Number of the document → its corpus, file, line and, if it has one, id.
     """
-    places: dict[int, str] = {}
+    origins: dict[int, str] = {}
     if not documents:
-        return places
-    columns = ["file", "line", "id"]
-    for values in document_values(project, dataset.name, dataset, columns):
-        is_named = np.isin(values.numbers, sorted(documents))
-        for row in np.flatnonzero(is_named).tolist():
-            file, line, identity = [values.columns[name][row].as_py() for name in columns]
-            place = f"{dataset.name}/{file}:{line}"
-            if identity is not None:
-                place += f", id {identity!r}"
-            places[int(values.numbers[row])] = place
-    return places
+        return origins
+    # Go through the tables of all documents, some at a time, and pick out the rows of these.
+    for values in document_values(project, dataset.name, dataset, ["file", "line", "id"]):
+        is_requested = np.isin(values.numbers, sorted(documents))
+        for row in np.flatnonzero(is_requested).tolist():
+            file = values.columns["file"][row].as_py()
+            line = values.columns["line"][row].as_py()
+            document_id = values.columns["id"][row].as_py()
+            origin = f"{dataset.name}/{file}:{line}"
+            if document_id is not None:
+                origin += f", id {document_id!r}"
+            origins[int(values.numbers[row])] = origin
+    return origins
 
 
 def plan_view(project: Project, name: str) -> ChosenView:
@@ -175,7 +177,10 @@ def columns_used(config: ProjectConfig, name: str) -> frozenset[str]:
 
 
 def existing_columns(project: Project, dataset: Manifest, name: str) -> frozenset[str]:
-    """Return the columns of `columns_used`, and check that the tables of the corpus have them.
+    """Return the columns that a view's rules need, and check that they exist.
+
+    These are columns that users add to documents, such as `quality`. They are stored in tables next
+    to those of the documents. Columns that all documents have, such as `id`, are not returned.
 
     Args:
         project: The project.
@@ -183,16 +188,17 @@ def existing_columns(project: Project, dataset: Manifest, name: str) -> frozense
         name: The view.
 
     Raises:
-        ConfigError: No table of the corpus has such a column.
-        MissingError: The tables of the columns have not been made.
+        ConfigError: The corpus does not have a column.
+        MissingError: The tables with the columns have not been made.
     """
     needed_columns = columns_used(project.config, name)
     table_columns: set[str] = set()
     if needed_columns:
-        tokenized = shards_of(project.outputs, dataset)
-        aligned = columns_of(project, dataset.name, tokenized, needed_columns)
-        if aligned is not None:
-            table_columns.update(aligned.schema.names)
+        # None if no table has any of these columns.
+        shards = shards_of(project.outputs, dataset)
+        tables = columns_of(project, dataset.name, shards, needed_columns)
+        if tables is not None:
+            table_columns.update(tables.schema.names)
 
     missing_columns = sorted(needed_columns - table_columns)
     if missing_columns:

@@ -44,19 +44,22 @@ def choice_facts(
     Returns:
         Name of the fact → plain value.
     """
-    # What each step has left.
+    # How many documents and tokens remain after each step.
     step_rows = []
     for count in selection.step_counts:
         step_rows.append([count.view, count.step, count.documents, count.tokens])
     facts: dict[str, Any] = {STEPS: step_rows}
 
-    # Ids that are probably wrong.
+    # Ids that are probably wrong, since no document has them.
     facts[MISSING_IDS] = {key: count for key, count in missing_ids.items() if count > 0}
 
-    # Budgets that are far from full, and the document that did not fit.
+    # A gap is a budget that stays far from full, because the next document does not fit. Record the
+    # budget, the number of this document, and its file, line and id.
     gap_records = []
     for gap in selection.gaps:
-        gap_records.append({**asdict(gap), "place": places[gap.document]})
+        record = asdict(gap)
+        record["place"] = places[gap.document]
+        gap_records.append(record)
     if gap_records:
         facts[GAPS] = gap_records
     return facts
@@ -82,19 +85,20 @@ class StepRow(NamedTuple):
 
 
 def step_rows(facts: Mapping[str, Any]) -> list[StepRow]:
-    """Return what is left of a corpus after each step that chose documents of a view.
+    """Return a table of how many documents and tokens remain after each step of a view.
+
+    A view is a selection of a corpus's documents, made in steps such as filters and budgets.
 
     Args:
-        facts: The facts of the view's manifest.
+        facts: The facts of the view's manifest. The first entry of `steps` counts the corpus.
 
     Returns:
-        A row for the whole corpus, then a row for each step.
+        A row for the corpus, then a row for each step.
     """
     rows: list[StepRow] = []
     for view, step, documents, tokens in facts[STEPS]:
-        # The first row is that of the whole corpus, which may be empty.
         n_corpus_documents = rows[0].documents if rows else documents
-        share = documents / max(n_corpus_documents, 1)
+        share = documents / max(n_corpus_documents, 1)  # the corpus may be empty
         rows.append(StepRow(view, step, documents, tokens, share))
     return rows
 
@@ -110,43 +114,44 @@ def gap_warnings(facts: Mapping[str, Any], name: str) -> Iterator[str]:
         name: Name of the view. If it is chosen from another view, the budgets of that one are not
             reported here.
     """
-    if GAPS not in facts:
-        # An earlier version of the program made the view, or its budgets are full.
+    if GAPS in facts:
+        for gap in facts[GAPS]:
+            if gap["view"] == name:
+                yield _gap_warning(gap)
+    else:
+        # There is no such budget, or an earlier version of this program made the view, which did
+        # not record these documents. The counts show which it is.
         yield from _unfilled_budget_warnings(facts, name)
-        return
-    for gap in facts[GAPS]:
-        if gap["view"] == name:
-            yield _gap_warning(gap)
 
 
 def _unfilled_budget_warnings(facts: Mapping[str, Any], name: str) -> Iterator[str]:
     """Yield a warning for each budget of a view that is far from full.
 
-    A budget stays unfilled if the next document is too long for the rest of it. Manifests of
-    earlier versions do not record that, but the fact `steps` shows it: each of its rows has what is
-    left after a step, and the row before it what was available.
+    This is for manifests that do not record which document is too long for the rest of a budget.
+    They do record how many documents and tokens remain after each step. If more remained before
+    the budget than it allows, and clearly less than it allows after it, a document did not fit.
 
     Args:
         facts: The facts of the view's manifest.
         name: Name of the view. Budgets of views from which it is chosen are not reported.
     """
-    for before, after in pairwise(step_rows(facts)):
-        budget = _BUDGET.fullmatch(after.step)  # None for other steps, such as `where …`
-        if budget is None or after.view != name:
+    for row_before, row_after in pairwise(step_rows(facts)):
+        budget = _BUDGET.fullmatch(row_after.step)  # None for other steps, such as `where …`
+        if budget is None or row_after.view != name:
             continue
         limit = int(budget["limit"].replace(",", ""))
         unit = budget["unit"]
         if unit == "tokens":
-            available = before.tokens
-            reached = after.tokens
+            available = row_before.tokens
+            used = row_after.tokens
         else:
-            available = before.documents
-            reached = after.documents
+            available = row_before.documents
+            used = row_after.documents
 
         could_be_filled = available > limit
-        is_filled = reached >= FULL_SHARE * limit
+        is_filled = used >= FULL_SHARE * limit
         if could_be_filled and not is_filled:
-            usage = _usage_text(limit, unit, reached)
+            usage = _usage_text(limit, unit, used)
             yield f"{usage}: the next document does not fit; `nanoset view {name}` names it"
 
 
@@ -157,18 +162,22 @@ def _gap_warning(gap: Mapping[str, Any]) -> str:
         gap: An entry of the fact `budget_gaps`: the fields of a `BudgetGap`, and the `place` of the
             document: its file, line and id.
     """
-    unit = gap["unit"]
+    unit = gap["unit"]  # of the budget: "documents" or "tokens"
+    usage = _usage_text(gap["budget"], unit, gap["reached"])
     amount = f"{gap['amount']:,}"
     if gap["documents"] == 1:
+        # The unit is tokens: a single document always fits into a budget of documents with room.
         document = f"document {gap['document']:,} ({gap['place']})"
-        misfit = f"{document}, of {amount} tokens, does not fit"
-        remedy = f"leave it out (`where: tokens < {gap['amount']}`, or `exclude`)"
-    else:
-        copies = f"{gap['documents']:,} documents or copies with the id of {gap['place']}"
-        misfit = f"{copies}, of {amount} {unit} in all, do not fit"
-        remedy = "leave them out (`exclude`)"
-    usage = _usage_text(gap["budget"], unit, gap["reached"])
-    return f"{usage}, and ends where {misfit}: {remedy}, or raise `{unit}`"
+        return (
+            f"{usage}, and ends where {document}, of {amount} tokens, does not fit: "
+            f"leave it out (`where: tokens < {gap['amount']}`, or `exclude`), or raise `{unit}`"
+        )
+    # Documents with the same id, and the copies of a repeated document, are taken together.
+    documents = f"{gap['documents']:,} documents or copies with the id of {gap['place']}"
+    return (
+        f"{usage}, and ends where {documents}, of {amount} {unit} in all, do not fit: "
+        f"leave them out (`exclude`), or raise `{unit}`"
+    )
 
 
 def _usage_text(limit: int, unit: str, reached: int) -> str:

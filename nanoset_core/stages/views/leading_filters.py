@@ -95,22 +95,27 @@ class LeadingFilters:
     def add(self, documents: DocumentValues) -> None:
         """Apply the filters of all views to the next documents of the corpus.
 
+        Views that begin with the same filters share them: the filters form a tree, and the filters
+        of a view are a path in it. A node of the tree has a filter. It keeps those documents that
+        its parent keeps and for which the filter is true. The root is node 0 and keeps all.
+
         Args:
             documents: The documents. Those that no view keeps may be left out.
         """
-        # A node of the tree keeps those documents of its parent for which its filter is true. The
-        # root, node 0, keeps all. Parents precede their children in `self._nodes`.
-        kept_rows = [np.arange(len(documents.numbers))]  # rows of each node, ascending, (n_kept,)
+        # Rows of `documents` that each node keeps, ascending. Begin with the root.
+        kept_rows = [np.arange(len(documents.numbers))]
         mask_by_filter: dict[int, NDArray[np.bool_]] = {}  # several nodes may have one filter
-        for number, node in enumerate(self._nodes, start=1):
+
+        # The other nodes. `self._nodes` has parents before their children.
+        for node_number, node in enumerate(self._nodes, start=1):
             parent_rows = kept_rows[node.parent]
-            if len(parent_rows) == 0:  # its filter need not be computed
+            if len(parent_rows) == 0:  # the filter need not be computed
                 kept_rows.append(parent_rows)
                 continue
 
             if node.filter_number not in mask_by_filter:
-                step = self._filters[node.filter_number]
-                mask_by_filter[node.filter_number] = step.mask(documents)
+                node_filter = self._filters[node.filter_number]
+                mask_by_filter[node.filter_number] = node_filter.mask(documents)
             mask = mask_by_filter[node.filter_number]
             if node.parent == 0:
                 rows = np.flatnonzero(mask)  # faster than to index by all rows
@@ -119,13 +124,13 @@ class LeadingFilters:
             kept_rows.append(rows)
 
             n_tokens = documents.tokens[rows].sum(dtype=np.int64)
-            self._counts[number] += [len(rows), n_tokens]
+            self._counts[node_number] += [len(rows), n_tokens]
 
         # A view keeps what the last node of its path keeps.
         for path, kept_documents in zip(self._paths, self._kept_documents, strict=True):
             last_node = path[-1]
             kept_documents.add(documents.numbers[kept_rows[last_node]])
-        self._last_kept = kept_rows
+        self._last_kept = kept_rows  # for `kept`
 
     def kept(self, view: int) -> NDArray[np.int64]:
         """Return which of the documents that were added last a view keeps.

@@ -94,29 +94,44 @@ def _recipe_of(project: Project, name: str, dataset: Manifest) -> Recipe:
 def _recipes_of_stale_views(
     project: Project, dataset: Manifest, except_for: str
 ) -> dict[str, Recipe]:
-    """Return the recipes of the other views of a corpus that have not been made from a dataset yet.
+    """Return the recipes of the views of a corpus that are out of date.
 
-    Views with a mistake in their rules are left out, so that the mistake does not keep other views
-    from being made. It is reported when the view itself is made.
+    They are chosen together with the view that was requested, since all views of a corpus can be
+    chosen in one pass over it. A view is out of date if it has not been made from the present
+    dataset with the present rules.
 
     Args:
         project: The project.
-        dataset: The dataset of the corpus.
-        except_for: A view to leave out.
+        dataset: The present dataset of the corpus.
+        except_for: The view that was requested, which is left out.
+
+    Returns:
+        Name of the view → recipe. Views with a mistake in their rules are left out, so that they
+        do not keep the requested view from being made.
     """
     views = project.config.views
     recipes = {}
     for name in views:
         if name == except_for or base_of(views, name) != dataset.name:
             continue
+        # The mistake is reported when this view is requested.
         with contextlib.suppress(NanosetError):
             recipe = _recipe_of(project, name, dataset)
-            if project.outputs.find(recipe) is None:
-                # Both raise an error if choosing would fail.
-                rule_of(project, name)
-                existing_columns(project, dataset, name)
+            is_up_to_date = project.outputs.find(recipe) is not None
+            if not is_up_to_date:
+                _check_rules(project, dataset, name)
                 recipes[name] = recipe
     return recipes
+
+
+def _check_rules(project: Project, dataset: Manifest, name: str) -> None:
+    """Check that the documents of a view can be chosen.
+
+    Raises:
+        NanosetError: A rule has a mistake, such as a file or a column that does not exist.
+    """
+    rule_of(project, name)
+    existing_columns(project, dataset, name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +145,10 @@ class _ViewWriter:
     chosen: ChosenView
 
     def write(self, folder: Path) -> Written:
-        """Write the files of a version of the view: its .idx, and a .bin with the corpus's tokens.
+        """Write the files of a version of the view: its .idx and its .bin.
+
+        The .idx is new: it lists the chosen documents. The .bin is the corpus's file of tokens,
+        linked or copied, into which the .idx points.
 
         Args:
             folder: The folder of the version.
@@ -138,12 +156,14 @@ class _ViewWriter:
         Returns:
             Facts about the view for its manifest, and checksums of the files.
         """
-        # The .idx lists the chosen documents, and points to their tokens in the corpus's .bin.
+        # Both files have the same name, except for their endings.
         prefix = self._prefix
-        base_name = f"{self.dataset.facts['prefix']}.idx"
-        base_index = read_idx(self.dataset.path(base_name), validate=False)
         view_idx = idx_path(folder / prefix)
-        size = write_view_idx(view_idx, base_index, self.chosen.selection.chunks)
+        corpus_idx = self.dataset.path(f"{self.dataset.facts['prefix']}.idx")
+        corpus_index = read_idx(corpus_idx, validate=False)
+        selection = self.chosen.selection
+        # `selection.chunks` returns the numbers of the chosen documents, each time it is called.
+        size = write_view_idx(view_idx, corpus_index, selection.chunks)
 
         files: FileFacts = {view_idx.name: sha256_file(view_idx)}
         files |= self._place_tokens(folder)
@@ -152,7 +172,7 @@ class _ViewWriter:
             "corpus": self.dataset.name,
             "documents": size.documents,
             "sequences": size.sequences,
-            "tokens": self.chosen.selection.tokens,
+            "tokens": selection.tokens,
             "dtype": self.dataset.facts["dtype"],
             **self.chosen.facts,
         }

@@ -74,8 +74,8 @@ class Selection:
     """What is left after each step, in order; the first entry counts the whole corpus."""
     candidates: Callable[[], Iterator[NDArray[np.int64]]]
     """Yields the numbers of the documents that the leading filters kept, ascending, in chunks."""
-    times: NDArray[np.uint32] | None = None
-    """Copies of each candidate, shape (n_candidates,); None if each has one copy."""
+    copy_counts: NDArray[np.uint32] | None = None
+    """Number of copies of each candidate, shape (n_candidates,); None if each has one copy."""
     order: NDArray[np.int64] | None = None
     """Numbers of the documents in the order of the view, shape (documents,), each copy listed; None
     if they are ordered as they are stored.
@@ -106,24 +106,27 @@ class Selection:
             yield self.order[start : start + CHUNK_DOCUMENTS]
 
     def copies(self) -> Iterator[CopyChunk]:
-        """Yield the documents in the order of storage: all first copies, then all second ones, …
+        """Yield the documents of the view: the first copies of all, then all second copies, …
 
-        For example, if the candidates are documents 3, 5 and 8, and have 1, 2 and 0 copies, this
-        yields 3 and 5, and then 5 once more.
+        A view can contain a document several times. Candidates are the documents among which it
+        chooses. If they are the documents 3, 5 and 8, and have 1, 2 and 0 copies, this yields 3 and
+        5, and then 5 once more.
         """
         max_copies = 1
-        if self.times is not None:
-            max_copies = int(self.times.max(initial=0))  # 0 if there are no candidates
+        if self.copy_counts is not None:
+            max_copies = int(self.copy_counts.max(initial=0))  # 0 if there are no candidates
 
         for copy_number in range(max_copies):
             # Read the candidates again for every copy, since memory may not hold all of them.
-            n_before = 0  # candidates in earlier chunks
+            n_earlier_candidates = 0
             for documents in self.candidates():
-                positions = np.arange(n_before, n_before + len(documents))
-                n_before += len(documents)
-                if self.times is not None:
-                    # A document with two copies has the numbers 0 and 1.
-                    has_copy = self.times[positions] > copy_number
+                # (n_chunk,) index of each of these documents among all candidates
+                positions = n_earlier_candidates + np.arange(len(documents))
+                n_earlier_candidates += len(documents)
+
+                # A document with two copies has those with the numbers 0 and 1.
+                if self.copy_counts is not None:
+                    has_copy = self.copy_counts[positions] > copy_number
                     documents = documents[has_copy]
                     positions = positions[has_copy]
                 if len(documents):
@@ -153,18 +156,22 @@ class _CandidateFiles:
     def create(rule: Rule, path: Path) -> _CandidateFiles:
         """Describe the scratch files of a view, which are created when they are written.
 
+        The steps of a view are filters, budgets and repeats. Its candidates are the documents that
+        remain after the filters with which it begins. Filters that follow a budget or repeat are
+        called later filters: what they keep of the candidates is stored, too.
+
         Args:
             rule: The rule of the view.
             path: The beginning of the paths of all files.
         """
         later_filters = {}
+        n_leading_filters = len(rule.leading_filters)
         for number, step in enumerate(rule.steps):
-            is_after_leading_filters = number >= len(rule.leading_filters)
-            if is_after_leading_filters and isinstance(step, FILTERS):
+            if number >= n_leading_filters and isinstance(step, FILTERS):
                 mask = ScratchArray(Path(f"{path}-{number}"), np.bool_)
                 later_filters[number] = _LaterFilter(step, mask)
         return _CandidateFiles(
-            hashes=ScratchArray(Path(f"{path}-keys"), np.uint64),
+            hashes=ScratchArray(Path(f"{path}-hashes"), np.uint64),
             tokens=ScratchArray(Path(f"{path}-tokens"), np.int32),
             later_filters=later_filters,
         )
@@ -209,9 +216,11 @@ class _ViewInProgress:
         return self.files is not None or self.sort_column is not None
 
     def add(self, documents: DocumentValues, candidates: NDArray[np.int64]) -> None:
-        """Store what the later steps and the order need to know of some candidates.
+        """Store what is needed of some candidates to choose and sort documents after reading.
 
-        Candidates are the documents that the leading filters kept.
+        Candidates are the documents that the first filters of the view kept. Its budgets and
+        repeats need their hashes and token counts. If the view is sorted by a column, the values of
+        this column are needed.
 
         Args:
             documents: Documents of the corpus.
@@ -220,9 +229,10 @@ class _ViewInProgress:
         import pyarrow as pa
 
         if self.files is not None:
-            self.files.append(documents, candidates)
+            self.files.append(documents, candidates)  # to scratch files
         if self.sort_column is not None and len(candidates):
-            self.sort_values.append(documents.columns[self.sort_column].take(pa.array(candidates)))
+            values = documents.columns[self.sort_column]
+            self.sort_values.append(values.take(pa.array(candidates)))
 
 
 def select(
@@ -278,7 +288,7 @@ def select(
     # Phase 2: budgets, repeats, later filters and orders work on what phase 1 kept of each view.
     selections = []
     for view in views:
-        selections.append(_apply_later_steps(view, filters, scratch / f"{view.number}-times"))
+        selections.append(_apply_later_steps(view, filters, scratch / f"{view.number}-copies"))
     return selections
 
 
@@ -308,43 +318,47 @@ def _find_listed(ids: Ids, shard: ShardDocuments) -> NDArray[np.int64]:
 def _scan_for(rules: Sequence[Rule]) -> DocumentScan:
     """Return the scan that reads what the steps and orders of some rules need.
 
+    A scan is a query on the tables of a corpus's documents.
+
     Args:
         rules: Rules of views, which are all applied in one pass over the tables of a corpus.
     """
     columns = {TOKENS_COLUMN}
-    identifying: set[str] = set()  # columns that are hashed
+    # Columns whose values are hashed. For documents without a value, the scan reads what identifies
+    # them otherwise: their file and line.
+    hashed_columns: set[str] = set()
     conditions: dict[Condition, None] = {}  # each of them once, in order
     for rule in rules:
         if rule.needs_hashes:
-            identifying.add(ID_COLUMN)
+            hashed_columns.add(ID_COLUMN)
         if rule.order is not None and rule.order.by is not None:
             columns.add(rule.order.by)
         for step in rule.steps:
             if isinstance(step, Where):
                 conditions[step.condition] = None
             elif isinstance(step, HashSplit):
-                identifying.add(step.by)
+                hashed_columns.add(step.by)
     return DocumentScan(
         columns,
-        identifying=identifying,
+        identifying=hashed_columns,
         conditions=list(conditions),
+        # Only documents that meet one of these are read; all documents if there are none.
         only=_conditions_of_all_documents(rules),
     )
 
 
 def _conditions_of_all_documents(rules: Sequence[Rule]) -> list[Condition]:
-    """Return the conditions with which rules begin, if they tell which documents must be read.
+    """Return conditions of which every document of some views meets at least one.
 
-    If every rule begins with a condition, a document that meets none of these conditions is in no
-    view. So it need not be read.
+    Documents that meet none of them are in no view, and need not be read. There are such conditions
+    only if every rule begins with one.
 
     Args:
         rules: Rules of views.
 
     Returns:
-        The conditions; none if the scan has to read all documents, because a rule begins with
-        another step. DuckDB takes longer to evaluate many alternatives than to read the documents,
-        so there are none for many different conditions either.
+        The conditions with which the rules begin, each once. An empty list means that all documents
+        have to be read.
     """
     first_conditions: dict[Condition, None] = {}  # each of them once, in order
     for rule in rules:
@@ -352,12 +366,13 @@ def _conditions_of_all_documents(rules: Sequence[Rule]) -> list[Condition]:
             return []
         first_conditions[rule.steps[0].condition] = None
     if len(first_conditions) > _MAX_ALTERNATIVES:
+        # DuckDB would take longer to evaluate so many conditions than to read all documents.
         return []
     return list(first_conditions)
 
 
 def _apply_later_steps(
-    view: _ViewInProgress, filters: LeadingFilters, times_path: Path
+    view: _ViewInProgress, filters: LeadingFilters, copies_path: Path
 ) -> Selection:
     """Apply the steps of a view that follow its leading filters, and its order.
 
@@ -367,7 +382,7 @@ def _apply_later_steps(
     Args:
         view: The view.
         filters: The leading filters, which were applied to all documents.
-        times_path: A file that is created, for the number of copies of each candidate.
+        copies_path: A file that is created, for the number of copies of each candidate.
 
     Returns:
         The documents of the view.
@@ -382,12 +397,12 @@ def _apply_later_steps(
     # Apply the other steps to the candidates. At first, there is one copy of each.
     candidate_numbers = partial(filters.chunks, view.number)
     hashes = np.empty(0, np.uint64)
-    times = None
+    copy_counts = None
     gaps = []
     if view.files is not None:
         hashes = view.files.hashes.mapped()
-        times = _ones(len(hashes), times_path)
-        candidates = Candidates(hashes, view.files.tokens.mapped(), times)
+        copy_counts = _ones(len(hashes), copies_path)
+        candidates = Candidates(hashes, view.files.tokens.mapped(), copy_counts)
         for number in range(len(rule.leading_filters), len(rule.steps)):
             gap = _apply(rule, number, candidates, view.files)
             step_counts.append(_count_step(rule, number, candidates))
@@ -397,7 +412,7 @@ def _apply_later_steps(
                 document = _document_at(gap.document, candidate_numbers())
                 gaps.append(replace(gap, document=document))
 
-    selection = Selection(step_counts, candidate_numbers, times, gaps=gaps)
+    selection = Selection(step_counts, candidate_numbers, copy_counts, gaps=gaps)
     if rule.order is None:
         return selection
     order = _ordered_documents(rule.order, selection, hashes, view.sort_values)
@@ -416,32 +431,37 @@ def _ones(count: int, path: Path) -> NDArray[np.uint32]:
 def _apply(
     rule: Rule, number: int, candidates: Candidates, files: _CandidateFiles
 ) -> BudgetGap | None:
-    """Apply one step after the leading filters: change how many copies each candidate has.
+    """Apply one step of a view: change how many copies each of its candidates has.
+
+    A view begins with filters, and its candidates are the documents that these kept. The steps
+    after them are repeats, budgets, and further filters.
 
     Args:
         rule: The rule of the view.
         number: Index of the step in the rule.
-        candidates: The documents that the leading filters kept; their `times` are changed.
-        files: The scratch files, with the results of filters.
+        candidates: The candidates; their `copy_counts` are changed.
+        files: The scratch files, in which the results of the further filters are stored.
 
     Returns:
-        The gap of a budget that is far from full, with a position among the candidates as
-        `document`; None for other steps and budgets.
+        If the step is a budget that stays far from full because the next document does not fit:
+        this document. Its field `document` is its position among the candidates. Otherwise None.
     """
     step = rule.steps[number]
     if isinstance(step, Repeat):
         candidates.repeat(step)
         return None
-    if not isinstance(step, Budget):
-        candidates.keep(files.later_filters[number].mask.mapped())
-        return None
+    if isinstance(step, Budget):
+        limit = hash_limit(step, candidates)
+        if limit is None:  # all candidates fit
+            return None
+        gap = find_gap(step, limit, candidates)  # before the copies of others are removed
+        candidates.keep_below(limit)
+        return gap
 
-    limit = hash_limit(step, candidates)
-    if limit is None:  # all candidates fit
-        return None
-    gap = find_gap(step, limit, candidates)
-    candidates.keep_below(limit)
-    return gap
+    # A filter, which was evaluated while the tables were read.
+    is_kept = files.later_filters[number].mask.mapped()
+    candidates.keep(is_kept)
+    return None
 
 
 def _document_at(position: int, candidate_numbers: Iterable[NDArray[np.int64]]) -> int:
@@ -472,74 +492,89 @@ def _ordered_documents(
 ) -> NDArray[np.int64]:
     """Return the documents of a view in the order that nanoset.yaml sets for it.
 
+    A view chooses its documents among candidates, for which hashes and values are known. It may
+    contain several copies of a document.
+
     Args:
-        order: The order.
+        order: The order: shuffled by a seed, or sorted by a column.
         selection: The documents.
         hashes: Hash of each candidate's id, if the order is shuffled, shape (n_candidates,).
-        sort_values: Arrow arrays with the values of the column that the candidates are sorted by.
+        sort_values: If it is sorted, the values of the column for all candidates: Arrow arrays.
 
     Returns:
-        Numbers in the corpus, shape (n_documents,), each copy counted.
+        Numbers in the corpus, shape (n_documents,), each copy listed.
     """
     if order.seed is not None:
         return _shuffled_documents(order.seed, selection, hashes)
 
-    # Collect the documents in the order in which they are stored.
+    # Collect the documents, and the index of each among the candidates.
     document_parts = [np.empty(0, np.int64)]
-    position_parts = [np.empty(0, np.int64)]
+    candidate_parts = [np.empty(0, np.int64)]
     for copies in selection.copies():
         document_parts.append(copies.documents)
-        position_parts.append(copies.positions)
-    documents = np.concatenate(document_parts)
-    positions = np.concatenate(position_parts)  # index of each document's value
+        candidate_parts.append(copies.positions)
+    documents = np.concatenate(document_parts)  # (n_documents,)
+    candidate_indices = np.concatenate(candidate_parts)  # (n_documents,)
 
-    if not sort_values:  # there is no document
+    if not sort_values:  # there are no candidates, and so no documents
         return documents
-    return documents[_sorted_rows(sort_values, positions, order.descending)]
+    return documents[_sorting_order(sort_values, candidate_indices, order.descending)]
 
 
 def _shuffled_documents(
     seed: int, selection: Selection, hashes: NDArray[np.uint64]
 ) -> NDArray[np.int64]:
-    """Return the documents of a view, sorted by a hash of the seed, the document and the copy.
+    """Return the documents of a view in a pseudo-random order.
 
-    The hash of a document does not depend on other documents, so those that are appended later do
-    not change the order of the others.
+    They are sorted by a hash of the seed, the document's id and the number of the copy, since a
+    view may contain a document several times. The hash does not depend on other documents, so those
+    that are appended later do not change the order of the others.
 
     Args:
         seed: The seed.
         selection: The documents.
-        hashes: Hash of each candidate's id, shape (n_candidates,).
+        hashes: Hash of the id of each candidate, which is a document that the view could choose,
+            shape (n_candidates,).
 
     Returns:
-        Numbers in the corpus, shape (n_documents,), each copy counted.
+        Numbers in the corpus, shape (n_documents,), each copy listed.
     """
     document_parts = [np.empty(0, np.int64)]
-    sort_keys = [np.empty(0, np.uint64)]
+    key_parts = [np.empty(0, np.uint64)]
     for copies in selection.copies():
+        # All documents of this chunk are copies with the same number, such as first ones.
+        id_hashes = hashes[copies.positions]
         document_parts.append(copies.documents)
-        sort_keys.append(salted(hashes[copies.positions], f"order {seed} {copies.copy}"))
-    rows = np.argsort(np.concatenate(sort_keys), kind="stable")
-    return np.concatenate(document_parts)[rows]
+        key_parts.append(salted(id_hashes, f"order {seed} {copies.copy}"))
+    documents = np.concatenate(document_parts)
+    sort_keys = np.concatenate(key_parts)
+    return documents[np.argsort(sort_keys, kind="stable")]
 
 
-def _sorted_rows(
-    sort_values: Sequence[Any], positions: NDArray[np.int64], descending: bool
+def _sorting_order(
+    sort_values: Sequence[Any], candidate_indices: NDArray[np.int64], descending: bool
 ) -> NDArray[np.uint64]:
-    """Return the order that sorts documents by their values of a column.
+    """Return the order that sorts the documents of a view by their values of a column.
+
+    For the values "b", "c" and "a", it is 2, 0, 1: the last document comes first.
 
     Args:
-        sort_values: Arrow arrays with the values of all candidates.
-        positions: Position of each document among the candidates, shape (n_documents,).
-        descending: Whether the greatest values come first. Null comes last in any case.
+        sort_values: Values of all candidates, which are the documents that the view could choose:
+            Arrow arrays, to be concatenated.
+        candidate_indices: Index of each document among the candidates, shape (n_documents,).
+        descending: Whether the greatest values come first. Documents without a value come last in
+            either order.
 
     Returns:
-        Indices of documents in `positions`, in the new order, shape (n_documents,).
+        Indices of the documents in the new order, shape (n_documents,).
     """
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    values = pa.chunked_array(sort_values).combine_chunks().take(pa.array(positions))
+    candidate_values = pa.chunked_array(sort_values).combine_chunks()
+    values = candidate_values.take(pa.array(candidate_indices))
     direction = "descending" if descending else "ascending"
-    rows: NDArray[np.uint64] = pc.array_sort_indices(values, order=direction).to_numpy()
-    return rows
+    order: NDArray[np.uint64] = pc.array_sort_indices(
+        values, order=direction, null_placement="at_end"
+    ).to_numpy()
+    return order

@@ -126,10 +126,13 @@ class ViewSpec(Section):
             yield ConfigError(
                 "a budget is of tokens or of documents",
                 where=f"{where}.tokens",
-                remedy="keep one of them; a view of this view may have the other",
+                remedy="keep one of them; a view that is chosen from this view may have the other",
             )
         # An empty list is probably a mistake: it would choose no document, or leave none out.
-        if () in (self.files("include"), self.files("exclude")):
+        includes_nothing = self.files("include") == ()
+        excludes_nothing = self.files("exclude") == ()
+        if includes_nothing or excludes_nothing:
+            # The error is about both keys, and names one place.
             yield ConfigError(
                 "include and exclude are lists of files of ids",
                 where=f"{where}.exclude",
@@ -182,12 +185,15 @@ def base_of(views: Mapping[str, Derived], name: str) -> str:
 def view_errors(
     file: Path, views: Mapping[str, ViewSpec], corpora: Mapping[str, object]
 ) -> Iterator[ConfigError]:
-    """Yield an error for each view that has the name of a corpus, or does not lead to a corpus.
+    """Yield an error for each view whose chain of views is wrong, or whose name is a corpus's.
+
+    A view is chosen from a corpus, or from another view. The chain of views must not be a circle or
+    too long. Names that do not exist are reported elsewhere.
 
     Args:
         file: nanoset.yaml, for messages.
-        views: The section.
-        corpora: The section `corpora`.
+        views: The section `views`: name → settings of the view.
+        corpora: The section `corpora`, by name.
     """
     for name, view in views.items():
         where = f"{file}: views.{name}"
@@ -199,14 +205,17 @@ def view_errors(
 
 
 def _chain_errors(chain: list[str], view: ViewSpec, where: str) -> Iterator[ConfigError]:
-    """Yield an error if a view does not lead to a corpus in a few steps.
+    """Yield an error if a view is chosen from itself, or through too many other views.
 
     Args:
-        chain: The views that lead to the view, as `chain_of` returns them.
+        chain: The views between the corpus and this view, which is the last one: if `b` is chosen
+            from `a`, and `a` from a corpus, the chain of `b` is `a`, `b`. It is cut off if it is
+            too long, so that a circle of views is finite, too.
         view: Settings of the view.
         where: Place of the view.
     """
-    if len(set(chain)) < len(chain):
+    has_circle = len(set(chain)) < len(chain)  # some view occurs twice
+    if has_circle:
         yield ConfigError(
             "this view is of itself, by way of others",
             where=f"{where}.of",
@@ -214,9 +223,10 @@ def _chain_errors(chain: list[str], view: ViewSpec, where: str) -> Iterator[Conf
             remedy="name a corpus at the end of the chain",
         )
     elif len(chain) > MAX_CHAIN_LENGTH:
+        from_this_view_on = reversed(chain)  # "c of b of a"
         yield ConfigError(
             "too many views of views",
             where=f"{where}.of",
-            found=" of ".join(reversed(chain)),
+            found=" of ".join(from_this_view_on),
             remedy=f"name a view that is at most {MAX_CHAIN_LENGTH} views away from a corpus",
         )

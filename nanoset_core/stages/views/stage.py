@@ -72,13 +72,15 @@ class ViewStage(DerivedStage, Planned, Advising):
     def inputs(self, config: ProjectConfig, key: Key) -> Mapping[str, Node]:
         """Return the outputs that a view is made from.
 
+        These are the dataset of the corpus, tables with the columns that the view's rules name, and
+        contamination reports. A view may be chosen from another view, whose rules then count, too.
+
         Args:
             config: The settings of nanoset.yaml.
             key: The view: its subject is the corpus, its part the name of the view.
 
         Returns:
-            The dataset of the corpus, tables of columns that the rules name, and the contamination
-            reports on texts that `clean_of` names.
+            Name of the input → the output.
         """
         from nanoset_core.stages.attributes.column_sources import column_nodes
         from nanoset_core.stages.views.choosing import columns_used
@@ -86,6 +88,9 @@ class ViewStage(DerivedStage, Planned, Advising):
         name = self.layout.name_of(key)
         inputs = {"dataset": Node(DATASET, Key(key.subject))}
         inputs |= column_nodes(config, key.subject, columns_used(config, name))
+
+        # `clean_of` leaves out documents that a contamination report lists. `chain_of` returns the
+        # views from the corpus to this one.
         for view in chain_of(config.views, name):
             for section in config.views[view].clean_of:
                 inputs[f"clean of {section}"] = Node(CONTAMINATION, Key(section, key.subject))
@@ -94,19 +99,20 @@ class ViewStage(DerivedStage, Planned, Advising):
     def recipe(self, project: Project, key: Key, parents: Mapping[str, str]) -> Recipe:
         """Return everything that decides the bytes of a view.
 
-        Its rules do, those of the views from which it is chosen, and the content of all files of
-        ids that these rules name.
+        These are its rules, its inputs, and the content of the files of ids that its rules name. If
+        it is chosen from another view, the rules of that one belong to it, too.
 
         Args:
             project: The project.
             key: The view.
             parents: Name of each input → its digest.
         """
-        # A view of a view of a corpus has a chain of two views; the view itself is last.
+        # The views from the corpus to this one, which is the last.
         name = self.layout.name_of(key)
         chain = chain_of(project.config.views, name)
         options: dict[str, Any] = {"of": chain[:-1]}
         for view in chain:
+            # The keys contain the name of the view, such as `views.english.where`.
             options |= _options(project, view, project.config.views[view])
         return Recipe(STAGE, name, VERSION, parents, options)
 
@@ -140,6 +146,7 @@ class ViewStage(DerivedStage, Planned, Advising):
 
     def show(self, project: Project, manifest: Manifest) -> Summary:
         """Return the counts of a view, and warnings on unknown ids, budgets and empty views."""
+        # Imported here, since every command imports this module, and few need it.
         from nanoset_core.stages.views.facts import MISSING_IDS, gap_warnings
 
         warnings = []
@@ -149,14 +156,18 @@ class ViewStage(DerivedStage, Planned, Advising):
         if manifest.facts["documents"] == 0:
             warnings.append("it holds no document")
 
-        # The .bin is a link to that of the dataset, and takes no additional space.
+        # `counted` adds the size of all files as "bytes". Subtract that of the .bin: it is a link
+        # to the dataset's file, and takes no space.
         figures = counted(manifest, "documents", "tokens")
-        figures["bytes"] -= manifest.files[bin_path(manifest.facts["prefix"]).name].size
+        bin_name = bin_path(manifest.facts["prefix"]).name
+        figures["bytes"] -= manifest.files[bin_name].size
         return Summary(figures, warnings=warnings)
 
 
 def _options(project: Project, name: str, spec: ViewSpec) -> dict[str, Any]:
     """Return the rules of one view as options of a recipe, without those that it does not set.
+
+    A recipe is what an output is made from. If one of its options changes, the view is rebuilt.
 
     Args:
         project: The project.
@@ -168,14 +179,15 @@ def _options(project: Project, name: str, spec: ViewSpec) -> dict[str, Any]:
         files contain.
     """
     options: dict[str, Any] = {}
-    for key in ID_LIST_KEYS:
+    for key in ID_LIST_KEYS:  # include, exclude
         patterns = spec.files(key)
         if patterns is not None:
             setting = f"views.{name}.{key}"
             options[key] = [_content_digest(project, pattern, setting) for pattern in patterns]
     if spec.split is not None:
         options["split"] = [spec.split.by, *spec.split.keep]
-    if not isinstance(spec.order, str):
+    if spec.order != "stored":
+        # By a column or by a seed, rather than as the documents are stored in the corpus.
         options["order"] = [spec.order.by, spec.order.descending, spec.order.seed]
     if spec.where is not None:
         options["where"] = spec.where

@@ -58,9 +58,9 @@ def document_values(
         project: The project.
         corpus: The corpus.
         dataset: A version of the corpus's dataset.
-        columns: Some of `DOCUMENT_COLUMNS`.
-        identifying: Some of `DOCUMENT_COLUMNS`, by which documents are identified: if documents
-            lack one of these values, their file, line and byte offset are read, too.
+        columns: The columns, of those that all documents have: `DOCUMENT_COLUMNS`.
+        identifying: Further columns, such as `id`, by which the caller identifies documents. For
+            documents without a value, their file, line and byte offset are read in its place.
         only_ids: An Arrow array of texts. Only documents with one of these ids are returned. None
             for all documents.
 
@@ -69,9 +69,11 @@ def document_values(
         FormatError: A table is damaged.
     """
     scan = DocumentScan(columns, identifying=identifying, only_ids=only_ids)
-    for shard in document_shards(project, corpus, dataset):
-        for scanned in scan.batches(shard.relation):
-            yield DocumentValues(shard.first, scanned)
+    for tables in document_shards(project, corpus, dataset):
+        for scanned in scan.batches(tables.relation):
+            # The scan numbers documents within these tables. `first` is the number of the first one
+            # in the corpus.
+            yield DocumentValues(tables.first, scanned)
 
 
 def document_shards(
@@ -104,18 +106,21 @@ def document_shards(
                 schema = schema.append(field)
 
     def open_tables(number: int) -> ShardTables:
-        """Open the tables of a shard, after fetching them if they are in a bucket."""
-        facts = shards[number].facts
-        documents = DocumentRows(shards[number].path(DOCUMENTS), facts["documents"])
-        sources = [documents.source]
+        """Open the tables of a shard: that of its documents, and those with further columns.
+
+        They are fetched first if they are in a bucket.
+        """
+        shard = shards[number]
+        n_documents = shard.facts["documents"]
+        tables = [DocumentRows(shard.path(DOCUMENTS), n_documents).source]
         if aligned is not None:
-            sources += aligned.sources(number, facts["documents"])
+            tables += aligned.sources(number, n_documents)
         return ShardTables(
-            # Shards may be opened in parallel, so that their first documents are not known here.
+            # How many documents earlier shards have is added below, once these are open, too.
             first=0,
-            n_documents=facts["documents"],
-            n_tokens=facts["tokens"],
-            relation=DocumentRelation(schema, tuple(sources)),
+            n_documents=n_documents,
+            n_tokens=shard.facts["tokens"],
+            relation=DocumentRelation(schema, tuple(tables)),
         )
 
     # Files from a bucket are fetched in parallel, unless the space for copies is limited: then the

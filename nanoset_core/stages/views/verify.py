@@ -48,49 +48,55 @@ def verify_view(project: Project, corpus: str, name: str, *, deep: bool = False)
         if not report.passed:
             return report
 
-        base = dataset_of(project.outputs, view).corpus.manifest
-        _check_sequences(report, base, view)
-        # A stale view was chosen by other rules or from other documents than the present ones.
-        is_small = base.facts["documents"] <= MAX_QUICK_DOCUMENTS
+        # The version of the corpus's dataset that the view was chosen from.
+        dataset = dataset_of(project.outputs, view).corpus.manifest
+        _check_sequences(report, dataset, view)
+
+        # If the view is not fresh, its rules or the documents have changed since it was chosen. To
+        # choose again would then give another view.
+        is_small = dataset.facts["documents"] <= MAX_QUICK_DOCUMENTS
         if is_fresh and (deep or is_small):
-            _check_choice(report, project, base, view)
+            _check_choice(report, project, dataset, view)
     return report
 
 
-def _check_sequences(report: Report, base: Manifest, view: Manifest) -> None:
-    """Check that every sequence of a view has the position and length of one of its dataset.
+def _check_sequences(report: Report, dataset: Manifest, view: Manifest) -> None:
+    """Check that each sequence of tokens of a view is a sequence of its dataset.
+
+    The view and the dataset have an index each, but share one file of tokens. An index has the
+    pointer of each sequence, which is its position in that file, and its length.
 
     Args:
-        report: Gets an error for the first sequence that is none of the dataset.
-        base: Manifest of the dataset that the view was chosen from.
+        report: Gets an error for the first sequence that the dataset does not have.
+        dataset: Manifest of the dataset that the view was chosen from.
         view: Manifest of the view.
     """
-    base_index = _index_of(base)
+    dataset_index = _index_of(dataset)
     view_index = _index_of(view)
     for start in range(0, len(view_index.sequence_lengths), CHUNK_SEQUENCES):
         chunk = slice(start, start + CHUNK_SEQUENCES)
         lengths = view_index.sequence_lengths[chunk]
         pointers = view_index.sequence_pointers[chunk]
 
-        # An empty sequence has the same pointer as others, so it cannot be found by it.
+        # Sequences without tokens are left out: several sequences may have their pointer.
         has_tokens = lengths > 0
         lengths = lengths[has_tokens]
         pointers = pointers[has_tokens]
 
-        # For each sequence of the view, the last one of the dataset that does not begin after it.
-        base_sequences = last_not_greater(base_index.sequence_pointers, pointers)
-        is_same_start = base_index.sequence_pointers[base_sequences] == pointers
-        is_same_length = base_index.sequence_lengths[base_sequences] == lengths
-        is_in_base = is_same_start & is_same_length
-        if not is_in_base.all():
-            first_bad = int(np.argmin(is_in_base))
-            length = int(lengths[first_bad])
-            pointer = int(pointers[first_bad])
+        # Find the sequence of the dataset with the same pointer: the last one that does not begin
+        # after it. If there is none (-1), another sequence is compared, which differs.
+        candidates = last_not_greater(dataset_index.sequence_pointers, pointers)
+        is_same_start = dataset_index.sequence_pointers[candidates] == pointers
+        is_same_length = dataset_index.sequence_lengths[candidates] == lengths
+        foreign = np.flatnonzero(~(is_same_start & is_same_length))
+        if len(foreign):
+            length = int(lengths[foreign[0]])
+            pointer = int(pointers[foreign[0]])
             report.error(
                 "a sequence of a view is none of its dataset",
                 where=idx_path(view.folder / view.facts["prefix"]),
                 found=f"{length:,} tokens from byte {pointer:,} on",
-                expected=f"one of {base.url()}",
+                expected=f"one of {dataset.url()}",
                 remedy=f"delete {view.url()}, and {BUILD}",
             )
             return

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,8 +36,9 @@ class ViewSize(NamedTuple):
 def write_view_idx(path: Path, base: Index, chunks: DocumentChunks) -> ViewSize:
     """Write an .idx of some documents of a dataset; return what it contains.
 
-    The documents are read once to count them, and then once for each array of the file, so that
-    only one chunk of documents is in memory. A document of one sequence takes 20 bytes in the file.
+    The file has three arrays, one after the other. So that only one chunk of documents is in
+    memory, `chunks` is called once to count the documents, and once for each array. A document of
+    one sequence takes 20 bytes in the file.
 
     Args:
         path: The file to create, which must not exist.
@@ -51,22 +52,30 @@ def write_view_idx(path: Path, base: Index, chunks: DocumentChunks) -> ViewSize:
         n_sequences += int(_sequence_counts(base, documents).sum())
 
     with path.open("xb") as file:
-        file.write(
-            HEADER.pack(MAGIC, VERSION, dtype_code(base.dtype), n_sequences, n_documents + 1)
-        )
-        for sequences in _sequence_chunks(base, chunks):
-            file.write(base.sequence_lengths[sequences].data.cast("B"))
-        for sequences in _sequence_chunks(base, chunks):
-            file.write(base.sequence_pointers[sequences].data.cast("B"))
+        # The last of these numbers is the length of the third array.
+        header = HEADER.pack(MAGIC, VERSION, dtype_code(base.dtype), n_sequences, n_documents + 1)
+        file.write(header)
 
-        # Document indices: a 0, then the sequences up to and including each document.
-        sequences_before = 0
+        # 1. The length of each sequence. 2. The pointer of each sequence.
+        for sequences in _sequence_chunks(base, chunks):
+            file.write(_bytes_of(base.sequence_lengths[sequences]))
+        for sequences in _sequence_chunks(base, chunks):
+            file.write(_bytes_of(base.sequence_pointers[sequences]))
+
+        # 3. The first sequence of each document, and at the end the number of sequences. So this
+        # begins with 0, and each document adds the number where it stops.
         file.write(np.zeros(1, "<i8").tobytes())
+        n_earlier_sequences = 0
         for documents in chunks():
-            stops = sequences_before + np.cumsum(_sequence_counts(base, documents))
-            file.write(stops.astype("<i8", copy=False).data.cast("B"))
-            sequences_before = int(stops[-1])
+            stops = n_earlier_sequences + np.cumsum(_sequence_counts(base, documents))
+            file.write(_bytes_of(stops.astype("<i8", copy=False)))
+            n_earlier_sequences = int(stops[-1])
     return ViewSize(n_sequences, n_documents)
+
+
+def _bytes_of(array: NDArray[Any]) -> memoryview:
+    """Return the bytes of an array, which must not be empty, without copying them."""
+    return array.data.cast("B")
 
 
 def _sequence_counts(base: Index, documents: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -109,17 +109,22 @@ class _KeyIntervals(NamedTuple):
 
 
 def _key_intervals(plan: ShufflePlan, ranks: Sequence[range]) -> _KeyIntervals:
-    """Return which keys belong to which bucket.
+    """Return which keys belong to which bucket file.
+
+    Every context has a key, and the tars have the contexts in the order of their keys. A bucket
+    file has the contexts of some neighbouring tars. So it has all contexts with keys in an
+    interval.
 
     Args:
-        plan: Plan of the tars. Its contexts are ordered by their keys.
-        ranks: Ranks of the contexts of each bucket in this order.
+        plan: Plan of the tars.
+        ranks: Positions in this order of the contexts of each file; no range is empty.
     """
+    # The ends of an interval are the keys at the first and the last rank of the bucket.
     first_ranks = [bucket_ranks[0] for bucket_ranks in ranks]
     last_ranks = [bucket_ranks[-1] for bucket_ranks in ranks]
-    # Look all of them up at once, which takes one pass over the keys of all contexts.
-    requested_ranks = np.array([*first_ranks, *last_ranks])
-    keys = keys_at(plan.table.contexts, plan.settings.seed, requested_ranks)
+
+    # `keys_at` goes through the keys of all contexts, so it is called only once.
+    keys = keys_at(plan.table.contexts, plan.settings.seed, np.array([*first_ranks, *last_ranks]))
     n_buckets = len(ranks)
     return _KeyIntervals(first_keys=keys[:n_buckets], last_keys=keys[n_buckets:])
 

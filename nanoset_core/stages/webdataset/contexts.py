@@ -83,24 +83,28 @@ class ContextPlaces(NamedTuple):
 
 
 class _CutStreams(NamedTuple):
-    """The rows of all streams of all sources. All arrays have the shape (n_streams,)."""
+    """The rows into which all streams are cut. All arrays have the shape (n_streams,).
 
-    rows: NDArray[np.int64]
+    With the tail `carry`, a row may begin in one stream and end in the next one. Otherwise
+    `tokens_in_rows` and `tokens_used` are the same.
+    """
+
+    row_counts: NDArray[np.int64]
     """Number of rows that begin in each stream."""
     starts: NDArray[np.int64]
-    """First token of each stream's first row, within its source."""
-    spans: NDArray[np.int64]
+    """First token of each stream's first row, counted within its source."""
+    tokens_in_rows: NDArray[np.int64]
     """Tokens in the rows that begin in each stream, without padding."""
-    used: NDArray[np.int64]
-    """Tokens of each stream that are in a row, also in one that begins in an earlier source."""
+    tokens_used: NDArray[np.int64]
+    """Tokens of each stream that are in a row, also in one that begins in an earlier stream."""
 
     def part(self, start: int, stop: int) -> _CutStreams:
         """Return the streams [start, stop)."""
         return _CutStreams(
-            rows=self.rows[start:stop],
+            row_counts=self.row_counts[start:stop],
             starts=self.starts[start:stop],
-            spans=self.spans[start:stop],
-            used=self.used[start:stop],
+            tokens_in_rows=self.tokens_in_rows[start:stop],
+            tokens_used=self.tokens_used[start:stop],
         )
 
 
@@ -136,9 +140,9 @@ class ContextTable:
         """Number of the first stream of each source; shape (n_sources + 1,)."""
         self.starts = cut.starts
         """First token of each stream's first row, within its source; shape (n_streams,)."""
-        self.stops = cut.starts + cut.spans
+        self.stops = cut.starts + cut.tokens_in_rows
         """Token within the source after the last one in the stream's rows; shape (n_streams,)."""
-        self.first_rows = np.cumsum(cut.rows) - cut.rows
+        self.first_rows = np.cumsum(cut.row_counts) - cut.row_counts
         """Number of each stream's first row, counted over all sources; shape (n_streams,)."""
 
         self.choices: list[Choice] = []
@@ -156,11 +160,15 @@ class ContextTable:
         # The same counts as arrays, to look up many contexts at once.
         self.first_contexts = _running_sum([counts.contexts for counts in all_counts])
         """Number of each source's first context, and at the end all; shape (n_sources + 1,)."""
-        self.rows = np.array([max(counts.rows, 1) for counts in all_counts], dtype=np.int64)
-        """Rows of one pass over each source; at least 1, since it is a divisor; (n_sources,)."""
-        repeated = [counts.contexts - counts.chosen for counts in all_counts]
-        self.repeated = np.array(repeated, dtype=np.int64)
-        """Contexts of each source before those of its chosen rows; shape (n_sources,)."""
+        rows_per_pass = [max(counts.rows, 1) for counts in all_counts]
+        self.rows_per_pass = np.array(rows_per_pass, dtype=np.int64)
+        """Rows of each source; at least 1, since it is a divisor; shape (n_sources,)."""
+        contexts_in_passes = [counts.contexts - counts.chosen for counts in all_counts]
+        self.contexts_in_passes = np.array(contexts_in_passes, dtype=np.int64)
+        """Contexts of each source that are whole passes over its rows; shape (n_sources,).
+
+        Those of its chosen rows follow.
+        """
 
     @property
     def contexts(self) -> int:
@@ -174,12 +182,15 @@ class ContextTable:
     def locate(self, contexts: NDArray[np.int64]) -> ContextPlaces:
         """Return where the tokens of contexts are in the sources.
 
-        A context is one occurrence of a row, which is a number of consecutive tokens of a source.
-        With the tail `carry`, a row can extend beyond its source. It continues with the first
-        tokens of the next source.
+        A source is a dataset. It consists of streams, such as its files, and each stream is cut
+        into rows of consecutive tokens. A context is one occurrence of a row: rows may be repeated.
 
         Args:
             contexts: Numbers of the contexts, shape (n_contexts,).
+
+        Returns:
+            The source, the first token and the number of tokens of each context. If rows may
+            continue in the next source (tail `carry`), this is the source of the first token.
 
         Raises:
             SampleIndexError: A number is outside the table.
@@ -191,44 +202,58 @@ class ContextTable:
                 found=f"[{contexts.min()}, {contexts.max()}]",
                 expected=f"[0, {self.contexts})",
             )
-        # All arrays have the shape (n_contexts,). First find the source of each context, and the
-        # row that the context is an occurrence of, counted within the source.
+        # All arrays below have the shape (n_contexts,).
+        # Context → source, and number of the context within the source.
         sources = np.searchsorted(self.first_contexts, contexts, side="right") - 1
-        rows = self._rows_of(sources, contexts - self.first_contexts[sources])
+        numbers = contexts - self.first_contexts[sources]
 
-        # Find the stream that has this row, by the number of the row over all sources.
-        rows += self.first_rows[self.first_streams[sources]]
+        # → row of the source.
+        rows_in_source = self._rows_of(sources, numbers)
+
+        # → row, numbered over all sources.
+        first_streams = self.first_streams[sources]  # the first stream of each context's source
+        rows = self.first_rows[first_streams] + rows_in_source
+
+        # → stream, and row of the stream.
         streams = np.searchsorted(self.first_rows, rows, side="right") - 1
+        rows_in_stream = rows - self.first_rows[streams]
 
-        # Find the row's tokens, counted within the source. The last row of a stream may be shorter.
+        # → tokens, counted within the source. The last row of a stream may be shorter.
         row_tokens = self.settings.row_tokens
-        starts = self.starts[streams] + (rows - self.first_rows[streams]) * row_tokens
+        starts = self.starts[streams] + rows_in_stream * row_tokens
         lengths = np.clip(self.stops[streams] - starts, 0, row_tokens)
         return ContextPlaces(sources=sources, starts=starts, lengths=lengths)
 
     def _rows_of(self, sources: NDArray[np.int64], numbers: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the row that each context is an occurrence of, counted within its source.
+        """Return the row of each context, counted within its source.
 
-        A source of 10 rows at frequency 2.3 has 23 contexts: 0 to 9 are its rows in order, and so
-        are 10 to 19. The contexts 20, 21 and 22 are the 3 rows that were chosen to occur once more.
+        A context is one occurrence of a row. A source of 10 rows at frequency 2.3 has 23 contexts.
+        The contexts 0 to 9 are its rows in order, and so are 10 to 19. The contexts 20, 21 and 22
+        are the 3 rows that were chosen to occur once more.
 
         Args:
             sources: Source of each context, shape (n_contexts,).
             numbers: Number of each context within its source, shape (n_contexts,).
-        """
-        # The contexts of a source begin with whole passes over its rows.
-        rows = numbers % self.rows[sources]
 
-        # After them, its chosen rows occur once more.
-        chosen_numbers = numbers - self.repeated[sources]  # negative: a context of a whole pass
-        chosen_contexts = np.flatnonzero(chosen_numbers >= 0)
-        for source in np.unique(sources[chosen_contexts]):
-            of_source = chosen_contexts[sources[chosen_contexts] == source]
-            rows[of_source] = self.choices[source].rows_of(chosen_numbers[of_source])
+        Returns:
+            Shape (n_contexts,).
+        """
+        # First assume that each context is in one of the whole passes over its source.
+        rows = numbers % self.rows_per_pass[sources]
+
+        # Correct this for those after the passes, which are occurrences of chosen rows.
+        numbers_after_passes = numbers - self.contexts_in_passes[sources]
+        after_passes = np.flatnonzero(numbers_after_passes >= 0)  # indices of these contexts
+        for source in np.unique(sources[after_passes]):
+            of_source = after_passes[sources[after_passes] == source]
+            chosen_numbers = numbers_after_passes[of_source]
+            rows[of_source] = self.choices[source].rows_of(chosen_numbers)
         return rows
 
     def containing(self, source: int, start: int, stop: int) -> NDArray[np.int64]:
         """Return the numbers of all contexts that contain at least one of the tokens [start, stop).
+
+        A context is one occurrence of a row, which is a number of consecutive tokens of a source.
 
         Args:
             source: Number of the source of the tokens.
@@ -240,8 +265,9 @@ class ContextTable:
         if self.settings.tail != "carry":
             return contexts[0]
 
-        # With the tail `carry`, a row can begin in an earlier source and continue in this one. If
-        # the source before this one has 100 tokens, then token 5 of this source is token 105
+        # With the tail `carry`, a row can begin in an earlier source and continue in this one. Look
+        # at all earlier sources: a row that is longer than the sources between extends over them.
+        # If the source before this one has 100 tokens, then token 5 of this source is token 105
         # counted from the start of that source.
         tokens_between = 0  # from the start of the earlier source to the start of this one
         for earlier in reversed(range(source)):
@@ -251,58 +277,74 @@ class ContextTable:
         return np.concatenate(contexts)
 
     def _contexts_of(self, source: int, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the numbers of all contexts that are occurrences of some rows.
+        """Return the contexts in which some rows of a source occur.
+
+        A context is one occurrence of a row. A source of 10 rows at frequency 2.3 has 23 contexts:
+        two passes over all rows, and 3 chosen rows once more. Row 4 is then in the contexts 4 and
+        14, and in one of 20 to 22 if it was chosen.
 
         Args:
             source: Number of the source.
             rows: Numbers of the rows within the source, shape (n_rows,).
-        """
-        # Each pass over the source has all rows: (n_passes, n_rows) -> (n_passes * n_rows,)
-        pass_starts = np.arange(0, self.repeated[source], self.rows[source])
-        repeated = (pass_starts[:, None] + rows).ravel()
 
-        # The contexts of rows that were chosen to occur once more follow.
+        Returns:
+            Numbers of the contexts over all sources, shape (n_contexts,).
+        """
+        # The numbers below count within the source. (n_passes,) number of each pass's first context
+        contexts_in_passes = self.contexts_in_passes[source]
+        pass_starts = np.arange(0, contexts_in_passes, self.rows_per_pass[source])
+
+        # Every pass has all rows: (n_passes, n_rows) -> (n_passes * n_rows,)
+        in_passes = (pass_starts[:, None] + rows).ravel()
+
+        # After the passes, the chosen rows occur once more.
         choice = self.choices[source]
         chosen_rows = rows[choice.is_chosen(rows)]
-        chosen = choice.numbers_of(chosen_rows) + self.repeated[source]
+        after_passes = contexts_in_passes + choice.numbers_of(chosen_rows)
 
-        # So far, the contexts are counted within the source.
-        return np.concatenate([repeated, chosen]) + int(self.first_contexts[source])
+        first_context = int(self.first_contexts[source])
+        return first_context + np.concatenate([in_passes, after_passes])
 
     def _rows_containing(self, source: int, start: int, stop: int) -> NDArray[np.int64]:
         """Return the rows of a source that hold one of the tokens [start, stop).
 
+        A source consists of streams, such as its files. Each stream is cut into rows of
+        `row_tokens` tokens. Rows are numbered through all streams of the source.
+
         Args:
             source: Number of the source.
-            start: First token, counted from the beginning of the source.
+            start: First token, counted within the source.
             stop: Token after the last one. Tokens beyond the end of the source are those of the
-                next sources, which are in the source's last row with the tail `carry`.
+                next sources: with the tail `carry`, the source's last row may contain them.
 
         Returns:
             Numbers of the rows within the source, shape (n_rows,).
         """
         if start >= stop:
             return _NO_CONTEXTS
-        # (n_streams,) each: the tokens within the source, and the first row over all sources
+        # Find the streams of the source whose rows hold some of these tokens.
         streams = self._streams_of(source)
-        stream_starts = self.starts[streams.start : streams.stop]
-        stream_stops = self.stops[streams.start : streams.stop]
-        first_rows = self.first_rows[streams.start : streams.stop]
+        starts_before_stop = self.starts[streams.start : streams.stop] < stop
+        stops_after_start = self.stops[streams.start : streams.stop] > start
+        with_tokens = streams.start + np.flatnonzero(starts_before_stop & stops_after_start)
+
         row_tokens = self.settings.row_tokens
-
         rows_by_stream = [_NO_CONTEXTS]
-        for stream in np.flatnonzero((stream_starts < stop) & (stream_stops > start)):
+        for stream in with_tokens:
             # The tokens that the stream has of these, counted within the stream.
-            stream_start = stream_starts[stream]
+            stream_start = self.starts[stream]
             first_token = max(start, stream_start) - stream_start
-            stop_token = min(stop, stream_stops[stream]) - stream_start
+            stop_token = min(stop, self.stops[stream]) - stream_start
 
-            # The rows that contain them: the division for the end rounds up.
+            # The rows of the stream that contain them. The stop is rounded up, since the last token
+            # may be anywhere in its row.
             first_row = first_token // row_tokens
             stop_row = -(-stop_token // row_tokens)
-            rows_in_earlier_streams = first_rows[stream] - first_rows[0]
             rows_in_stream = np.arange(first_row, stop_row, dtype=np.int64)
-            rows_by_stream.append(rows_in_stream + rows_in_earlier_streams)
+
+            # Number the rows through all streams of the source.
+            n_earlier_rows = self.first_rows[stream] - self.first_rows[streams.start]
+            rows_by_stream.append(n_earlier_rows + rows_in_stream)
         return np.concatenate(rows_by_stream)
 
     def pad_tokens(self, contexts: NDArray[np.int64]) -> int:
@@ -327,26 +369,31 @@ def _cut_streams(lengths_by_source: Sequence[Sequence[int]], settings: PlanSetti
 def _cut_carrying(source_tokens: Sequence[int], row_tokens: int) -> _CutStreams:
     """Cut all sources as one stream; a row belongs to the source of its first token.
 
-    With rows of 4 tokens, sources of 6 and 7 tokens give the rows [0, 4), [4, 8) and [8, 12): the
-    first source has two of them, and the second one has one, which begins at its token 2.
+    With rows of 4 tokens, sources of 6 and 7 tokens give the rows [0, 4), [4, 8) and [8, 12). The
+    first source has two of them. The second one has one, which begins at its token 2. The last
+    token is in no row.
 
     Args:
         source_tokens: Tokens of each source.
         row_tokens: Tokens of a row.
     """
-    # (n_sources + 1,) first token of each source within the stream
+    # (n_sources + 1,) where each source starts in the stream, and where the last one ends: 0 6 13
     bounds = _running_sum(source_tokens)
-    n_rows = bounds[-1] // row_tokens
+    n_rows = bounds[-1] // row_tokens  # 3
+    end_of_rows = n_rows * row_tokens  # 12
 
-    # (n_sources + 1,) first row that begins in or after each source: a division that rounds up.
-    # The tokens at the end of the last source begin no row.
-    first_row = np.minimum(-(-bounds // row_tokens), n_rows)
-    rows = np.diff(first_row)
+    # (n_sources + 1,) number of the first row that begins in each source or after it: 0 2 3. That
+    # is the start of the source divided by the length of a row, rounded up. There are no rows from
+    # number `n_rows` on.
+    first_rows = np.minimum(-(-bounds // row_tokens), n_rows)
+    row_counts = np.diff(first_rows)  # (n_sources,) 2 1
+
+    first_tokens = first_rows[:-1] * row_tokens  # (n_sources,) of each source's first row: 0 8
     return _CutStreams(
-        rows=rows,
-        starts=first_row[:-1] * row_tokens - bounds[:-1],
-        spans=rows * row_tokens,
-        used=np.diff(np.minimum(bounds, n_rows * row_tokens)),
+        row_counts=row_counts,
+        starts=first_tokens - bounds[:-1],  # 0 2
+        tokens_in_rows=row_counts * row_tokens,  # 8 4
+        tokens_used=np.diff(np.minimum(bounds, end_of_rows)),  # 6 6
     )
 
 
@@ -370,18 +417,27 @@ def _cut_separately(
     for stream_lengths in lengths_by_source:
         all_lengths.extend(stream_lengths)
         all_starts.extend(_running_sum(stream_lengths)[:-1].tolist())
-    tokens = np.array(all_lengths, dtype=np.int64)  # (n_streams,)
+    stream_tokens = np.array(all_lengths, dtype=np.int64)  # (n_streams,)
     starts = np.array(all_starts, dtype=np.int64)  # (n_streams,)
 
     # Tokens that fill no row are dropped, or get a padded row.
-    full_rows = tokens // row_tokens
+    row_counts = stream_tokens // row_tokens  # full rows, (n_streams,)
     if tail == "drop":
-        spans = full_rows * row_tokens
-        return _CutStreams(full_rows, starts, spans, used=spans)
-    has_padded_row = tokens % row_tokens > 0
-    if tail == "pad_always":
-        has_padded_row[:] = True
-    return _CutStreams(full_rows + has_padded_row, starts, spans=tokens, used=tokens)
+        tokens_used = row_counts * row_tokens
+    else:
+        tokens_used = stream_tokens
+        has_padded_row = stream_tokens % row_tokens > 0
+        if tail == "pad_always":
+            has_padded_row[:] = True
+        row_counts = row_counts + has_padded_row
+
+    # No row continues in another stream, so the rows of a stream have just its tokens.
+    return _CutStreams(
+        row_counts=row_counts,
+        starts=starts,
+        tokens_in_rows=tokens_used,
+        tokens_used=tokens_used,
+    )
 
 
 def _counts_of(
@@ -403,31 +459,31 @@ def _counts_of(
     """
     frequencies = settings.frequencies or {}
     frequency = frequencies.get(name, 1.0)
-    rows = int(streams.rows.sum())
+    rows = int(streams.row_counts.sum())
     sampled = sampled_contexts(rows, frequency)
     contexts = sampled.repeats * rows + sampled.n_chosen
 
     # All padding of a stream is in its last row, which may be a chosen one.
-    pad_tokens = streams.rows * settings.row_tokens - streams.spans
+    pad_tokens = streams.row_counts * settings.row_tokens - streams.tokens_in_rows
     padded_streams = np.flatnonzero(pad_tokens)
-    last_rows = np.cumsum(streams.rows)[padded_streams] - 1
+    last_rows = np.cumsum(streams.row_counts)[padded_streams] - 1
     choice = Choice(rows, sampled.n_chosen, choice_seed(settings.seed, name))
     occurrences = sampled.repeats + choice.is_chosen(last_rows)
     all_pad_tokens = int((pad_tokens[padded_streams] * occurrences).sum())
 
     # If the first row of the source does not begin at its first token, an earlier source's row has
     # the tokens before it.
-    tokens_in_rows = int(streams.used.sum())
+    tokens_used = int(streams.tokens_used.sum())
     carried = 0
     if settings.tail == "carry":
-        carried = max(0, min(int(streams.starts[0]), tokens_in_rows))
+        carried = max(0, min(int(streams.starts[0]), tokens_used))
     stream_lengths = (settings.streams or {}).get(name)
     return SourceContexts(
         name=name,
         tokens=tokens,
         contexts=contexts,
         tokens_used=contexts * settings.row_tokens - all_pad_tokens,
-        tokens_dropped=tokens - tokens_in_rows,
+        tokens_dropped=tokens - tokens_used,
         pad_tokens=all_pad_tokens,
         rows=rows,
         frequency=frequency,

@@ -135,29 +135,36 @@ def _copy_ranges(
     targets: NDArray[np.int64],
     rows: NDArray[np.integer[Any]],
 ) -> None:
-    """Copy rows that may be shorter than `row_tokens`, and pad them.
+    """Copy rows of tokens, some of which may be short, from a source into an array.
+
+    Short rows are filled up with padding.
 
     Args:
         source: The source.
         pad_id: Id that rows are padded with.
-        starts: First token of each row within the source, shape (n_contexts,).
-        counts: Tokens of each row in the source, shape (n_contexts,).
-        targets: Index in `rows` of each row, shape (n_contexts,).
-        rows: Where the rows are written, shape (any, row_tokens).
+        starts: First token of each row within the source, shape (n_copied,).
+        counts: Tokens of each row in the source, shape (n_copied,).
+        targets: Index in `rows` of each row, shape (n_copied,).
+        rows: Where the rows are written, shape (n_rows, row_tokens).
     """
     row_tokens = rows.shape[1]
-    tokens = source.read(starts, counts)  # of all rows, concatenated
-    source.check(tokens, partial(_position_in_ranges, starts, counts))
+    tokens = source.read(starts, counts)  # of all rows, concatenated: (n_tokens,)
+    # An error about a wrong id names its position in the source.
+    source.check(tokens, position_of=partial(_position_in_ranges, starts, counts))
+
     if (counts == row_tokens).all():
         rows[targets] = tokens.reshape(-1, row_tokens)
         return
 
-    # Fill the rows with padding, and overwrite it with the tokens. Rows of 2 and 3 tokens have them
-    # in the columns 0, 1, 0, 1, 2.
-    rows[targets] = pad_id
-    tokens_before = np.cumsum(counts) - counts  # (n_contexts,) tokens of all earlier rows
-    columns = np.arange(len(tokens)) - np.repeat(tokens_before, counts)  # (n_tokens,)
+    # The row and the column of each token. For example, two rows of 2 and 3 tokens:
+    #     rows     r0 r0 r1 r1 r1
+    #     columns  0  1  0  1  2
     row_of_token = np.repeat(targets, counts)  # (n_tokens,)
+    first_tokens = np.cumsum(counts) - counts  # (n_copied,) index in `tokens`: 0 2
+    columns = np.arange(len(tokens)) - np.repeat(first_tokens, counts)  # (n_tokens,)
+
+    # Fill the rows with padding, and overwrite it with the tokens.
+    rows[targets] = pad_id
     rows[row_of_token, columns] = tokens
 
 
@@ -167,22 +174,26 @@ def _copy_whole_rows(
     targets: NDArray[np.int64],
     rows: NDArray[np.integer[Any]],
 ) -> None:
-    """Copy rows whose tokens are all consecutive in the file of a source.
+    """Copy rows that are completely in one file of tokens, in which they are consecutive.
 
     Args:
-        source: The source.
-        starts: First token of each row, ascending, shape (n_rows,).
-        targets: Index in `rows` of each row, shape (n_rows,).
-        rows: Where the rows are written, shape (any, row_tokens).
+        source: The source, which is that file.
+        starts: First token of each row in the file, ascending, shape (n_copied,).
+        targets: Index in `rows` of each row, shape (n_copied,).
+        rows: Where the rows are written, shape (n_rows, row_tokens).
     """
     if not len(starts):
         return
     row_tokens = rows.shape[1]
     rows_per_chunk = max(1, _COPY_BYTES // (row_tokens * source.tokens.itemsize))
-    chunk_start = 0  # index in `starts` of the chunk's first row
+
+    # The chunks have the rows in the order of `starts`: each continues where the last one ended.
+    chunk_start = 0
     for chunk in _chunks_of_rows(source.tokens, starts, row_tokens, rows_per_chunk):
         chunk_stop = chunk_start + len(chunk)
-        source.check(chunk, partial(_position_in_rows, starts[chunk_start:], row_tokens))
+        # An error about a wrong id names its position in the file.
+        position_of = partial(_position_in_rows, starts[chunk_start:chunk_stop], row_tokens)
+        source.check(chunk, position_of=position_of)
         rows[targets[chunk_start:chunk_stop]] = chunk
         chunk_start = chunk_stop
 
@@ -203,9 +214,9 @@ def _chunks_of_rows(
         row_tokens: Tokens of a row.
         rows_per_chunk: Greatest number of rows in a chunk.
     """
-    # The rows of one stream form a grid: each begins a multiple of `row_tokens` after the first.
-    shift = int(starts[0]) % row_tokens
-    is_grid = bool((starts % row_tokens == shift).all())
+    # The rows of one stream form a grid: they begin at `offset`, `offset + row_tokens`, and so on.
+    offset = int(starts[0]) % row_tokens
+    is_grid = bool((starts % row_tokens == offset).all())
     if not is_grid:
         # (n_tokens - row_tokens + 1, row_tokens) a view with a row for each possible first token
         windows = np.lib.stride_tricks.sliding_window_view(tokens, row_tokens)
@@ -213,15 +224,17 @@ def _chunks_of_rows(
             yield windows[starts[chunk_start : chunk_start + rows_per_chunk]]
         return
 
-    # (n_tokens,) -> (n_grid_rows, row_tokens) without copying, so that one index copies a whole row
-    n_grid_rows = (len(tokens) - shift) // row_tokens
-    grid = tokens[shift : shift + n_grid_rows * row_tokens].reshape(-1, row_tokens)
-    grid_rows = starts // row_tokens  # (n_rows,)
-    block = np.empty((min(rows_per_chunk, len(starts)), row_tokens), dtype=tokens.dtype)
+    # View the tokens as the rows of this grid, without copying: (n_tokens,) -> (n_grid_rows,
+    # row_tokens). To copy rows of a matrix is faster than to copy windows.
+    n_grid_rows = (len(tokens) - offset) // row_tokens
+    grid = tokens[offset : offset + n_grid_rows * row_tokens].reshape(n_grid_rows, row_tokens)
+    grid_rows = (starts - offset) // row_tokens  # (n_rows,) index of each row in the grid
+
+    buffer = np.empty((min(rows_per_chunk, len(starts)), row_tokens), dtype=tokens.dtype)
     for chunk_start in range(0, len(starts), rows_per_chunk):
         chunk_rows = grid_rows[chunk_start : chunk_start + rows_per_chunk]
-        chunk = block[: len(chunk_rows)]
-        # "clip" lets numpy write straight into the block; every number is within the grid
+        chunk = buffer[: len(chunk_rows)]
+        # All indices are valid. With mode="raise", numpy would copy through a second buffer.
         np.take(grid, chunk_rows, axis=0, out=chunk, mode="clip")
         yield chunk
 
@@ -229,14 +242,17 @@ def _chunks_of_rows(
 def _position_in_ranges(starts: NDArray[np.int64], counts: NDArray[np.int64], number: int) -> int:
     """Return the position in a source of the n-th token of concatenated ranges.
 
+    The tokens of the ranges [10, 12) and [50, 53) are at 10, 11, 50, 51 and 52. Number 3 is at 51.
+
     Args:
         starts: First token of each range, shape (n_ranges,).
         counts: Tokens of each range, shape (n_ranges,).
-        number: Number of the token.
+        number: Number of the token, from 0.
     """
-    stops = np.cumsum(counts)
-    part = int(np.searchsorted(stops, number, side="right"))
-    return int(starts[part] + number - (stops[part] - counts[part]))
+    stops = np.cumsum(counts)  # number after each range's last token
+    index = int(np.searchsorted(stops, number, side="right"))  # of the range with this token
+    first_number = stops[index] - counts[index]
+    return int(starts[index] + number - first_number)
 
 
 def _position_in_rows(starts: NDArray[np.int64], row_tokens: int, number: int) -> int:

@@ -54,16 +54,18 @@ def write_lists(
         File name → size and sha256 of all tars and lists.
     """
     exp_data = _exp_data(plan, tars, name, tokenizer, sources or plan.table.sources)
-    texts = {
+    contents: dict[str, bytes] = {
         WIDS_NAME: _indented(_wids_index(tars, name)),
         EXP_DATA_NAME: _indented(exp_data),
+        # The last one to be written, because a folder that has OpenLM's manifest is complete.
         MANIFEST_NAME: _openlm_manifest(tars),
     }
-    # OpenLM's manifest is written last, because a folder that has one counts as complete.
+
+    # The tars exist already. Write the lists in this order.
     files = {f"{facts.stem}.tar": FileFact(facts.size_bytes, facts.sha256) for facts in tars}
-    for file_name, text in texts.items():
-        write_atomic(folder / file_name, text)
-        files[file_name] = FileFact(len(text), hashlib.sha256(text).hexdigest())
+    for file_name, content in contents.items():
+        write_atomic(folder / file_name, content)
+        files[file_name] = FileFact(len(content), hashlib.sha256(content).hexdigest())
     return files
 
 

@@ -44,8 +44,8 @@ PLAN_FILE = "plan.json"
 def make_plan(project: Project, name: str) -> Manifest:
     """Plan the tars of a webdataset from the current datasets, and make the plan current.
 
-    The plan says which context, a number of consecutive tokens, goes into which tar. The decorator
-    `holding` protects the datasets from `nanoset gc` meanwhile.
+    The plan says which context goes into which tar. A context is a sample: a fixed number of
+    consecutive tokens. The decorator `holding` protects the datasets from `nanoset gc` meanwhile.
 
     Args:
         project: The project.
@@ -55,11 +55,11 @@ def make_plan(project: Project, name: str) -> Manifest:
         Manifest of the plan.
 
     Raises:
-        ConfigError: Two corpora hold the same file, or the preset tokshuf is used with a tokenizer
-            that it does not know, or with a view.
+        ConfigError: Two corpora hold the same file. Or the preset is tokshuf, which accepts no
+            views, and only tokenizers that tokshuf-rust knows.
         InputError: The datasets do not fill a single context.
-        StaleError: The preset tokshuf is used, and the shards were made from other files than the
-            dataset.
+        StaleError: The preset is tokshuf, and the files of a corpus have changed since its dataset
+            was made.
     """
     # A file that is in two corpora would be in the tars twice.
     check_webdataset_files(project, name)
@@ -67,16 +67,21 @@ def make_plan(project: Project, name: str) -> Manifest:
 
     def write(folder: Path) -> Written:
         """Write the plan into a folder, and return the facts for its manifest."""
-        settings = settings_of(project, project.webdataset(name), datasets)
-        # A plan needs only the number of tokens, so the tokens can stay in their bucket.
+        # A plan needs only the number of tokens, so tokens in a bucket are not downloaded.
         sources = sources_of(project, datasets, is_stored=project.outputs.access.has_copies)
+        settings = settings_of(project, project.webdataset(name), datasets)
         plan = plan_shuffle(sources, settings)
+
+        # The manifest repeats the content of plan.json, so that it is shown without reading it.
         stored_plan = StoredShufflePlan.of(plan)
         (folder / PLAN_FILE).write_bytes(dump(stored_plan))
-        return Written(to_plain(stored_plan) | {"quality": shuffle_quality(plan)})
+        facts = dict(to_plain(stored_plan))
+        facts["quality"] = shuffle_quality(plan)
+        return Written(facts)
 
     recipe = plan_recipe(project, name, _digests(datasets))
-    return project.outputs.make_current(project.outputs.commit(recipe, write))
+    manifest = project.outputs.commit(recipe, write)
+    return project.outputs.make_current(manifest)
 
 
 def _datasets(project: Project, name: str) -> dict[str, Manifest]:
@@ -300,7 +305,7 @@ def is_group_written(project: Project, name: str, group: int) -> bool:
 def finish(project: Project, name: str) -> Manifest:
     """Complete a webdataset whose tars are written, and make this version the current one.
 
-    What is still missing are the lists of its tars, which readers need, and its manifest.
+    This writes the lists of its tars, which readers need, and its manifest.
 
     Args:
         project: The project.
@@ -312,16 +317,17 @@ def finish(project: Project, name: str) -> Manifest:
     Raises:
         MissingError: A tar has not been written, or a packed dataset of the plan was deleted.
     """
-    manifest, plan = current_plan(project, name)
-    recipe = webdataset_recipe(manifest.name, manifest.digest)
+    plan_manifest, plan = current_plan(project, name)
+    recipe = webdataset_recipe(plan_manifest.name, plan_manifest.digest)
     outputs = project.outputs
     webdataset = outputs.find(recipe)
     if webdataset is None or project.rebuild:
-        webdataset = _complete(project, recipe, plan, manifest.recipe["parents"])
+        webdataset = _complete(project, recipe, plan, plan_manifest.recipe["parents"])
 
-    # Workers have left a marker for each tar, with its counts, and rows of tokens for other
-    # workers. Both are deleted only now that the manifest contains the counts. They may also exist
-    # if the webdataset is complete: a build may have been killed before it deleted them.
+    # Remove what the workers needed until the manifest existed: markers, which are small files with
+    # the counts of each finished tar, and in a bucket the shuffled rows that tars were written
+    # from. A build that was killed here leaves them, so they are also removed if the webdataset was
+    # complete already.
     clear_markers(webdataset.folder, outputs.access)
     remove_stored_folder(outputs.access, webdataset.folder / ROWS)
     return outputs.make_current(webdataset)
@@ -339,7 +345,7 @@ def _complete(
         project: The project.
         recipe: Recipe of the webdataset.
         plan: Plan of its tars.
-        digest_by_source: Name of each source of the plan → digest of the dataset that it is.
+        digest_by_source: Name of each source of the plan → digest of its dataset.
 
     Returns:
         The manifest.
@@ -409,12 +415,15 @@ def _check_all_written(
 def _padding_by_source(
     project: Project, plan: ShufflePlan, digest_by_source: Mapping[str, str]
 ) -> dict[int, NDArray[np.int64]]:
-    """Return the padding of each sequence of the packed datasets that a plan reads.
+    """Return the number of padding tokens in each sequence of a plan's packed datasets.
+
+    A packed dataset fits whole documents into sequences of one length, and pads the rest. Other
+    datasets have no padding, and are not in the result.
 
     Args:
         project: The project.
         plan: Plan of the tars.
-        digest_by_source: Name of each source of the plan → digest of the dataset that it is.
+        digest_by_source: Name of each source of the plan → digest of its dataset.
 
     Returns:
         Number of the source → padding tokens of each of its sequences, shape (n_sequences,).
@@ -426,8 +435,10 @@ def _padding_by_source(
     for number, source in enumerate(plan.table.sources):
         if not project.config.is_packed(source.name):
             continue
+        # Open the version that the plan was made from, which need not be the current one.
+        node = dataset_node(project.config, source.name)
         manifest = project.outputs.version(
-            dataset_node(project.config, source.name).stage.layout.folder,
+            node.stage.layout.folder,
             source.name,
             digest_by_source[source.name],
             "a packed dataset that the tars were made from was deleted",

@@ -24,7 +24,7 @@ class PackPadding:
     """The padding inside the packed datasets that a plan reads."""
 
     plan: ShufflePlan
-    by_source: Mapping[int, NDArray[np.int64]]
+    padding_by_source: Mapping[int, NDArray[np.int64]]
     """Number of a packed source → padding tokens of each of its sequences, shape (n_sequences,)."""
 
     def counted(self, facts: TarFacts) -> TarFacts:
@@ -37,20 +37,22 @@ class PackPadding:
         return replace(facts, tokens=facts.tokens - padding, pad_tokens=facts.pad_tokens + padding)
 
     def counted_sources(self) -> tuple[SourceContexts, ...]:
-        """Return the counts of the plan's sources, in which no padding is counted as tokens.
+        """Return the counts of all sources, with the padding inside packs counted as padding.
 
-        A source may be a packed dataset, whose sequences consist of documents and of padding. The
-        plan counts this padding as tokens. If a context occurs several times, so does its padding.
+        In the counts of the plan, this padding counts as tokens.
         """
         table = self.plan.table
         sources = list(table.sources)
-        # In chunks, since a source may have more contexts than memory holds.
-        for number in self.by_source:
-            first_context, stop_context = table.first_contexts[number : number + 2].tolist()
+        for number in self.padding_by_source:
+            # The contexts of a source have consecutive numbers. Add up their padding in chunks,
+            # since a source may have more contexts than memory holds.
+            first_context = int(table.first_contexts[number])
+            stop_context = int(table.first_contexts[number + 1])
             padding = 0
             for chunk_start in range(first_context, stop_context, _CHUNK_CONTEXTS):
                 chunk_stop = min(chunk_start + _CHUNK_CONTEXTS, stop_context)
                 padding += self._padding(np.arange(chunk_start, chunk_stop, dtype=np.int64))
+
             source = sources[number]
             sources[number] = replace(
                 source,
@@ -60,18 +62,22 @@ class PackPadding:
         return tuple(sources)
 
     def _padding(self, contexts: NDArray[np.int64]) -> int:
-        """Return the number of padding tokens in some contexts.
+        """Return how many tokens of some contexts are padding inside packed sequences.
+
+        A packed dataset consists of sequences that are exactly as long as a context of the plan.
+        So each context has the tokens of one sequence.
 
         Args:
             contexts: Numbers of the contexts, shape (n_contexts,).
         """
-        if not self.by_source:
+        if not self.padding_by_source:
             return 0  # there is no packed dataset
+        sequence_tokens = self.plan.settings.row_tokens
         places = self.plan.table.locate(contexts)
-        padding = 0
-        for number, padding_of_sequences in self.by_source.items():
-            # Packed sequences are as long as a row of the plan, so each row is one sequence.
-            starts = places.starts[places.sources == number]  # first token of each row
-            sequences = starts // self.plan.settings.row_tokens
-            padding += int(padding_of_sequences[sequences].sum())
-        return padding
+        n_padding = 0
+        for source, padding_of_sequences in self.padding_by_source.items():
+            # Sequence 0 begins at token 0 of the source, sequence 1 at token `sequence_tokens`, …
+            starts = places.starts[places.sources == source]  # first token of each context
+            sequences = starts // sequence_tokens
+            n_padding += int(padding_of_sequences[sequences].sum())
+        return n_padding

@@ -238,26 +238,38 @@ class StoredShufflePlan(Record):
     def check(self, value: dict[str, Any]) -> None:
         """Check that the counts of a plan.json follow from the settings and sources in it.
 
+        A record's `check` is called with the parsed file, which is not needed here.
+
         Args:
-            value: The parsed file, which is not needed for this.
+            value: The parsed file.
 
         Raises:
             ValueError: They do not, or the settings are impossible.
         """
+        # Plan again with these settings and sources, and compare the result.
         try:
-            is_consistent = StoredShufflePlan.of(self.plan()) == self
+            planned_again = StoredShufflePlan.of(self.plan())
         except (LookupError, TypeError, ArithmeticError) as error:
             raise ValueError(repr(error)) from error
-        if not is_consistent:
+        if planned_again != self:
             raise ValueError(f"other counts or settings than those of a plan, version {_VERSION}")
 
     def plan(self) -> ShufflePlan:
-        """Return the plan with these settings and sources; its counts are computed from them.
+        """Return the plan that this plan.json describes.
+
+        Its counts are computed from the settings and sources, rather than taken from the file.
 
         Raises:
             ValueError: The settings are impossible.
         """
-        streams: dict[str, Sequence[int]] = {}
+        # json.gz members are compressed, so the plan names the compressor; npy members are not.
+        has_compressor = self.compressor is not None
+        if has_compressor != (self.member == "json.gz"):
+            raise ValueError("dtype, member and compressor do not go together")
+        if self.dtype not in TOKEN_DTYPES:
+            raise ValueError("dtype, member and compressor do not go together")
+
+        streams: dict[str, Sequence[int]] = {}  # source → tokens of each of its streams
         frequencies: dict[str, float] = {}
         for source in self.sources:
             frequencies[source.name] = source.frequency
@@ -266,10 +278,8 @@ class StoredShufflePlan(Record):
         stored_settings = {name: getattr(self, name) for name in _SETTINGS}
         settings = PlanSettings(**stored_settings, streams=streams, frequencies=frequencies)
 
-        if self.dtype not in TOKEN_DTYPES or (self.compressor is None) != (self.member == "npy"):
-            raise ValueError("dtype, member and compressor do not go together")
-        lengths = [(source.name, source.tokens) for source in self.sources]
-        table = ContextTable(lengths, settings)
+        token_counts = [(source.name, source.tokens) for source in self.sources]
+        table = ContextTable(token_counts, settings)
         return ShufflePlan(settings, table, self.dtype, self.compressor, self.left_out_pad_tokens)
 
 

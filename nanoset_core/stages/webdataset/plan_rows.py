@@ -46,10 +46,11 @@ QUALITY_MEASURES = (
 
 
 def source_rows(plan: ShufflePlan, most: int) -> list[Row]:
-    """Return the rows of a table with the tokens and contexts of each source of a plan.
+    """Return a table with the tokens and contexts of each source of a plan, for the terminal.
 
-    Contexts that are left out so that all shards have the same size are counted, too. Columns in
-    which all values are as expected, such as a frequency of 1, are left out.
+    A context is a sample. The counts include the few contexts that are in no tar because all tars
+    must have the same number. Columns that tell nothing, such as a frequency of 1 in all rows, are
+    left out.
 
     Args:
         plan: The plan.
@@ -70,16 +71,18 @@ def source_rows(plan: ShufflePlan, most: int) -> list[Row]:
             "dropped": source.tokens_dropped,
             "carried": source.tokens_carried,
             "padded": source.pad_tokens,
+            # With a frequency below 1, only some rows of the source become contexts.
             "not_chosen": max(source.rows - source.contexts, 0),
         }
         rows.append(row)
 
-    # Leave out columns that say nothing: a frequency that is "1" in all rows, or a count that is 0.
     shown_headings = list(_ALWAYS_SHOWN)
     for heading in rows[0]:
-        is_informative = any(row[heading] not in (0, "1") for row in rows)
-        if is_informative and heading not in shown_headings:
-            shown_headings.append(heading)
+        if heading not in _ALWAYS_SHOWN:
+            usual_value = "1" if heading == "frequency" else 0
+            if any(row[heading] != usual_value for row in rows):
+                shown_headings.append(heading)
+
     shown_rows: list[Row] = []
     for row in rows:
         shown_rows.append({heading: row[heading] for heading in shown_headings})

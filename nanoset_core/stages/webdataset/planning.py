@@ -56,8 +56,8 @@ def settings_of(
         eod=project.special("eod"),
         vocab_size=project.tokenizer.max_id + 1,
         streams=streams,
-        frequencies=None if has_weights else spec.numbers,
-        weights=spec.numbers if has_weights else None,
+        frequencies=None if has_weights else spec.number_by_corpus,
+        weights=spec.number_by_corpus if has_weights else None,
         contexts=spec.contexts,
         **shared_settings(spec),
     )
@@ -68,23 +68,25 @@ def settings_of(
 
 
 def _check_end_token(project: Project, settings: PlanSettings) -> None:
-    """Check that documents end with the token that tokshuf-rust expects.
+    """Check that documents end with the token that tokshuf-rust expects: the one with id 0.
 
     Args:
         project: The project.
-        settings: Settings of the plan, with the id of the project's end token.
+        settings: Settings of the plan. `eod` is the id of the project's end-of-document token.
 
     Raises:
         ConfigError: They end with another one.
     """
     if settings.eod == TOKSHUF_EOT:
         return
+    # In nanoset.yaml, the token is named by its text.
     config = project.config
+    expected_text = tokshuf_tokens(config.tokenizer_file).eot
     raise ConfigError(
-        "tokshuf-rust ends documents with the token 0",
+        f"tokshuf-rust ends documents with the token {TOKSHUF_EOT}",
         where=f"{config.file}: tokenizer.eod",
         found=f"{config.tokenizer.eod!r}, the token {settings.eod}",
-        expected=repr(tokshuf_tokens(config.tokenizer_file).eot),
+        expected=repr(expected_text),
         remedy="name that token, or use the default preset",
     )
 
@@ -110,16 +112,19 @@ def _tokens_of_files(project: Project, corpus: str, dataset: Manifest) -> list[i
             remedy="name a corpus",
         )
 
-    # Which tokens are from which file is recorded only in the shards, which were merged into the
-    # dataset. So the present shards must be those that the dataset was made from.
-    digest = dataset.recipe["parents"]["inventory"]
+    # A dataset is made from shards of tokens, and only the shards record which file a token is
+    # from. So the present shards must have been made from the same files as the dataset. The
+    # inventory, a list of the corpus's files, identifies these files by its digest.
+    inventory_digest = dataset.recipe["parents"]["inventory"]
     tokenized = require(project, TOKENIZED, Key(corpus))
+    are_shards_current = tokenized.recipe["parents"]["inventory"] == inventory_digest
     inventory_manifest, inventory = current_inventory(project, corpus)
-    if tokenized.recipe["parents"]["inventory"] != digest or inventory_manifest.digest != digest:
+    are_files_current = inventory_manifest.digest == inventory_digest
+    if not are_shards_current or not are_files_current:
         raise StaleError(
             "the dataset was made from other files than the present ones",
             where=dataset.url(),
-            found=digest,
+            found=inventory_digest,
             expected=inventory_manifest.digest,
             remedy="run `nanoset build`, or materialise tokenized_shards and indexed_dataset first",
         )
@@ -161,14 +166,20 @@ def estimated_tokens(spec: WebdatasetSpec, tokens_by_corpus: Mapping[str, float]
         spec: Section of the webdataset in nanoset.yaml.
         tokens_by_corpus: Name → estimated tokens of each corpus.
     """
-    numbers = spec.numbers or dict.fromkeys(spec.names, 1.0)
     if spec.mix == "frequencies":
-        return sum(tokens_by_corpus[corpus] * frequency for corpus, frequency in numbers.items())
+        # A list of corpora has no frequencies: each of them is taken once.
+        frequencies = spec.number_by_corpus or dict.fromkeys(spec.names, 1.0)
+        return sum(
+            tokens_by_corpus[corpus] * frequency for corpus, frequency in frequencies.items()
+        )
     if spec.contexts is not None:
         return float(spec.contexts * spec.sequence_length)
-    # With weights, there are as many contexts as repeat no corpus. The corpus that is used up first
-    # limits them: {a: 100, b: 300} tokens with weights {a: 1, b: 1} give 2 * min(100, 300) = 200.
+
+    # With weights and no number of contexts, the webdataset is as large as it can be without
+    # repeating a corpus. It ends when the first corpus is used up, relative to its weight:
+    # {a: 100, b: 300} tokens with the weights {a: 1, b: 1} give 2 * min(100, 300) = 200.
+    weights = spec.number_by_corpus or dict.fromkeys(spec.names, 1.0)
     tokens_per_weight = [
-        tokens_by_corpus[corpus] / weight for corpus, weight in numbers.items() if weight
+        tokens_by_corpus[corpus] / weight for corpus, weight in weights.items() if weight
     ]
-    return sum(numbers.values()) * min(tokens_per_weight)
+    return sum(weights.values()) * min(tokens_per_weight)

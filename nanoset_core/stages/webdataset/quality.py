@@ -37,7 +37,7 @@ class _Neighbours(NamedTuple):
     """All pairs of neighbours."""
     same_source: int
     """Pairs of contexts from the same source."""
-    touching: int
+    near_in_source: int
     """Pairs of contexts that are neighbours in their source, too, or are the same row."""
 
 
@@ -86,7 +86,7 @@ def shuffle_quality(plan: ShufflePlan) -> dict[str, Any]:
     sources = plan.table.sources
     possible_pairs = max(plan.table.contexts * (plan.table.contexts - 1), 1)
     same_source_pairs = sum(source.contexts * (source.contexts - 1) for source in sources)
-    touching_pairs = plain_sum(map(_expected_touching, sources))
+    near_pairs = plain_sum(map(_pairs_near_in_source, sources))
 
     # The largest of n deviations with a normal distribution is about sqrt(2 ln(2 n)) on average.
     mix_mean = 0.0
@@ -100,8 +100,8 @@ def shuffle_quality(plan: ShufflePlan) -> dict[str, Any]:
         "sampled": sum(map(len, contexts_of_shards)),
         "same_source": neighbours.same_source / n_pairs,
         "same_source_expected": same_source_pairs / possible_pairs,
-        "neighbours": neighbours.touching / n_pairs,
-        "neighbours_expected": touching_pairs / possible_pairs,
+        "neighbours": neighbours.near_in_source / n_pairs,
+        "neighbours_expected": near_pairs / possible_pairs,
         "rank_correlation": correlation.value,
         "rank_correlation_error": correlation.standard_error,
         "shards": len(shards),
@@ -155,97 +155,111 @@ def _neighbours(plan: ShufflePlan, contexts_of_shards: list[NDArray[np.int64]]) 
         plan: The plan.
         contexts_of_shards: Numbers of the contexts of each shard that is measured, in its order.
     """
-    pairs = 0
-    same_source = 0
-    touching = 0
+    n_pairs = 0
+    n_same_source = 0
+    n_near = 0
     for contexts in contexts_of_shards:
         # (n_contexts - 1,) each: whether a context and the next one are related
         places = plan.table.locate(contexts)
-        is_same = places.sources[1:] == places.sources[:-1]
-        is_near = np.abs(np.diff(places.starts)) <= plan.settings.row_tokens
-        pairs += len(is_same)
-        same_source += int(is_same.sum())
-        touching += int((is_same & is_near).sum())
-    return _Neighbours(pairs, same_source, touching)
+        is_same_source = places.sources[1:] == places.sources[:-1]
+        distances = np.abs(np.diff(places.starts))  # tokens between their starts
+        is_near = is_same_source & (distances <= plan.settings.row_tokens)
+        n_pairs += len(is_same_source)
+        n_same_source += int(is_same_source.sum())
+        n_near += int(is_near.sum())
+    return _Neighbours(pairs=n_pairs, same_source=n_same_source, near_in_source=n_near)
 
 
 def _deviations(plan: ShufflePlan, contexts: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Return by how many standard errors the counts of sources in a shard differ from their shares.
+    """Return how far the number of contexts that a shard has of each source is from chance.
 
-    A shard is a sample of all contexts without replacement, so a count has the hypergeometric
-    distribution. Sources whose count has too little variance are left out.
+    A shard is a sample of all contexts without replacement. So the number of contexts of a source
+    has the hypergeometric distribution. A deviation of 2 means that it is two standard errors above
+    or below its mean.
 
     Args:
         plan: The plan.
         contexts: Numbers of the contexts of the shard, shape (n_contexts,).
 
     Returns:
-        A deviation, 0 or more, for each source that is not left out.
+        A deviation, 0 or more, for each source. Sources of which a shard has hardly any context are
+        left out: such a count has no meaningful standard error.
     """
-    # (n_sources,) each: the expected number of contexts is `drawn * share`
-    source_contexts = np.array([source.contexts for source in plan.table.sources], dtype=np.float64)
-    total = source_contexts.sum()
-    drawn = len(contexts)
-    share = source_contexts / total
-    variance = drawn * share * (1 - share) * (total - drawn) / max(total - 1, 1)
+    # (n_sources,) each: mean and variance of the distribution
+    source_sizes = np.array([source.contexts for source in plan.table.sources], dtype=np.float64)
+    total = source_sizes.sum()
+    n_drawn = len(contexts)
+    share = source_sizes / total
+    mean = n_drawn * share
+    variance = n_drawn * share * (1 - share) * (total - n_drawn) / max(total - 1, 1)
 
     # Count the contexts of each source in the shard, and compare.
-    source = np.searchsorted(plan.table.first_contexts, contexts, side="right") - 1
-    counts = np.bincount(source, minlength=len(source_contexts))
-    difference = np.abs(counts - drawn * share)
+    source_of_context = np.searchsorted(plan.table.first_contexts, contexts, side="right") - 1
+    counts = np.bincount(source_of_context, minlength=len(source_sizes))
+    distance = np.abs(counts - mean)
     has_variance = variance >= _MIN_VARIANCE
-    deviations: NDArray[np.float64] = difference[has_variance] / np.sqrt(variance[has_variance])
+    deviations: NDArray[np.float64] = distance[has_variance] / np.sqrt(variance[has_variance])
     return deviations
 
 
 def _rank_correlation(plan: ShufflePlan) -> _Correlation:
     """Return how well the place of a context in its source predicts its place in the shards.
 
-    The measure is the rank correlation of a sample of contexts, which are spread evenly over all.
-    After a good shuffle it is 0, up to chance.
+    The measure is Spearman's rank correlation, of a sample of contexts that are spread evenly over
+    all. After a good shuffle it is 0, up to chance.
 
     Args:
         plan: The plan, which gives each context its place.
     """
     total = plan.table.contexts
-    count = min(total, SAMPLE)
-    if count < 2:
-        return _Correlation(0.0, 1.0)
+    n_sampled = min(total, SAMPLE)
+    if n_sampled < 2:
+        # A correlation needs two contexts. An error of 1 says that nothing is known.
+        return _Correlation(value=0.0, standard_error=1.0)
 
-    # Contexts are ordered by their keys, so the order of the sample follows from its keys alone.
-    # Sorting twice gives the rank of each key.
-    sampled_contexts = np.arange(count) * total // count
+    # Contexts are numbered in the order of the sources, so the sample is in this order.
+    source_ranks = np.arange(n_sampled)
+    sampled_contexts = source_ranks * total // n_sampled
+
+    # In the shards, contexts are in the order of their keys. Sorting gives the context at each
+    # rank; sorting once more inverts this to the rank of each context.
     keys = keys_of(sampled_contexts.astype(np.uint64), plan.settings.seed)
-    sample_ranks = np.argsort(np.argsort(keys))
+    shard_ranks = np.argsort(np.argsort(keys))
 
     # Spearman's rho without ties: 1 - 6 sum(d^2) / (n (n^2 - 1)). The sum needs more than float32.
-    distances = (sample_ranks - np.arange(count)).astype(np.float64)
+    distances = (shard_ranks - source_ranks).astype(np.float64)
     sum_of_squares = float((distances**2).sum())
-    rho = 1 - 6 * sum_of_squares / (count * (count**2 - 1.0))
-    return _Correlation(rho, 1 / math.sqrt(count - 1))
+    rho = 1 - 6 * sum_of_squares / (n_sampled * (n_sampled**2 - 1.0))
+
+    # Of two independent orders, rho has the standard deviation 1 / sqrt(n - 1).
+    return _Correlation(value=rho, standard_error=1 / math.sqrt(n_sampled - 1))
 
 
-def _expected_touching(source: SourceContexts) -> float:
+def _pairs_near_in_source(source: SourceContexts) -> float:
     """Return how many pairs of contexts of a source are of the same row, or of neighbouring rows.
 
     A row is a number of consecutive tokens. A context is one occurrence of a row, and rows may
-    occur several times. The contexts (a, b) and (b, a) are two pairs.
+    occur several times: all rows occur n times, and a share of them, which is chosen, n + 1 times.
+    The contexts (a, b) and (b, a) are two pairs.
 
     Args:
         source: Counts of the source.
     """
-    rows = source.rows
-    if not rows:
+    n_rows = source.rows
+    if not n_rows:
         return 0.0
-    repeats = source.repeats
-    chosen_share = source.chosen / rows
 
-    # Pairs of contexts of the same row: a row that occurs n times has n * (n - 1) of them. Chosen
-    # rows occur once more than the others. The order of the factors is kept, since it decides how
+    # A row that occurs n times has n * (n - 1) pairs with itself; one more time, (n + 1) * n. This
+    # is the average of both kinds of rows. The order of the factors is kept, since it decides how
     # the result is rounded, and the result is recorded.
-    pairs_of_a_row = (1 - chosen_share) * repeats * (repeats - 1)
-    pairs_of_a_row += chosen_share * (repeats + 1) * repeats
+    n = source.repeats
+    chosen_share = source.chosen / n_rows
+    pairs_per_row = (1 - chosen_share) * n * (n - 1)
+    pairs_per_row += chosen_share * (n + 1) * n
 
-    # Pairs of contexts of neighbouring rows, by the average number of contexts of a row.
-    pairs_of_neighbours = 2 * (rows - 1) * (source.contexts / rows) ** 2
-    return rows * pairs_of_a_row + pairs_of_neighbours
+    # There are `n_rows - 1` couples of neighbouring rows. On average, each of the two rows has
+    # `contexts_per_row` contexts, each of which forms a pair with each of the other row, in two
+    # orders.
+    contexts_per_row = source.contexts / n_rows
+    pairs_of_neighbours = 2 * (n_rows - 1) * contexts_per_row**2
+    return n_rows * pairs_per_row + pairs_of_neighbours

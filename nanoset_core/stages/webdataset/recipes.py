@@ -33,10 +33,10 @@ def plan_recipe(project: Project, name: str, digest_by_corpus: Mapping[str, str]
     # order of the corpora does, since it numbers the contexts.
     options = shared_settings(spec) | {
         "corpora": list(spec.names),
-        "numbers": spec.numbers,
+        "numbers": spec.number_by_corpus,
         "contexts": spec.contexts,
         "sequence_length": spec.sequence_length,
-        "mix": None if spec.numbers is None else spec.mix,
+        "mix": None if spec.number_by_corpus is None else spec.mix,
         "pad": project.special("pad") if spec.tail == "pad" else None,
         "bos": project.special("bos") if spec.bos else None,
         "compressor": compressor_identity() if spec.member == "json.gz" else None,

@@ -94,7 +94,7 @@ class WebdatasetSpec(Section):
         return self.sequence_length - int(self.bos)
 
     @property
-    def numbers(self) -> dict[str, float] | None:
+    def number_by_corpus(self) -> dict[str, float] | None:
         """Frequency or weight of each corpus, or None if `corpora` is a list."""
         return dict(self.corpora) if isinstance(self.corpora, Mapping) else None
 
@@ -104,21 +104,24 @@ class WebdatasetSpec(Section):
         Args:
             where: Place of the webdataset, such as "nanoset.yaml: webdatasets.tars".
         """
+        # Names of corpora must be valid and different.
         yield from raised(check_corpora, self.names, f"{where}.corpora")
         if self.bos and self.sequence_length < 2:
+            # The BOS token takes one place, and a context needs at least one more.
             yield out_of_range(Range(2), self.sequence_length, f"{where}.sequence_length")
 
-        # A list of corpora has no numbers: each corpus is taken once.
-        numbers = self.numbers or {}
+        # With `mix: weights`, the numbers of the corpora are weights, and otherwise frequencies. A
+        # list of corpora has no numbers: each corpus is taken once.
+        number_by_corpus = self.number_by_corpus or {}
         has_weights = self.mix == "weights"
-        if numbers and not any(numbers.values()):
+        if number_by_corpus and not any(number_by_corpus.values()):
             yield ConfigError(
                 "every corpus is left out",
                 where=f"{where}.corpora",
                 found="frequencies of 0",
                 remedy="give one of them a frequency, 1 for each context once",
             )
-        if has_weights and not numbers:
+        if has_weights and not number_by_corpus:
             yield ConfigError(
                 "mix: weights needs a weight for each corpus",
                 where=f"{where}.corpora",
@@ -134,15 +137,17 @@ class WebdatasetSpec(Section):
                 found="mix: frequencies",
                 remedy="set mix to weights, or remove the key",
             )
-        if has_weights and any(numbers.values()):
-            allowed = Range(1e-9, 1e6)
-            for corpus, weight in numbers.items():
-                if weight not in allowed:
-                    yield out_of_range(allowed, weight, f"{where}.corpora.{corpus}")
+        if has_weights and any(number_by_corpus.values()):
+            allowed_weights = Range(1e-9, 1e6)
+            for corpus, weight in number_by_corpus.items():
+                if weight not in allowed_weights:
+                    yield out_of_range(allowed_weights, weight, f"{where}.corpora.{corpus}")
 
 
 def engine_warning(engine: ShuffleEngine, where: str) -> str | None:
-    """Return a warning if an engine was removed, or else None.
+    """Return a warning if an engine is deprecated, or else None.
+
+    A deprecated engine does not exist any more, and another one is used in its place.
 
     Args:
         engine: The engine that is set.
@@ -153,7 +158,7 @@ def engine_warning(engine: ShuffleEngine, where: str) -> str | None:
     replacement = DEPRECATED_ENGINES[engine]
     return (
         f"{where}: {engine} is deprecated, and {replacement} is used, "
-        "which writes the same tars: remove it"
+        "which writes the same tars: remove this setting"
     )
 
 

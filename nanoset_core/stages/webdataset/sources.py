@@ -104,17 +104,28 @@ class TokenSource:
         """
         from nanoset_core.formats.indexed.dataset import MMapIndexedDataset
 
-        # Without a tokenizer, only negative ids are refused.
         dataset = MMapIndexedDataset(prefix, validate=validate)
         if greatest_id is None and dataset.dtype.kind in "iu":
+            # Any id of the dtype is allowed; the check then refuses negative ones only. Tokens that
+            # are not integers are refused below, by `__post_init__`.
             greatest_id = int(np.iinfo(dataset.dtype).max)
-        count = len(dataset.tokens)
-        source = cls(name, bin_path(prefix), dataset.dtype.name, count, greatest_id=greatest_id)
+
         if fills_bin(dataset):
-            return source
-        # The pair is a view: its sequences are some of those in the file, in another order.
-        count = int(dataset.sequence_lengths.sum(dtype=np.int64))
-        return replace(source, count=count, idx=idx_path(prefix))
+            # The sequences are the .bin from start to end, so the .idx is not needed any more.
+            n_tokens = len(dataset.tokens)
+            idx = None
+        else:
+            # The pair is a view: its sequences are some of those in the .bin, in another order.
+            n_tokens = int(dataset.sequence_lengths.sum(dtype=np.int64))
+            idx = idx_path(prefix)
+        return cls(
+            name=name,
+            path=bin_path(prefix),
+            dtype=dataset.dtype.name,
+            count=n_tokens,
+            idx=idx,
+            greatest_id=greatest_id,
+        )
 
     @classmethod
     def of_output(cls, dataset: Dataset, *, is_stored: bool) -> TokenSource:
@@ -125,15 +136,27 @@ class TokenSource:
             is_stored: Whether its tokens stay in their store, rather than in a local copy.
         """
         manifest = dataset.manifest
-        prefix = manifest.facts["prefix"]
-        path = manifest.folder / prefix if is_stored else manifest.path(prefix)
+        prefix = manifest.facts["prefix"]  # name of the .bin and the .idx without their endings
+        access = None
+        if is_stored:
+            # Only the path that a copy would have: its blocks are fetched when they are read.
+            local_prefix = manifest.folder / prefix
+            access = manifest.access
+        else:
+            # If the files are in a store, `Manifest.path` downloads them.
+            local_prefix = manifest.path(prefix)
+
+        # The index of a view says which sequences of the .bin it has, and in which order.
+        idx = None
+        if not dataset.has_bin_order:
+            idx = manifest.path(f"{prefix}.idx")
         return cls(
             name=dataset.name,
-            path=bin_path(path),
+            path=bin_path(local_prefix),
             dtype=manifest.facts["dtype"],
             count=manifest.facts["tokens"],
-            access=manifest.access if is_stored else None,
-            idx=None if dataset.has_bin_order else manifest.path(f"{prefix}.idx"),
+            access=access,
+            idx=idx,
         )
 
     def sharing(self, workers: int) -> TokenSource:
@@ -149,7 +172,7 @@ class TokenSource:
 
     @property
     def bytes(self) -> int:
-        """Size of the tokens."""
+        """Size of all tokens of the source, by their planned number."""
         return self.count * np.dtype(self.dtype).itemsize
 
     @cached_property
@@ -167,12 +190,14 @@ class TokenSource:
 
     @cached_property
     def tokens(self) -> NDArray[np.integer[Any]]:
-        """All tokens of the file, mapped read-only.
+        """All tokens of the file, mapped read-only; shape (n_tokens,).
 
         Raises:
-            StaleError: Their number is not the planned one.
+            StaleError: The file has another number of tokens than the plan.
         """
-        if self.file.size != self.bytes and self.idx is None:
+        # A view has only some tokens of the file, so its number says nothing about the file's size.
+        is_whole_file = self.idx is None
+        if is_whole_file and self.file.size != self.bytes:
             raise StaleError(
                 "a source has changed",
                 where=self.path,

@@ -173,22 +173,28 @@ class TarsStage(InParts, Estimated):
     def part_problem(self, project: Project, key: Key, recipe: Recipe) -> Reason | None:
         """Return why a group of tars has to be written, or None if it is complete.
 
-        If the plan has changed, the tars that exist belong to the earlier plan.
-
         Args:
             project: The project.
-            key: The webdataset, and the number of the group.
+            key: The webdataset is its subject, and the number of the group its part.
             recipe: Recipe of the webdataset, which names the plan that the tars should have.
         """
         from nanoset_core.stages.webdataset.make import is_group_written
 
+        # If the plan has changed, the tars that exist belong to the earlier plan.
         plan = current_version(project, SHUFFLE_PLAN, Key(key.subject))
-        if plan.manifest is None or plan.problem is not None:
+        is_plan_current = (
+            plan.manifest is not None
+            and plan.problem is None
+            and plan.manifest.digest == recipe.parents["plan"]
+        )
+        if not is_plan_current:
             return Reason("plan changed", "plan")
-        if plan.manifest.digest != recipe.parents["plan"]:
-            return Reason("plan changed", "plan")
+
+        # If the tars cannot be looked up, such as with a damaged plan, writing them again repairs
+        # that, or reports the error to the user.
+        group = int(key.part or 0)
         try:
-            is_written = is_group_written(project, key.subject, int(key.part or 0))
+            is_written = is_group_written(project, key.subject, group)
         except NanosetError as error:
             return Reason(error.what)
         return None if is_written else self.NOT_WRITTEN
@@ -238,7 +244,9 @@ class WebdatasetStage(Resumable):
     def sweep(self, outputs: OutputRoot) -> None:
         """Remove unfinished files next to complete webdatasets.
 
-        They remain if a build is killed after another one has completed its webdataset.
+        Two builds may write the same webdataset. If one completes it and the other is killed, the
+        killed one leaves partly written tars and markers. A marker is a small file that says that a
+        tar is complete.
 
         Args:
             outputs: The output root.
@@ -248,24 +256,24 @@ class WebdatasetStage(Resumable):
         # A webdataset that has a manifest is complete, and needs no unfinished files.
         for manifest in (outputs.folder / STAGE).glob(f"*/*/{MANIFEST}"):
             folder = manifest.parent
-            if not folder.is_symlink():
-                sweep_abandoned(folder)
+            if not folder.is_symlink():  # a link, such as `current`, leads to one of the folders
+                sweep_abandoned(folder)  # files that a killed process was writing
                 if (folder / MARKERS).is_dir():
                     clear_markers(folder, outputs.access)
 
     def unfinished_files(self, access: FileAccess, folder: Path) -> set[str] | None:
         """Return the files of an unfinished webdataset: tars, lists and markers.
 
-        A marker is a small file that records that a tar is complete, and the version that the tar
-        belongs to. The names of tars do not say that: without markers, another program may have
-        written them.
+        A marker is a small file that a build writes next to each tar. It names the version of the
+        webdataset that the tar belongs to. Without markers, another program may have written the
+        tars.
 
         Args:
             access: Access to the output root.
             folder: A folder of a webdataset without a manifest, named by the digest of a version.
 
         Returns:
-            Paths below the folder; None if no marker shows that the files are of this version.
+            Paths below the folder; None unless the markers name this version, and no other one.
         """
         from nanoset_core.stages.webdataset.lists import LISTS
         from nanoset_core.stages.webdataset.markers import MARKERS
@@ -275,14 +283,15 @@ class WebdatasetStage(Resumable):
             if name.endswith(".json"):
                 markers.add(f"{MARKERS}/{name}")
 
-        # Only the key `made_from` is read, and not the whole record: a marker of another program
-        # with other keys must not be taken for one of this version. A marker that a kill cut off is
-        # not valid JSON, and is ignored.
-        digests: set[object] = set()
+        # Read the version from each marker. Its other keys are not checked: a file of another
+        # program may have the same key with another value, and must be noticed here. A marker that
+        # was cut off when a build was killed is not valid JSON, and is ignored.
+        versions: set[object] = set()
         for marker in markers:
             with contextlib.suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
-                digests.add(json.loads(access.read_current(folder / marker))["made_from"])
-        if digests != {folder.name}:
+                content = json.loads(access.read_current(folder / marker))
+                versions.add(content["made_from"])
+        if versions != {folder.name}:
             return None
         tars = {name for name in access.names(folder) if _TAR.fullmatch(name)}
         return tars | markers | set(LISTS)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -49,7 +49,7 @@ _SENDING_BYTES = 5 * MULTIPART_BYTES
 """Memory that an object takes while it is sent."""
 
 
-class _Piece(NamedTuple):
+class _RowRange(NamedTuple):
     """Neighbouring rows of a part, which one request reads."""
 
     part: range
@@ -73,41 +73,28 @@ class StoredRows:
 
     @classmethod
     def of(cls, store: Store, contexts: int, max_contexts: int) -> tuple[StoredRows, list[range]]:
-        """Return the stored rows of a plan, and the parts that have not been stored yet.
+        """Find the stored rows of a plan, and list the parts that have not been stored yet.
 
-        Every context of a plan has a row of tokens. The rows are stored in parts, each of a range
-        of contexts. A build that was killed leaves some of them.
+        Every context of a plan has a row of tokens. The rows are stored in parts, which are objects
+        with the rows of a fixed number of consecutive contexts. A build that was killed leaves some
+        of the parts, and the next build adds the missing ones.
 
         Args:
             store: Store of the parts.
             contexts: Number of contexts of the plan.
-            max_contexts: Size of a part that memory holds. Parts that another build has stored are
-                used, too: smaller ones, and larger ones if none of them is missing.
+            max_contexts: Most contexts of a part that this build holds in memory.
+
+        Returns:
+            (The stored rows, the contexts of each missing part).
         """
-        first_contexts_by_size: dict[int, set[int]] = defaultdict(set)  # of the stored parts
-        for entry in store.list():
-            match = _PART.fullmatch(entry.name)
-            if match is not None:
-                part_size = int(match[1])
-                first_context = int(match[2])
-                first_contexts_by_size[part_size].add(first_context)
-
-        # Parts of several sizes may be stored: resume with the size that covers most contexts.
-        # Missing parts must be gathered in memory, so their size must not be too large.
-        size = max_contexts
-        most_stored = 0
-        for part_size, first_contexts in first_contexts_by_size.items():
-            is_complete = first_contexts.issuperset(range(0, contexts, part_size))
-            is_usable = is_complete or part_size <= max_contexts
-            n_stored = part_size * len(first_contexts)
-            if is_usable and n_stored > most_stored:
-                size = part_size
-                most_stored = n_stored
-
+        first_contexts_by_size = _stored_parts(store)
+        size = _size_of_parts(first_contexts_by_size, contexts, max_contexts)
         stored_rows = cls(store, contexts, size)
+
+        stored_first_contexts = first_contexts_by_size.get(size, set())
         missing_parts: list[range] = []
         for first_context in range(0, contexts, size):
-            if first_context not in first_contexts_by_size[size]:
+            if first_context not in stored_first_contexts:
                 missing_parts.append(stored_rows.part(first_context))
         return stored_rows, missing_parts
 
@@ -137,55 +124,108 @@ class StoredRows:
         contexts: NDArray[np.int64],
         rows: NDArray[np.integer[Any]],
     ) -> None:
-        """Read the rows of contexts that are neighbours in the global order.
+        """Read the rows of contexts that are neighbours in the shuffled order.
 
-        Up to 32 MiB are requested at the same time.
+        A row is the tokens of a context. The stored rows are divided into parts, and each part
+        contributes some ranges of rows. One request reads at most CHUNK_BYTES, and
+        `_READS_AT_ONCE` requests are sent at the same time.
 
         Args:
             plan: Plan of the rows.
-            contexts: Numbers of the contexts, in the global order, shape (n_contexts,).
-            rows: Where the rows are written, shape (n_contexts, sequence_length).
+            contexts: Numbers of the contexts, in the shuffled order, shape (n_contexts,).
+            rows: Where the rows are written, in the same order, shape
+                (n_contexts, sequence_length).
         """
 
-        def read_piece(piece: _Piece) -> None:
-            """Read neighbouring rows of a part with one request."""
-            n_rows = len(piece.targets)
-            start_byte = piece.first_row * plan.row_bytes
+        def read_range(row_range: _RowRange) -> None:
+            """Read neighbouring rows of a part with one request, and put each in its place."""
+            n_rows = len(row_range.targets)
+            start_byte = row_range.first_row * plan.row_bytes
             stop_byte = start_byte + n_rows * plan.row_bytes
-            data = self.store.read_range(self.name(piece.part), start_byte, stop_byte)
+            data = self.store.read_range(self.name(row_range.part), start_byte, stop_byte)
             tokens = np.frombuffer(data, dtype=plan.dtype)
-            rows[piece.targets] = tokens.reshape(n_rows, -1)
+            rows[row_range.targets] = tokens.reshape(n_rows, -1)
 
-        in_parallel(read_piece, self._pieces(plan, contexts), _READS_AT_ONCE)
+        in_parallel(read_range, self._row_ranges(plan, contexts), _READS_AT_ONCE)
 
-    def _pieces(self, plan: ShufflePlan, contexts: NDArray[np.int64]) -> Iterator[_Piece]:
-        """Yield the ranges of stored parts that contain the rows of some contexts, one per request.
+    def _row_ranges(self, plan: ShufflePlan, contexts: NDArray[np.int64]) -> Iterator[_RowRange]:
+        """Yield the ranges of stored rows that contain the rows of some contexts, one per request.
 
-        A part has the rows of neighbouring contexts, in the order of their keys. The shuffled order
-        is by the keys of all contexts, so its neighbours are scattered over all parts, but within
-        each part their rows are neighbours, too.
+        The shuffled order lists all contexts by ascending keys. The requested contexts are
+        neighbours in it, so they are all contexts with keys in some interval. A part contains the
+        rows of contexts with neighbouring numbers, also sorted by their keys. So the requested rows
+        of a part are neighbours, too.
 
         Args:
             plan: Plan of the tars.
-            contexts: Numbers of the contexts, neighbours in the shuffled order, shape
-                (n_contexts,).
+            contexts: Numbers of the contexts, in the shuffled order, shape (n_contexts,).
         """
         rows_per_request = max(1, CHUNK_BYTES // plan.row_bytes)
         seed = plan.settings.seed
-        lowest_key = keys_of(contexts[:1].astype(np.uint64), seed)  # of the first context
+        lowest_key = keys_of(contexts[:1].astype(np.uint64), seed)  # where the interval begins
 
-        # Group the contexts by their part; within one they stay in the shuffled order.
+        # Group the contexts by their part; within a group they stay in the shuffled order.
         part_of_context = contexts // self.size  # (n_contexts,)
         order = np.argsort(part_of_context, kind="stable")
         group_starts = np.flatnonzero(np.diff(part_of_context[order])) + 1
-        for targets in np.split(order, group_starts):  # indices in `contexts`
-            part = self.part(int(contexts[targets[0]]))
-            # All rows of the part with lower keys precede those of these contexts.
+        for group in np.split(order, group_starts):  # indices in `contexts`
+            part = self.part(int(contexts[group[0]]))
+
+            # The part is sorted by keys. Rows with keys below the interval precede the first one.
             part_keys = context_keys(part.start, part.stop, seed)
             first_row = int(np.count_nonzero(part_keys < lowest_key))
-            for n_before in range(0, len(targets), rows_per_request):
-                piece_targets = targets[n_before : n_before + rows_per_request]
-                yield _Piece(part, first_row + n_before, piece_targets)
+
+            # Divide the rows of the group among requests.
+            for start in range(0, len(group), rows_per_request):
+                targets = group[start : start + rows_per_request]
+                yield _RowRange(part, first_row + start, targets)
+
+
+def _stored_parts(store: Store) -> dict[int, set[int]]:
+    """Return which parts of a plan's rows a store has.
+
+    A part has the rows of a fixed number of consecutive contexts. The store may have parts of
+    several sizes, from builds with different memory.
+
+    Returns:
+        Number of contexts in a full part → number of the first context of each stored part.
+    """
+    first_contexts_by_size: dict[int, set[int]] = defaultdict(set)
+    for entry in store.list():
+        match = _PART.fullmatch(entry.name)
+        if match is not None:
+            part_size = int(match[1])
+            first_context = int(match[2])
+            first_contexts_by_size[part_size].add(first_context)
+    return dict(first_contexts_by_size)
+
+
+def _size_of_parts(
+    first_contexts_by_size: Mapping[int, set[int]], contexts: int, max_contexts: int
+) -> int:
+    """Return the size of the parts that a build uses: the one of which most rows are stored.
+
+    Missing parts are gathered in memory. So parts that are too large for it can be used only if
+    none of them is missing.
+
+    Args:
+        first_contexts_by_size: The stored parts, as `_stored_parts` returns them.
+        contexts: Number of contexts of the plan.
+        max_contexts: Most contexts of a part that memory holds.
+
+    Returns:
+        Number of contexts in a part; `max_contexts` if no stored part can be used.
+    """
+    size = max_contexts
+    most_stored = 0
+    for part_size, first_contexts in first_contexts_by_size.items():
+        is_complete = first_contexts.issuperset(range(0, contexts, part_size))
+        is_usable = is_complete or part_size <= max_contexts
+        n_stored = part_size * len(first_contexts)
+        if is_usable and n_stored > most_stored:
+            size = part_size
+            most_stored = n_stored
+    return size
 
 
 def is_worth_storing(
@@ -194,21 +234,25 @@ def is_worth_storing(
     max_shards: int,
     engine: ShuffleEngine,
 ) -> bool:
-    """Return whether to store all rows in shuffled order before tars are written from them.
+    """Return whether tars are written faster if all rows are stored in shuffled order first.
 
-    Otherwise each run of shards sweeps over the tokens of all sources, and takes the rows that its
-    tars need. That is cheaper if there are few runs, or few tokens.
+    A row is the tokens of one sample, and a shard is a tar of samples. Without stored rows, a
+    process reads the tokens of all sources, picks out the rows of as many shards as its memory
+    holds, writes these shards, and reads all tokens again for the next ones.
 
     Args:
         plan: Plan of the tars.
         sources: Sources of the plan, in a store.
-        max_shards: Shards whose rows one sweep gathers.
+        max_shards: Shards whose rows memory holds at once.
         engine: Engine that the user requested; `buckets` requests stored rows.
     """
     if engine == "buckets":
         return True
+    # Storing the rows costs about as much as reading all tokens a few times. If there are few
+    # tokens, they stay on this machine's disk, and reading them again costs nothing.
+    needs_many_sweeps = plan.shards > _MAX_SWEEPS * max_shards
     source_bytes = sum(source.bytes for source in sources)
-    return plan.shards > _MAX_SWEEPS * max_shards and source_bytes > STORED_BYTES
+    return needs_many_sweeps and source_bytes > STORED_BYTES
 
 
 def store_rows(
@@ -218,9 +262,11 @@ def store_rows(
     memory_bytes: int,
     options: WriteOptions,
 ) -> StoredRows:
-    """Store the rows of all contexts in shuffled order, except parts that are stored already.
+    """Store the rows of all contexts in shuffled order, so that tars can be written from them.
 
-    Each token is read once. A part has as many rows as a worker can hold.
+    A context is a sample, and its row is its tokens. The rows are stored in parts, each of as many
+    rows as a worker can hold. Parts that an interrupted build has stored are kept. The tokens of a
+    source are read once, in order.
 
     Args:
         plan: Plan of the tars.
@@ -232,19 +278,23 @@ def store_rows(
     Returns:
         The stored rows, from which tars can be written.
     """
-    # A worker holds the rows of one part, and the blocks of it that are being sent.
-    room = max(memory_bytes // 4, memory_bytes - _SENDING_BYTES)
-    max_contexts = max(1, room // (plan.row_bytes + ROW_BYTES))
-    contexts = plan.table.contexts
-    rows, missing = StoredRows.of(store, contexts, max_contexts)
+    # A worker holds the rows of one part, and the blocks of it that are being sent. If memory is so
+    # small that these blocks take nearly all of it, a quarter is used for the rows.
+    memory_for_rows = max(memory_bytes // 4, memory_bytes - _SENDING_BYTES)
+    max_contexts = max(1, memory_for_rows // (plan.row_bytes + ROW_BYTES))
+    n_contexts = plan.table.contexts
+    stored_rows, missing_parts = StoredRows.of(store, n_contexts, max_contexts)
 
-    bucket_work = options.progress.work("buckets", options.name, contexts * plan.row_bytes)
-    stored_contexts = contexts - sum(map(len, missing))
-    bucket_work.add_existing(Amount(stored_contexts * plan.row_bytes))
-    work = partial(_store_part, plan, sources, rows)
-    for number, _ in run_tasks(work, missing, options.workers, options.executor):
-        bucket_work.advance(len(missing[number]) * plan.row_bytes)
-    return rows
+    # Progress is counted in bytes of rows; the parts that exist count as done.
+    progress = options.progress.work("buckets", options.name, n_contexts * plan.row_bytes)
+    n_missing = sum(len(part) for part in missing_parts)
+    progress.add_existing(Amount((n_contexts - n_missing) * plan.row_bytes))
+
+    # Store the missing parts in several processes. Tasks are numbered like `missing_parts`.
+    store_part = partial(_store_part, plan, sources, stored_rows)
+    for task, _ in run_tasks(store_part, missing_parts, options.workers, options.executor):
+        progress.advance(len(missing_parts[task]) * plan.row_bytes)
+    return stored_rows
 
 
 def _store_part(
@@ -253,7 +303,9 @@ def _store_part(
     stored: StoredRows,
     part: range,
 ) -> None:
-    """Gather the rows of one part, and store them in shuffled order; in any process.
+    """Gather the rows of one part, and store them in shuffled order; runs in a worker process.
+
+    A part has the rows of some neighbouring contexts. A row is the tokens of one context.
 
     Args:
         plan: Plan of the tars.
@@ -263,7 +315,11 @@ def _store_part(
     """
     if stored.has(part):  # another build has just stored it
         return
-    contexts = part.start + np.argsort(context_keys(part.start, part.stop, plan.settings.seed))
+    # The shuffled order is that of the contexts' keys.
+    keys = context_keys(part.start, part.stop, plan.settings.seed)
+    contexts = part.start + np.argsort(keys)
+
+    # `sweep` reads the sources once, and writes the tokens of each context into its row.
     rows = np.empty((len(contexts), plan.sequence_length), dtype=plan.dtype)
     sweep(plan, opened_once(sources), contexts, rows)
     stored.put(part, rows)

@@ -24,7 +24,7 @@ from nanoset_core.storage.atomic import atomic_file
 
 TILE_BYTES = 2 << 20
 """Bytes of tokens gathered, encoded and written at once."""
-_JSON_GZ_BYTES = 2.0
+_JSON_GZ_BYTES_PER_TOKEN = 2.0
 """Bytes of a token of text as gzipped JSON: 1.7 to 2.1, by vocabulary and language."""
 
 Fill = Callable[[int, int, NDArray[np.integer[Any]]], object]
@@ -108,27 +108,28 @@ def _blocks(
     samples: int,
     fill: Fill,
 ) -> Iterator[bytes | memoryview]:
-    """Yield the bytes of a tar's members, some members at a time.
+    """Yield the bytes of a tar, a batch of members at a time.
 
-    Each block is valid only until the next one is requested, which may overwrite it.
+    A member of the tar is a file with the tokens of one sample. The bytes are valid only until the
+    next ones are requested, which may overwrite them.
 
     Args:
         plan: Plan of the tars.
-        shard: Number of the shard, which is part of the names of members.
-        samples: Number of contexts in the shard. Each becomes a member.
-        fill: Supplies the tokens of these contexts.
+        shard: Number of the tar, which is part of the names of its members.
+        samples: Number of samples in the tar.
+        fill: `fill(start, stop, out)` writes the tokens of the samples [start, stop) into `out`.
     """
-    tile_rows = min(samples, max(1, TILE_BYTES // plan.row_bytes))
+    batch_size = min(samples, max(1, TILE_BYTES // plan.row_bytes))
     if plan.settings.member == "npy":
-        yield from _npy_blocks(plan, shard, samples, tile_rows, fill)
+        yield from _npy_blocks(plan, shard, samples, batch_size, fill)
         return
 
-    # Members of gzipped JSON are made from tokens in an array that is used again and again.
-    tile = np.empty((tile_rows, plan.sequence_length), dtype=plan.dtype)
+    # Members of gzipped JSON. The tokens of every batch are written into the same array.
+    buffer = np.empty((batch_size, plan.sequence_length), dtype=plan.dtype)
     compressor = MemberCompressor()
-    for start in range(0, samples, tile_rows):
-        stop = min(start + tile_rows, samples)
-        tokens = tile[: stop - start]
+    for start in range(0, samples, batch_size):
+        stop = min(start + batch_size, samples)
+        tokens = buffer[: stop - start]
         fill(start, stop, tokens)
         names = member_names(shard, start, stop, "json.gz")
         yield json_gz_records(names, tokens, compressor)
@@ -138,27 +139,28 @@ def _npy_blocks(
     plan: ShufflePlan,
     shard: int,
     samples: int,
-    tile_rows: int,
+    batch_size: int,
     fill: Fill,
 ) -> Iterator[memoryview]:
-    """Yield the bytes of a tar's `.npy` members, some members at a time.
+    """Yield the bytes of a tar of `.npy` members, a batch of members at a time.
 
-    The headers of all members have one size. So the bytes are prepared once for a number of
-    members, and only the tokens and names are replaced for the next ones.
+    All members have the same size, and nearly the same headers. So the bytes of a batch are
+    prepared once, and for each batch only the tokens and the names are replaced.
 
     Args:
         plan: Plan of the tars.
-        shard: Number of the shard, which is part of the names of members.
-        samples: Number of contexts in the shard. Each becomes a member.
-        tile_rows: Number of members in a block.
-        fill: Supplies the tokens of these contexts.
+        shard: Number of the tar, which is part of the names of its members.
+        samples: Number of samples in the tar. Each becomes a member.
+        batch_size: Number of members in a batch. The last batch may have fewer.
+        fill: `fill(start, stop, out)` writes the tokens of the samples [start, stop) into `out`.
     """
     name_bytes = member_names(shard, 0, 0, "npy").shape[1]
-    records = NpyRecords(tile_rows, plan.sequence_length, np.dtype(plan.dtype), name_bytes)
-    for start in range(0, samples, tile_rows):
-        stop = min(start + tile_rows, samples)
-        fill(start, stop, records.tokens[: stop - start])
-        yield records.named(member_names(shard, start, stop, "npy"))
+    batch = NpyRecords(batch_size, plan.sequence_length, np.dtype(plan.dtype), name_bytes)
+    for start in range(0, samples, batch_size):
+        stop = min(start + batch_size, samples)
+        fill(start, stop, batch.tokens[: stop - start])
+        # `named` returns the bytes of as many members as it gets names.
+        yield batch.named(member_names(shard, start, stop, "npy"))
 
 
 def output_bytes(plan: ShufflePlan) -> tuple[int, bool]:
@@ -174,16 +176,21 @@ def output_bytes(plan: ShufflePlan) -> tuple[int, bool]:
         (size in bytes, whether it is exact).
     """
     if plan.settings.member == "npy":
+        # All tars except the last one have the same number of contexts, and so the same size.
         first_size = _npy_tar_bytes(plan, 0)
         last_size = _npy_tar_bytes(plan, plan.shards - 1)
         return first_size * (plan.shards - 1) + last_size, True
 
-    # A member of a tar has a header of one block, and a body that is filled up to whole blocks, by
-    # half a block on average. A tar is filled up to whole records, by half a record on average.
+    # A member has a header of one block, and a body that is filled up to whole blocks. So half a
+    # block is added to a body on average.
     tokens_per_context = plan.tokens / max(plan.contexts, 1)
-    body_bytes = tokens_per_context * _JSON_GZ_BYTES + BLOCK_BYTES / 2
+    header_bytes = BLOCK_BYTES
+    body_bytes = tokens_per_context * _JSON_GZ_BYTES_PER_TOKEN + BLOCK_BYTES / 2
+    member_bytes = int(plan.contexts * (header_bytes + body_bytes))
+
+    # A tar is filled up to a multiple of 10 KiB. So half of that is added to a tar on average.
     closing_bytes = plan.shards * ARCHIVE_BYTES // 2
-    return int(plan.contexts * (BLOCK_BYTES + body_bytes)) + closing_bytes, False
+    return member_bytes + closing_bytes, False
 
 
 def _npy_tar_bytes(plan: ShufflePlan, shard: int) -> int:

@@ -55,8 +55,10 @@ class TokshufTokens:
 def tokshuf_tokens(tokenizer_file: TokenizerPath) -> TokshufTokens:
     """Return the special tokens that tokshuf-rust uses with a tokenizer.
 
+    tokshuf-rust knows two tokenizers. They are recognised by a few tokens and their ids.
+
     Args:
-        tokenizer_file: Path of the tokenizer. tokshuf-rust knows two, by their vocabularies.
+        tokenizer_file: Path of the tokenizer.
 
     Raises:
         ConfigError: tokshuf-rust does not know the tokenizer.
@@ -64,13 +66,15 @@ def tokshuf_tokens(tokenizer_file: TokenizerPath) -> TokshufTokens:
     from nanoset_core.tokenizers.engines.tokenizers_library import load_tokenizer
 
     tokenizer = load_tokenizer(tokenizer_file)
-    eot = tokenizer.id_to_token(TOKSHUF_EOT)
-    if eot is not None:
+    # tokshuf-rust ends documents with the token 0, whatever it is.
+    end_text = tokenizer.id_to_token(TOKSHUF_EOT)
+    if end_text is not None:
         for known in _KNOWN_TOKENIZERS:
             ids = {token: tokenizer.token_to_id(token) for token in known.id_by_token}
             if ids == known.id_by_token:
-                # tokshuf-rust pads with this id, whether the vocabulary has it or not.
-                return TokshufTokens(eot, pad_id=known.vocab_size + 2)
+                # It pads with the assumed size of the vocabulary plus two, even if the vocabulary
+                # has no such id.
+                return TokshufTokens(end_text, pad_id=known.vocab_size + 2)
     raise ConfigError(
         "tokshuf-rust does not know this tokenizer",
         where=tokenizer_file,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -171,26 +172,31 @@ def verify_group(project: Project, name: str, group: str) -> Report:
     """
     report = Report(f"{STAGE}/{name}/tars {group}")
     with report.catching(remedy=BUILD):
-        access = project.outputs.access
+        # Path of each tar → its facts; None if it is missing or has another size.
         facts_by_tar = group_facts(project, name, int(group))
         for tar, facts in facts_by_tar.items():
             if facts is None:
                 report.error(
                     "a tar is missing, or has another size than when it was written",
-                    where=access.url(tar),
+                    where=project.outputs.access.url(tar),
                     remedy=BUILD,
                 )
         report.figures["shards"] = len(facts_by_tar)
-        report.count("contexts_read", 0)
+        _begin_counting_contexts(report)
 
         # Opening one tar shows whether the group was written from the plan.
         plan, _ = current_plan(project, name)
-        first_tar = next(iter(facts_by_tar), None)
-        if first_tar is not None:
-            facts = facts_by_tar[first_tar]
-            if facts is not None:
-                _check_tar_of_group(report, project, plan, first_tar, facts)
+        if facts_by_tar:
+            first_tar = next(iter(facts_by_tar))
+            first_facts = facts_by_tar[first_tar]
+            if first_facts is not None:
+                _check_tar_of_group(report, project, plan, first_tar, first_facts)
     return report
+
+
+def _begin_counting_contexts(report: Report) -> None:
+    """Make a report state the number of contexts that were read, even if none is."""
+    report.count("contexts_read", 0)
 
 
 def _check_tar_of_group(
@@ -231,18 +237,20 @@ def _check_tars(
     )
     plan_digest = manifest.recipe["parents"]["plan"]
     expected = _expected_contexts(project, manifest, plan_digest=plan_digest, deep=deep)
-    report.count("contexts_read", 0)
+    _begin_counting_contexts(report)
     for number in tar_numbers:
-        row = manifest.facts["shards_written"][number]  # the facts of the tar
-        tar = manifest.folder / _tar_name(row)
+        tar_facts = manifest.facts["shards_written"][number]
+        tar = manifest.folder / _tar_name(tar_facts)
         with report.catching(remedy=_REMOVE):
-            # A tar that is downloaded from a bucket is compared with its sha256 while it arrives.
-            is_here = not manifest.access.has_copies or tar.is_file()
+            # A deep check compares the sha256 of a tar before its contexts. If the tar has to be
+            # downloaded from a bucket, the download compares it.
+            must_download = manifest.access.has_copies and not tar.is_file()
             is_intact = True
-            if deep and is_here:
+            if deep and not must_download:
                 is_intact = check_file(report, manifest, tar.name, deep=True, remedy=FORCE_BUILD)
             if is_intact:
-                _check_tar(report, manifest.path(tar.name), row, expected, deep=deep)
+                local_tar = manifest.path(tar.name)  # downloads it if needed
+                _check_tar(report, local_tar, tar_facts, expected, deep=deep)
 
         # Free the space of the downloaded tar and tokens before the next tar needs it.
         drop_copies(manifest.access, [tar])
@@ -305,27 +313,31 @@ def _expected_contexts(
 ) -> _ExpectedContexts:
     """Return what the contexts of tars are compared with.
 
+    That is the length of a context, the greatest id, and the tokens of each context by the plan.
+    The tokens are known only if the plan is still the current one, and its datasets still exist.
+
     Args:
         project: The project.
         manifest: Manifest of the webdataset, or of its plan.
         plan_digest: Digest of the plan that the tars were made from.
         deep: Whether all tokens will be read.
     """
-    expected = _ExpectedContexts(
-        length=manifest.facts["sequence_length"], greatest_id=project.tokenizer.max_id
-    )
-    try:
-        current, plan = current_plan(project, manifest.name)
-        if current.digest != plan_digest:
-            return expected
-        # The preset tokshuf pads with an id that may be outside the vocabulary.
-        greatest_id = max(expected.greatest_id, plan.settings.pad_id or 0)
-        expected = replace(expected, greatest_id=greatest_id)
-        sources = [_open_source(project, source.name, deep=deep) for source in plan.table.sources]
-        plan.check_sources(sources)
-    except NanosetError:  # without the datasets, length and ids can still be checked
-        return expected
-    return replace(expected, plan=plan, sources=tuple(sources))
+    length = manifest.facts["sequence_length"]
+    greatest_id = project.tokenizer.max_id
+    # An error means that the plan or a dataset is missing or has changed.
+    with contextlib.suppress(NanosetError):
+        plan_manifest, plan = current_plan(project, manifest.name)
+        if plan_manifest.digest == plan_digest:
+            # The preset tokshuf pads contexts with an id that the vocabulary may not have.
+            greatest_id = max(greatest_id, plan.settings.pad_id or 0)
+            sources = [
+                _open_source(project, source.name, deep=deep) for source in plan.table.sources
+            ]
+            plan.check_sources(sources)
+            return _ExpectedContexts(length, greatest_id, plan, tuple(sources))
+
+    # Without the tokens, the length and the ids can still be checked.
+    return _ExpectedContexts(length, greatest_id)
 
 
 def _check_tar(
@@ -421,23 +433,28 @@ def _compare_context(
 def _planned_contexts(
     expected: _ExpectedContexts, shard: int, numbers: Sequence[int]
 ) -> dict[int, NDArray[np.integer[Any]]]:
-    """Return the tokens that contexts of a shard should have by the plan.
+    """Return the tokens that some contexts of a tar should have, to compare them.
+
+    A context is a sample. The plan of the tars says which tokens of which dataset it has. They are
+    read from there.
 
     Args:
-        expected: The plan and its sources.
-        shard: Number of the shard: a tar, in the order of the plan.
-        numbers: Numbers of the contexts within the shard.
+        expected: The plan, and the tokens of its datasets.
+        shard: Number of the tar.
+        numbers: Numbers of the contexts within the tar.
 
     Returns:
-        Number of the context → its tokens. Empty if the plan is not known; without most contexts if
-        the datasets are in a bucket.
+        Number of the context → its tokens. Contexts that cannot be compared, or only at too high a
+        cost, are not in it.
     """
     if expected.plan is None:
         return {}
     contexts = expected.plan.shard_contexts(shard)
-    if any(source.access is not None for source in expected.sources):
-        # The tokens of all contexts are scattered over the datasets. Reading them from a bucket
-        # would take too many requests, so only the first and the last context are compared.
+
+    # The tokens of the contexts are scattered over the datasets. To read all of them from a bucket
+    # would take too many requests, so that only the first and the last context are compared.
+    are_sources_in_bucket = any(source.access is not None for source in expected.sources)
+    if are_sources_in_bucket:
         numbers = [number for number in numbers if number in (0, len(contexts) - 1)]
     if not numbers:
         return {}
@@ -446,17 +463,20 @@ def _planned_contexts(
 
 
 def _open_source(project: Project, corpus: str, *, deep: bool) -> TokenSource:
-    """Open the tokens of a corpus, either a local copy or where they are stored in a bucket.
+    """Open the tokens of a corpus: a local file, or blocks that are fetched from a bucket.
 
     Args:
         project: The project.
         corpus: Name of the corpus.
-        deep: Whether all tokens will be read. Then it is cheaper to copy them once, unless the disk
-            space for copies is bounded.
+        deep: Whether all tokens will be read.
     """
     dataset = current_dataset(project, corpus)
     access = dataset.access
-    is_here = (dataset.folder / f"{dataset.facts['prefix']}.bin").is_file()
-    may_be_copied = deep and access.capacity is None
-    is_stored = access.has_copies and not is_here and not may_be_copied
-    return TokenSource.of_output(dataset_of(project.outputs, dataset), is_stored=is_stored)
+    reads_from_bucket = False
+    if access.has_copies:
+        # The outputs are in a bucket. An existing copy of the tokens is used. To read all tokens,
+        # it is cheaper to copy them first, unless the disk space for copies is limited.
+        has_copy = (dataset.folder / f"{dataset.facts['prefix']}.bin").is_file()
+        may_copy = deep and access.capacity is None
+        reads_from_bucket = not has_copy and not may_copy
+    return TokenSource.of_output(dataset_of(project.outputs, dataset), is_stored=reads_from_bucket)

@@ -150,10 +150,10 @@ def _write_missing(
         The facts of the tars, in the order in which they were finished.
     """
     plan = target.plan
-    is_stored = any(source.access is not None for source in sources)
+    are_tokens_in_store = any(source.access is not None for source in sources)
     choice = choose_engine(
         plan,
-        engine=_permitted_engine(options, is_stored=is_stored),
+        engine=_permitted_engine(options, are_tokens_in_store=are_tokens_in_store),
         memory_bytes=options.memory_bytes,
         workers=options.workers,
         shards=len(shards),
@@ -172,7 +172,7 @@ def _write_missing(
 
     # Choose what supplies the rows of each run.
     supplier: RowSupplier
-    if is_stored:
+    if are_tokens_in_store:
         supplier = _rows_of_stored_tokens(target, sources, max_shards, worker_memory, options)
     elif choice.engine == "mmap":
         supplier = MappedRows(sources)
@@ -183,18 +183,21 @@ def _write_missing(
     return _write_runs(target, [_ShardRun(run, supplier) for run in runs], options)
 
 
-def _permitted_engine(options: WriteOptions, *, is_stored: bool) -> ShuffleEngine:
-    """Return the engine that a user named, or the only one that works with a store or a small disk.
+def _permitted_engine(options: WriteOptions, *, are_tokens_in_store: bool) -> ShuffleEngine:
+    """Return the engine that writes the tars: the user's choice, unless only one is possible.
+
+    All engines write the same tars, so the choice of the user is only a wish.
 
     Args:
-        options: How the tars are written.
-        is_stored: Whether the tokens are read from a store, such as a bucket.
+        options: How the tars are written, with the engine that the user chose.
+        are_tokens_in_store: Whether the tokens are read from a store, such as a bucket.
     """
-    if is_stored:
+    if are_tokens_in_store:
         # `mmap` reads at random places, and would fetch all blocks again and again.
         return "buckets"
     if options.has_bounded_disk:
-        return "mmap"  # needs no scratch files
+        # `buckets` needs disk space for all rows. `mmap` needs none.
+        return "mmap"
     return options.supported_engine
 
 
@@ -205,9 +208,11 @@ def _rows_of_stored_tokens(
     worker_memory: int,
     options: WriteOptions,
 ) -> RowSupplier:
-    """Return the supplier of the rows if the tokens are in a store.
+    """Return what supplies the rows of the tars if the tokens are in a store, such as a bucket.
 
-    If that is cheaper than a sweep for each run, all rows are stored in shuffled order first.
+    There are two ways. Each run of shards can read the tokens of all sources, and pick out its
+    rows. Or all rows are written to the store first, in shuffled order, so that each run reads only
+    its own. The second way is cheaper if there are many runs.
 
     Args:
         target: The plan, and where the tars go.
@@ -217,14 +222,15 @@ def _rows_of_stored_tokens(
         options: How the tars are written.
     """
     plan = target.plan
-    is_output_in_store = target.access.has_copies
-    if not is_output_in_store:
-        return SweptRows(sources)  # there is no store to write the rows to
+    # Rows can be stored only next to the tars, and only if these are in a store.
+    are_tars_in_store = target.access.has_copies
+    if not are_tars_in_store:
+        return SweptRows(sources)
     if not is_worth_storing(plan, sources, max_shards, options.supported_engine):
         return SweptRows(sources)
-    store = target.access.store.below(target.access.name(target.folder / ROWS))
-    stored = store_rows(plan, sources, store, worker_memory, options)
-    return RowsFromStore(stored, sources)
+    rows_folder = target.access.store.below(target.access.name(target.folder / ROWS))
+    stored_rows = store_rows(plan, sources, rows_folder, worker_memory, options)
+    return RowsFromStore(stored_rows, sources)
 
 
 def _write_by_buckets(
@@ -235,13 +241,16 @@ def _write_by_buckets(
     scratch: Path,
     options: WriteOptions,
 ) -> list[TarFacts]:
-    """Sort the rows of all runs into bucket files, and write the tars from these.
+    """Sort the rows of all runs into temporary files, and write the tars from these.
+
+    A run is some neighbouring shards. Each run has a file, a bucket, with the rows of its shards.
+    So the sources are read only once, and memory needs to hold only one bucket at a time.
 
     Args:
         target: The plan, and where the tars go.
         sources: The sources of the plan.
-        runs: Runs of neighbouring shards. Each gets a bucket file, which memory can hold.
-        choice: Says how much memory there is.
+        runs: The shards of each run.
+        choice: The engine, with the memory that it may use.
         scratch: Folder for the bucket files.
         options: How the tars are written.
 
@@ -250,10 +259,12 @@ def _write_by_buckets(
     """
     scratch.mkdir(parents=True, exist_ok=True)
     sweep_abandoned(scratch)
+    # `claim_scratch` removes the folder, with all buckets in it, at the end of the block.
     with claim_scratch(scratch / "buckets") as folder:
-        # The folder is removed at the end, and the bucket files in it.
         files = {folder / f"bucket-{number:06d}": run for number, run in enumerate(runs)}
-        write_buckets(target.plan, sources, files, choice.memory_bytes // 2, options)
+        # Half of the memory: sorting the rows by bucket takes additional arrays.
+        memory_for_rows = choice.memory_bytes // 2
+        write_buckets(target.plan, sources, files, memory_for_rows, options)
         bucket_runs = [_ShardRun(run, RowsFromBucket(path)) for path, run in files.items()]
         return _write_runs(target, bucket_runs, options)
 
@@ -262,11 +273,12 @@ def _write_by_buckets(
 class _WritingDivision:
     """How the work is divided if the disk for files of the output is bounded.
 
-    Tars that are not sent to the store yet take at most half of it; tokens may need the other half.
+    Tars that are not sent to the store yet take at most half of it. Tokens that are fetched may
+    need the other half.
     """
 
     run_shards: int
-    """Shards of a run."""
+    """Shards of a run, which one worker writes."""
     workers: int
     """Processes of a machine that write such runs at the same time."""
 
@@ -274,7 +286,11 @@ class _WritingDivision:
 def _fitting_division(
     plan: ShufflePlan, access: FileAccess, *, capacity: int, options: WriteOptions
 ) -> _WritingDivision:
-    """Return how the work is divided so that unsent tars fit on a bounded disk.
+    """Return how the work is divided so that tars fit on a bounded disk until they are sent.
+
+    A run is some neighbouring tars that one worker writes. All tars of the runs that are written at
+    the same time must fit into half of the disk. Tokens that are fetched from the store may need
+    the other half.
 
     Args:
         plan: The plan of the tars.
@@ -286,18 +302,23 @@ def _fitting_division(
     Raises:
         StorageError: The disk has no room for a single tar.
     """
-    tar_room = capacity // 2  # tokens that are fetched from the store may need the other half
+    room_for_tars = capacity // 2
     total_bytes, _ = output_bytes(plan)
     tar_bytes = -(-total_bytes // plan.shards)  # of an average tar, rounded up
 
-    # A tar may be larger than its half of the disk, as long as it fits on the disk alone.
-    access.make_room(max(tar_room, tar_bytes), f"a tar of {plan.shard_size:,} samples")
-    n_tars = max(1, tar_room // tar_bytes)
+    # If half of the disk does not even hold one tar, one tar is written at a time. It must fit on
+    # the whole disk.
+    needed_bytes = max(room_for_tars, tar_bytes)
+    access.make_room(needed_bytes, f"a tar of {plan.shard_size:,} samples")
+    n_tars = max(1, room_for_tars // tar_bytes)
 
-    # A worker of a cluster has a folder of its own, which it shares with no other process.
-    workers = 1 if options.executor else options.workers
-    workers = min(workers, n_tars)
-    return _WritingDivision(run_shards=n_tars // workers, workers=workers)
+    # The workers of this machine share the disk. A worker of a cluster, which an executor starts,
+    # has a disk folder of its own.
+    n_workers = options.workers
+    if options.executor is not None:
+        n_workers = 1
+    n_workers = min(n_workers, n_tars)
+    return _WritingDivision(run_shards=n_tars // n_workers, workers=n_workers)
 
 
 def _write_runs(
@@ -339,15 +360,17 @@ def _write_run(target: _Target, run: _ShardRun) -> list[TarFacts]:
     Returns:
         The facts of the tars, in order.
     """
-    target.plan.check_compressor()  # the worker may run on another machine
-    rows = run.rows.open(target.plan, run.shards)
-    n_threads = _SHARDS_AT_ONCE[target.plan.settings.member]
+    plan = target.plan
+    plan.check_compressor()  # the worker may run on another machine
+    rows = run.rows.open(plan, run.shards)
+    n_threads = _SHARDS_AT_ONCE[plan.settings.member]
     tars: list[TarFacts] = []
+    # On a worker of a cluster, `for_a_task` gives this task a folder for its files.
     with for_a_task(target.access) as access, ThreadPoolExecutor(n_threads) as pool:
         folder = access.folder / target.access.name(target.folder)
         folder.mkdir(parents=True, exist_ok=True)
         try:
-            write = partial(_write_shard, target.plan, run.shards, rows, folder)
+            write = partial(_write_shard, plan, run.shards, rows, folder)
             for facts in pool.map(write, run.shards):
                 # The marker is written after the tar was sent, since it says that the tar exists.
                 tar = folder / f"{facts.stem}.tar"
@@ -356,6 +379,7 @@ def _write_run(target: _Target, run: _ShardRun) -> list[TarFacts]:
                 drop_copies(access, [tar])
                 tars.append(facts)
         finally:
+            # After an error, do not begin further tars.
             pool.shutdown(cancel_futures=True)
         fsync_folder(folder)
     return tars
@@ -370,6 +394,9 @@ def _write_shard(
 ) -> TarFacts:
     """Write the tar of one shard of a run.
 
+    A run is some neighbouring shards. Its rows, which are the tokens of its samples, are numbered
+    from the first row of its first shard on.
+
     Args:
         plan: The plan.
         run: The shards of the run.
@@ -377,15 +404,15 @@ def _write_shard(
         folder: Where the tar goes.
         shard: Number of the shard.
     """
-    # The rows of the shard, as a range of the run's rows. Ranks are positions in the shuffled order
-    # of all contexts.
-    run_rank, _ = plan.shard_ranks(run[0])
+    # A rank is a position in the shuffled order of all samples. From the ranks of the shard and of
+    # the run follow the rows of the shard: [first_row, stop_row).
+    first_rank_of_run, _ = plan.shard_ranks(run[0])
     start_rank, stop_rank = plan.shard_ranks(shard)
-    first_row = start_rank - run_rank
-    stop_row = stop_rank - run_rank
+    first_row = start_rank - first_rank_of_run
+    stop_row = stop_rank - first_rank_of_run
 
     def fill(start: int, stop: int, out: NDArray[np.integer[Any]]) -> None:
-        """Write the tokens of the rows [start, stop) of the shard into an array."""
+        """Write the tokens of the rows [start, stop), counted within the shard, into an array."""
         rows.fill(first_row + start, first_row + stop, out)
 
     return write_tar(plan, shard, rows.contexts[first_row:stop_row], folder, fill)

@@ -359,5 +359,5 @@ def test_only_the_deprecated_engine_has_a_warning():
     warning = engine_warning("tiled", "--engine")
     assert (
         warning
-        == "--engine: tiled is deprecated, and auto is used, which writes the same tars: remove it"
+        == "--engine: tiled is deprecated, and auto is used, which writes the same tars: remove this setting"
     )

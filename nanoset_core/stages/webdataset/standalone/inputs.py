@@ -321,29 +321,33 @@ def _contents(folder: Location, output: Location | None) -> Contents:
 
 
 def _check_no_text(folder: Location, names: Sequence[str]) -> None:
-    """Check that a folder of tars has no text, except the lists and indexes that tools write.
+    """Check that a folder of tars has no text, which would be ignored.
+
+    Lists and indexes that tools write next to tars, such as index.json, are allowed, although they
+    have endings of text.
 
     Args:
         folder: The folder, for the error.
         names: Names of all its files.
 
     Raises:
-        ConfigError: There is text, which would be ignored.
+        ConfigError: The folder has text.
     """
-    # By its ending, a list of tars such as index.json could be text.
     texts: list[str] = []
     for name in names:
-        is_index = suffix_of(name) == ".json" or name.rpartition("/")[2] in _NEXT_TO_TARS
-        if is_text(name) and not is_index:
+        is_json = suffix_of(name) == ".json"  # an index of any tool
+        is_list = name.rpartition("/")[2] in _NEXT_TO_TARS
+        if is_text(name) and not is_json and not is_list:
             texts.append(name)
-    if texts:
-        n_tars = sum(name.endswith(TAR) for name in names)
-        raise ConfigError(
-            "tars and text are mixed",
-            where=folder,
-            found=f"{n_tars} tars and {len(texts)} texts, such as {texts[0]}",
-            remedy=(
-                "choose one kind: --shuffle-only takes the tars, "
-                "--ext .jsonl the texts with this ending"
-            ),
-        )
+    if not texts:
+        return
+    n_tars = sum(name.endswith(TAR) for name in names)
+    raise ConfigError(
+        "tars and text are mixed",
+        where=folder,
+        found=f"{n_tars} tars and {len(texts)} texts, such as {texts[0]}",
+        remedy=(
+            "choose one kind: --shuffle-only takes the tars, "
+            "--ext .jsonl the texts with this ending"
+        ),
+    )

@@ -145,20 +145,23 @@ def text_options(options: ShuffleOptions) -> PreprocessOptions:
     """
     if options.tokenizer is None:  # `check` has refused this
         raise ValueError("text needs a tokenizer")
-    # tokshuf-rust ends every document with token 0, and cuts each file separately.
+
     is_tokshuf = options.preset == "tokshuf"
-    eod = options.eod
+    end_token = options.eod
     if is_tokshuf:
-        eod = tokshuf_tokens(options.tokenizer).eot
+        # tokshuf-rust has an end token of its own: the one with id 0.
+        end_token = tokshuf_tokens(options.tokenizer).eot
     return PreprocessOptions(
         tokenizer=options.tokenizer,
         keys=(options.text_key,),
         preset="tokshuf" if is_tokshuf else "megatron",
-        eod=eod,
+        eod=end_token,
         bos=options.bos,
         workers=options.workers,
         engine=options.tokenizer_engine,
+        # tokshuf-rust cuts each file separately, so the tokens of each file must be known.
         count_by_file=is_tokshuf,
+        # Limits for rejected lines, such as how many are allowed.
         **options.limits,
     )
 
@@ -166,31 +169,36 @@ def text_options(options: ShuffleOptions) -> PreprocessOptions:
 def plan_settings(
     options: ShuffleOptions,
     frequencies: Mapping[str, float],
-    streams: Mapping[str, Sequence[int]],
+    tokens_by_file: Mapping[str, Sequence[int]],
     sequence_length: int | None,
 ) -> PlanSettings:
-    """Return the settings of the plan.
+    """Return the settings by which the tars of a shuffle are planned.
 
     Args:
         options: The settings of the call.
         frequencies: Source → how often each of its contexts occurs.
-        streams: Source → tokens of each of its files, if files are cut separately.
-        sequence_length: Length of the contexts in tars, which cannot be changed. None: the input is
-            not tars.
+        tokens_by_file: Source → number of tokens of each of its files. Empty unless files are cut
+            into contexts separately.
+        sequence_length: Length of the contexts if the input is tars, which cannot be changed. None
+            for other inputs.
     """
     tokenizer = options.tokenizer
-    ids = _special_ids(options)
+    vocab_size = None
+    if tokenizer is not None:
+        vocab_size = tokenizer_facts(tokenizer).max_id + 1
+    special_ids = _special_ids(options)  # flag → id
     settings = PlanSettings(
         sequence_length=sequence_length or options.sequence_length or DEFAULT_LENGTH,
-        pad_id=ids.get("--pad"),
-        bos_id=ids.get("--context-bos"),
-        eod=ids.get("--eod"),
-        vocab_size=None if tokenizer is None else tokenizer_facts(tokenizer).max_id + 1,
-        streams=streams or None,
+        pad_id=special_ids.get("--pad"),
+        bos_id=special_ids.get("--context-bos"),
+        eod=special_ids.get("--eod"),
+        vocab_size=vocab_size,
+        streams=tokens_by_file or None,
         frequencies=frequencies,
         **shared_settings(options),
     )
     if options.preset == "tokshuf" and tokenizer is not None:
+        # This preset has special tokens and a way of padding of its own.
         return settings.of_tokshuf(tokenizer)
     return settings
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from pathlib import Path
 
 import numpy as np
 
@@ -72,7 +70,7 @@ class _Tokens:
     """Number of tokens of each source."""
     dtype: str
     """Name of the dtype that holds the tokens of all sources."""
-    streams: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    tokens_by_file: Mapping[str, Sequence[int]] = field(default_factory=dict)
     """Source → tokens of each of its files, if files are cut separately."""
     sequence_length: int | None = None
     """Tokens in each context, if the input is tars."""
@@ -104,7 +102,9 @@ def preview(inputs: ShuffleInputs, options: ShuffleOptions) -> Preview:
     # Plan with these counts, as the call itself would.
     names = [source.name for source in inputs.sources]
     lengths = list(zip(names, tokens.counts, strict=True))
-    settings = plan_settings(options, inputs.frequencies, tokens.streams, tokens.sequence_length)
+    settings = plan_settings(
+        options, inputs.frequencies, tokens.tokens_by_file, tokens.sequence_length
+    )
     plan = plan_lengths(lengths, tokens.dtype, settings)
 
     # The sizes of its output and of its temporary files.
@@ -147,12 +147,14 @@ def _tokens_of_tars(inputs: ShuffleInputs, options: ShuffleOptions) -> _Tokens:
         inputs: Tars.
         options: The settings of the call.
     """
-    with contextlib.ExitStack() as stack:
-        copies = Path()  # local tars are read in place
-        if any_remote(inputs.files):
-            copies = stack.enter_context(temporary_folder("tars"))
-        surveys = survey_sources(inputs.here(copies), options)
-    # The dtype and the length are those of all tars.
+    # A survey reads the headers of all tars of a source.
+    if any_remote(inputs.files):
+        with temporary_folder("tars") as folder:
+            surveys = survey_sources(inputs.here(folder), options)
+    else:
+        surveys = survey_sources(inputs, options)
+
+    # There is at least one source, and all tars have the same length and dtype.
     return _Tokens(
         counts=[survey.tokens for survey in surveys],
         dtype=surveys[-1].dtype,
@@ -168,7 +170,7 @@ def _estimated_tokens(inputs: ShuffleInputs, options: ShuffleOptions) -> _Tokens
     return _Tokens(
         counts=[sum(tokens) for tokens in tokens_of_files.values()],
         dtype=tokenizer_facts(settings.tokenizer).dtype.name,
-        streams=tokens_of_files if settings.count_by_file else {},
+        tokens_by_file=tokens_of_files if settings.count_by_file else {},
     )
 
 
@@ -184,20 +186,25 @@ def _estimate(source: ShuffleInput, settings: PreprocessOptions) -> list[int]:
     """
     inputs = files_of(source.files)
 
-    # Take files of all sizes, from the smallest to the largest. If there are few files, an index
-    # occurs several times, but its file is taken once.
-    by_size = sorted(inputs.files, key=lambda file: file.size)
-    last_index = len(by_size) - 1
-    indices = [number * last_index // (_SAMPLE_FILES - 1) for number in range(_SAMPLE_FILES)]
-    sampled = {by_size[index] for index in indices}
+    # Sample files of all sizes, from the smallest to the largest. For example, of 15 files these
+    # have the indices 0, 2, 4, …, 14 by size. If there are few files, an index occurs several
+    # times; the set then has its file once.
+    files_by_size = sorted(inputs.files, key=lambda file: file.size)
+    largest = len(files_by_size) - 1
+    sampled_files = set()
+    for number in range(_SAMPLE_FILES):
+        index = number * largest // (_SAMPLE_FILES - 1)
+        sampled_files.add(files_by_size[index])
 
     # Tokenize the start of each.
     n_bytes = 0
     n_tokens = 0
-    for file in sorted(sampled, key=lambda file: file.path):
+    for file in sorted(sampled_files, key=lambda file: file.path):
         sample = _sample(inputs.folder, file, settings)
         n_bytes += sample.stored_bytes
         n_tokens += sample.tokens
+
+    # Both sizes are those of stored bytes, which may be compressed.
     return [round(file.size * n_tokens / max(n_bytes, 1)) for file in inputs.files]
 
 
@@ -221,21 +228,22 @@ def _sample(folder: RawFolder, file: FileStat, settings: PreprocessOptions) -> _
         file: The file, as it was listed.
         settings: How its text is tokenized.
     """
-    is_whole = not is_cuttable(file.path)
-    # The sha256 of the file is not known, and is not compared below.
-    whole_file = Piece(path=file.path, begin=0, end=file.size, first_line=1, digest="")
+    # The digest is used only to verify the text, which is not done here.
+    all_of_file = Piece(path=file.path, begin=0, end=file.size, first_line=1, digest="")
     batches = read_documents(
         folder,
-        SourceRange((whole_file,)),
-        text_key=settings.keys[0],
+        SourceRange((all_of_file,)),
+        text_key=settings.keys[0],  # a shuffle reads only one key of text
         id_key="id",
         batch_bytes=_SAMPLE_BYTES,
         verify=False,
     )
-    if not is_whole:
-        batches = islice(batches, 1)
+    reads_completely = not is_cuttable(file.path)
+    if not reads_completely:
+        batches = islice(batches, 1)  # the first one
+
     engine = make_engine(settings.tokenizer, "tokenizers")
-    added_tokens = (settings.eod is not None) + (settings.bos is not None)  # to each document
+    special_per_document = (settings.eod is not None) + (settings.bos is not None)
     n_bytes = 0
     n_tokens = 0
     for batch in batches:
@@ -243,6 +251,8 @@ def _sample(folder: RawFolder, file: FileStat, settings: PreprocessOptions) -> _
             encoded = engine.encode(batch.texts)
         except EncodingError as error:
             raise error.at(f"{folder / file.path}:{batch.lines[error.document]}") from error
-        n_tokens += len(encoded.ids) + added_tokens * len(batch.texts)
+        n_tokens += len(encoded.ids) + special_per_document * len(batch.texts)
         n_bytes += batch.read_bytes
-    return _TextSample(file.size if is_whole else n_bytes, n_tokens)
+    if reads_completely:
+        n_bytes = file.size  # `read_bytes` counts what was read after decompression
+    return _TextSample(stored_bytes=n_bytes, tokens=n_tokens)

@@ -171,37 +171,45 @@ def shuffle(
 
 
 def _tars_folder(output: Location, work: Path, stack: contextlib.ExitStack) -> TarsFolder:
-    """Return where the tars go, and where they are written first.
+    """Return where the tars of a call go, and where they are written first.
 
     Args:
-        output: The folder that the user named.
+        output: The folder that the user named, on this machine or in a bucket.
         work: Folder of this machine for unfinished tars.
         stack: Removes temporary folders at the end of the call.
     """
     draft = work / "tars"
     if isinstance(output, Path):
+        # The finished draft becomes the output by a rename.
         return TarsFolder(folder=output, draft=draft, access=FileAccess(output), output=output)
 
-    # The output is in a bucket: working copies of its files are in a temporary folder.
+    # The output is in a bucket, and is written there from the draft. `access` shows the parent of
+    # the output as a local folder, so that the output is a folder in it. Files that are read from
+    # the bucket are copied there.
     copies = stack.enter_context(temporary_folder(output.name))
+    access = FileAccess(copies, output.parent.place)
     return TarsFolder(
         folder=copies / output.name,
         draft=draft / output.name,
-        access=FileAccess(copies, output.parent.place),
+        access=access,
         output=output,
     )
 
 
 def _clean_up(tars: TarsFolder, recipe: Recipe, folders: _WorkFolders) -> None:
-    """Remove the unfinished files of a call that was killed after it had published the output.
+    """Remove what an earlier call has left, if it was killed after it had completed the output.
 
     Args:
         tars: The output, which is complete.
         recipe: Recipe of the output.
         folders: Where unfinished files may be.
     """
-    if tars.interrupted() is not None:
-        tars.forget_interruption()
+    # In a bucket: the note that an upload is in progress.
+    if tars.unfinished_upload() is not None:
+        tars.forget_unfinished_upload()
+
+    # On this machine: unfinished tars and tokens. Another call may be using them, so they are
+    # locked first.
     if folders.work.exists():
         with _locked(folders.work, recipe, tars.draft):
             folders.remove()
@@ -244,12 +252,14 @@ def _finished(tars: TarsFolder, recipe: Recipe, options: ShuffleOptions) -> Mani
 
 @contextlib.contextmanager
 def _locked(work: Path, recipe: Recipe, draft: Path) -> Iterator[None]:
-    """Lock the folder of unfinished tars, and remove tars of calls with other settings.
+    """Lock the folder of unfinished tars until the end of the block, and remove useless files.
+
+    Unfinished tars are useful only to a call with the same inputs and settings, which resumes them.
 
     Args:
         work: The folder, which contains the lock.
-        recipe: Recipe of the tars of this call.
-        draft: Folder of the tars, in `work`.
+        recipe: Inputs and settings of this call.
+        draft: Folder of the unfinished tars, in `work`.
 
     Raises:
         ConfigError: Another call has locked the folder.
@@ -261,12 +271,17 @@ def _locked(work: Path, recipe: Recipe, draft: Path) -> Iterator[None]:
                 where=work,
                 remedy="wait for it, or give another --output",
             )
-        # A file in the folder names the recipe that unfinished tars are made by. Those of another
-        # recipe are useless. Tokens are kept, since they record what they were made from.
-        mark = work / "recipe"
-        if not mark.exists() or mark.read_text(encoding="utf-8") != recipe.digest:
+        # This file names the recipe of the unfinished tars. If it is another one, remove them. The
+        # tokens are in another folder, and stay: they have records of what they were made from.
+        recipe_file = work / "recipe"
+        is_same_recipe = False
+        if recipe_file.exists():
+            is_same_recipe = recipe_file.read_text(encoding="utf-8") == recipe.digest
+        if not is_same_recipe:
             shutil.rmtree(draft, ignore_errors=True)
-            write_atomic(mark, recipe.digest.encode())
+            write_atomic(recipe_file, recipe.digest.encode())
+
+        # Remove temporary files of calls that were killed.
         sweep_abandoned(work)
         yield
 
@@ -298,7 +313,7 @@ class _ShuffleCall:
             self.inputs, options, self.folders.scratch / "tokens", progress=self.progress
         )
         settings = plan_settings(
-            options, self.inputs.frequencies, prepared.streams, prepared.sequence_length
+            options, self.inputs.frequencies, prepared.tokens_by_file, prepared.sequence_length
         )
         plan = plan_shuffle(prepared.sources, settings)
         tars = write_shards(
@@ -370,21 +385,26 @@ def _facts(prepared: PreparedTokens, options: ShuffleOptions) -> dict[str, Any]:
     Returns:
         The numbers of documents and of rejected lines; others only if something was lost.
     """
+    # Documents with runs of zero bytes, which a file system leaves after a crash, by table.
     zeroed: Counter[str] = Counter()
     for text in prepared.texts:
-        zeroed += Counter(text.facts.zeroed)
-    faults = sum(text.facts.faults for text in prepared.texts)
-    rejected = sum(text.n_rejected for text in prepared.texts)
+        zeroed.update(text.facts.zeroed)
+    n_rejected = sum(text.n_rejected for text in prepared.texts)
     facts: dict[str, Any] = {
         "documents": sum(text.facts.documents for text in prepared.texts),
-        "rejected": rejected,
+        "rejected": n_rejected,
     }
-    details = {
+
+    # Optional facts: files that could not be read to their end, the limits under which lines were
+    # rejected, and a message about members of tars that have no tokens.
+    optional_facts = {
         "zeroed": dict(zeroed),
         "lost": [text.lost for text in prepared.texts if text.lost],
-        "faults": faults,
-        "policy": options.recorded if rejected else [],
+        "faults": sum(text.facts.faults for text in prepared.texts),
+        "policy": options.recorded if n_rejected else [],
         "passed_over": prepared.passed_over,
     }
-    facts |= {name: value for name, value in details.items() if value}
+    for name, value in optional_facts.items():
+        if value:
+            facts[name] = value
     return facts

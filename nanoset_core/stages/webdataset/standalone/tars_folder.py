@@ -30,10 +30,10 @@ from nanoset_core.storage.regular_files import read_regular
 
 STAGE = "webdatasets"
 """Stage that manifests of outputs name, as those of a project's webdatasets do."""
-_OPENING = ".begun"
-"""Opening receipt in a bucket's folder while a call publishes to it.
+_UPLOAD_NOTE = ".begun"
+"""Object in a bucket's folder while a call uploads the output to it.
 
-It remains if the call is killed.
+It says what the output is made from, and remains if the call is killed.
 """
 _KEYS_OF_RECIPE = ("nanoset", "digest", "recipe")
 """Keys of a manifest that say what the output is made from."""
@@ -65,7 +65,7 @@ class TarsFolder:
         """Return the names of the files in the folder, or None if the path is not a folder."""
         if isinstance(self.output, Path) and self.output.exists() and not self.output.is_dir():
             return None
-        return self.access.names(self.folder) - {_OPENING}
+        return self.access.names(self.folder) - {_UPLOAD_NOTE}
 
     def manifest(self) -> Manifest | None:
         """Return the manifest in the folder, or None if there is none.
@@ -75,23 +75,29 @@ class TarsFolder:
         """
         return read_manifest(self.folder, self.access)
 
-    def interrupted(self) -> str | None:
-        """Return the digest of the recipe that a killed call was publishing to a bucket.
+    def unfinished_upload(self) -> str | None:
+        """Return what a call was uploading to a bucket when it was killed.
 
-        None: no call was killed while it was publishing, or the output is local.
+        A call writes a note into the folder before it uploads tars, and removes it at the end.
+
+        Returns:
+            Digest of the recipe of the tars. None: no upload was interrupted, or the output is
+            local.
         """
         if isinstance(self.output, Path):
             return None
-        data = store_of(self.output).read(_OPENING)
-        stored = parse_receipt(data)
-        if stored is not None:
-            return str(stored.content.get("digest"))
-        # Older versions wrote only the digest.
-        return None if data is None else data.decode(errors="replace")
+        note = store_of(self.output).read(_UPLOAD_NOTE)
+        if note is None:
+            return None
+        receipt = parse_receipt(note)
+        if receipt is None:
+            # Older versions wrote the digest alone, which is not JSON.
+            return note.decode(errors="replace")
+        return str(receipt.content.get("digest"))
 
-    def forget_interruption(self) -> None:
-        """Remove the object that `interrupted` reads."""
-        store_of(self.output).delete(_OPENING)
+    def forget_unfinished_upload(self) -> None:
+        """Remove the note that `unfinished_upload` reads."""
+        store_of(self.output).delete(_UPLOAD_NOTE)
 
     def check_may_write(self, recipe: Recipe, *, overwrite: bool) -> None:
         """Check that the result of a call may replace the contents of the folder.
@@ -103,10 +109,9 @@ class TarsFolder:
         Raises:
             ConfigError: The folder has other files, or a result that may not be replaced.
         """
-        # If the folder is missing or empty, nothing can be lost.
+        # If the folder is missing or empty, nothing can be lost. `names` is None for a file.
         names = self.names()
-        is_a_file = names is None
-        if not is_a_file and not names:
+        if names is not None and not names:
             return
 
         # An earlier result has a manifest of this stage.
@@ -118,9 +123,10 @@ class TarsFolder:
                 self._check_not_replaced(earlier, names or frozenset(), recipe)
             return
 
-        # Tars without a manifest may be replaced if a call was publishing them when it was killed.
-        interrupted = self.interrupted()
-        if interrupted is not None and (overwrite or interrupted == recipe.digest):
+        # Tars without a manifest are what a killed call has uploaded. They may be replaced by the
+        # same result, or by any with `overwrite`.
+        uploaded_digest = self.unfinished_upload()
+        if uploaded_digest is not None and (overwrite or uploaded_digest == recipe.digest):
             return
         raise ConfigError(
             "there is something else already",
@@ -184,7 +190,7 @@ class TarsFolder:
         content = to_plain(load(StoredManifest, read_regular(path), where=path))
         receipt = Receipt(
             name=MANIFEST,
-            opening_name=_OPENING,
+            opening_name=_UPLOAD_NOTE,
             made_from={key: content[key] for key in _KEYS_OF_RECIPE},
             has_marks=False,
             json_form=StoredManifest.json_form,

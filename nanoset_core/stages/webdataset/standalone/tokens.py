@@ -30,8 +30,8 @@ class PreparedTokens:
     """The tokens of all sources, ready to be cut into contexts."""
 
     sources: tuple[TokenSource, ...]
-    streams: Mapping[str, Sequence[int]] = field(default_factory=dict)
-    """Source → tokens of each of its files, if files are cut separately."""
+    tokens_by_file: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    """Source → number of tokens of each of its files; empty unless files are cut separately."""
     texts: tuple[Preprocessed, ...] = ()
     """What was read, written and lost of each source of text."""
     sequence_length: int | None = None
@@ -82,17 +82,17 @@ def _tokenize(
     """
     settings = text_options(options)
     sources: list[TokenSource] = []
-    streams: dict[str, Sequence[int]] = {}
+    tokens_by_file: dict[str, Sequence[int]] = {}  # name of the source → tokens of its files
     texts: list[Preprocessed] = []
     for source in inputs.sources:
         files = files_of(source.files)
-        # There is one key of text, and so one pair.
+        # `preprocess` returns a pair for each key of text, and there is only one key.
         text = preprocess(files, folder / source.name, settings, progress=progress)[0]
         texts.append(text)
         sources.append(TokenSource.of_dataset(source.name, on_this_machine(text.prefix)))
         if text.tokens_by_file is not None:
-            streams[source.name] = tuple(text.tokens_by_file.values())
-    return PreparedTokens(tuple(sources), streams, tuple(texts))
+            tokens_by_file[source.name] = tuple(text.tokens_by_file.values())
+    return PreparedTokens(sources=tuple(sources), tokens_by_file=tokens_by_file, texts=tuple(texts))
 
 
 def _open_pairs(inputs: ShuffleInputs, options: ShuffleOptions) -> PreparedTokens:
@@ -135,7 +135,9 @@ def _decode_tars(
 
 
 def survey_sources(inputs: ShuffleInputs, options: ShuffleOptions) -> list[TarInput]:
-    """Survey the tars of each source, whose contexts must all have one length and one dtype.
+    """Read the headers of the tars of each source, and count their contexts.
+
+    The contexts of all tars must have one length, and their tokens are decoded to one dtype.
 
     Args:
         inputs: Tars.
@@ -154,7 +156,8 @@ def survey_sources(inputs: ShuffleInputs, options: ShuffleOptions) -> list[TarIn
         dtype = tokenizer_facts(options.tokenizer).dtype.name
         greatest_id = greatest_in_tars(options.tokenizer)
 
-    # The first tar decides the length, and the dtype if no tokenizer does.
+    # The first tar of the first source decides the length for all sources. Without a tokenizer, it
+    # also decides the dtype. Both are passed on to the surveys of the other sources.
     length: int | None = None
     surveys: list[TarInput] = []
     for source in inputs.sources:
@@ -163,6 +166,7 @@ def survey_sources(inputs: ShuffleInputs, options: ShuffleOptions) -> list[TarIn
         surveys.append(replace(survey, greatest_id=greatest_id))
         length = survey.sequence_length
         dtype = survey.dtype
+
     if options.sequence_length not in (None, length):
         raise ConfigError(
             "the contexts of tars cannot be changed",
