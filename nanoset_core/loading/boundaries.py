@@ -85,7 +85,8 @@ def cu_seqlens_of(
 def cu_seqlens_at(tokens: NDArray[np.integer[Any]], eod_token: int) -> NDArray[np.int32]:
     """Return where documents begin in samples, found by their end-of-document tokens.
 
-    A document begins after each end-of-document token, and at the start of a sample. With
+    A document begins at the start of a sample, and after each end-of-document token. The result
+    lists these positions for each sample, and fills its row up with the length of the sample. With
     `eod_token=0`, the sample 5 6 0 7 0 of five tokens gives 0 3 5 5 5 5.
 
     Args:
@@ -96,28 +97,36 @@ def cu_seqlens_at(tokens: NDArray[np.integer[Any]], eod_token: int) -> NDArray[n
         Shape (n_samples, sequence_length + 1).
     """
     n_samples, length = tokens.shape
-    # An end-of-document token at the end of a sample begins no document in it.
-    is_end = tokens[:, :-1] == eod_token
-    sample_of_end, position_of_end = np.nonzero(is_end)  # (n_ends,) each, sorted by sample
 
-    # Number the ends within each sample, from 0.
+    # All end-of-document tokens, sample after sample. One at the end of a sample is left out, since
+    # no document begins after it. An example with three samples:
+    #     sample_of_end      0 0 2
+    #     position_of_end    2 5 3
+    is_end = tokens[:, :-1] == eod_token
+    sample_of_end, position_of_end = np.nonzero(is_end)  # (n_ends,) each
+
+    # Number the ends within each sample, by subtracting the number of ends in earlier samples. In
+    # the example:
+    #     ends_per_sample         2 0 1
+    #     ends_before_sample      0 2 2
+    #     number_in_sample        0 1 0     (0 - 0, 1 - 0 and 2 - 2)
     ends_per_sample = np.bincount(sample_of_end, minlength=n_samples)  # (n_samples,)
     ends_before_sample = np.cumsum(ends_per_sample) - ends_per_sample
-    n_ends = len(sample_of_end)
-    number_of_end = np.arange(n_ends) - np.repeat(ends_before_sample, ends_per_sample)
+    number_in_sample = np.arange(len(sample_of_end)) - ends_before_sample[sample_of_end]
 
     # The first document begins at 0, and each further one after the end of the one before.
     cu_seqlens = np.full((n_samples, length + 1), length, np.int32)
     cu_seqlens[:, 0] = 0
-    cu_seqlens[sample_of_end, number_of_end + 1] = position_of_end + 1
+    cu_seqlens[sample_of_end, number_in_sample + 1] = position_of_end + 1
     return cu_seqlens
 
 
 def by_document(cu_seqlens: NDArray[np.int32]) -> dict[str, NDArray[Any]]:
-    """Return the entries of samples that follow from the boundaries of their documents.
+    """Return the entries of samples that follow from where their documents begin.
 
-    For example, the boundaries 0 3 5 5 5 5 of five tokens give the positions 0 1 2 0 1, and 3
-    tokens of the longest document.
+    For example, a sample of five tokens with documents at 0 and 3 has the boundaries 0 3 5 5 5 5:
+    the rest of the row is filled up with the number of tokens. The positions of the tokens in their
+    documents are 0 1 2 0 1, and the longest document has 3 tokens.
 
     Args:
         cu_seqlens: Where documents begin, shape (…, sequence_length + 1).
@@ -126,16 +135,17 @@ def by_document(cu_seqlens: NDArray[np.int32]) -> dict[str, NDArray[Any]]:
         `position_ids`, shape (…, sequence_length): position of each token in its document;
         `cu_seqlens`, unchanged; `max_seqlen`, shape (…): tokens of the longest document.
     """
-    # Write the first position of each document at this position, and 0 everywhere else. A running
-    # maximum then gives each token the first position of its document.
-    first_positions = np.zeros(cu_seqlens.shape, np.int64)  # (…, sequence_length + 1)
-    np.put_along_axis(first_positions, cu_seqlens.astype(np.int64), cu_seqlens, axis=-1)
-    # The last entry is that of the boundary at the end of the sample, which has no token.
-    first_positions = first_positions[..., :-1]  # (…, sequence_length)
-    first_positions = np.maximum.accumulate(first_positions, axis=-1)
+    # Write the begin of each document at its own position, and 0 everywhere else: 0 0 0 3 0 5. The
+    # 5 is the end of the sample, which is no token, and is removed.
+    begins = np.zeros(cu_seqlens.shape, np.int64)  # (…, sequence_length + 1)
+    np.put_along_axis(begins, cu_seqlens.astype(np.int64), cu_seqlens, axis=-1)
+    begins = begins[..., :-1]  # (…, sequence_length)
+
+    # A running maximum gives each token the begin of its document: 0 0 0 3 3.
+    begin_of_document = np.maximum.accumulate(begins, axis=-1)
 
     sequence_length = cu_seqlens.shape[-1] - 1
-    positions = np.arange(sequence_length) - first_positions
+    positions = np.arange(sequence_length) - begin_of_document
     return {
         POSITIONS: positions,
         CU_SEQLENS: cu_seqlens,
@@ -144,15 +154,16 @@ def by_document(cu_seqlens: NDArray[np.int32]) -> dict[str, NDArray[Any]]:
 
 
 def bounded_sample(context: NDArray[np.integer[Any]], eod_token: int) -> dict[str, NDArray[Any]]:
-    """Return a context as a sample: tokens, labels, a loss mask, and boundaries of documents.
+    """Return consecutive tokens as a sample with the boundaries of its documents.
 
     Args:
-        context: Consecutive tokens, shape (sequence_length + 1,). The label of each is the next.
+        context: The tokens, shape (sequence_length + 1,). The last one is a label only.
         eod_token: The token that ends documents.
 
     Returns:
-        `tokens`, `labels` and `loss_mask`, shape (sequence_length,), and the entries of
-        `by_document`.
+        `tokens`, `labels` (the next token of each) and `loss_mask` (1 for all labels), shape
+        (sequence_length,); `position_ids`, `cu_seqlens` and `max_seqlen` as `by_document` returns
+        them.
     """
     tokens = context[:-1].astype(np.int64)
     labels = context[1:].astype(np.int64)
@@ -161,8 +172,12 @@ def bounded_sample(context: NDArray[np.integer[Any]], eod_token: int) -> dict[st
         "labels": labels,
         LOSS_MASK: np.ones(len(tokens), np.float32),
     }
-    cu_seqlens = cu_seqlens_at(tokens[None], eod_token)[0]
-    return sample | by_document(cu_seqlens)
+
+    # The boundaries are computed for many samples at once: here for one, as a row of an array.
+    samples_of_one = tokens[np.newaxis]  # (1, sequence_length)
+    cu_seqlens = cu_seqlens_at(samples_of_one, eod_token)[0]
+    sample.update(by_document(cu_seqlens))
+    return sample
 
 
 def collate_varlen(

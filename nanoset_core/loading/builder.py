@@ -127,10 +127,15 @@ class NanosetBuilder:
         for plan in plans:
             if plan is None:
                 continue
+
+            # The files of each dataset and of the blend are a set, which is written in the order of
+            # `files`. If a set is incomplete, there are no digests, and the file that is written
+            # last is missing.
             for file_set in index_sets(plan, self.config):
-                if file_set.digests_if_complete(deep=False) is None:
-                    # The file that is written last: it is missing if any of the set is.
-                    return list(file_set.files.values())[-1]
+                is_complete = file_set.digests_if_complete(deep=False) is not None
+                if not is_complete:
+                    file_names = list(file_set.files.values())
+                    return file_names[-1]
         return None
 
     def _build(self, plan: SplitPlan) -> Split:

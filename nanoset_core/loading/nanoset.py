@@ -117,10 +117,9 @@ class Nanoset(SplitSamples):
         self.shuffle_index = indices.shuffle_index
 
         self._token_count = dataset.token_count
-        self._extra = config.overlap  # tokens that a sample shares with the next one
-        self._width = config.sample_tokens
-        # token << shift is the byte of a token, since the bytes of a token are a power of two.
-        self._item_shift = dataset.dtype.itemsize.bit_length() - 1
+        self._overlap = config.overlap  # tokens that a sample shares with the next one, 0 or 1
+        self._sample_tokens = config.sample_tokens  # of a sample that is not short
+        self._token_bytes = dataset.dtype.itemsize
 
         # Views of the arrays that return single entries as Python integers, which is faster when a
         # single sample is read.
@@ -131,14 +130,16 @@ class Nanoset(SplitSamples):
         self._pointer_entries = _entries(dataset.sequence_pointers)
         self._bytes = dataset.stored_bytes
 
-        self._unsigned_documents = _unsigned(self.document_index)
+        # The sequence of each entry of the document index. It is unsigned: a negative entry of a
+        # damaged file is a large number, and does not count from the end.
+        self._sequence_of_entry = _unsigned(self.document_index)
 
-        # If a sample ends in an empty sequence, NeMo writes -1 as the position of its end. In the
+        # If a sample ends in an empty sequence, NeMo writes -1 in place of a position in it. In the
         # views, which have no signs, -1 appears as the largest number of their type.
-        self._empty_end: int | None = None
-        if self._extra and config.rules.empty_end:
+        self._end_in_empty_sequence: int | None = None
+        if self._overlap and config.rules.empty_end:
             bits = 8 * self.sample_index.itemsize
-            self._empty_end = (1 << bits) - 1
+            self._end_in_empty_sequence = (1 << bits) - 1
 
     def __getitem__(self, index: int | None) -> Sample:
         """Return a sample as the trainer's dictionary.
@@ -173,6 +174,8 @@ class Nanoset(SplitSamples):
     def sources(self, index: int) -> NDArray[np.int64]:
         """Return where the tokens of a sample are in the dataset.
 
+        A sample consists of pieces, each of which is a part of a sequence of the dataset.
+
         Args:
             index: Index of the sample; a negative one counts from the end.
 
@@ -180,35 +183,45 @@ class Nanoset(SplitSamples):
             Shape (n_pieces, 3): number of the sequence, first token in it, and the token after the
             last one.
         """
-        position = self._position(index)
-        span = self._span(self._shuffle_entries[position])
-        entries = slice(span.first_entry, span.last_entry + 1)
-        sequences = self.document_index[entries].astype(np.int64)
+        # The number of the sample before samples were shuffled, and the tokens that it consists of:
+        # from a token in one entry of the document index to a token in another entry.
+        position = self._position(index)  # not negative
+        sample = self._shuffle_entries[position]
+        span = self._span(sample)
 
-        # Sequences are complete, except at both ends of the sample.
-        begins = np.zeros(len(sequences), np.int64)
-        begins[0] = span.first_token
-        stops = self.dataset.sequence_lengths[sequences].astype(np.int64)
-        stops[-1] = span.stop_token
-        return np.stack([sequences, begins, stops], axis=1)
+        # The sequences from the first entry to the last one, which is included.
+        entries = slice(span.first_entry, span.last_entry + 1)
+        sequences = self.document_index[entries].astype(np.int64)  # (n_pieces,)
+
+        # All tokens of each sequence belong to the sample, except at both ends of it.
+        first_tokens = np.zeros(len(sequences), np.int64)
+        first_tokens[0] = span.first_token
+        stop_tokens = self.dataset.sequence_lengths[sequences].astype(np.int64)
+        stop_tokens[-1] = span.stop_token
+        return np.stack([sequences, first_tokens, stop_tokens], axis=1)
 
     def _read(self, index: int) -> Tokens:
-        """Return the tokens of a sample, padded if it is short; shape (sample_tokens,).
+        """Return the tokens of a sample; shape (sample_tokens,).
 
         Args:
             index: Index of the sample; a negative one counts from the end.
+
+        Returns:
+            The tokens in the type in which they are stored. A short sample, at the end of a split,
+            is filled up with padding, which that type may not have: it is int64.
 
         Raises:
             SampleIndexError: There is no such sample.
             StaleError: The index arrays do not fit the dataset.
         """
-        # Join the bytes of the pieces of sequences that the sample consists of. Wrong index arrays
-        # lead to entries that do not exist, or to bytes that are not whole tokens.
+        # A sample consists of parts of sequences, its pieces. Join the bytes of all pieces. If the
+        # index arrays are wrong, entries do not exist, or the bytes are not whole tokens.
         position = self._position(index)
         try:
-            sample = self._shuffle_entries[position]
+            sample = self._shuffle_entries[position]  # its number before the shuffle
             span = self._span(sample)
-            if span.last_entry - span.first_entry < _MANY_PIECES:
+            is_of_few_pieces = span.last_entry - span.first_entry < _MANY_PIECES
+            if is_of_few_pieces:
                 pieces = self._few_pieces(span)
             else:
                 pieces = self._many_pieces(span)
@@ -218,27 +231,35 @@ class Nanoset(SplitSamples):
                 f"entry {position} of the shuffle index leads nowhere: {error}"
             ) from error
 
-        # The last sample of a split may be short: fill it up.
-        if len(tokens) == self._width:
+        if len(tokens) == self._sample_tokens:
             return tokens
+
+        # The last sample of a split may be short: fill it up.
         self._check_short(sample, len(tokens))
-        padded = np.full(self._width, self._form.pad, np.int64)
+        padded = np.full(self._sample_tokens, self._form.pad, np.int64)
         padded[: len(tokens)] = tokens
         return padded
 
     def _span(self, sample: int) -> _SampleSpan:
         """Return the range of tokens of a sample.
 
-        A row of the sample index is the start of a sample, and the next row its end. The end is the
-        first token of the next sample, which also is the extra token of this one.
+        Row i of the sample index says where sample i starts, and row i + 1 where sample i + 1
+        starts. Usually, the first token of a sample is also the last one of the sample before it:
+        the two samples overlap by one token.
 
         Args:
             sample: Number of the sample in the sample index.
         """
+        # Each row is an entry of the document index, and a position in the sequence of this entry.
         rows = self._sample_entries
-        end_token = rows[sample + 1, 1]
-        ends_in_empty_sequence = end_token == self._empty_end
-        stop_token = 0 if ends_in_empty_sequence else end_token + self._extra
+        next_start = rows[sample + 1, 1]
+
+        # The sample stops after the tokens that it shares with the next one. NeMo marks the case
+        # that the last entry is an empty sequence, in which there is no position.
+        if next_start == self._end_in_empty_sequence:
+            stop_token = 0
+        else:
+            stop_token = next_start + self._overlap
         return _SampleSpan(
             first_entry=rows[sample, 0],
             first_token=rows[sample, 1],
@@ -249,26 +270,33 @@ class Nanoset(SplitSamples):
     def _few_pieces(self, span: _SampleSpan) -> list[memoryview]:
         """Return the bytes of each piece of a sample, as views of the .bin.
 
+        A piece is the part of a sequence that belongs to the sample. All sequences from the first
+        entry to the last one belong to it, except for some tokens at the start of the first
+        sequence and at the end of the last one. Both may be the same sequence.
+
         Args:
             span: The range of tokens of the sample.
         """
         # Local names, since this runs for every sample.
-        pointers = self._pointer_entries
-        lengths = self._length_entries
-        shift = self._item_shift
+        pointers = self._pointer_entries  # first byte of each sequence
+        lengths = self._length_entries  # tokens of each sequence
+        token_bytes = self._token_bytes
         data = self._bytes
         pieces = []
 
-        # The first piece starts inside its sequence; all but the last one end with theirs.
-        skipped_bytes = span.first_token << shift
+        # All pieces but the last one stop where their sequence stops.
+        skipped_bytes = span.first_token * token_bytes  # at the start of the first sequence
         all_but_last = self._document_entries[span.first_entry : span.last_entry]
         for sequence in all_but_last.tolist():
             start_byte = pointers[sequence]
-            stop_byte = start_byte + (lengths[sequence] << shift)
+            stop_byte = start_byte + lengths[sequence] * token_bytes
             pieces.append(data[start_byte + skipped_bytes : stop_byte])
-            skipped_bytes = 0
-        start_byte = pointers[self._document_entries[span.last_entry]]
-        stop_byte = start_byte + (span.stop_token << shift)
+            skipped_bytes = 0  # all further pieces start where their sequence starts
+
+        # The last piece stops inside of its sequence. If it is the only one, it also starts inside.
+        last_sequence = self._document_entries[span.last_entry]
+        start_byte = pointers[last_sequence]
+        stop_byte = start_byte + span.stop_token * token_bytes
         pieces.append(data[start_byte + skipped_bytes : stop_byte])
         return pieces
 
@@ -278,17 +306,17 @@ class Nanoset(SplitSamples):
         Args:
             span: The range of tokens of the sample.
         """
-        shift = self._item_shift  # token << shift is the byte of a token
+        # The bytes of each sequence from the first entry to the last one, which is included.
         entries = slice(span.first_entry, span.last_entry + 1)
-        sequences = self._unsigned_documents[entries]  # (n_pieces,)
-        start_bytes = self.dataset.sequence_pointers[sequences]  # (n_pieces,)
+        sequences = self._sequence_of_entry[entries]  # (n_pieces,)
+        sequence_starts = self.dataset.sequence_pointers[sequences]  # (n_pieces,) bytes
         lengths = self.dataset.sequence_lengths[sequences].astype(np.int64)  # in tokens
-        stop_bytes = start_bytes + (lengths << shift)
+        start_bytes = sequence_starts.copy()
+        stop_bytes = sequence_starts + lengths * self._token_bytes
 
-        # The sample ends and starts inside of its last and its first sequence. The end comes first,
-        # since it counts from the start of the sequence, and both may be the same one.
-        stop_bytes[-1] = start_bytes[-1] + (span.stop_token << shift)
-        start_bytes[0] += span.first_token << shift
+        # The sample starts inside of its first sequence, and stops inside of its last one.
+        start_bytes[0] += span.first_token * self._token_bytes
+        stop_bytes[-1] = sequence_starts[-1] + span.stop_token * self._token_bytes
         return self._slices(start_bytes, stop_bytes)
 
     def _slices(self, starts: NDArray[np.int64], stops: NDArray[np.int64]) -> list[memoryview]:
@@ -312,24 +340,30 @@ class Nanoset(SplitSamples):
             StaleError: The index arrays do not fit the dataset.
         """
         samples = self.shuffle_index[self._positions(indices)].astype(np.int64)  # (n,)
-        width = self._width
         if not len(samples):
-            return np.empty((0, width), np.int64)
+            return np.empty((0, self._sample_tokens), np.int64)
 
+        # The parts of sequences that the samples consist of, at least one for each sample. Add up
+        # their tokens for each sample.
         pieces = self._pieces(samples)
         first_pieces = np.cumsum(pieces.counts) - pieces.counts  # (n,)
-        sample_tokens = np.add.reduceat(pieces.lengths, first_pieces)  # (n,)
-        if (sample_tokens == width).all():
-            return self._gather(pieces).astype(np.int64).reshape(len(samples), width)
+        tokens_of_sample = np.add.reduceat(pieces.lengths, first_pieces)  # (n,)
 
-        # One sample at most is short, unless the index files belong to other data.
-        for row in np.flatnonzero(sample_tokens != width):
-            self._check_short(int(samples[row]), int(sample_tokens[row]))
+        # Only the last sample of a split may be short. More are, or a sample is too long, if the
+        # index files belong to other data: this raises an error.
+        has_other_length = tokens_of_sample != self._sample_tokens
+        for row in np.flatnonzero(has_other_length):
+            self._check_short(int(samples[row]), int(tokens_of_sample[row]))
+
+        # If none is short, the tokens of all pieces are the rows of the batch.
+        tokens = self._tokens_of_pieces(pieces)
+        if not has_other_length.any():
+            return tokens.astype(np.int64).reshape(len(samples), self._sample_tokens)
 
         # Fill the rows with padding, and then with the tokens that there are.
-        batch = np.full((len(samples), width), self._form.pad, np.int64)
-        has_token = np.arange(width) < sample_tokens[:, None]  # (n, width)
-        batch[has_token] = self._gather(pieces)
+        batch = np.full((len(samples), self._sample_tokens), self._form.pad, np.int64)
+        has_token = np.arange(self._sample_tokens) < tokens_of_sample[:, np.newaxis]
+        batch[has_token] = tokens
         return batch
 
     def cu_seqlens(self, indices: ArrayLike) -> NDArray[np.int32]:
@@ -368,16 +402,16 @@ class Nanoset(SplitSamples):
         first_pieces = last_pieces - counts + 1  # (n,)
         n_pieces = int(counts.sum())
         entries = np.repeat(first_entries - first_pieces, counts) + np.arange(n_pieces)
-        sequences = self._unsigned_documents[entries]  # (n_pieces,)
+        sequences = self._sequence_of_entry[entries]  # (n_pieces,)
         if sequences.max() >= len(self.dataset):
             raise self._misfit("a sequence outside of the dataset")
 
         # A piece is a complete sequence, except at both ends of a sample. Shorten the last pieces
         # first: if a sample has only one piece, its length is the difference of both positions.
-        starts = self.dataset.sequence_pointers[sequences] >> self._item_shift  # (n_pieces,)
+        starts = self.dataset.sequence_pointers[sequences] // self._token_bytes  # (n_pieces,)
         lengths = self.dataset.sequence_lengths[sequences].astype(np.int64)  # (n_pieces,)
         begin_tokens = begins[:, 1]
-        stop_tokens = ends[:, 1] + self._extra
+        stop_tokens = ends[:, 1] + self._overlap
         lengths[last_pieces] = stop_tokens
         starts[first_pieces] += begin_tokens
         lengths[first_pieces] -= begin_tokens
@@ -389,43 +423,59 @@ class Nanoset(SplitSamples):
     def _begins_and_ends(
         self, samples: NDArray[np.int64]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the rows of the sample index that say where samples begin and end.
+        """Return where samples begin and end, as the sample index says.
+
+        A place is two numbers: an entry of the document index, and the position of a token in the
+        sequence of this entry. A sample ends where the next one begins.
 
         Args:
             samples: Numbers of the samples in the sample index, shape (n,), at least one.
 
         Returns:
-            (begins, ends), int64, shape (n, 2) each: an entry of the document index, and the
-            position of a token in the sequence of this entry.
+            (begins, ends), int64, shape (n, 2) each: the two numbers.
 
         Raises:
-            StaleError: A row leads outside of the document index.
+            StaleError: A number is impossible, because the index files are damaged or belong to
+                other data. Whether the positions fit their sequences is not checked here.
         """
         if samples.min() < 0 or samples.max() >= len(self.sample_index) - 1:
             raise self._misfit("a sample outside of the sample index")
         begins = self.sample_index[samples].astype(np.int64)
         ends = self.sample_index[samples + 1].astype(np.int64)
+
+        # The entries must exist, and be in order. A position at the end may be -1: NeMo writes it
+        # if the sample ends in an empty sequence.
         first_entries = begins[:, 0]
         last_entries = ends[:, 0]
-        has_negative = begins.min() < 0
+        has_negative_begin = begins.min() < 0
         is_backwards = (last_entries < first_entries).any()
-        if has_negative or is_backwards or last_entries.max() >= len(self.document_index):
+        is_beyond_index = last_entries.max() >= len(self.document_index)
+        if has_negative_begin or is_backwards or is_beyond_index:
             raise self._misfit("a document outside of the document index")
         return begins, ends
 
-    def _gather(self, pieces: _SequencePieces) -> Tokens:
-        """Return the tokens of some pieces, concatenated; shape (tokens of all pieces,)."""
-        starts = pieces.starts << self._item_shift  # (n_pieces,) in bytes
-        stops = (pieces.starts + pieces.lengths) << self._item_shift
-        tokens = self.dataset.tokens_for(starts, stops)  # those of the whole .bin
+    def _tokens_of_pieces(self, pieces: _SequencePieces) -> Tokens:
+        """Return the tokens of some pieces of sequences, concatenated.
 
+        Args:
+            pieces: The first token of each piece in the dataset, and its number of tokens.
+
+        Returns:
+            Shape (tokens of all pieces,), in the type in which they are stored.
+        """
+        # All tokens of the dataset, as an array. Those of the pieces are downloaded if necessary.
+        start_bytes = pieces.starts * self._token_bytes  # (n_pieces,)
+        stop_bytes = (pieces.starts + pieces.lengths) * self._token_bytes
+        all_tokens = self.dataset.tokens_for(start_bytes, stop_bytes)
+
+        # If pieces are short on average, an index for each token is faster than a copy for each
+        # piece. Otherwise, joining bytes is twice as fast as copying into an array.
         n_tokens = int(pieces.lengths.sum())
-        are_short = n_tokens < len(pieces.lengths) * _PIECE_TOKENS
-        if are_short:
-            # For short pieces, an index for each token is faster than a copy for each piece.
-            return tokens[positions_in(pieces.starts, pieces.lengths)]
-        # For long pieces, joining bytes is twice as fast as copying into an array.
-        return np.frombuffer(b"".join(self._slices(starts, stops)), tokens.dtype)
+        n_pieces = len(pieces.lengths)
+        if n_tokens < n_pieces * _PIECE_TOKENS:
+            return all_tokens[positions_in(pieces.starts, pieces.lengths)]
+        views = self._slices(start_bytes, stop_bytes)
+        return np.frombuffer(b"".join(views), all_tokens.dtype)
 
     def _check_short(self, sample: int, n_tokens: int) -> None:
         """Check that a sample of the wrong length is the short one at the end of a split.
@@ -440,7 +490,7 @@ class Nanoset(SplitSamples):
         """
         is_last = sample == self.member.samples_built - 1
         may_be_short = is_last and not self.config.drops_last_partial(self.member.split)
-        if n_tokens > self._width or not may_be_short:
+        if n_tokens > self._sample_tokens or not may_be_short:
             raise self._misfit(f"sample {sample} of {n_tokens} tokens")
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -509,18 +559,21 @@ def open_members(
 def _entries(array: NDArray[Any]) -> memoryview:
     """Return a view that gives single entries as Python integers, twice as fast as the array does.
 
-    The entries have no sign. An entry of a damaged index file that is negative becomes a large
-    number. Used as an index, it raises an IndexError instead of counting from the end.
+    The view reads integers as unsigned: a negative entry, which only a damaged index file has,
+    becomes a large number. Used as an index, this raises an IndexError, while a negative number
+    would count from the end.
 
     Args:
         array: Integers, of any shape.
     """
     if not array.size:
         return memoryview(b"")
-    # Cast by way of bytes, since the arrays of an .idx are not aligned.
-    flat = array.reshape(-1).view(np.uint8).data
-    code = cast("Any", _unsigned(array).dtype.char)
-    return cast("memoryview", flat.cast(code, array.shape))
+
+    # A memoryview can only be cast from bytes. The array cannot be cast itself, since those of an
+    # .idx are not aligned in memory.
+    array_bytes = array.reshape(-1).view(np.uint8).data
+    type_code = cast("Any", _unsigned(array).dtype.char)  # such as "I" for uint32
+    return cast("memoryview", array_bytes.cast(type_code, array.shape))
 
 
 def _unsigned(array: NDArray[Any]) -> NDArray[Any]:

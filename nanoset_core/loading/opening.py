@@ -87,24 +87,28 @@ def open_version(
     Args:
         outputs: The project's outputs.
         manifest: Manifest of the version: of its blend, or of its index mappings if it has none.
-        masks: Name of each mask option of `load_nanoset` → its value; the value None stands for
-            that of the current handoff. By default, samples have no masks.
+        masks: Name of each mask option of `load_nanoset` → whether samples contain the mask. The
+            value None stands for the value that nanoset.yaml had when the files for the trainer
+            (the handoff) were last made. Without this mapping, samples contain no masks.
 
     Raises:
-        ConfigError: The preset's samples do not have one of the masks, a mask needs another one
-            that is not set, or the documents have no end token.
+        ConfigError: The trainer has no such mask, a mask needs another one that is not set, or the
+            documents have no end token.
         MissingError: A file was deleted, or the split has no share of the data.
         FormatError, StaleError: A file is not as it was written, or belongs to another version.
     """
-    name, split, _ = manifest.name.split("/")
+    name, split, _ = manifest.name.split("/")  # of the nanoset, and of the split
     plan, config = read_split(manifest, outputs.folder)
-    if plan is None:
+    if plan is None:  # nothing was built for the split
         raise _no_samples(name, split, manifest, config)
+
     if masks is not None:
         mask_names = _masks_that_are_set(outputs, name, masks)
         if mask_names:
             config = config.with_masks(mask_names, _end_token(outputs, plan))
-    return open_split(plan, config, outputs.folder / STAGE / name / CACHE, outputs.access)
+
+    index_folder = outputs.folder / STAGE / name / CACHE
+    return open_split(plan, config, index_folder, outputs.access)
 
 
 def _no_samples(name: str, split: str, manifest: Manifest, config: NanosetConfig) -> MissingError:
@@ -116,6 +120,7 @@ def _no_samples(name: str, split: str, manifest: Manifest, config: NanosetConfig
         manifest: Manifest of the split.
         config: Settings of the nanoset.
     """
+    # The split has a share of the data, but it is too small for a sample. The manifest says so.
     reason = manifest.facts.get(LACKING)
     if reason is not None:
         return MissingError(
@@ -124,6 +129,8 @@ def _no_samples(name: str, split: str, manifest: Manifest, config: NanosetConfig
             found=reason,
             remedy="give it a share in nanoset.yaml, and build again",
         )
+
+    # All splits share their data, and this one has a share of 0.
     if config.blend_per_split is None:
         return MissingError(
             f"the {split} split of {name} has no share of the data",
@@ -133,6 +140,7 @@ def _no_samples(name: str, split: str, manifest: Manifest, config: NanosetConfig
             remedy="give it a share in nanoset.yaml and build again, or read another split",
         )
 
+    # Each split has data of its own, except for this one.
     blends = zip(SPLITS, config.blend_per_split, strict=True)
     blended_splits = [other for other, blend in blends if blend is not None]
     found = f"blends for {' and '.join(blended_splits)}" if blended_splits else "no blend"
@@ -197,8 +205,10 @@ def _end_token_of(outputs: OutputRoot, folder: Path) -> int | None:
         The id; None if documents have no end token, or a manifest was deleted.
     """
     manifest = outputs.manifest_at(folder)
-    # A view or packs have the end token of the dataset that they were made from. Only their
-    # manifests name a corpus.
+
+    # A view or packs were made from another dataset, and have its end token. Follow these steps
+    # back to the dataset of a corpus. Only the manifest of a dataset of a corpus has no such facts:
+    # `corpus` is the name of the corpus, and `of` that of the view, if packs were made from one.
     while manifest is not None and "corpus" in manifest.facts:
         corpus = manifest.facts["corpus"]
         source = manifest.facts.get("of", corpus)
@@ -207,7 +217,8 @@ def _end_token_of(outputs: OutputRoot, folder: Path) -> int | None:
         manifest = outputs.manifest_at(outputs.folder / stage / source / digest)
     if manifest is None:
         return None
-    # The tokens that tokenization appends to each document.
+
+    # The tokens that were appended to each document.
     tokens_after = manifest.recipe["options"]["framing"]["after"]
     return tokens_after[-1] if tokens_after else None
 

@@ -55,23 +55,20 @@ class StoredSplit(Record):
         return cls(_with_prefixes_of_plan(plan, relative), stored_config)
 
     def check(self, value: dict[str, Any]) -> None:
-        """Check that all paths stay below the root, and that all index files are named.
+        """Check that all datasets are below the output root, and that the plan is complete.
+
+        The plan must name a file for each index array, in the folder of the index files.
 
         Args:
-            value: The JSON object that the record was read from; it is not needed here.
+            value: The JSON object that the record was read from. Every record gets it; it is not
+                needed here.
 
         Raises:
             ValueError: A prefix leads out of the root, or the plan is not valid.
         """
-
-        def check_prefix(prefix: str) -> str:
-            """Return the same prefix, after a check that it stays below the root."""
+        for prefix in _all_prefixes(self.plan, self.config):
             if not is_inside(prefix):
                 raise ValueError(f"the prefix {prefix!r} is not below the output root")
-            return prefix
-
-        _with_prefixes_of_plan(self.plan, check_prefix)
-        _with_prefixes_of_config(self.config, check_prefix)
         if self.plan is not None:
             _check_plan(self.plan)
 
@@ -143,6 +140,32 @@ def _check_files(
         raise ValueError("an index file is not named")
     if not all(is_inside(name) for name in (*part.files.values(), part.sidecar)):
         raise ValueError("an index file that is not below its folder")
+
+
+def _all_prefixes(plan: SplitPlan | None, config: NanosetConfig) -> list[str]:
+    """Return the prefixes of all datasets that a plan and a configuration name."""
+    prefixes: list[str] = []
+    if plan is not None:
+        prefixes += [member.prefix for member in plan.members]
+    for blend in (config.data_path, *(config.blend_per_split or ())):
+        prefixes += _prefixes_of_blend(blend)
+    prefixes += config.trainer_paths
+    prefixes += config.orders
+    return prefixes
+
+
+def _prefixes_of_blend(blend: Any) -> list[str]:
+    """Return the prefixes of the datasets of a blend.
+
+    Args:
+        blend: Data of a split in any form that `NanosetConfig` takes: a prefix, prefix → weight, or
+            a list of prefixes; None or empty for a split without data.
+    """
+    if not blend:
+        return []
+    if isinstance(blend, str):
+        return [blend]
+    return list(blend)
 
 
 def _with_prefixes_of_plan(

@@ -14,7 +14,7 @@ from nanoset_core.sampling.config import NanosetConfig
 
 _NO_TOKEN = -1
 """Stands for the padding token of trainers that have none: no token has this id."""
-_BARE = ("text", "input_ids")
+_FORMS_WITHOUT_LABELS = ("text", "input_ids")
 """Values of `sample_form` for samples that consist of tokens, without labels or a loss mask."""
 Sample = dict[str, NDArray[Any]]
 """What a trainer's dataset returns: name → array."""
@@ -41,8 +41,9 @@ class SampleForm:
         """
         # Which entries a dictionary has.
         self.form = config.rules.sample_form
-        self.extra = config.add_extra_token
-        self.length = config.sample_tokens if self.form in _BARE else config.sequence_length
+        self.has_labels = self.form not in _FORMS_WITHOUT_LABELS
+        self.has_extra_token = config.add_extra_token  # one more than there are labels
+        self.length = config.sequence_length if self.has_labels else config.sample_tokens
 
         # Padding of short samples.
         pad = config.masked_pad_token
@@ -55,7 +56,7 @@ class SampleForm:
         self.reset_positions = config.reset_position_ids
         self.reset_attention = config.reset_attention_mask
         self.masks_eod = config.eod_mask_loss
-        self.looks_for_eod = self.reset_positions or self.reset_attention or self.masks_eod
+        self.needs_ends = self.reset_positions or self.reset_attention or self.masks_eod
         self.with_attention = config.create_attention_mask and not self.by_document
 
         # Values that all samples share. The causal mask is large, so compute it when it is needed.
@@ -66,16 +67,20 @@ class SampleForm:
     def sample(
         self, text: Tokens, index: int | None, cu_seqlens: NDArray[np.int32] | None = None
     ) -> Sample:
-        """Return the dictionary of one sample.
+        """Return the dictionary of one sample, as the trainer's own dataset returns it.
+
+        For Megatron-LM, this has the entries `tokens`, `labels`, `loss_mask`, `position_ids`, and
+        perhaps `attention_mask`.
 
         Args:
             text: Tokens of the sample, shape (sample_tokens,).
-            index: The index that the trainer requested, or None if it requested padding: a sample
-                that the loss leaves out.
-            cu_seqlens: Where documents begin, shape (sequence_length + 1,); None leaves it out of
-                the dictionary.
+            index: The index that the trainer requested. If it is None, the trainer requested
+                padding: the loss leaves out all of the sample.
+            cu_seqlens: Where documents begin, as a row of `cu_seqlens_of`: shape (sequence_length +
+                1,). It becomes an entry of the dictionary, with what follows from it. None if the
+                samples do not contain it.
         """
-        parts = self._parts(text, cu_seqlens)
+        parts = self._arrays(text, cu_seqlens)
         if self._is_padding(index):
             parts["loss_mask"][:] = 0.0
         return parts
@@ -94,7 +99,7 @@ class SampleForm:
             cu_seqlens: Where documents begin, shape (n, sequence_length + 1); None leaves it out of
                 the dictionaries.
         """
-        parts = self._parts(texts, cu_seqlens)
+        parts = self._arrays(texts, cu_seqlens)
         padding_rows = [row for row, index in enumerate(indices) if self._is_padding(index)]
         if padding_rows:
             parts["loss_mask"][padding_rows] = 0.0
@@ -106,11 +111,11 @@ class SampleForm:
 
     def _is_padding(self, index: int | None) -> bool:
         """Return whether the trainer requests padding: a sample that the loss leaves out."""
-        if self.form in _BARE:
+        if not self.has_labels:
             return False
         return index is None or (self.form == "nemo" and index < 0)
 
-    def _parts(self, text: Tokens, cu_seqlens: NDArray[np.int32] | None) -> Sample:
+    def _arrays(self, text: Tokens, cu_seqlens: NDArray[np.int32] | None) -> Sample:
         """Return the arrays of a dictionary: of one sample, or of many samples stacked.
 
         Args:
@@ -121,31 +126,37 @@ class SampleForm:
         Returns:
             Name → array; for many samples, the first axis of each array has length n.
         """
-        if self.form in _BARE:
-            return self._bare_parts(text)
+        if not self.has_labels:
+            return self._arrays_without_labels(text)
 
+        # Both are new arrays, which may be changed.
         tokens, labels = self._tokens_and_labels(text)
-        ends = None
-        if self.looks_for_eod:
-            ends = tokens == self.eod  # (…, sequence_length)
 
-        # The loss leaves out padding and, by an option, the tokens that end documents.
+        # Where documents end, if an option depends on it.
+        is_end = None
+        if self.needs_ends:
+            is_end = tokens == self.eod  # (…, sequence_length)
+
+        # The loss leaves out the tokens that end documents, if the option is set.
         loss_mask = _copy_for_each(self._ones, tokens.shape)
-        if self.masks_eod and ends is not None:
-            loss_mask[ends] = 0.0
+        if self.masks_eod and is_end is not None:
+            loss_mask[is_end] = 0.0
+
+        # It always leaves out padding. The trainer then replaces the padding by token 0, since a
+        # padding token such as -1 has no embedding.
         if self.pads and self._has_padding(text):
             loss_mask[labels == self.pad] = 0.0
             tokens[tokens == self.pad] = 0
             labels[labels == self.pad] = 0
 
-        parts = {"tokens": tokens, "labels": labels}
+        arrays = {"tokens": tokens, "labels": labels}
         if self.with_attention:
-            parts["attention_mask"] = self._attention(tokens.shape, ends)
-        parts["loss_mask"] = loss_mask
-        parts["position_ids"] = self._positions(tokens.shape, ends)
+            arrays["attention_mask"] = self._attention(tokens.shape, is_end)
+        arrays["loss_mask"] = loss_mask
+        arrays["position_ids"] = self._positions(tokens.shape, is_end)
         if cu_seqlens is not None:
-            parts.update(by_document(cu_seqlens))
-        return parts
+            arrays.update(by_document(cu_seqlens))
+        return arrays
 
     def _has_padding(self, text: Tokens) -> bool:
         """Return whether a sample has a token or label that is padding.
@@ -153,25 +164,34 @@ class SampleForm:
         Most samples have none. Counting padding in the stored tokens, which have two or four bytes
         each, is faster than replacing it in three arrays of eight bytes.
         """
-        if not self.extra:
+        if not self.has_extra_token:
             return True  # the last token has no label, so its label is padding
         return bool(np.count_nonzero(text == self.pad))
 
-    def _bare_parts(self, text: Tokens) -> Sample:
-        """Return samples without labels: tokens, and positions if these restart in a document."""
+    def _arrays_without_labels(self, text: Tokens) -> Sample:
+        """Return tokens under the trainer's name, and positions if these restart in a document."""
         tokens = text.astype(np.int64)
-        parts: Sample = {self.form: tokens}
+        arrays: Sample = {self.form: tokens}
         if self.reset_positions:
-            parts["positions"] = self._positions(tokens.shape, tokens == self.eod)
-        return parts
+            arrays["positions"] = self._positions(tokens.shape, tokens == self.eod)
+        return arrays
 
     def _tokens_and_labels(self, text: Tokens) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return (tokens, labels), separate arrays of shape (…, sequence_length).
 
-        The label of a token is the next token. Without an extra token the last one has none.
+        The label of a token is the next token. If the sample has an extra token at its end, this is
+        only the label of the last one. Otherwise the last token has no next one, and its label is
+        padding, which the loss leaves out:
+
+            text              A B C D
+            with an extra     tokens A B C      labels B C D
+            without it        tokens A B C D    labels B C D pad
+
+        Args:
+            text: Tokens of the sample or samples, shape (…, sample_tokens).
         """
         next_tokens = text[..., 1:]
-        if self.extra:
+        if self.has_extra_token:
             tokens = text[..., :-1].astype(np.int64)
             return tokens, next_tokens.astype(np.int64)
 
@@ -181,60 +201,70 @@ class SampleForm:
         return text.astype(np.int64), labels
 
     def _positions(
-        self, shape: tuple[int, ...], ends: NDArray[np.bool_] | None
+        self, shape: tuple[int, ...], is_end: NDArray[np.bool_] | None
     ) -> NDArray[np.int64]:
-        """Return the positions of tokens: in the sample, or in their documents if these restart.
+        """Return the position of each token in its sample or, by an option, in its document.
 
-        For example, the tokens A B eod C D have the positions 0 1 2 0 1 if positions restart.
+        The tokens A B eod C D have the positions 0 1 2 3 4. If positions restart in each document,
+        they are 0 1 2 0 1.
 
         Args:
             shape: Shape of the positions, (…, sequence_length).
-            ends: True at each end-of-document token, of this shape; None if no option needs it.
+            is_end: True at each end-of-document token, of this shape; None if no option depends on
+                it, so that positions do not restart.
         """
-        if not self.reset_positions or ends is None:
+        if not self.reset_positions or is_end is None:
             return _copy_for_each(self._range, shape)
 
-        # Write the position of each token that begins a document, and 0 everywhere else. A running
-        # maximum then gives each token the first position of its document.
-        first_positions = np.zeros(shape, np.int64)  # (…, sequence_length)
-        follows_end = ends[..., :-1]  # of all tokens but the first
-        first_positions[..., 1:] = follows_end * self._range[1:]
-        first_positions = np.maximum.accumulate(first_positions, axis=-1)
-        return self._range - first_positions
+        # A document begins after each end. Write the position of its first token there, and 0
+        # everywhere else: 0 0 0 3 0 in the example.
+        begins = np.zeros(shape, np.int64)  # (…, sequence_length)
+        is_begin = is_end[..., :-1]  # of all tokens but the first
+        np.multiply(is_begin, self._range[1:], out=begins[..., 1:])
 
-    def _attention(self, shape: tuple[int, ...], ends: NDArray[np.bool_] | None) -> Any:
+        # A running maximum gives each token the begin of its document: 0 0 0 3 3.
+        begin_of_document = np.maximum.accumulate(begins, axis=-1)
+        return self._range - begin_of_document
+
+    def _attention(self, shape: tuple[int, ...], is_end: NDArray[np.bool_] | None) -> Any:
         """Return the attention mask, True where attention is forbidden.
 
-        A token must not attend to later tokens nor, if the mask is reset at ends of documents, to
-        tokens of other documents.
+        A token must not attend to later tokens. By an option, it must not attend to tokens of other
+        documents either.
 
         Args:
             shape: Shape of the tokens, (…, sequence_length).
-            ends: True at each end-of-document token, of this shape; None if no option needs it.
+            is_end: True at each end-of-document token, of this shape; None if no option depends on
+                it.
 
         Returns:
             Bool, shape (…, 1, sequence_length, sequence_length). If all samples have the same mask,
             they share one array, as in Megatron-LM. For many samples, the result is then a list
             with this array for each.
         """
+        # The mask without documents: (1, sequence_length, sequence_length)
         if self._causal is None:
-            self._causal = ~np.tri(self.length, dtype=bool)[None]
+            self._causal = ~np.tri(self.length, dtype=bool)[np.newaxis]
         causal = self._causal
-        if not self.reset_attention or ends is None:
-            # Megatron-LM shares one mask only if no option depends on ends of documents.
-            if self.looks_for_eod:
+
+        # All samples have this mask if it is not reset. Megatron-LM still makes a copy for each if
+        # another option depends on ends of documents, and so does this.
+        if not self.reset_attention or is_end is None:
+            has_copies = self.needs_ends
+            if has_copies:
                 shape_of_masks = (*shape[:-1], *causal.shape)
                 return np.broadcast_to(causal, shape_of_masks).copy()
             is_one_sample = len(shape) == 1
             return causal if is_one_sample else [causal] * shape[0]
 
-        # (…, sequence_length) number of the document that each token is in: ends before the token
-        document_numbers = np.zeros(shape, np.int64)
-        np.cumsum(ends[..., :-1], axis=-1, out=document_numbers[..., 1:])
+        # Number the documents of each sample, by counting the ends before each token.
+        document_numbers = np.zeros(shape, np.int64)  # (…, sequence_length)
+        np.cumsum(is_end[..., :-1], axis=-1, out=document_numbers[..., 1:])
 
-        # A token must not attend to tokens of an earlier document.
-        document_of_query = document_numbers[..., None, :, None]  # (…, 1, sequence_length, 1)
-        document_of_key = document_numbers[..., None, None, :]  # (…, 1, 1, sequence_length)
+        # A token (the query) must not attend to a token (the key) of an earlier document. Those of
+        # later documents are forbidden already.
+        document_of_query = document_numbers[..., np.newaxis, :, np.newaxis]
+        document_of_key = document_numbers[..., np.newaxis, np.newaxis, :]
         return causal | (document_of_query > document_of_key)
 
 

@@ -322,10 +322,14 @@ def _manifest_digest(rows: list[ManifestRow], uneven: Uneven) -> str:
         uneven: What happens if ranks would have different numbers of samples.
     """
     plain_rows = [tuple(row) for row in rows]
-    text = repr(plain_rows)
-    # With `raise` and `keep`, ranks read what their tars contain.
+
+    # "drop" and "repeat" change what a rank reads: it skips samples, or reads some twice. With the
+    # other values, "raise" and "keep", a rank reads exactly the samples of its tars, so that the
+    # value does not matter.
     if uneven in ("drop", "repeat"):
         text = repr((uneven, plain_rows))
+    else:
+        text = repr(plain_rows)
     return hashlib.sha256(text.encode()).hexdigest()
 
 

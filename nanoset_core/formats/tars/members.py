@@ -288,14 +288,16 @@ class MemberCompressor:
 
     def compress(self, text: bytes) -> bytes:
         """Return an ASCII text as a gzip file; its bytes do not depend on earlier texts."""
-        # The bytes of the lead are not part of the file. They put the compressor into the same
-        # state, whatever the text before was.
+        # A full flush lets the compressor forget the text before, but not all of its inner state.
+        # So a few fixed bytes are compressed first, the lead: afterwards, the state is always the
+        # same. What the compressor returns for the lead is not part of the file.
         self._stream.compress(_LEAD)
         self._stream.flush(self._flush_block)
 
-        # A full flush ends the body at a whole byte, and forgets the text. In a gzip file, the
-        # CRC-32 of the text and its size modulo 2**32 follow.
+        # The full flush after the text ends its compressed bytes at a whole byte.
         body = self._stream.compress(text) + self._stream.flush(self._flush_window)
+
+        # In a gzip file, the CRC-32 of the text and its size modulo 2**32 follow.
         checksum = self._crc32(text).to_bytes(4, "little")
         size = (len(text) % (1 << 32)).to_bytes(4, "little")
         return b"".join((_GZIP_HEADER, body, _LAST_BLOCK, checksum, size))

@@ -60,9 +60,11 @@ class TarSample:
 
 
 def iterate_samples(archive: Archive, where: object) -> Iterator[TarSample]:
-    """Yield the samples of an archive in order.
+    """Yield the samples of an archive, each when its last member was read.
 
-    An entry that belongs to no sample is yielded as a sample without members.
+    A sample is a sequence of members with the same key, the name without the extension: `0001.npy`
+    and `0001.json`. An entry that belongs to no sample, such as a folder, is yielded at once, as a
+    sample without members. If it is among the members of a sample, this sample follows it.
 
     Args:
         archive: Bytes of the archive.
@@ -73,19 +75,21 @@ def iterate_samples(archive: Archive, where: object) -> Iterator[TarSample]:
     """
     # The current sample, which ends at the first member with another key.
     key = ""
-    members: dict[str, TarMember] = {}
+    members: dict[str, TarMember] = {}  # extension → member
     for entry in iterate_entries(archive, where):
         parts = _key_and_extension(entry)
         if parts is None:
-            # The current sample continues after it: macOS puts entries such as `._0.npy` between
-            # the members of a sample.
+            # This does not end the current sample: macOS puts entries such as `._0.npy` between the
+            # members of a sample.
             yield TarSample(entry.name, {})
             continue
+
         entry_key, extension = parts
         if members and entry_key != key:
             yield TarSample(key, members)
             members = {}
         key = entry_key
+
         if extension in members:
             raise FormatError(
                 "two members of a sample have the same extension",

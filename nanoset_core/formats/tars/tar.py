@@ -95,13 +95,17 @@ def headers(names: NDArray[np.uint8], sizes: NDArray[np.int64]) -> NDArray[np.ui
     Returns:
         uint8, shape (n_members, 512).
     """
+    # A copy of the template for each member, in which its name and its size are filled in. A header
+    # starts with the name; the size has 11 octal digits.
     block = np.tile(np.frombuffer(_TEMPLATE, dtype=np.uint8), (len(names), 1))
     block[:, : names.shape[1]] = names
-    block[:, SIZE_DIGITS] = octal(sizes, 11)
+    block[:, SIZE_DIGITS] = octal(sizes, width=11)
 
-    # The template has spaces in place of the checksum, as which they count in the sum.
+    # The checksum is the sum of all bytes of a header, in which the field of the checksum itself
+    # counts as eight spaces. The template has these spaces. Afterwards, six octal digits and a zero
+    # byte are written over them; the last space remains.
     checksums = block.sum(axis=1, dtype=np.int64)
-    block[:, CHECKSUM_DIGITS] = octal(checksums, 6)
+    block[:, CHECKSUM_DIGITS] = octal(checksums, width=6)
     block[:, _CHECKSUM_END] = 0
     return block
 

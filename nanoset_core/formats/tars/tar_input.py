@@ -169,9 +169,9 @@ def _survey(path: Path, data_key: str | None, first_key: str | None) -> TarSourc
             if chosen in sample.members:
                 contexts += 1
                 continue
-            # Without an extension from the user, no tokens may be lost without a word.
+            # If the user did not choose an extension, no tokens may be lost without a warning.
             if data_key is None:
-                _check_without_tokens(sample, archive, path, chosen)
+                _check_that_no_tokens_are_lost(sample, archive, path, chosen)
             passed_over += sample.member_count
             example = example or sample.name
 
@@ -210,24 +210,25 @@ def _kind_of_tokens(sample: TarSample, archive: Archive, path: Path) -> str | No
     return None
 
 
-def _check_without_tokens(
+def _check_that_no_tokens_are_lost(
     sample: TarSample,
     archive: Archive,
     path: Path,
     chosen: str | None,
 ) -> None:
-    """Check that a sample without the chosen kind of member has no tokens in another one.
+    """Check a sample that has no member of the kind from which tokens are taken.
 
-    Such a sample would be lost without a warning.
+    If tokens are taken from `.npy` members, a sample with its tokens in a `.json` member would be
+    skipped without a warning. So this is an error.
 
     Args:
-        sample: A sample of the tar.
+        sample: A sample of the tar, without a member of the chosen kind.
         archive: Bytes of the tar.
         path: Path of the tar, for messages.
         chosen: The kind of member from which tokens are taken, such as `npy`.
 
     Raises:
-        FormatError: Another member of the sample may hold tokens.
+        FormatError: A member of the sample may hold tokens.
     """
     for member in sample.members.values():
         if _may_hold_tokens(member, archive, path):
@@ -236,7 +237,8 @@ def _check_without_tokens(
                 where=f"{path}, offset {member.offset}",
                 found=f"{member.name!r}",
                 expected=f"a member ending in .{chosen} in each sample, as in the first",
-                remedy=f"shuffle them separately, or take only those with --data-key {chosen}",
+                remedy="shuffle the tars of each kind separately, or take only one kind with "
+                f"--data-key {chosen}",
             )
 
 
@@ -350,27 +352,30 @@ def _flatten(task: _FlattenTask) -> None:
         InputError: A context has another length, or a token does not fit the vocabulary or the
             dtype.
     """
+    # After a tar is decoded, a small file marks it as done. It says what was decoded, with the
+    # tar's time of modification: if the tar is changed, the content differs, and it is decoded
+    # again. The content is never parsed.
     tar = task.tar
-    # The marker has the tar's time of modification, so that a changed tar is decoded again.
     identity = asdict(tar) | {"path": str(tar.path), "mtime_ns": tar.path.stat().st_mtime_ns}
-    marker = task.folder / f"done-{task.number}.json"
-    # The marker is only compared, as a whole, so that it is not a record with keys.
-    marker_content = json.dumps(identity).encode()
-    if marker.exists() and read_regular(marker) == marker_content:
+    done_content = json.dumps(identity).encode()
+    done_file = task.folder / f"done-{task.number}.json"
+    if done_file.exists() and read_regular(done_file) == done_content:
         return
+
     dtype = np.dtype(task.tar_input.dtype)
     context_bytes = task.tar_input.sequence_length * dtype.itemsize
 
     # Decode some contexts at a time, to bound memory.
     contexts_at_once = max(1, _CHUNK_BYTES // context_bytes)
     contexts = _checked_contexts(tar, task.tar_input)
-    with (task.folder / _TOKENS).open("r+b") as file:
+    file_of_tokens = task.folder / _TOKENS  # with the tokens of all tars
+    with file_of_tokens.open("r+b") as file:
         file.seek(task.first_context * context_bytes)
         while chunk := list(islice(contexts, contexts_at_once)):
             file.write(np.array(chunk, dtype).tobytes())
         file.flush()
         os.fsync(file.fileno())
-    write_atomic(marker, marker_content)
+    write_atomic(done_file, done_content)
 
 
 def _checked_contexts(tar: TarSource, tar_input: TarInput) -> Iterator[NDArray[np.integer[Any]]]:
@@ -399,25 +404,28 @@ def _check_context(tokens: NDArray[np.integer[Any]], where: str, tar_input: TarI
             expected=f"{tar_input.sequence_length}, as in the first",
             remedy="shuffle tars of different lengths separately",
         )
-    # With a tokenizer, its vocabulary is the limit; without one, the dtype is.
-    limit = int(np.iinfo(tar_input.dtype).max)
-    greatest_id = tar_input.greatest_id
     least = int(tokens.min())
     greatest = int(tokens.max())
-    if greatest_id is not None and greatest_id < limit and (least < 0 or greatest > greatest_id):
-        number = np.flatnonzero((tokens < 0) | (tokens > greatest_id))[0]
-        raise InputError(
-            "a token is not in the vocabulary",
-            where=f"{where}, token {number}",
-            found=f"id {tokens[number]}",
-            expected=f"0 to {greatest_id}",
-            remedy="name the tokenizer that made the tokens, or leave --tokenizer out",
-        )
-    if least < 0 or greatest > limit:
+
+    # The greatest id of the vocabulary is the limit if it is known, unless the dtype has no room
+    # for it. Then, the dtype is the limit.
+    dtype_limit = int(np.iinfo(tar_input.dtype).max)
+    greatest_id = tar_input.greatest_id  # None without a tokenizer
+    if greatest_id is not None and greatest_id < dtype_limit:
+        if least < 0 or greatest > greatest_id:
+            number = np.flatnonzero((tokens < 0) | (tokens > greatest_id))[0]
+            raise InputError(
+                "a token is not in the vocabulary",
+                where=f"{where}, token {number}",
+                found=f"id {tokens[number]}",
+                expected=f"0 to {greatest_id}",
+                remedy="name the tokenizer that made the tokens, or leave --tokenizer out",
+            )
+    elif least < 0 or greatest > dtype_limit:
         raise InputError(
             "a token does not fit the token type",
             where=where,
             found=f"{least} to {greatest}",
-            expected=f"0 to {limit} ({tar_input.dtype})",
+            expected=f"0 to {dtype_limit} ({tar_input.dtype})",
             remedy="name the tokenizer that made the tokens with --tokenizer",
         )

@@ -53,13 +53,16 @@ class ColumnWriter:
         """Append the values of some rows.
 
         Args:
-            array: An Arrow array. If an earlier one had a value, it has the same type or that of
-                nulls.
+            array: An Arrow array. All arrays with a value have the same type. An array of nulls may
+                have the type of nulls instead.
         """
+        # The first array with a value decides in which form values are stored. Rows before that
+        # have no value, and are filled in now.
         has_values = array.null_count < len(array)
         if has_values and not self.kind:
             self._choose_kind(str(array.type))
 
+        # Which rows have a value, and the values. Only a column of texts has a file of ends.
         is_valid = array.is_valid().to_numpy(zero_copy_only=False)
         self._valid_file.write(is_valid.astype(np.uint8))
         if self._ends_file is not None:
@@ -76,20 +79,23 @@ class ColumnWriter:
             self._ends_file.close()
 
     def _choose_kind(self, arrow_type: str) -> None:
-        """Set the kind of the column, and fill the files up for the rows so far, all without value.
+        """Set the kind of the column, and write something for the rows so far, which have no value.
 
         Args:
             arrow_type: Name of the type of the first array with a value.
         """
-        # A row without a value has the number 0, or a text that ends where it starts.
         if arrow_type in _DTYPES:
+            # Numbers: a row without a value has the number 0.
             self.kind = arrow_type
-            zeros_bytes = self.n_rows * np.dtype(_DTYPES[arrow_type]).itemsize
-            _extend_with_zeros(self._values_file, zeros_bytes)
+            number_bytes = np.dtype(_DTYPES[arrow_type]).itemsize
+            _extend_with_zeros(self._values_file, self.n_rows * number_bytes)
         else:
+            # Texts: a row without a value has an empty text, which ends where it starts. The file
+            # has the start of the first text, and then the end of each: all of these are 0 so far.
             self.kind = "string"
             self._ends_file = self._ends_path.open("wb")
-            _extend_with_zeros(self._ends_file, (self.n_rows + 1) * _END_BYTES)
+            n_ends = self.n_rows + 1
+            _extend_with_zeros(self._ends_file, n_ends * _END_BYTES)
 
     def _append_numbers(self, array: Any) -> None:
         """Append an Arrow array of numbers to the file of values, with 0 in place of null."""
@@ -159,21 +165,24 @@ class StoredColumn:
         return StoredColumn(kind, values, is_valid)
 
     def take(self, rows: NDArray[np.int64]) -> Any:
-        """Return the values of some rows: an Arrow array of one of the types that tables keep.
+        """Return the values of some rows, as an Arrow array of a type that tables have.
 
         Args:
             rows: Numbers of rows, shape (n,); -1 gives null.
         """
         import pyarrow as pa
 
-        if self.values is None:
+        if self.values is None:  # no row has a value
             return pa.nulls(len(rows))
 
-        has_value = rows >= 0  # (n,)
-        has_value[has_value] = self.is_valid[rows[has_value]] > 0
+        # A result is null if there is no row, or if the row has no value.
+        has_row = rows >= 0  # (n,)
+        has_value = has_row.copy()
+        has_value[has_row] = self.is_valid[rows[has_row]] > 0
         values = self.values.take(pa.array(rows, mask=~has_value))
 
-        # The types of the files are those that can be mapped; tables have fewer.
+        # Some values are stored in another type than tables have, of which a file can be mapped
+        # into memory: booleans as bytes, and texts with offsets of 64 bits. Tables have no uint64.
         if self.kind == "uint64":
             return narrowed(values)
         if self.kind == "bool":

@@ -20,7 +20,8 @@ from nanoset_core.text.values import type_of
 def column_nodes(config: ProjectConfig, corpus: str, used: Collection[str]) -> dict[str, Node]:
     """Return the outputs that contain some columns of a corpus's documents.
 
-    Columns are values that the raw text has for each document, or attributes: values of other
+    A column is a value of each document, such as its language. There are two kinds, which are
+    stored in separate outputs: columns of the raw text, and attributes, which are values of other
     tables that were joined to the documents by id.
 
     Args:
@@ -29,16 +30,17 @@ def column_nodes(config: ProjectConfig, corpus: str, used: Collection[str]) -> d
         used: Names of the columns. Those that are not kept from the raw text are attributes.
 
     Returns:
-        Name of the stage → its output. None of them contains the columns that neither has.
+        Name of the stage → its output. An output is left out if none of the columns is in it.
     """
-    key = Key(corpus)
     columns_of_text = set(config.documents_of(corpus).columns)
-    other_columns = set(used) - columns_of_text
+    uses_text = any(column in columns_of_text for column in used)
+    uses_attributes = any(column not in columns_of_text for column in used)
 
+    key = Key(corpus)
     nodes = {}
-    if not columns_of_text.isdisjoint(used):
+    if uses_text:
         nodes[COLUMNS.layout.folder] = Node(COLUMNS, key)
-    if other_columns and corpus in config.attributes:
+    if uses_attributes and corpus in config.attributes:
         nodes[ATTRIBUTES.layout.folder] = Node(ATTRIBUTES, key)
     return nodes
 

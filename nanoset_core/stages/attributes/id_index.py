@@ -112,7 +112,7 @@ def _count_parts(
     """Return how many rows with an id each part has, int64, shape (2 ** part_bits,)."""
     n_parts = 1 << part_bits
     counts = np.zeros(n_parts, np.int64)
-    for rows in _rows_with_id(is_valid):
+    for rows in _chunks_of_rows_with_id(is_valid):
         parts = _part_of(id_hashes[rows], part_bits)
         counts += np.bincount(parts, minlength=n_parts)
     return counts
@@ -128,7 +128,8 @@ def _divide_into_parts(
 ) -> None:
     """Write the hash and the number of each row with an id to the part that it belongs to.
 
-    Within a part, rows keep their order.
+    The parts are ranges of the arrays `hashes` and `rows`. Within a part, rows keep their order. If
+    the rows 0 to 3 belong to the parts 1 0 1 1, the rows are written as 1 | 0 2 3.
 
     Args:
         hashes: Receives the hashes, shape (n_rows_with_id,).
@@ -139,24 +140,28 @@ def _divide_into_parts(
         part_bits: How many first bits of a hash are the number of its part.
     """
     next_positions = starts.copy()  # (n_parts,) where the next row of each part is written
-    for chunk_rows in _rows_with_id(is_valid):
+    for chunk_rows in _chunks_of_rows_with_id(is_valid):
         chunk_hashes = id_hashes[chunk_rows]
         parts = _part_of(chunk_hashes, part_bits)
 
-        # Sort the rows of the chunk by their parts: each part receives a run of them.
+        # Sort the rows of the chunk by their parts, so that the rows of a part follow each other:
+        #     parts, sorted     0 1 1 1
+        #     rows_per_part     1 3
+        #     number_in_part    0 0 1 2
         by_part = np.argsort(parts, kind="stable")
-        run_lengths = np.bincount(parts, minlength=len(starts))  # (n_parts,)
-        run_starts = np.cumsum(run_lengths) - run_lengths
+        sorted_parts = parts[by_part]
+        rows_per_part = np.bincount(parts, minlength=len(starts))  # (n_parts,)
+        rows_of_earlier_parts = np.cumsum(rows_per_part) - rows_per_part
+        number_in_part = np.arange(len(chunk_rows)) - rows_of_earlier_parts[sorted_parts]
 
-        # (n_chunk_rows,) position in `hashes` and `rows` of each row in the sorted chunk
-        offsets = next_positions - run_starts
-        positions = offsets[parts[by_part]] + np.arange(len(chunk_rows))
+        # Write each part's rows after those of earlier chunks.
+        positions = next_positions[sorted_parts] + number_in_part  # (n_chunk_rows,)
         hashes[positions] = chunk_hashes[by_part]
         rows[positions] = chunk_rows[by_part]
-        next_positions += run_lengths
+        next_positions += rows_per_part
 
 
-def _rows_with_id(is_valid: NDArray[np.uint8]) -> Iterator[NDArray[np.int64]]:
+def _chunks_of_rows_with_id(is_valid: NDArray[np.uint8]) -> Iterator[NDArray[np.int64]]:
     """Yield the numbers of the rows that have an id, a chunk of the table at a time."""
     for start in range(0, len(is_valid), CHUNK_ROWS):
         yield start + np.flatnonzero(is_valid[start : start + CHUNK_ROWS])
@@ -176,12 +181,15 @@ class _SortedPart(NamedTuple):
 
 
 def _sort_part(hashes: NDArray[np.uint64], rows: NDArray[np.int64], ids: Any) -> _SortedPart:
-    """Sort the rows of a part by their hashes, and keep the first row of each id.
+    """Sort the rows of a part by the hashes of their ids, and keep the first row of each id.
 
     Args:
-        hashes: Hash of each row of the part, shape (n_part_rows,).
+        hashes: Hash of the id of each row of the part, shape (n_part_rows,).
         rows: Numbers of these rows, ascending, shape (n_part_rows,).
         ids: Ids of all rows of the table, an Arrow array.
+
+    Returns:
+        The rows that are kept, and whether other rows have the same id.
     """
     import pyarrow as pa
 
@@ -190,21 +198,24 @@ def _sort_part(hashes: NDArray[np.uint64], rows: NDArray[np.int64], ids: Any) ->
     hashes = hashes[by_hash]
     rows = rows[by_hash]
 
-    # (n_part_rows,) whether the row before it, or after it, has the same hash
-    equals_next = hashes[1:] == hashes[:-1]
+    # A row shares its hash with another one if the row after it, or before it, has the same hash.
+    equals_next = hashes[:-1] == hashes[1:]  # (n_part_rows - 1,)
     is_shared = np.zeros(len(hashes), np.bool_)
-    is_shared[1:] |= equals_next
     is_shared[:-1] |= equals_next
+    is_shared[1:] |= equals_next
 
-    # If no other row has the hash, no other row has the id: the row is the first with its id. For
-    # the remaining rows the ids are read, since different ids may have the same hash.
+    # A row with a hash of its own is the only one with its id.
     is_first = ~is_shared
     is_repeated = np.zeros(len(hashes), np.bool_)
-    shared = np.flatnonzero(is_shared)
+
+    # The other rows have equal ids, or different ids that happen to have the same hash. So their
+    # ids are read. `unique` finds the first row of each id among them, and how many rows have it.
+    shared = np.flatnonzero(is_shared)  # (n_shared,)
     if len(shared):
         shared_ids = ids.take(pa.array(rows[shared]))
-        id_codes = shared_ids.dictionary_encode().indices.to_numpy()
-        _, first_positions, counts = np.unique(id_codes, return_index=True, return_counts=True)
-        is_first[shared[first_positions]] = True
-        is_repeated[shared[first_positions]] = counts > 1
+        id_codes = shared_ids.dictionary_encode().indices.to_numpy()  # a number for each id
+        _, first_indices, counts = np.unique(id_codes, return_index=True, return_counts=True)
+        first_of_each_id = shared[first_indices]
+        is_first[first_of_each_id] = True
+        is_repeated[first_of_each_id] = counts > 1
     return _SortedPart(hashes[is_first], rows[is_first], is_repeated[is_first])

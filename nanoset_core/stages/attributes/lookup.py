@@ -147,32 +147,42 @@ class OpenLookup:
     def find(self, ids: Any) -> MatchingRows:
         """Return the row of each id, and mark these ids as matched.
 
+        The marks are in a file. They show which ids belong to no document in the end.
+
         Args:
             ids: An Arrow array of strings, shape (n_ids,); a null matches no row.
+
+        Returns:
+            The first row of the tables with each id, and whether other rows have the id, too.
         """
         import pyarrow as pa
 
+        # The index has an entry for each distinct id of the tables.
         ids = ids.cast(pa.large_string())
-        entries = self._find_entries(ids)  # (n_ids,) position of each id in the index, or -1
-
+        entries = self._find_entries(ids)  # (n_ids,) the entry of each id, or -1
         is_found = entries >= 0
         found_entries = entries[is_found]
+
+        # These arrays of the index are files of bytes, in which 1 stands for True.
         self._index.is_matched[found_entries] = 1
+        is_repeated = np.zeros(len(ids), np.bool_)
+        is_repeated[is_found] = self._index.is_repeated[found_entries] == 1
 
         rows = np.full(len(ids), -1, np.int64)
         rows[is_found] = self._index.rows[found_entries]
-        is_repeated = np.zeros(len(ids), np.bool_)
-        is_repeated[is_found] = self._index.is_repeated[found_entries] > 0
         return MatchingRows(rows, is_repeated)
 
     def _find_entries(self, ids: Any) -> NDArray[np.int64]:
-        """Find ids in the index, which is sorted by their hashes.
+        """Return the entry of each id in the index.
+
+        The index has an entry for each distinct id of the tables, sorted by the hashes of the ids.
+        Different ids can have the same hash: then their entries follow each other.
 
         Args:
             ids: An Arrow array of strings, shape (n_ids,); may contain nulls.
 
         Returns:
-            The position of each id in the index, or -1; int64, shape (n_ids,).
+            Number of the entry, or -1 if the index does not have the id; int64, shape (n_ids,).
         """
         import pyarrow as pa
         import pyarrow.compute as pc
@@ -180,29 +190,28 @@ class OpenLookup:
         index = self._index
         hashes = hashing.hash_texts(ids)  # (n_ids,)
 
-        # First entry with each hash, searched in ascending order, which reads the files of the
-        # index from start to end.
+        # The first entry that may be that of an id: the first one with its hash. It is searched in
+        # the order of the hashes, which reads the files of the index from start to end.
         by_hash = np.argsort(hashes)
         candidates = np.empty(len(ids), np.int64)
         candidates[by_hash] = np.searchsorted(index.hashes, hashes[by_hash])
 
-        # Different ids can have the same hash. So ids are compared with their candidates, and those
-        # that differ with the next entry, for as long as it has their hash.
         entries = np.full(len(ids), -1, np.int64)
-        pending = np.flatnonzero(ids.is_valid().to_numpy(zero_copy_only=False))  # (n_pending,)
+        pending = np.flatnonzero(ids.is_valid().to_numpy(zero_copy_only=False))  # indices of ids
         while len(pending):
-            # Ids whose candidate is beyond the end, or has another hash, are not in the index.
+            # Give up ids whose candidate is beyond the end of the index, or has another hash.
             pending = pending[candidates[pending] < len(index.hashes)]
             pending = pending[index.hashes[candidates[pending]] == hashes[pending]]
 
-            # Compare the ids themselves.
+            # Compare the other ids with those of their candidates.
             candidate_rows = index.rows[candidates[pending]]
             candidate_ids = self._ids.take(pa.array(candidate_rows))
             equality = pc.equal(ids.take(pa.array(pending)), candidate_ids)
             is_equal = equality.to_numpy(zero_copy_only=False)
-
             matched = pending[is_equal]
             entries[matched] = candidates[matched]
+
+            # If another id has the same hash, try the next entry.
             pending = pending[~is_equal]
             candidates[pending] += 1
         return entries

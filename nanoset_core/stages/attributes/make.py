@@ -105,15 +105,17 @@ def read_attributes(project: Project, corpus: str, folder: Path) -> ReadAttribut
         InputError: A column cannot be kept, or there are no tables.
         MissingError: No file matches the settings of the corpus's attributes.
     """
+    # The files that nanoset.yaml names.
     spec = attributes_spec(project.config, corpus)
-    attribute_files = given_files(project, spec.files, files_setting(corpus))
+    named_files = given_files(project, spec.files, files_setting(corpus))
 
-    # Spark writes its data frames with marks such as _SUCCESS and ._SUCCESS.crc.
-    files = []
-    for stat in attribute_files.stats:
-        file_name = stat.path.rpartition("/")[2]
+    # Leave out files that are no tables: Spark writes marks such as _SUCCESS and ._SUCCESS.crc next
+    # to its tables.
+    table_files = []
+    for file in named_files.stats:
+        file_name = file.path.rpartition("/")[2]
         if not file_name.startswith(("_", ".")):
-            files.append(stat)
+            table_files.append(file)
 
     schema = AttributeSchema(
         id=spec.id,
@@ -121,10 +123,12 @@ def read_attributes(project: Project, corpus: str, folder: Path) -> ReadAttribut
         reserved={*TAKEN_COLUMNS, *project.config.documents_of(corpus).columns},
         setting=f"{project.config.file}: {STAGE}.{corpus}",
     )
-    tables = AttributeTables(attribute_files.folder, files, schema)
-    work = project.progress.work(STAGE, corpus, sum(stat.size for stat in files))
+    tables = AttributeTables(named_files.folder, table_files, schema)
+
+    # Reading the files also completes the schema, and counts values that are not UTF-8.
+    work = project.progress.work(STAGE, corpus, sum(file.size for file in table_files))
     lookup = tables.read(folder, work.advance)
-    return ReadAttributes(lookup, schema.names, tables.n_escaped)
+    return ReadAttributes(lookup, names=schema.names, n_escaped=tables.n_escaped)
 
 
 @holding
@@ -234,14 +238,16 @@ def _facts_of(read: ReadAttributes, facts_by_shard: Sequence[Mapping[str, Any]])
 def fill_by_id(table: ColumnTable, documents: DocumentRows, lookup: Lookup) -> Mapping[str, Any]:
     """Fill the table of a shard with the attributes of its documents, which are found by their ids.
 
+    A document whose id is in no row of the attribute tables gets null in all columns.
+
     Args:
         table: Receives a row for each document.
         documents: The documents of the shard.
         lookup: The rows of the attribute tables.
 
     Returns:
-        Facts: how many documents have no row, have no id, and have several rows, and the first id
-        without a row.
+        Facts by name: the number of documents without a row, of those without an id, and of those
+        whose id is in several rows; and the first id that is in no row.
     """
     import pyarrow as pa
 
@@ -251,9 +257,11 @@ def fill_by_id(table: ColumnTable, documents: DocumentRows, lookup: Lookup) -> M
     n_duplicates = 0
     first_missing = ""
     for group in range(len(documents.groups)):
+        # The row of each document, or -1 if there is none, for which `take` returns null.
         ids = _ids_of(documents, group)  # (n_documents,)
         matches = open_lookup.find(ids)
-        table.add([open_lookup.take(matches.rows)])
+        columns = open_lookup.take(matches.rows)
+        table.add([columns])
 
         is_missing = matches.rows < 0
         n_missing += int(np.count_nonzero(is_missing))

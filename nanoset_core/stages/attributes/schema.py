@@ -61,31 +61,37 @@ class AttributeSchema:
             FormatError: The columns, or their types, are not those of the first file.
             InputError: The type of the ids cannot be compared with ids of documents.
         """
-        kinds = {column.name: _kind_of(column.type) for column in schema}
+        # The columns of this file: the kind of each, and how often the name occurs.
+        kind_by_name = {column.name: _kind_of(column.type) for column in schema}
         occurrences = Counter(schema.names)
-        columns = self.columns
-        if columns is None:
-            columns = [name for name in kinds if name != self.id]
 
-        # The columns of earlier files, without those of this file, which `_check_type` adds.
-        earlier_columns = dict(self._types)
-        # Columns that only earlier files have are looked up, too, and reported as missing.
-        for name in dict.fromkeys([self.id, *columns, *earlier_columns]):
-            if name not in kinds:
-                raise self._missing_column(path, name, kinds)
+        # The columns that are read from this file: those of the settings, or all.
+        names_to_read = self.columns
+        if names_to_read is None:
+            names_to_read = [name for name in kind_by_name if name != self.id]
+
+        # The columns of the files before it. This is a copy: `_check_type` adds columns to `_types`
+        # if this is the first file.
+        earlier_types = dict(self._types)
+        is_first_file = not earlier_types
+
+        # Check each name once. Columns that only earlier files have are reported as missing.
+        for name in dict.fromkeys([self.id, *names_to_read, *earlier_types]):
+            if name not in kind_by_name:
+                raise self._missing_column(path, name, kind_by_name)
             if occurrences[name] > 1:
                 raise self._difference(path, found=f"two columns {name!r}", expected="each once")
-            self._check_name(path, name, kinds[name])
+            self._check_name(path, name, kind_by_name[name])
 
-            is_first_file = not earlier_columns
-            if not is_first_file and name not in earlier_columns:
-                first_file = next(iter(earlier_columns.values())).file
+            is_new = name not in earlier_types
+            if is_new and not is_first_file:
+                first_file = next(iter(earlier_types.values())).file
                 raise self._difference(
                     path,
                     found=f"a column {name!r}",
-                    expected=f"the columns of {first_file}: {', '.join(earlier_columns)}",
+                    expected=f"the columns of {first_file}: {', '.join(earlier_types)}",
                 )
-            self._check_type(path, name, kinds[name])
+            self._check_type(path, name, kind_by_name[name])
 
     def _check_name(self, path: Location, name: str, kind: str | None) -> None:
         """Check the type of the id column, or the name of another column.

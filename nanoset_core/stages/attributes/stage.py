@@ -92,19 +92,25 @@ class AttributesStage(AlignedStage, Planned):
             project: The project.
             key: The corpus.
             recipe: Recipe that the result would have.
-            reading: A limit on the bytes that may be read, of which none are needed.
+            reading: A limit on the bytes that may be read. It is not needed: no file is read here.
 
         Returns:
             The error of missing tables, or the policy that an existing result violates; None if no
             reason is known before the tables are joined.
         """
         try:
+            # Only for its error: the list of the files is not needed here.
             spec = attributes_spec(project.config, key.subject)
             given_files(project, spec.files, files_setting(key.subject))
+
             existing = project.outputs.find(recipe)
         except NanosetError as error:
             return one_line(error)
-        return None if existing is None else _first_violation(project.config, existing)
+        if existing is None:
+            return None
+
+        # A result may violate a policy that was made stricter after it was joined.
+        return _first_violation(project.config, existing)
 
     def show(self, project: Project, manifest: Manifest) -> Summary:
         from nanoset_core.stages.attributes.show import attributes_summary

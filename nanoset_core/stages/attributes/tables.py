@@ -53,13 +53,17 @@ class AttributeTables:
             on_read: Called with the bytes of each file that was read.
 
         Raises:
-            ConfigError: A column is missing, or has a name that documents have already.
+            ConfigError: A file lacks a column; or a column has the name of a value that documents
+                have already.
             FormatError: A file is not a table, is damaged, or has other columns than the first one.
             InputError: A column cannot be kept, or there are no files.
         """
         with LookupWriter(folder) as writer:
             for rows in self._chunks(on_read):
-                writer.append(rows.ids, dict(zip(self.schema.names, rows.columns, strict=True)))
+                # The names of the columns are known once the first file was opened, and are in the
+                # order of the columns.
+                array_by_name = dict(zip(self.schema.names, rows.columns, strict=True))
+                writer.append(rows.ids, array_by_name)
             return writer.finish()
 
     def _chunks(self, on_read: Callable[[int], None]) -> Iterator[_Rows]:

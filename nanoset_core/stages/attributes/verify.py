@@ -92,15 +92,18 @@ def _join_again(report: Report, project: Project, manifest: Manifest) -> None:
     outputs = project.outputs
     shards = current_shards(project, require(project, TOKENIZED, Key(corpus)))
     with tempfile.TemporaryDirectory(prefix="nanoset-attributes-") as scratch:
+        # Read the attribute tables into files in which rows can be looked up by id.
         rows_folder = Path(scratch) / "rows"
         rows_folder.mkdir()
-        read = read_attributes(project, corpus, rows_folder)
+        attributes = read_attributes(project, corpus, rows_folder)
 
+        # There is a table for each shard of the corpus. The expected ones are written to the same
+        # path one after another, so that only one of them takes space.
         expected_path = Path(scratch) / TABLE
         for shard, digest in zip(shards, manifest.facts[SHARDS], strict=True):
             documents = DocumentRows(shard.path(DOCUMENTS), shard.facts["documents"])
-            with ColumnTable(expected_path, read.names) as table:
-                fill_by_id(table, documents, read.lookup)
+            with ColumnTable(expected_path, attributes.names) as expected_table:
+                fill_by_id(expected_table, documents, attributes.lookup)
 
             stored = outputs.manifest_at(outputs.folder / TABLES_FOLDER / corpus / digest)
             if stored is None:
