@@ -1,13 +1,15 @@
-"""Outputs of commands that need no project: what is there is found, refused, or replaced whole."""
+"""Outputs of commands without a project: an output that exists is found, refused, or replaced."""
 
 from __future__ import annotations
 
 import errno
 import json
 import os
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,91 +20,228 @@ from nanoset_core.outputs.receipts import Receipt, record_name, record_of
 
 
 @pytest.fixture
-def source(tmp_path):
-    (tmp_path / "source").write_bytes(b"in")
-    return tmp_path / "source"
+def source(tmp_path: Path) -> Path:
+    """A file that commands read."""
+    path = tmp_path / "source"
+    path.write_bytes(b"in")
+    return path
 
 
-def once(target, source, text="out", **given):
-    options = {"text": text, **given.pop("options", {})}
+def write_once(
+    target: Path,
+    source: Path,
+    text: str = "out",
+    options: Mapping[str, object] | None = None,
+    *,
+    overwrite: bool = False,
+) -> tuple[Any, bool]:
+    """Run a tool that writes its option `text` to a file.
 
-    def make(path):
+    Returns:
+        (facts of the output, whether the file was written by this call).
+    """
+
+    def write(path: Path) -> dict[str, int]:
         path.write_text(text)
         return {"length": len(text)}
 
-    return make_once("tool", target, [source], options, make, **given)
+    all_options = {"text": text, **(options or {})}
+    return make_once("tool", target, [source], all_options, write, overwrite=overwrite)
 
 
-def test_the_same_call_does_nothing(tmp_path, source):
-    assert once(tmp_path / "x", source) == ({"length": 3}, True)
-    before = (tmp_path / "x").stat()
-    assert once(tmp_path / "x", source) == ({"length": 3}, False)
-    assert (tmp_path / "x").stat() == before
+def names_in(folder: Path) -> list[str]:
+    """Return the names of the files in a folder."""
+    return sorted(path.name for path in folder.iterdir())
+
+
+# The same call again
+
+
+def test_a_first_call_writes_the_output_and_its_receipt(tmp_path, source):
+    assert write_once(tmp_path / "x", source) == ({"length": 3}, True)
+
+    assert names_in(tmp_path) == [".x.made.json", "source", "x"]
+
+
+def test_the_same_call_does_not_write_again(tmp_path, source):
+    write_once(tmp_path / "x", source)
+    status_before = (tmp_path / "x").stat()
+
+    assert write_once(tmp_path / "x", source) == ({"length": 3}, False)
+
+    assert (tmp_path / "x").stat() == status_before
+
+
+def test_an_output_that_was_removed_is_written_again(tmp_path, source):
+    write_once(tmp_path / "x", source)
     (tmp_path / "x").unlink()
-    assert once(tmp_path / "x", source)[1], "what was removed is made again"
-    assert sorted(path.name for path in tmp_path.iterdir()) == [".x.made.json", "source", "x"]
+
+    _, is_new = write_once(tmp_path / "x", source)
+
+    assert is_new
+    assert names_in(tmp_path) == [".x.made.json", "source", "x"]
 
 
-def test_what_another_call_made_is_refused_and_named(tmp_path, source):
-    once(tmp_path / "x", source)
+def test_a_folder_with_inputs_and_output_may_be_moved(tmp_path):
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "source").write_bytes(b"in")
+    write_once(tmp_path / "a" / "x", tmp_path / "a" / "source")
+    (tmp_path / "a").rename(tmp_path / "b")
+
+    _, is_new = write_once(tmp_path / "b" / "x", tmp_path / "b" / "source")
+
+    assert not is_new
+
+
+# Outputs of other calls are refused
+
+
+def test_an_output_of_other_options_is_refused_with_the_options_that_differ(tmp_path, source):
+    write_once(tmp_path / "x", source)
+
     with pytest.raises(ConfigError, match="other input or settings") as caught:
-        once(tmp_path / "x", source, "other", options={"most_seen": 3})
+        write_once(tmp_path / "x", source, "other", {"most_seen": 3})
+
     assert caught.value.found == "--text: out → other; --most-seen: none → 3"
     assert "--overwrite" in caught.value.remedy
+    assert (tmp_path / "x").read_text() == "out"
+
+
+def test_an_output_of_an_input_that_changed_is_refused(tmp_path, source):
+    write_once(tmp_path / "x", source)
     source.write_bytes(b"changed")
+
     with pytest.raises(ConfigError, match="source was another file, or written again since"):
-        once(tmp_path / "x", source)
+        write_once(tmp_path / "x", source)
+
+    assert (tmp_path / "x").read_text() == "out"
+
+
+def test_an_output_of_other_inputs_is_refused_with_their_names(tmp_path, source):
+    write_once(tmp_path / "x", source)
     (tmp_path / "more").write_bytes(b"")
+
     with pytest.raises(
         ConfigError, match="more was not among the files; source was one of the files"
     ):
-        once(tmp_path / "x", tmp_path / "more")
+        write_once(tmp_path / "x", tmp_path / "more")
+
     assert (tmp_path / "x").read_text() == "out"
-    assert once(tmp_path / "x", source, "other", overwrite=True) == ({"length": 5}, True)
+
+
+def test_an_output_of_other_options_is_replaced_on_request(tmp_path, source):
+    write_once(tmp_path / "x", source)
+
+    assert write_once(tmp_path / "x", source, "other", overwrite=True) == ({"length": 5}, True)
+
     assert (tmp_path / "x").read_text() == "other"
 
 
-def test_what_nothing_is_known_of_is_refused(tmp_path, source):
+@pytest.mark.parametrize(
+    "receipt",
+    [
+        pytest.param(None, id="no receipt"),
+        pytest.param(b"", id="empty receipt"),
+        pytest.param(b"[]", id="list as receipt"),
+        pytest.param(b'{"files": {}}', id="incomplete receipt"),
+    ],
+)
+def test_a_file_without_a_valid_receipt_is_replaced_only_on_request(tmp_path, source, receipt):
     (tmp_path / "x").write_bytes(b"of another tool")
-    for record in (None, b"", b"[]", b'{"files": {}}'):
-        if record is not None:
-            (tmp_path / record_name("x")).write_bytes(record)
-        with pytest.raises(ConfigError, match="nothing says what it was made from"):
-            once(tmp_path / "x", source)
-    assert once(tmp_path / "x", source, overwrite=True)[1]
+    if receipt is not None:
+        (tmp_path / record_name("x")).write_bytes(receipt)
+
+    with pytest.raises(ConfigError, match="nothing says what it was made from"):
+        write_once(tmp_path / "x", source)
+
+    _, is_new = write_once(tmp_path / "x", source, overwrite=True)
+    assert is_new
 
 
-@pytest.mark.parametrize("text", [b"another length", b"OUT"])
-def test_what_was_changed_since_is_refused(tmp_path, source, text):
-    once(tmp_path / "x", source)
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param(b"another length", id="another size"),
+        pytest.param(b"OUT", id="the same size, but another time"),
+    ],
+)
+def test_an_output_that_was_edited_is_replaced_only_on_request(tmp_path, source, text):
+    write_once(tmp_path / "x", source)
     (tmp_path / "x").write_bytes(text)
+
     with pytest.raises(ConfigError, match="changed since it was made"):
-        once(tmp_path / "x", source)
-    assert once(tmp_path / "x", source, overwrite=True)[1]
+        write_once(tmp_path / "x", source)
+
+    _, is_new = write_once(tmp_path / "x", source, overwrite=True)
+    assert is_new
 
 
 def test_a_folder_is_never_replaced(tmp_path, source):
     (tmp_path / "x").mkdir()
+
     with pytest.raises(ConfigError, match="a folder of this name"):
-        once(tmp_path / "x", source, overwrite=True)
+        write_once(tmp_path / "x", source, overwrite=True)
 
 
-def test_a_failed_call_leaves_everything_as_it_was(tmp_path, source):
-    once(tmp_path / "x", source)
-    names = sorted(path.name for path in tmp_path.iterdir())
+@pytest.mark.parametrize("output", ["source", "folder/../source", "link"])
+def test_an_output_that_would_overwrite_an_input_is_refused(tmp_path, source, output):
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "link").symlink_to(source)
 
-    def fail(path):
+    with pytest.raises(ConfigError, match="an input would be overwritten"):
+        check_apart([tmp_path / output], [source])
+    with pytest.raises(ConfigError, match="an input would be overwritten"):
+        write_once(tmp_path / output, source, overwrite=True)
+
+
+def test_an_output_that_an_input_links_to_is_refused(tmp_path):
+    (tmp_path / "link").symlink_to(tmp_path / "missing")
+
+    with pytest.raises(ConfigError, match="an input would be overwritten"):
+        check_apart([tmp_path / "missing"], [tmp_path / "link"])
+
+
+def test_an_output_apart_from_the_inputs_is_accepted(tmp_path, source):
+    check_apart([tmp_path / "new"], [source])
+
+
+# Failures
+
+
+def test_a_failed_call_leaves_everything_unchanged(tmp_path, source):
+    write_once(tmp_path / "x", source)
+    names_before = names_in(tmp_path)
+
+    def fill_the_disk(path: Path) -> None:
         path.write_bytes(b"half")
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with pytest.raises(StorageError, match="the disk is full"):
-        make_once("tool", tmp_path / "x", [source], {}, fail, overwrite=True)
+        make_once("tool", tmp_path / "x", [source], {}, fill_the_disk, overwrite=True)
+
     assert (tmp_path / "x").read_text() == "out"
-    assert sorted(path.name for path in tmp_path.iterdir()) == names
-    assert not once(tmp_path / "x", source)[1]
+    assert names_in(tmp_path) == names_before
+    _, is_new = write_once(tmp_path / "x", source)
+    assert not is_new
 
 
-def of_pair(folder, made_from):
+@pytest.mark.parametrize("place", ["/proc/none/x", "file/x"])
+def test_a_folder_that_cannot_be_made_is_named(tmp_path, source, monkeypatch, place):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").write_bytes(b"")
+
+    with pytest.raises(StorageError, match="the folder cannot be made") as caught:
+        write_once(tmp_path / place, source)
+
+    assert caught.value.where == str((tmp_path / place).parent)
+
+
+# Outputs of several files: a pair, with a list of rejected lines that readers can do without
+
+
+def delivery_of_pair(folder: Path, source: Path, **options: object) -> Delivery:
+    """Describe a pair in a folder that a tool makes from a file, with some options."""
+    made_from = record_of("tool", folder / "x", [source], options)
     return Delivery(
         folder=folder,
         receipt=Receipt(name=".x.made.json", made_from=made_from),
@@ -112,156 +251,180 @@ def of_pair(folder, made_from):
     )
 
 
-def write_pair(output, text, *, overwrite=False, rejects=False):
-    with output.drafting(overwrite=overwrite) as draft:
-        for ending in (".bin", ".idx", *([".rejects"] if rejects else [])):
-            (draft.folder / f"x{ending}").write_text(text)
+def write_pair(
+    delivery: Delivery, text: str, *, overwrite: bool = False, has_rejects: bool = False
+) -> None:
+    """Deliver a pair whose files all have the same text."""
+    names = ["x.bin", "x.idx"]
+    if has_rejects:
+        names.append("x.rejects")
+    with delivery.drafting(overwrite=overwrite) as draft:
+        for name in names:
+            (draft.folder / name).write_text(text)
 
 
-def held(folder):
+def text_by_ending(folder: Path) -> dict[str, str]:
+    """Return the texts of the files of a pair, by their endings."""
     return {path.suffix: path.read_text() for path in folder.glob("x.*")}
 
 
-def test_a_list_that_somebody_else_wrote_or_edited_stays(tmp_path, source):
-    output = of_pair(tmp_path, record_of("tool", tmp_path / "x", [source], {}))
-    write_pair(output, "one")
+def test_an_optional_file_that_was_not_delivered_is_not_overwritten(tmp_path, source):
+    delivery = delivery_of_pair(tmp_path, source)
+    write_pair(delivery, "one")
     (tmp_path / "x.rejects").write_text("mine")
-    assert output.find(), "nothing is written"
+    assert delivery.find()
+
+    # The pair must be written again, and the file is in the way.
     (tmp_path / "x.idx").unlink()
     with pytest.raises(ConfigError, match=r"x\.rejects was not there"):
-        write_pair(output, "one")
-    assert held(tmp_path) == {".bin": "one", ".rejects": "mine"}
-    write_pair(output, "one", overwrite=True, rejects=True)
-    assert output.find()
+        write_pair(delivery, "one")
+
+    assert text_by_ending(tmp_path) == {".bin": "one", ".rejects": "mine"}
+
+
+def test_an_optional_file_that_was_edited_is_an_error(tmp_path, source):
+    delivery = delivery_of_pair(tmp_path, source)
+    write_pair(delivery, "one", has_rejects=True)
+    assert delivery.find()
+
     (tmp_path / "x.rejects").write_text("mine")
+
     with pytest.raises(ConfigError, match=r"x\.rejects has 4 bytes, and had 3"):
-        output.find()
+        delivery.find()
+
+
+def test_an_optional_file_may_be_deleted(tmp_path, source):
+    delivery = delivery_of_pair(tmp_path, source)
+    write_pair(delivery, "one", has_rejects=True)
+
     (tmp_path / "x.rejects").unlink()
-    assert output.find(), "whoever needs the list no longer may remove it"
+
+    assert delivery.find()
 
 
 @pytest.mark.parametrize("name", ["x.bin", "x.rejects"])
-def test_other_bytes_of_the_same_size_are_seen_by_their_checksum(tmp_path, source, name):
-    output = replace(
-        of_pair(tmp_path, record_of("tool", tmp_path / "x", [source], {})), is_hashed=True
-    )
-    write_pair(output, "one", rejects=True)
-    assert output.find()
+def test_other_bytes_of_the_same_size_are_noticed_by_their_checksum(tmp_path, source, name):
+    delivery = replace(delivery_of_pair(tmp_path, source), is_hashed=True)
+    write_pair(delivery, "one", has_rejects=True)
+    assert delivery.find()
     (tmp_path / name).write_bytes(bytes(3))
+
     with pytest.raises(ConfigError, match=f"{name} has other bytes"):
-        output.find()
-    assert output.find(overwrite=True) is None
-    write_pair(output, "one", overwrite=True, rejects=True)
-    assert held(tmp_path) == {".bin": "one", ".idx": "one", ".rejects": "one"}
+        delivery.find()
+
+    assert delivery.find(overwrite=True) is None
+    write_pair(delivery, "one", overwrite=True, has_rejects=True)
+    assert text_by_ending(tmp_path) == {".bin": "one", ".idx": "one", ".rejects": "one"}
 
 
-def killed_at(step, call):
-    """Run `call` in a process of its own that is gone before it renames or removes its file number
-    `step`.
+STEPS_OF_REPLACEMENT = 6
+"""Files that are renamed or removed while a pair with a list of rejected lines is replaced."""
+
+
+def exit_code_if_killed(step: int, call: Callable[[], object]) -> int:
+    """Call a function in a process that is killed before it renames or removes a file.
+
+    Args:
+        step: Number of the file, from 0, that is not renamed or removed any more.
+        call: The function.
+
+    Returns:
+        The exit code of the process: 9 if it was killed, 0 if the call ended before that.
     """
     child = os.fork()
     if child == 0:
         steps = iter(range(1000))
 
-        def counted(real):
-            def changed(*args, **given):
+        def killed_at_step(original: Callable[..., object]) -> Callable[..., object]:
+            def replacement(*arguments: Any, **keywords: Any) -> object:
                 if next(steps) == step:
                     os._exit(9)
-                return real(*args, **given)
+                return original(*arguments, **keywords)
 
-            return changed
+            return replacement
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(os, "replace", counted(os.replace))
-            patch.setattr(Path, "unlink", counted(Path.unlink))
+            patch.setattr(os, "replace", killed_at_step(os.replace))
+            patch.setattr(Path, "unlink", killed_at_step(Path.unlink))
             call()
             os._exit(0)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    _, status = os.waitpid(child, 0)
+    return os.waitstatus_to_exitcode(status)
 
 
-@pytest.mark.parametrize("step", range(10))
-def test_a_pair_that_is_replaced_is_never_one_half_of_each(tmp_path, source, step):
-    old = of_pair(tmp_path, record_of("tool", tmp_path / "x", [source], {"text": "old"}))
-    new = of_pair(tmp_path, record_of("tool", tmp_path / "x", [source], {"text": "new"}))
-    write_pair(old, "old", rejects=True)
-    assert killed_at(step, lambda: write_pair(new, "new", overwrite=True)) == (9 if step < 6 else 0)
-    found = held(tmp_path)
-    assert {found.get(".bin"), found.get(".idx")} in (
-        {"old"},
-        {"new"},
-        {"old", None},
-        {"new", None},
-    )
-    assert ".bin" in found, "there is no moment without the tokens"
-    if found.get(".idx") == "old":
-        assert found[".rejects"] == "old"
-    record = json.loads((tmp_path / ".x.made.json").read_text())
-    if record["options"] == {"text": "new"}:
-        write_pair(new, "new")  # the same call goes on, with no need to be told to overwrite
+@pytest.fixture(params=range(10))
+def interrupted_replacement(request, tmp_path: Path, source: Path) -> Delivery:
+    """A pair `old` that a process was replacing by the returned pair `new` when it was killed.
+
+    With the last parameters, the replacement ends before the process would be killed.
+    """
+    step = request.param
+    old = delivery_of_pair(tmp_path, source, text="old")
+    write_pair(old, "old", has_rejects=True)
+    new = delivery_of_pair(tmp_path, source, text="new")
+
+    exit_code = exit_code_if_killed(step, lambda: write_pair(new, "new", overwrite=True))
+
+    assert exit_code == (9 if step < STEPS_OF_REPLACEMENT else 0)
+    return new
+
+
+def test_a_killed_replacement_never_mixes_the_files_of_two_pairs(interrupted_replacement, tmp_path):
+    texts = text_by_ending(tmp_path)
+
+    # The tokens exist at any moment. The index may be missing: without it, nobody reads the pair.
+    assert ".bin" in texts
+    assert texts.get(".idx") in (texts[".bin"], None)
+    if texts.get(".idx") == "old":
+        assert texts[".rejects"] == "old"
+
+
+def test_a_killed_replacement_is_completed_by_the_next_call(interrupted_replacement, tmp_path):
+    new = interrupted_replacement
+    receipt = json.loads((tmp_path / ".x.made.json").read_text())
+
+    if receipt["options"] == {"text": "new"}:
+        # The same call resumes, and need not be allowed to overwrite once more.
+        write_pair(new, "new")
     else:
         with pytest.raises(ConfigError, match="other input or settings"):
             new.find()
         write_pair(new, "new", overwrite=True)
-    assert held(tmp_path) == {".bin": "new", ".idx": "new"}
+
+    assert text_by_ending(tmp_path) == {".bin": "new", ".idx": "new"}
     assert new.find()
     assert not list(tmp_path.glob(".tmp-*"))
 
 
-def test_two_calls_at_once_do_not_mix(tmp_path, source):
-    one = of_pair(tmp_path, record_of("tool", tmp_path / "x", [source], {"text": "one"}))
-    two = of_pair(tmp_path, record_of("tool", tmp_path / "x", [source], {"text": "two"}))
-    with pytest.raises(ConfigError, match="text: two → one"), one.drafting() as draft:
-        for ending in (".bin", ".idx"):
-            (draft.folder / f"x{ending}").write_text("one")
-        write_pair(two, "two")
-    assert held(tmp_path) == {".bin": "two", ".idx": "two"}
+def test_of_two_calls_at_once_the_second_one_fails(tmp_path, source):
+    first = delivery_of_pair(tmp_path, source, text="one")
+    second = delivery_of_pair(tmp_path, source, text="two")
+
+    # The second call delivers its pair while the first one is still writing.
+    with pytest.raises(ConfigError, match="text: two → one"), first.drafting() as draft:
+        for name in ("x.bin", "x.idx"):
+            (draft.folder / name).write_text("one")
+        write_pair(second, "two")
+
+    assert text_by_ending(tmp_path) == {".bin": "two", ".idx": "two"}
 
 
-def test_an_input_is_known_by_whatever_path(tmp_path, source):
-    (tmp_path / "folder").mkdir()
-    (tmp_path / "link").symlink_to(source)
-    for output in ("source", "folder/../source", "link"):
-        with pytest.raises(ConfigError, match="an input would be overwritten"):
-            check_apart([tmp_path / output], [source])
-        with pytest.raises(ConfigError, match="an input would be overwritten"):
-            once(tmp_path / output, source, overwrite=True)
-    (tmp_path / "waiting").symlink_to(tmp_path / "none")
-    with pytest.raises(ConfigError, match="an input would be overwritten"):
-        check_apart([tmp_path / "none"], [tmp_path / "waiting"])
-    check_apart([tmp_path / "new"], [source])
-
-
-def test_a_folder_with_inputs_and_output_may_be_moved(tmp_path):
-    (tmp_path / "a").mkdir()
-    (tmp_path / "a" / "source").write_bytes(b"in")
-    once(tmp_path / "a" / "x", tmp_path / "a" / "source")
-    (tmp_path / "a").rename(tmp_path / "b")
-    assert not once(tmp_path / "b" / "x", tmp_path / "b" / "source")[1]
-
-
-@pytest.mark.parametrize("place", ["/proc/none/x", "file/x"])
-def test_a_folder_that_cannot_be_made_is_said(tmp_path, source, monkeypatch, place):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "file").write_bytes(b"")
-    with pytest.raises(StorageError, match="the folder cannot be made") as caught:
-        once(tmp_path / place, source)
-    assert caught.value.where == str((tmp_path / place).parent)
-
-
-def test_what_a_killed_call_left_goes_and_what_others_keep_there_stays(tmp_path, source):
+def test_temporary_files_of_a_killed_call_are_removed_but_not_those_of_others(tmp_path, source):
     for name in (".tmp-mine", ".tmp-x.idx-old", ".tmp-x-mine", ".tmp-other.idx-old"):
         (tmp_path / name).mkdir()
         os.utime(tmp_path / name, (1e9, 1e9))
-    write_pair(of_pair(tmp_path, record_of("tool", tmp_path / "x", [source], {})), "new")
-    assert sorted(path.name for path in tmp_path.glob(".tmp-*")) == [
-        ".tmp-mine",
-        ".tmp-other.idx-old",
-        ".tmp-x-mine",
-    ]
+
+    write_pair(delivery_of_pair(tmp_path, source), "new")
+
+    remaining = sorted(path.name for path in tmp_path.glob(".tmp-*"))
+    assert remaining == [".tmp-mine", ".tmp-other.idx-old", ".tmp-x-mine"]
 
 
-def samples_of(folder, made_from, **more):
-    """A delivery of numbered files, of which readers look for `index`."""
+# Outputs whose files are written in place, so that an interrupted call can be resumed
+
+
+def delivery_of_samples(folder: Path, made_from: Mapping[str, Any], **more: Any) -> Delivery:
+    """Describe numbered files in a folder; readers look for the file `index`."""
     return Delivery(
         folder=folder,
         receipt=Receipt(name="receipt.json", made_from=made_from, **more),
@@ -271,28 +434,37 @@ def samples_of(folder, made_from, **more):
     )
 
 
-def write_unless_present(path, text, written):
-    if not path.exists():
-        path.write_text(text)
-        written.append(path.name)
+def deliver_samples(
+    delivery: Delivery, text: str, *, overwrite: bool = False, stop_at: str | None = None
+) -> list[str]:
+    """Write the files that are missing, all with the same text.
 
+    Args:
+        delivery: The files.
+        text: Content of each file.
+        overwrite: Whether files of another call may be replaced.
+        stop_at: Name of the file at which the call is interrupted; None for no interruption.
 
-def deliver_samples(delivery, text, *, overwrite=False, stop_at=None):
-    """Deliver files that are written in place; return the names of those that were written."""
+    Returns:
+        Names of the files that were written.
+    """
     written = []
 
-    def write(name):
+    def write_if_missing(name: str) -> None:
         if name == stop_at:
             raise KeyboardInterrupt
-        write_unless_present(delivery.folder / name, text, written)
+        path = delivery.folder / name
+        if not path.exists():
+            path.write_text(text)
+            written.append(name)
 
     with delivery.drafting(overwrite=overwrite) as draft:
-        draft.writers |= {name: partial(write, name) for name in delivery.files}
+        draft.writers |= {name: partial(write_if_missing, name) for name in delivery.files}
     return written
 
 
 def test_an_interrupted_call_keeps_the_files_that_it_wrote_in_place(tmp_path):
-    delivery = samples_of(tmp_path, {"text": "new"})
+    delivery = delivery_of_samples(tmp_path, {"text": "new"})
     with pytest.raises(KeyboardInterrupt):
         deliver_samples(delivery, "new", stop_at="1")
     assert delivery.find() is None
@@ -304,16 +476,16 @@ def test_an_interrupted_call_keeps_the_files_that_it_wrote_in_place(tmp_path):
 
 
 def test_files_of_another_call_are_not_taken_for_those_of_an_interrupted_one(tmp_path):
-    deliver_samples(samples_of(tmp_path, {"text": "old"}), "old")
+    deliver_samples(delivery_of_samples(tmp_path, {"text": "old"}), "old")
 
-    written = deliver_samples(samples_of(tmp_path, {"text": "new"}), "new", overwrite=True)
+    written = deliver_samples(delivery_of_samples(tmp_path, {"text": "new"}), "new", overwrite=True)
 
     assert written == ["0", "1", "index"]
     assert (tmp_path / "0").read_text() == "new"
 
 
-def test_an_opening_receipt_of_another_name_is_gone_at_the_end(tmp_path):
-    delivery = samples_of(tmp_path, {"text": "new"}, opening_name=".begun")
+def test_an_opening_receipt_with_another_name_is_deleted_at_the_end(tmp_path):
+    delivery = delivery_of_samples(tmp_path, {"text": "new"}, opening_name=".begun")
     with pytest.raises(KeyboardInterrupt):
         deliver_samples(delivery, "new", stop_at="1")
     assert not (tmp_path / "receipt.json").exists()
@@ -321,4 +493,4 @@ def test_an_opening_receipt_of_another_name_is_gone_at_the_end(tmp_path):
 
     deliver_samples(delivery, "new")
 
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["0", "1", "index", "receipt.json"]
+    assert names_in(tmp_path) == ["0", "1", "index", "receipt.json"]
