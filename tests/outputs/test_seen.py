@@ -1,5 +1,6 @@
-"""What was found current a moment ago is not asked for again, until somebody here changes it or it
-is too old.
+"""A version in a bucket that was found current is not looked up again for some seconds.
+
+`Seen` remembers such versions, which spares the bucket many requests. The tests count requests.
 """
 
 from __future__ import annotations
@@ -7,48 +8,70 @@ from __future__ import annotations
 import os
 import pickle
 import shutil
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from nanoset_core.outputs import root as root_module
-from nanoset_core.outputs.manifest import MANIFEST, Recipe, Written
+from nanoset_core.outputs.manifest import MANIFEST, Manifest, Recipe, Written
 from nanoset_core.outputs.root import OutputRoot, Seen
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.local import LocalStore
 
-STAGE, NAME = "datasets", "web"
+STAGE = "datasets"
+NAME = "web"
+REQUESTS_FOR_VERSION = 3
+"""Requests that look up a version: for its pointer, its manifest and its files."""
 
 
 @dataclass(frozen=True, slots=True)
 class CountingStore(LocalStore):
-    """A store that tells what it was asked for."""
+    """A folder in place of a bucket, which notes the name of each object that is requested."""
 
-    asked: tuple[list[str], ...] = ([],)
+    requests: tuple[list[str], ...] = ([],)
 
     def read_stored(self, name):
-        self.asked[0].append(name)
+        self.requests[0].append(name)
         return LocalStore.read_stored(self, name)
 
     def list(self, folder=""):
-        self.asked[0].append(f"{folder}/")
+        self.requests[0].append(f"{folder}/")
         return LocalStore.list(self, folder)
 
+    def requests_of(self, action: Callable[[], Any]) -> list[str]:
+        """Return what is requested while a function runs."""
+        self.requests[0].clear()
+        action()
+        return list(self.requests[0])
+
 
 @pytest.fixture
-def store(tmp_path):
+def store(tmp_path: Path) -> CountingStore:
+    """An empty bucket."""
     (tmp_path / "bucket").mkdir()
-    return CountingStore(tmp_path / "bucket", asked=([],))
+    return CountingStore(tmp_path / "bucket", requests=([],))
 
 
 @pytest.fixture
-def root(store, tmp_path):
+def root(store: CountingStore, tmp_path: Path) -> OutputRoot:
+    """A root in the bucket, which remembers what was found current."""
     return OutputRoot(FileAccess(tmp_path / "copies", store), seen=Seen())
 
 
-def make(root, seed, name=NAME):
-    def write(place):
-        (place / "tokens.bin").write_bytes(b"tokens")
+def build(root: OutputRoot, seed: int = 1, name: str = NAME) -> Manifest:
+    """Build a version of an output, and make it the current one.
+
+    Args:
+        root: Receives the output.
+        seed: An option of the recipe: versions with different seeds are different.
+        name: Name of the output.
+    """
+
+    def write(folder: Path) -> Written:
+        (folder / "tokens.bin").write_bytes(b"tokens")
         return Written({"seed": seed})
 
     manifest = root.commit(Recipe(STAGE, name, 1, {}, {"seed": seed}), write)
@@ -56,113 +79,231 @@ def make(root, seed, name=NAME):
     return manifest
 
 
-def asked_by(store, look):
-    store.asked[0].clear()
-    found = look()
-    return found, len(store.asked[0])
+def folder_in_store(store: CountingStore, manifest: Manifest) -> Path:
+    """Return the folder of a version in the bucket."""
+    return store.folder / STAGE / manifest.name / manifest.digest
 
 
-def test_a_version_is_looked_at_once(root, store):
-    made = make(root, 1)
-    root.forget(made.folder.parent)
-    assert asked_by(store, lambda: root.require(STAGE, NAME, remedy="")) == (made, 3)
-    assert asked_by(store, lambda: root.current(STAGE, NAME)) == (made, 0)
-    found, asked = asked_by(store, lambda: root.current_version(STAGE, NAME))
-    assert (found.manifest, found.problem, asked) == (made, None, 0)
+# A version that was looked up, or built, is remembered
 
 
-def test_what_was_just_made_is_known(root, store):
-    made = make(root, 1)
-    assert asked_by(store, lambda: root.current(STAGE, NAME)) == (made, 0)
-    assert asked_by(store, made.damage) == (None, 0)
-    assert made.stored == root.find(Recipe(STAGE, NAME, 1, {}, {"seed": 1})).stored
-    again, asked = asked_by(store, lambda: make(root, 1))
-    assert (again, asked) == (made, 1), "whether the pointer stands"
-    _, asked = asked_by(store, lambda: make(root, 2))
-    assert asked == 1, "what is there is looked for"
+def test_a_version_is_looked_up_once(root, store):
+    manifest = build(root)
+    root.forget(manifest.folder.parent)
+
+    first_requests = store.requests_of(lambda: root.require(STAGE, NAME, remedy=""))
+    later_requests = store.requests_of(lambda: root.current(STAGE, NAME))
+
+    assert len(first_requests) == REQUESTS_FOR_VERSION
+    assert later_requests == []
+    assert root.current(STAGE, NAME) == manifest
 
 
-def test_what_took_long_to_make_is_looked_for_again_before_it_is_sent(root, store, monkeypatch):
+def test_a_remembered_version_is_returned_without_a_problem(root, store):
+    manifest = build(root)
+
+    requests = store.requests_of(lambda: root.current_version(STAGE, NAME))
+
+    assert requests == []
+    version = root.current_version(STAGE, NAME)
+    assert version.manifest == manifest
+    assert version.problem is None
+
+
+def test_a_version_that_was_just_built_is_remembered(root, store):
+    manifest = build(root)
+
+    assert store.requests_of(lambda: root.current(STAGE, NAME)) == []
+    assert root.current(STAGE, NAME) == manifest
+    assert store.requests_of(manifest.damage) == []
+    assert manifest.damage() is None
+
+
+def test_a_version_that_was_just_built_has_the_manifest_that_is_stored(root):
+    manifest = build(root)
+
+    assert manifest.stored == root.find(Recipe(STAGE, NAME, 1, {}, {"seed": 1})).stored
+
+
+def test_building_a_remembered_version_again_only_looks_up_the_pointer(root, store):
+    manifest = build(root)
+
+    requests = store.requests_of(lambda: build(root))
+
+    assert len(requests) == 1
+    assert build(root) == manifest
+
+
+def test_building_another_version_only_looks_for_that_version(root, store):
+    build(root, seed=1)
+
+    requests = store.requests_of(lambda: build(root, seed=2))
+
+    assert len(requests) == 1
+
+
+# What must be looked up nevertheless
+
+
+def test_a_version_that_took_long_to_build_is_looked_for_before_it_is_uploaded(
+    root, store, monkeypatch
+):
+    """Another machine may have uploaded it meanwhile."""
     monkeypatch.setattr(root_module, "SEEN_SECONDS", -1)
-    assert asked_by(store, lambda: make(root, 1))[1] == 2
+
+    requests = store.requests_of(lambda: build(root))
+
+    assert len(requests) == 2
 
 
-def test_what_is_damaged_is_looked_for_before_it_is_sent(root, store):
-    place = make(root, 1).folder
-    manifest = store.folder / STAGE / NAME / place.name / MANIFEST
-    for harm in (lambda: manifest.write_bytes(b"{"), (manifest.parent / "tokens.bin").unlink):
-        root.forget(place.parent)
-        harm()
-        made, asked = asked_by(store, lambda: make(root, 1))
-        assert asked >= 3
-        root.forget(place.parent)
-        assert root.live(STAGE, NAME) == made
-        assert made.damage() is None
+def damage_manifest(folder: Path) -> None:
+    """Damage the manifest of a version."""
+    (folder / MANIFEST).write_bytes(b"{")
 
 
-def test_the_version_before_is_found_by_the_clock_of_the_store(root, store):
-    made = [make(root, seed) for seed in range(3)]
-    for second, one in enumerate(made):
-        os.utime(store.folder / one.folder.relative_to(root.folder) / MANIFEST, (second, second))
-    assert [root.previous(one) for one in made] == [None, *made[:2]]
-    assert [one.digest for one in root.versions(STAGE, NAME)] == [one.digest for one in made[::-1]]
+def delete_tokens(folder: Path) -> None:
+    """Delete the tokens of a version."""
+    (folder / "tokens.bin").unlink()
 
 
-def test_what_is_asked_for_each_time(root, store, monkeypatch):
-    def asked(outputs):
-        return [asked_by(store, lambda: outputs.live(STAGE, NAME))[1] for _ in range(2)]
+@pytest.mark.parametrize("damage", [damage_manifest, delete_tokens])
+def test_a_damaged_version_is_replaced(root, store, damage):
+    damaged = build(root)
+    root.forget(damaged.folder.parent)
+    damage(folder_in_store(store, damaged))
 
-    assert asked(root) == [1, 1], "there is none yet"
-    make(root, 1)
-    assert asked(replace(root, seen=None)) == [3, 3]
-    assert asked(root) == [0, 0]
-    assert not pickle.loads(pickle.dumps(root.seen)), "another process sees for itself"
-    monkeypatch.setattr(root_module, "SEEN_SECONDS", 0.0)
-    assert asked(root) == [3, 3]
+    requests = store.requests_of(lambda: build(root))
 
-
-def test_what_is_made_again_is_looked_at_again(root, store):
-    make(root, 1)
-    (store.folder / STAGE / NAME / root.live(STAGE, NAME).digest / "tokens.bin").unlink()
-    root.forget(root.folder / STAGE / NAME)
-    assert root.live(STAGE, NAME).damage() == "tokens.bin is missing"
-    make(replace(root, rebuild=True), 1)
+    assert len(requests) >= REQUESTS_FOR_VERSION
+    root.forget(damaged.folder.parent)
+    assert root.live(STAGE, NAME) == damaged
     assert root.live(STAGE, NAME).damage() is None
 
 
-def test_folders_of_this_machine_are_always_looked_at(tmp_path):
+def test_a_version_that_does_not_exist_is_looked_for_each_time(root, store):
+    for _ in range(2):
+        assert len(store.requests_of(lambda: root.live(STAGE, NAME))) == 1
+
+
+def test_a_root_without_memory_looks_up_a_version_each_time(root, store):
+    build(root)
+    forgetful_root = replace(root, seen=None)
+
+    for _ in range(2):
+        requests = store.requests_of(lambda: forgetful_root.live(STAGE, NAME))
+        assert len(requests) == REQUESTS_FOR_VERSION
+
+
+def test_a_version_that_was_looked_up_some_seconds_ago_is_looked_up_again(root, store, monkeypatch):
+    build(root)
+    monkeypatch.setattr(root_module, "SEEN_SECONDS", 0.0)
+
+    for _ in range(2):
+        requests = store.requests_of(lambda: root.live(STAGE, NAME))
+        assert len(requests) == REQUESTS_FOR_VERSION
+
+
+def test_another_process_looks_up_versions_itself(root):
+    build(root)
+    assert root.seen
+
+    unpickled = pickle.loads(pickle.dumps(root.seen))
+
+    assert not unpickled
+
+
+def test_a_version_that_is_rebuilt_is_looked_up_again(root, store):
+    manifest = build(root)
+    delete_tokens(folder_in_store(store, manifest))
+    root.forget(root.folder / STAGE / NAME)
+    assert root.live(STAGE, NAME).damage() == "tokens.bin is missing"
+
+    build(replace(root, rebuild=True))
+
+    assert root.live(STAGE, NAME).damage() is None
+
+
+def test_a_version_whose_local_copies_were_deleted_is_looked_up_again(root):
+    manifest = build(root)
+    assert root.live(STAGE, NAME) == manifest
+
+    shutil.rmtree(root.folder)
+    assert root.current_version(STAGE, NAME).manifest == manifest
+    assert root.live(STAGE, NAME) == manifest
+
+    shutil.rmtree(root.folder)
+    required = root.require(STAGE, NAME, remedy="")
+    assert required.path("tokens.bin").read_bytes() == b"tokens"
+
+
+def test_versions_in_a_local_root_are_always_looked_up(tmp_path):
     root = OutputRoot(FileAccess(tmp_path), seen=Seen())
-    made = make(root, 1)
-    assert root.live(STAGE, NAME) == made
-    (made.folder / "tokens.bin").unlink()
+    manifest = build(root)
+    assert root.live(STAGE, NAME) == manifest
+
+    delete_tokens(manifest.folder)
+
     assert root.live(STAGE, NAME).damage() == "tokens.bin is missing"
 
 
-@pytest.mark.parametrize("seen", [None, Seen()])
-def test_many_outputs_are_looked_for_together(root, store, seen):
-    root = replace(root, seen=seen)
-    names = ["web", "books", "gone", "cut", "torn"]
-    for name in ("web", "books", "cut", "torn"):
-        make(root, 1, name)
-    (store.folder / STAGE / "cut" / root.live(STAGE, "cut").digest / "tokens.bin").unlink()
-    (store.folder / STAGE / "torn" / "current.json").write_text("{")
-    if seen is not None:
-        root.forget(root.folder / STAGE / "cut")
-        root.forget(root.folder / STAGE / "torn")
-    one_by_one = [replace(root, seen=None).current_version(STAGE, name) for name in names]
-    assert [found.problem is None for found in one_by_one] == [True, True, False, False, False]
-    together, _ = asked_by(store, lambda: root.current_versions(STAGE, names))
+# Several versions, and several outputs
+
+
+def test_versions_are_ordered_by_the_clock_of_the_bucket(root, store):
+    manifests = [build(root, seed) for seed in range(3)]
+    for second, manifest in enumerate(manifests):
+        os.utime(folder_in_store(store, manifest) / MANIFEST, (second, second))
+
+    oldest, middle, newest = manifests
+    assert root.previous(newest) == middle
+    assert root.previous(middle) == oldest
+    assert root.previous(oldest) is None
+    digests = [manifest.digest for manifest in root.versions(STAGE, NAME)]
+    assert digests == [newest.digest, middle.digest, oldest.digest]
+
+
+OUTPUTS = ["web", "books", "missing", "incomplete", "damaged pointer"]
+
+
+@pytest.fixture(params=[False, True], ids=["without memory", "with memory"])
+def root_with_outputs(request, root: OutputRoot, store: CountingStore) -> OutputRoot:
+    """A root with OUTPUTS: two complete ones, one that was never built, and two damaged ones."""
+    has_memory = request.param
+    if not has_memory:
+        root = replace(root, seen=None)
+    for name in ("web", "books", "incomplete", "damaged pointer"):
+        build(root, name=name)
+    delete_tokens(folder_in_store(store, root.live(STAGE, "incomplete")))
+    (store.folder / STAGE / "damaged pointer" / "current.json").write_text("{")
+    if root.seen is not None:
+        root.forget(root.folder / STAGE / "incomplete")
+        root.forget(root.folder / STAGE / "damaged pointer")
+    return root
+
+
+def test_many_outputs_are_found_together_as_one_by_one(root_with_outputs):
+    root = root_with_outputs
+    forgetful_root = replace(root, seen=None)
+    one_by_one = [forgetful_root.current_version(STAGE, name) for name in OUTPUTS]
+    assert [version.problem is None for version in one_by_one] == [True, True, False, False, False]
+
+    together = root.current_versions(STAGE, OUTPUTS)
+
     assert together == one_by_one
-    assert all(found.manifest is None or found.manifest.access == root.access for found in together)
-    assert store.asked[0][0] == f"{STAGE}/"
-    if seen is not None:
-        assert asked_by(store, lambda: root.live(STAGE, "books")) == (together[1].manifest, 0)
+    for version in together:
+        assert version.manifest is None or version.manifest.access == root.access
 
 
-def test_what_has_lost_its_copies_is_looked_at_again(root):
-    made = make(root, 1)
-    root.live(STAGE, NAME)
-    shutil.rmtree(root.folder)
-    assert root.current_version(STAGE, NAME).manifest == root.live(STAGE, NAME) == made
-    shutil.rmtree(root.folder)
-    assert root.require(STAGE, NAME, remedy="").path("tokens.bin").read_bytes() == b"tokens"
+def test_many_outputs_are_looked_up_by_listing_their_stage(root_with_outputs, store):
+    requests = store.requests_of(lambda: root_with_outputs.current_versions(STAGE, OUTPUTS))
+
+    assert requests[0] == f"{STAGE}/"
+
+
+def test_outputs_that_were_found_together_are_remembered(root, store):
+    for name in ("web", "books"):
+        root.forget(build(root, name=name).folder.parent)
+    _web, books = root.current_versions(STAGE, ["web", "books"])
+
+    assert store.requests_of(lambda: root.live(STAGE, "books")) == []
+    assert root.live(STAGE, "books") == books.manifest
