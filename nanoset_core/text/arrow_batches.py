@@ -159,12 +159,18 @@ def _check_end_of_stream(source: Any) -> None:
     Raises:
         TableDamageError: There is no mark, or bytes follow it.
     """
-    stop = source.tell()
-    if source.read_at(len(_CONTINUATION), 0) == _CONTINUATION:
+    # The version of the format decides the mark. Since Arrow 0.15, every message starts with four
+    # bytes that older versions did not write. The first message is at the start of the file.
+    first_bytes = source.read_at(nbytes=len(_CONTINUATION), offset=0)
+    if first_bytes == _CONTINUATION:
         end_mark = _END_OF_STREAM
     else:
         end_mark = _OLD_END_OF_STREAM
-    if source.read_at(len(end_mark), max(stop - len(end_mark), 0)) != end_mark:
+
+    # Arrow has read up to the end of the stream: the bytes before this position must be the mark.
+    stop = source.tell()
+    last_bytes = source.read_at(nbytes=len(end_mark), offset=max(stop - len(end_mark), 0))
+    if last_bytes != end_mark:
         raise TableDamageError(
             "the stream has no end-of-stream mark, so its last batches may be missing"
         )

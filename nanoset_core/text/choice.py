@@ -95,29 +95,29 @@ def first_positions(pattern: Sequence[str]) -> frozenset[int]:
 
 
 def next_positions(positions: Iterable[int], name: str, pattern: Sequence[str]) -> frozenset[int]:
-    """Go down a path by one part, and return where in a pattern the part below it is compared.
+    """Compare the next name of a path with a pattern, and return where the comparison continues.
 
-    A `**` may stand for any number of folders, so several positions are possible at once. For the
-    path a/x/b and the pattern a/**/b:
+    The names of a path are compared one after the other, each with a part of the pattern. A `**`
+    may stand for any number of folders, so several parts are possible for a name. The path a/x/b is
+    compared with the pattern a/**/b as follows; parts are numbered from 0:
 
-        before a    0           compared with a
-        after a     1, 2        `**` may have begun, or stand for no folder
-        after x     1, 2        `**` stands for x
-        after b     1, 2, 3     3 is the end of the pattern: the path matches
+        name    compared with parts    the next name is compared with
+        a       0                      1, 2 (`**` may stand for no folder)
+        x       1, 2                   1, 2 (`**` stands for x, and perhaps for more)
+        b       1, 2                   1, 2, 3 (3 is the end of the pattern: the path matches)
 
-    Keeping all positions takes time in proportion to the parts of path and pattern. Trying out how
-    many folders each `**` stands for would take exponentially long in the number of `**`.
+    Keeping all possible parts is fast. Trying out how many folders each `**` stands for would take
+    exponentially long in the number of `**`.
 
     Args:
-        positions: The parts of the pattern that `name` may match, by index. There are none once a
+        positions: The numbers of the parts with which `name` is compared. There are none if the
             path cannot match any more.
-        name: The next part of the path. As in a shell, wildcards do not match a name that begins
-            with a dot.
+        name: The next name of the path.
         pattern: Parts of the pattern.
 
     Returns:
-        The positions below `name`. The path so far matches all of the pattern if `len(pattern)` is
-        one of them.
+        The numbers of the parts with which the name after it is compared. If `len(pattern)` is one
+        of them, the path up to `name` matches the pattern.
     """
     is_hidden = name.startswith(".")
     following = set()
@@ -125,6 +125,7 @@ def next_positions(positions: Iterable[int], name: str, pattern: Sequence[str]) 
         if position == len(pattern):  # the pattern ended with the folder above
             continue
         part = pattern[position]
+        # As in a shell, a wildcard does not match a hidden file or folder.
         if is_hidden and not part.startswith("."):
             continue
         if part == "**":
@@ -135,7 +136,10 @@ def next_positions(positions: Iterable[int], name: str, pattern: Sequence[str]) 
 
 
 def _with_skipped_folders(positions: set[int], pattern: Sequence[str]) -> frozenset[int]:
-    """Return positions in a pattern, and those that follow if a `**` there matches no folder."""
+    """Return positions in a pattern, and those that follow if a `**` there stands for no folder.
+
+    For example, the position 1 of the pattern a/**/b becomes the positions 1 and 2.
+    """
     reached = set(positions)
     for position in positions:
         while position < len(pattern) and pattern[position] == "**":
@@ -156,26 +160,36 @@ class HeldOutName(NamedTuple):
 def held_out(path: str) -> HeldOutName | None:
     """Recognize a file of validation or test data by its name, or by the name of a folder.
 
+    The pattern in the result is one by which a user can leave out all such files:
+
+        web/test-00017.jsonl      test, with the pattern test-*
+        web/dev_2024/a.jsonl      valid, with the pattern dev_*/
+
     Args:
         path: Path of the file, with forward slashes. The name of the file takes precedence over
             those of its folders, and outer folders over inner ones.
 
     Returns:
-        The split, and a pattern for such names; None if no name says that the file is held out.
+        The split and the pattern; None if no name says that the file is held out.
     """
     *folders, file_name = path.split("/")
     for split, keyword in _HELD_OUT.items():
+        # The expression matches from the start of the name to the end of the word, as in `test-`.
         match = keyword.match(file_name)
         if match is not None:
-            return HeldOutName(split, _without_numbers(f"{escape(match[0])}*"))
+            beginning = escape(match[0])
+            return HeldOutName(split, _with_wildcards_for_numbers(f"{beginning}*"))
 
     for folder in folders:
         for split, keyword in _HELD_OUT.items():
             if keyword.match(folder) is not None:
-                return HeldOutName(split, _without_numbers(f"{escape(folder)}/"))
+                return HeldOutName(split, _with_wildcards_for_numbers(f"{escape(folder)}/"))
     return None
 
 
-def _without_numbers(pattern: str) -> str:
-    """Return a pattern with a wildcard for each number, such as that of a shard."""
+def _with_wildcards_for_numbers(pattern: str) -> str:
+    """Return a pattern with `*` for each number, so that it fits files with other numbers, too.
+
+    For example, `dev_2024/` becomes `dev_*/`.
+    """
     return _DIGITS.sub("*", pattern).replace("**", "*")

@@ -25,37 +25,49 @@ _UUID_HYPHENS = (8, 12, 16, 20)
 def row_bytes(array: Any) -> float:
     """Estimate how many bytes of memory a row of an Arrow array needs as a plain value.
 
-    Readers choose by it how many rows they convert at once. Usually it is the average size of a
-    value. Some encodings store a value once for many rows, as a dictionary does. There, all rows of
-    a slice might have the longest value, so the estimate is the size of the longest value.
+    Readers use the estimate to choose how many rows they convert at once.
+
+    Usually it is the average size of a value. But a dictionary, for example, stores a value once
+    for many rows. All rows that are converted at once might have the longest value, so then the
+    estimate is the size of the longest value.
 
     Args:
         array: An Arrow array of any type.
     """
     import pyarrow as pa
+
+    array_type = array.type
+    if isinstance(array_type, pa.BaseExtensionType):
+        return row_bytes(array.storage)
+
+    # Encodings that store a value once for many rows.
+    if pa.types.is_string_view(array_type) or pa.types.is_binary_view(array_type):
+        return _longest_view(array)
+    if pa.types.is_dictionary(array_type):
+        return _longest_value(array.dictionary)
+    if pa.types.is_run_end_encoded(array_type):
+        return _longest_value(array.values)
+
+    # Each row has a value of its own.
+    return float(array.get_total_buffer_size()) / max(len(array), 1)
+
+
+def _longest_value(values: Any) -> float:
+    """Return the size in bytes of the longest value of an Arrow array, or a bound of it.
+
+    Args:
+        values: The values of a dictionary or of runs.
+    """
+    import pyarrow as pa
     import pyarrow.compute as pc
 
-    kind = array.type
-    if isinstance(kind, pa.BaseExtensionType):
-        return row_bytes(array.storage)
-    if pa.types.is_string_view(kind) or pa.types.is_binary_view(kind):
-        return _longest_view(array)
-
-    # The values that rows share, or else the average.
-    if pa.types.is_dictionary(kind):
-        shared_values = array.dictionary
-    elif pa.types.is_run_end_encoded(kind):
-        shared_values = array.values
-    else:
-        return float(array.get_total_buffer_size()) / max(len(array), 1)
-
-    # The longest of the shared values. For lists and structs it is not known, but at most the size
-    # of all.
-    if is_bytes_array(as_bytes(shared_values)):
-        return float(pc.max(pc.binary_length(shared_values)).as_py() or 0)
-    if pa.types.is_nested(shared_values.type):
-        return float(shared_values.get_total_buffer_size())
-    return row_bytes(shared_values)
+    if is_bytes_array(as_bytes(values)):
+        return float(pc.max(pc.binary_length(values)).as_py() or 0)
+    if pa.types.is_nested(values.type):
+        # Arrow does not tell the sizes of single lists or structs. One is at most as large as all.
+        return float(values.get_total_buffer_size())
+    # Numbers, which all have one size, or values in a further encoding.
+    return row_bytes(values)
 
 
 def _longest_view(array: Any) -> float:
@@ -162,16 +174,19 @@ def _uuid_texts(storage: Any) -> Any:
     import pyarrow as pa
 
     storage.validate(full=True)
+    # An array of nulls alone may have no bytes that could be converted.
     if storage.null_count == len(storage):
         return pa.nulls(len(storage), pa.binary())
 
-    uuids = _fixed_size_bytes(storage)  # (n, 16)
-    hex_text = uuids.tobytes().hex().encode()
-    hex_digits = np.frombuffer(hex_text, np.uint8).reshape(-1, 32)
-    characters = np.insert(hex_digits, _UUID_HYPHENS, ord("-"), axis=1)  # (n, 36)
+    # Write all bytes as hexadecimal digits, and put hyphens between them.
+    uuids = _fixed_size_bytes(storage)  # (n_uuids, 16)
+    hex_text = uuids.tobytes().hex().encode("ascii")
+    hex_digits = np.frombuffer(hex_text, np.uint8).reshape(-1, 32)  # (n_uuids, 32) ASCII codes
+    characters = np.insert(hex_digits, _UUID_HYPHENS, ord("-"), axis=1)  # (n_uuids, 36)
 
-    texts = characters.view("S36").ravel()  # (n,)
-    is_null = storage.is_null().to_numpy(zero_copy_only=False)  # (n,)
+    # The 36 characters of a row become one text. The text of a null is arbitrary, and masked.
+    texts = characters.view("S36").ravel()  # (n_uuids,)
+    is_null = storage.is_null().to_numpy(zero_copy_only=False)  # (n_uuids,)
     return pa.array(texts, pa.binary(), mask=is_null)
 
 
@@ -226,10 +241,10 @@ def to_strings(array: Any, errors: str = "strict") -> list[str | None]:
 
 
 def locate(schema: Any, key: str, *, is_text: bool = False) -> tuple[str, ...]:
-    """Find the column of a table that a key names, by the rules for keys of JSON objects.
+    """Find the column of a table that a key names.
 
-    A key with dots, such as `a.b`, may be the name of a column or the path to a field `b` of the
-    struct `a`; see `parsing.find`.
+    A key with dots, such as `a.b`, may be the name of a column, or the path to a field `b` of the
+    struct `a`. `parsing.find` decides that, as it does for nested objects in lines of JSON.
 
     Args:
         schema: Arrow schema of a file.
@@ -249,10 +264,11 @@ def locate(schema: Any, key: str, *, is_text: bool = False) -> tuple[str, ...]:
     field, names = find(schema, key, _fields_by_name)
     _check_unambiguous(schema, names)
     if is_text:
-        # A column of strings may be encoded, for example as a dictionary. Decoding an empty array
-        # of its type shows the type of the values. UUIDs are stored as bytes, but are not texts.
-        has_strings = is_bytes_array(plain_array(pa.nulls(0, field.type)))
-        if _holds_uuids(field.type) or not has_strings:
+        # The type of the column may be an encoding of texts, such as a dictionary. To see the type
+        # of the values, decode an empty array. Texts are decoded to bytes, see `plain_array`; so
+        # are UUIDs, but they are ids and no texts.
+        decoded = plain_array(pa.nulls(0, field.type))
+        if _holds_uuids(field.type) or not is_bytes_array(decoded):
             raise NotADocumentError("text_not_a_string", f"{key!r} is a column of {field.type}")
     return names
 
@@ -315,16 +331,17 @@ def _field_at(rows: Any, names: tuple[str, ...]) -> Any:
     """
     import pyarrow.compute as pc
 
-    # Find the index of each name among the fields of the struct that contains it.
-    outermost = rows.to_struct_array()
-    path: list[int] = []
-    struct = outermost.type
+    # Treat the record batch as a struct whose fields are the columns. Then each name is that of a
+    # field in a struct. Arrow wants the indices of the fields instead of their names.
+    batch_as_struct = rows.to_struct_array()
+    indices: list[int] = []
+    struct_type = batch_as_struct.type
     for name in names:
-        indices = [index for index, field in enumerate(struct) if field.name == name]
-        index = indices[-1]  # the only one, see `_check_unambiguous`
-        path.append(index)
-        struct = struct[index].type
-    return pc.struct_field(outermost, path)
+        # `locate` has checked that exactly one field has this name.
+        index = struct_type.get_field_index(name)
+        indices.append(index)
+        struct_type = struct_type[index].type
+    return pc.struct_field(batch_as_struct, indices)
 
 
 class RowProblem(NamedTuple):
@@ -362,72 +379,70 @@ def texts_at(rows: Any, names: tuple[str, ...], max_bytes: int) -> ColumnTexts:
     """
     import pyarrow.compute as pc
 
-    # Nearly all columns hold only valid texts, which are converted together. After that, None is
-    # either a null or any value of a column that could not be converted as a whole.
-    array = column_at(rows, names)
+    array = column_at(rows, names)  # bytes
     lengths = pc.binary_length(array)
     longest = pc.max(lengths).as_py() or 0  # None if all rows are null
+    n_bytes = pc.sum(lengths).as_py() or 0
+
+    # Convert all rows together, which is fast. Only if a text is too long or damaged, none is
+    # converted in this way.
     texts: list[str | None] = [None] * len(array)
     if longest <= max_bytes:
         with suppress(UnicodeDecodeError):
             texts = to_strings(array)
+    if None not in texts:
+        return ColumnTexts(texts, problems={}, n_bytes=n_bytes)
 
-    problems: dict[int, RowProblem] = {}
-    if None in texts:
-        problems = _convert_remaining(rows, names, array, texts, max_bytes)
-    n_bytes = pc.sum(lengths).as_py() or 0
-    return ColumnTexts(texts, problems, n_bytes)
-
-
-def _convert_remaining(
-    rows: Any, names: tuple[str, ...], array: Any, texts: list[str | None], max_bytes: int
-) -> dict[int, RowProblem]:
-    """Convert the rows of a column that have no text yet, one by one.
-
-    Args:
-        rows: A pyarrow.RecordBatch.
-        names: The names that lead to the column.
-        array: The column, as plain bytes.
-        texts: Text of each row, or None. The texts of further rows are entered here.
-        max_bytes: The most bytes of a text.
-
-    Returns:
-        Index of each row without a text, and the reason.
-    """
-    problems: dict[int, RowProblem] = {}
-    # The structs around the column, the outermost one first: any of them may be null in a row.
+    # Look at each row that has no text yet. It is null, or was not converted.
     structs = [_field_at(rows, names[:depth]) for depth in range(1, len(names))]
-    remaining_rows = [row for row, text in enumerate(texts) if text is None]
-    for row in remaining_rows:
-        n_names = _names_to_null([*structs, array], row)
-        if n_names is not None:
-            is_text_null = n_names == len(names)  # otherwise it is a struct around the text
-            reason = "text_not_a_string" if is_text_null else "not_an_object"
-            path = ".".join(names[:n_names])
-            problems[row] = RowProblem(reason, detail=f"{path!r} is null", excerpt="")
+    levels = [*structs, array]
+    problems: dict[int, RowProblem] = {}
+    for row in range(len(texts)):
+        if texts[row] is not None:
             continue
-
-        text = _decode(array[row], max_bytes)
+        text = _text_of_row(levels, names, row, max_bytes)
         if isinstance(text, RowProblem):
             problems[row] = text
         else:
             texts[row] = text
-    return problems
+    return ColumnTexts(texts, problems, n_bytes)
 
 
-def _names_to_null(levels: Sequence[Any], row: int) -> int | None:
-    """Return how many names lead to the outermost null of a row.
+def _text_of_row(
+    levels: Sequence[Any], names: tuple[str, ...], row: int, max_bytes: int
+) -> str | RowProblem:
+    """Return the text of one row of a column, or why it has none.
+
+    Args:
+        levels: The structs around the column, the outermost one first, and then the column itself
+            as an Arrow array of bytes. Any of them may be null in a row.
+        names: Names of these structs and of the column.
+        row: Index of the row.
+        max_bytes: The most bytes of a text.
+    """
+    depth = _depth_of_null(levels, row)
+    if depth is None:
+        return _decode(levels[-1][row], max_bytes)
+    is_text_null = depth == len(levels)  # otherwise it is a struct around the text
+    reason = "text_not_a_string" if is_text_null else "not_an_object"
+    path = ".".join(names[:depth])
+    return RowProblem(reason, detail=f"{path!r} is null", excerpt="")
+
+
+def _depth_of_null(levels: Sequence[Any], row: int) -> int | None:
+    """Return at which depth a row is null.
 
     Args:
         levels: The structs around a column, the outermost one first, and then the column itself.
         row: Index of the row.
 
     Returns:
-        1 if the outermost struct is null, 2 for the next one, and so on; None if none is null.
+        1 if the outermost struct is null, 2 if only the next one is, and so on; None if no level
+        is null, so that the row has a value.
     """
-    for n_names, level in enumerate(levels, start=1):
+    for depth, level in enumerate(levels, start=1):
         if not level[row].is_valid:
-            return n_names
+            return depth
     return None
 
 

@@ -122,14 +122,16 @@ _MAX_CONTROL_FRACTION = 0.1
 
 
 def describe_mismatch(head: bytes, magic: bytes) -> str | None:
-    """Describe a file that does not start as compressed files or tables of its name do.
+    """Describe a file whose content is not of the format that its name promises.
+
+    An example is a web page with the name `a.jsonl.gz`, which a server sent in place of the file.
 
     Args:
         head: The first bytes of the file, as stored.
-        magic: The bytes with which every file of the format starts that the name promises.
+        magic: The first bytes of every file of the promised format, such as those of gzip.
 
     Returns:
-        What the file contains, and what to do about it; None if the file starts with `magic`, or
+        What the file contains, and what to do about it. None if the file starts with `magic`, or
         if its content is not recognized.
     """
     if head.startswith(magic):

@@ -83,12 +83,14 @@ class Contents:
     def notices(self, previous_sizes: Mapping[str, int] | None = None) -> list[Notice]:
         """Return notices on files that the owner of the folder should know about.
 
-        Such files are not read, are empty, or have shrunk or disappeared since the previous build.
+        Some are not read, and others are empty, or have shrunk or disappeared since the previous
+        build.
 
         Args:
             previous_sizes: Path → bytes of each file in the previous build; None if there was none.
         """
-        previous_sizes = previous_sizes or {}
+        if previous_sizes is None:
+            previous_sizes = {}
         files = self.ordered
 
         # Sort the files that are not read into groups, by their names.
@@ -103,15 +105,19 @@ class Contents:
             else:
                 unread.append(path)
 
+        # What each kind of notice is about.
         notices = _unread_notices(unread)
         notices += notices_on(
             {
+                # Folders that are named like a file of text.
                 "misnamed": [f"{path}/" for path in self.misnamed],
                 "unfinished": unfinished,
                 "empty": [file.path for file in files if file.size == 0],
+                # Patterns of nanoset.yaml that fit no file.
                 "unmatched": self.unmatched,
                 "shrunk": _shrunk_files(files, previous_sizes),
                 "gone": self._missing_files(previous_sizes),
+                # Files that the patterns of nanoset.yaml leave out.
                 "left_out": self.left_out,
                 "beside": companions,
             }
@@ -196,13 +202,20 @@ def _listed(folder: RawFolder, within: RawFolder | None) -> tuple[list[FileStat]
         MissingError: The folder does not exist, or a link leads nowhere.
         InputError: A folder cannot be read, a link may not be followed, or a name cannot be shown.
     """
-    # A bucket has only files: a folder exists if files are below it, which the listing shows. It is
-    # not asked about the folder first, which would take one more request.
-    if isinstance(folder, RemoteFolder) or folder.is_dir():
-        files, folders = list_below(folder, within)
-        if files or folder.is_dir():
-            return files, folders
-    raise MissingError(
+    is_in_bucket = isinstance(folder, RemoteFolder)
+    if not is_in_bucket and not folder.is_dir():
+        raise _no_folder(folder)
+    files, folders = list_below(folder, within)
+    # A folder of a bucket exists if the listing shows files in it. If there are none, it takes a
+    # further request to find out.
+    if is_in_bucket and not files and not folder.is_dir():
+        raise _no_folder(folder)
+    return files, folders
+
+
+def _no_folder(folder: RawFolder) -> MissingError:
+    """Return the error for a folder that does not exist."""
+    return MissingError(
         "the folder does not exist",
         where=folder,
         remedy="create it, or name another",

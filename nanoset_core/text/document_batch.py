@@ -28,9 +28,10 @@ class DocumentBatch:
     """Byte offset of each document's line in the decompressed file; -1 for a row of a table."""
     ids: list[str | None] = field(default_factory=list)
     """Each document's own id, or None if it has none."""
-    columns: list[list[Any]] = field(default_factory=list)
-    """The kept values, one entry for each group of documents that was read together, in order. An
-    entry has an Arrow array for each kept key; see values.py.
+    kept_columns: list[list[Any]] = field(default_factory=list)
+    """Further values that are kept with documents, such as a URL. There is one entry for each group
+    of documents that was read together, in order. It has an Arrow array for each key whose values
+    are kept; see values.py.
     """
     rejects: list[Reject] = field(default_factory=list)
     read_bytes: int = 0
@@ -39,17 +40,17 @@ class DocumentBatch:
     """Bytes of the stored files that were read since the previous batch. Those of a table count
     when all its rows have been read.
     """
-    zeroed: Counter[str] = field(default_factory=Counter)
+    texts_with_zeros: Counter[str] = field(default_factory=Counter)
     """Number of documents of each table whose text contains many zero bytes in sequence."""
     padding: Counter[str] = field(default_factory=Counter)
     """Number of zero bytes after the members of each gzip file. They are legal, but also what an
     interrupted download leaves behind.
     """
-    counted: list[tuple[Piece, int]] = field(default_factory=list)
+    lines_of_pieces: list[tuple[Piece, int]] = field(default_factory=list)
     """Pieces of files whose lines had not been counted, now read to their ends, and the number of
     their lines.
     """
-    unkept_ids: Counter[str] = field(default_factory=Counter)
+    dropped_ids: Counter[str] = field(default_factory=Counter)
     """Number of documents of each file whose id is not kept: its type has no usual text form, or it
     is longer than 4,096 characters.
     """
@@ -59,8 +60,8 @@ class DocumentBatch:
     """
     escaped_values: int = 0
     """Number of kept values that are bytes which are not UTF-8."""
-    purged: int = 0
-    """Number of documents that were left out; see SourceRange.without."""
+    erased: int = 0
+    """Number of documents that were left out since they were erased; see SourceRange.without."""
 
     @property
     def faults(self) -> int:
@@ -70,35 +71,42 @@ class DocumentBatch:
     @property
     def read_lines(self) -> int:
         """Number of lines and rows, whether documents or rejects."""
-        return len(self.texts) + len(self.rejects) - self.faults + self.purged
+        return len(self.texts) + len(self.rejects) - self.faults + self.erased
 
-    def take(self, part: DocumentBatch, file: int) -> None:
+    def append(self, other: DocumentBatch, file: int) -> None:
         """Append another batch, whose documents are all from one file.
 
+        Three fields are not appended: `stored_bytes`, `padding` and `lines_of_pieces`. They are
+        known only at the end of a piece of a file, so the caller adds them then.
+
         Args:
-            part: The other batch. Its stored bytes, padding and counted pieces are not taken: the
-                caller adds these for a whole piece of a file.
+            other: The other batch.
             file: Index of the file in the files of the range.
         """
-        self.texts += part.texts
-        self.files += [file] * len(part.texts)
-        self.lines += part.lines
-        self.offsets += part.offsets
-        self.ids += part.ids
-        self.columns += part.columns
-        self.rejects += part.rejects
-        self.read_bytes += part.read_bytes
-        self.purged += part.purged
-        self.zeroed.update(part.zeroed)
-        self.unkept_ids.update(part.unkept_ids)
-        self.escaped_ids.update(part.escaped_ids)
-        self.escaped_values += part.escaped_values
+        # The documents.
+        self.texts += other.texts
+        self.files += [file] * len(other.texts)
+        self.lines += other.lines
+        self.offsets += other.offsets
+        self.ids += other.ids
+        self.kept_columns += other.kept_columns
+
+        # What else was read.
+        self.rejects += other.rejects
+        self.read_bytes += other.read_bytes
+        self.erased += other.erased
+
+        # Numbers of documents with unusual values.
+        self.texts_with_zeros.update(other.texts_with_zeros)
+        self.dropped_ids.update(other.dropped_ids)
+        self.escaped_ids.update(other.escaped_ids)
+        self.escaped_values += other.escaped_values
 
     def leave_out(self, places: Collection[int]) -> None:
-        """Remove documents that a purge has erased.
+        """Remove documents that a user has erased from the corpus.
 
-        All documents of the batch must be from one file, and be read in one step, so that there is
-        at most one entry in `columns`.
+        All documents of the batch must be from one file, and must have been read together. So their
+        kept values are one group, and `kept_columns` has at most one entry.
 
         Args:
             places: Byte offsets of the documents' lines, or in a table the numbers of their rows.
@@ -106,6 +114,7 @@ class DocumentBatch:
         # Find the documents that stay.
         remaining: list[int] = []  # their indices
         for index, (line, offset) in enumerate(zip(self.lines, self.offsets, strict=True)):
+            # A row of a table has no byte offset: it is named by its number.
             is_row_of_table = offset == NO_OFFSET
             place = line if is_row_of_table else offset
             if place not in places:
@@ -120,8 +129,8 @@ class DocumentBatch:
         self.offsets = [self.offsets[index] for index in remaining]
         self.ids = [self.ids[index] for index in remaining]
         rows = np.array(remaining, np.int64)
-        self.columns = [_select_rows(arrays, rows) for arrays in self.columns]
-        self.purged += n_removed
+        self.kept_columns = [_select_rows(arrays, rows) for arrays in self.kept_columns]
+        self.erased += n_removed
 
 
 def _select_rows(arrays: list[Any], rows: Any) -> list[Any]:

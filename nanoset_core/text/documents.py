@@ -6,7 +6,7 @@ out. A fault that ends a file early is one more reject.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -98,7 +98,7 @@ def read_documents(
                 n_lines += documents.read_lines
                 if erased:
                     documents.leave_out(erased)
-                batch.take(documents, file_numbers[piece.path])
+                batch.append(documents, file_numbers[piece.path])
                 batch.stored_bytes += stored.position - position
                 position = stored.position
                 if batch.read_bytes >= batch_bytes or len(batch.rejects) >= BATCH_REJECTS:
@@ -116,7 +116,7 @@ def read_documents(
             stored.check()
         batch.stored_bytes += piece.end - position
         if piece.first_line == 0:  # the inventory has not counted the lines of this file
-            batch.counted.append((piece, _lines_of_piece(folder, piece, n_lines)))
+            batch.lines_of_pieces.append((piece, _lines_of_piece(folder, piece, n_lines)))
     yield batch
 
 
@@ -163,65 +163,75 @@ def _documents_of_lines(block: LineBlock, path: str, fields: Fields) -> Document
         path: Path of the file, relative to the corpus's folder.
         fields: The keys of the texts, ids and kept values in each line's JSON object.
     """
-    batch = DocumentBatch(read_bytes=block.end - block.begin)
     if block.long_bytes:
-        reject = Reject(
-            path,
-            line=block.first_number,
-            offset=block.begin,
-            reason="line_too_long",
-            detail=f"{block.long_bytes:,} bytes",
-            excerpt=excerpt(block.lines[0]),
-        )
-        batch.rejects.append(reject)
-        return batch
+        return _rejected_long_line(block, path)
 
     # Nearly all blocks contain nothing but documents, which are parsed together.
     parsed = parse_lines(block.lines, fields)
     if parsed is None:
-        lines = _add_line_by_line(batch, block, path, fields)
+        batch = _batch_line_by_line(block, path, fields)
     else:
-        lines = _add_all_lines(batch, block, parsed)
+        batch = _batch_of_all_lines(block, parsed)
+    batch.read_bytes = block.end - block.begin
 
-    # Count the ids that were dropped because they are too long.
+    # A document with None for its id has none in its line, or one that is too long to be kept.
+    # Count the latter.
     if None in batch.ids:
-        n_unkept = 0
-        for identity, line in zip(batch.ids, lines, strict=True):
+        n_dropped = 0
+        for identity, number in zip(batch.ids, batch.lines, strict=True):
+            line = block.lines[number - block.first_number]
             if identity is None and has_long_id(line, fields.id):
-                n_unkept += 1
-        batch.unkept_ids = counter_of(path, n_unkept)
+                n_dropped += 1
+        batch.dropped_ids = counter_of(path, n_dropped)
     return batch
 
 
-def _add_all_lines(batch: DocumentBatch, block: LineBlock, parsed: ParsedLines) -> list[bytes]:
-    """Add a block whose lines are all documents to an empty batch, and return the lines."""
-    batch.texts = parsed.texts
-    batch.ids = parsed.ids
-    batch.lines = list(range(block.first_number, block.first_number + len(block.lines)))
-    batch.offsets = block.offsets
-    if parsed.kept:
-        batch.columns = [[from_json(values) for values in parsed.kept]]
-    return block.lines
-
-
-def _add_line_by_line(
-    batch: DocumentBatch, block: LineBlock, path: str, fields: Fields
-) -> list[bytes]:
-    """Parse each line of a block alone, and add it to a batch as a document or as a reject.
+def _rejected_long_line(block: LineBlock, path: str) -> DocumentBatch:
+    """Return the reject for a line that is too long, in a batch without documents.
 
     Args:
-        batch: An empty batch.
+        block: The beginning of the line.
+        path: Path of the file, relative to the corpus's folder.
+    """
+    reject = Reject(
+        path,
+        line=block.first_number,
+        offset=block.begin,
+        reason="line_too_long",
+        detail=f"{block.long_bytes:,} bytes",
+        excerpt=excerpt(block.lines[0]),
+    )
+    return DocumentBatch(rejects=[reject], read_bytes=block.end - block.begin)
+
+
+def _batch_of_all_lines(block: LineBlock, parsed: ParsedLines) -> DocumentBatch:
+    """Return the documents of a block whose lines are all documents.
+
+    Args:
+        block: The lines.
+        parsed: The documents in them.
+    """
+    return DocumentBatch(
+        texts=parsed.texts,
+        lines=list(range(block.first_number, block.first_number + len(block.lines))),
+        offsets=block.offsets,
+        ids=parsed.ids,
+        kept_columns=_kept_columns(parsed.kept),
+    )
+
+
+def _batch_line_by_line(block: LineBlock, path: str, fields: Fields) -> DocumentBatch:
+    """Parse each line of a block alone, and return it as a document or as a reject.
+
+    Args:
         block: The lines.
         path: Path of the file, relative to the corpus's folder.
         fields: The keys of the texts, ids and kept values.
-
-    Returns:
-        The lines that are documents.
     """
-    document_lines: list[bytes] = []
-    kept_by_document: list[list[Any]] = []
-    places = zip(block.lines, block.offsets, strict=True)
-    for number, (line, offset) in enumerate(places, start=block.first_number):
+    batch = DocumentBatch()
+    kept_by_document: list[list[Any]] = []  # for each document, its value at each key
+    lines_with_offsets = zip(block.lines, block.offsets, strict=True)
+    for number, (line, offset) in enumerate(lines_with_offsets, start=block.first_number):
         try:
             document = parse_line(line, fields)
         except NotADocumentError as error:
@@ -232,11 +242,23 @@ def _add_line_by_line(
         batch.ids.append(document.id)
         batch.lines.append(number)
         batch.offsets.append(offset)
-        document_lines.append(line)
         kept_by_document.append(document.kept)
 
-    # Turn one row of values per document into one column per key.
-    if fields.kept and kept_by_document:
-        kept_by_key = zip(*kept_by_document, strict=True)
-        batch.columns = [[from_json(values) for values in kept_by_key]]
-    return document_lines
+    # From one list for each document to one list for each key.
+    values_by_key = [list(values) for values in zip(*kept_by_document, strict=True)]
+    batch.kept_columns = _kept_columns(values_by_key)
+    return batch
+
+
+def _kept_columns(values_by_key: Sequence[Sequence[Any]]) -> list[list[Any]]:
+    """Return kept values of documents that were read together, for `DocumentBatch.kept_columns`.
+
+    Args:
+        values_by_key: For each key that is kept, the value of each document.
+
+    Returns:
+        A single group, which has an Arrow array for each key; no group if no key is kept.
+    """
+    if not values_by_key:
+        return []
+    return [[from_json(values) for values in values_by_key]]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -34,7 +34,7 @@ _RACY_NS = 2_000_000_000
 clocks of file systems are coarse.
 """
 _VERSION = 1
-_SENT = b"\n"
+_STORED = b"\n"
 """Last byte of the local file if the store has the same content, apart from this byte."""
 
 
@@ -86,16 +86,17 @@ class FingerprintMemory:
         self._is_cut_unread = folder is not None and is_cut_unread(folder)
         # Only files that were written before this time are remembered; see `_RACY_NS`.
         if folder is not None and is_in_bucket(str(folder)):
-            self._newest_ns = sys.maxsize  # ETags tell all versions apart, however recent
+            self._settled_before_ns = sys.maxsize  # ETags tell all versions apart, however recent
         else:
-            self._newest_ns = time.time_ns() - _RACY_NS
+            self._settled_before_ns = time.time_ns() - _RACY_NS
 
         data = None
         if path is not None:
             with suppress(FileNotFoundError):
                 data = read_regular(path)
         self._entries = _parse(data)
-        self._is_sent = data is not None and data.endswith(_SENT)
+        # Whether the store has all these entries, too.
+        self._is_stored = data is not None and data.endswith(_STORED)
         self._noted_bytes = 0  # size of all files that were hashed by this process
         self._unsaved_bytes = 0  # size of those that were hashed since the last `save`
 
@@ -108,34 +109,36 @@ class FingerprintMemory:
         Returns:
             The pieces; None if the file has to be hashed.
         """
+        # First look at the entries on this machine, and then at those in the bucket of the outputs.
         pieces = self._pieces_in(self._entries, stat)
-        if pieces is not None:
-            return pieces
-        pieces = self._pieces_in(self._stored_entries, stat)
-        if pieces is not None:  # the next `save` keeps it on this machine, too
-            self._entries[stat.path] = self._stored_entries[stat.path]
+        if pieces is None:
+            pieces = self._pieces_in(self._entries_in_store, stat)
+            if pieces is not None:
+                # Copy the entry, so that the next `save` writes it to this machine.
+                self._entries[stat.path] = self._entries_in_store[stat.path]
         return pieces
 
     def mark(self, piece: Piece) -> int | None:
-        """Return the inode of a file that consists of one piece.
+        """Return the mark of a file: a number by which a later reader recognizes its version.
 
-        A later reader recognizes by it that the file is still the same. An object in a bucket has
-        no inode; instead, the number is derived from its ETag.
+        For an object in a bucket, the mark is derived from its ETag. For a local file it is the
+        inode number.
 
         Args:
-            piece: The only piece of the file.
+            piece: The piece that is the complete file.
 
         Returns:
-            The inode, or None if the memory does not know the file with this one piece.
+            The mark; None if there is no entry that says that this one piece is the file.
         """
-        row = _row(piece)
-        for entries in (self._entries, self._stored_entries):
+        # An entry stores the mark in place of the inode, and the pieces as lists.
+        expected_pieces = [_row(piece)]
+        for entries in (self._entries, self._entries_in_store):
             # The entries come from JSON files, which may contain anything.
             with suppress(LookupError, TypeError):
                 entry = entries[piece.path]
-                _size, _mtime_ns, inode = entry["stat"]
-                if entry["pieces"] == [row]:
-                    return int(inode)
+                _size, _mtime_ns, mark = entry["stat"]
+                if entry["pieces"] == expected_pieces:
+                    return int(mark)
         return None
 
     def note(self, stat: FileStat, pieces: list[Piece]) -> None:
@@ -148,20 +151,24 @@ class FingerprintMemory:
             stat: The file, as it was listed.
             pieces: Its pieces.
         """
-        if stat.mtime_ns < self._newest_ns:
+        if stat.mtime_ns < self._settled_before_ns:
             entry = {
                 "stat": [stat.size, stat.mtime_ns, stat.inode],
                 "pieces": [_row(piece) for piece in pieces],
             }
-            if stat.changed_ns < self._newest_ns:
+            # The change time may stand in for the inode: see `FileStat.is_same_version`. If it is
+            # too recent, it could stay the same over another change, so only the inode counts.
+            if stat.changed_ns < self._settled_before_ns:
                 entry["changed_ns"] = stat.changed_ns
             self._entries[stat.path] = entry
-            self._is_sent = False  # the store lacks this entry
+            self._is_stored = False  # the store lacks this entry
             self._noted_bytes += stat.size
             self._unsaved_bytes += stat.size
 
-        # If the process is killed, only the files since the last `save` have to be hashed again.
-        if self._unsaved_bytes >= max(SAVE_BYTES, self._noted_bytes // _SAVED_SHARE):
+        # Save after each GiB, so that little has to be hashed again if the process is killed. For a
+        # large corpus save less often, since writing its large memory takes time, too.
+        bytes_between_saves = max(SAVE_BYTES, self._noted_bytes // _SAVED_SHARE)
+        if self._unsaved_bytes >= bytes_between_saves:
             self.save(self._entries)
 
     def save(self, paths: Collection[str]) -> None:
@@ -173,31 +180,32 @@ class FingerprintMemory:
         self._unsaved_bytes = 0
         if self._path is None:
             return
-        access = None  # the store, if something has to be sent to it
-        if not self._is_sent:
-            access = self._access
 
-        # Another machine may have stored entries that this one does not have.
+        # If the store lacks entries, it gets a file with those of this machine, and with those that
+        # other machines have stored. Otherwise there is nothing to upload.
+        access_to_store = None
         entries = self._entries
-        if access is not None:
-            entries = self._stored_entries | entries
+        if not self._is_stored and self._access is not None:
+            access_to_store = self._access
+            entries = self._entries_in_store | entries
         files = {path: entry for path, entry in entries.items() if path in paths}
         data = dump(StoredFingerprints(_VERSION, PIECE_BYTES, files))
 
-        # Write the file to the store, unless the store has the same already.
-        if access is not None and files:
-            if files != self._stored_entries:
-                access.store.put(access.name(self._path), data)
-            self._is_sent = True
+        # Upload the file, unless the store has the same already.
+        if access_to_store is not None and files:
+            if files != self._entries_in_store:
+                access_to_store.store.put(access_to_store.name(self._path), data)
+            self._is_stored = True
 
-        # Write it to the local disk, unless the same is there already.
-        if self._is_sent:
-            data += _SENT
+        # Write it to the local disk, unless the same is there already. The last byte shows a later
+        # process that the store has it, too.
+        if self._is_stored:
+            data += _STORED
         if not self._path.exists() or read_regular(self._path) != data:
             write_atomic(self._path, data)
 
     @cached_property
-    def _stored_entries(self) -> dict[str, Any]:
+    def _entries_in_store(self) -> dict[str, Any]:
         """The entries of the file in the store."""
         if self._access is None or self._path is None:
             return {}
@@ -225,15 +233,24 @@ class FingerprintMemory:
         except (LookupError, TypeError, ValueError):  # damaged, or not written by this program
             return None
 
-        # By a setting, large objects in a bucket are cut into pieces without being read. If the
-        # entry of such an object is older than the setting, it has one piece: the object has to be
-        # cut now, so the entry is of no use. Both kinds of pieces have an ETag as digest, but the
-        # lines of a piece that was cut unread are not counted.
-        has_counted_lines = pieces[0].first_line > 0
-        is_uncut = pieces[0].digest.startswith(ETAG) and has_counted_lines
-        if self._is_cut_unread and is_large(stat) and is_uncut:
+        # A setting lets large objects in a bucket be cut into pieces without being read. An entry
+        # that is older than this setting has the complete object as one piece. Forget it, so that
+        # the object is cut.
+        must_be_cut = self._is_cut_unread and is_large(stat)
+        if must_be_cut and _is_one_uncut_object(pieces):
             return None
         return pieces
+
+
+def _is_one_uncut_object(pieces: Sequence[Piece]) -> bool:
+    """Return whether pieces are those of an object that is known by its ETag, and was not cut.
+
+    Such an object is one piece, whose first line is line 1. After it was cut, the numbers of lines
+    are not known, and are stored as 0.
+    """
+    first_piece = pieces[0]
+    is_known_by_etag = first_piece.digest.startswith(ETAG)
+    return is_known_by_etag and first_piece.first_line > 0
 
 
 def _cover_file(pieces: list[Piece], size: int) -> bool:

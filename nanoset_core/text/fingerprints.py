@@ -81,13 +81,24 @@ def fingerprint(folder: RawFolder, stat: FileStat, progress: Advance | None = No
         MissingError: The file was deleted.
         InputError: The file cannot be read.
     """
-    # Usually the file is read and hashed.
-    if not _is_by_etag(folder):
-        whole_file = _ByteRange(folder, stat, start=0, stop=stat.size)
-        return _hash_range(whole_file, progress).pieces
+    if _is_by_etag(folder):
+        return _pieces_by_etag(folder, stat)
+    complete_file = _ByteRange(folder, stat, start=0, stop=stat.size)
+    return _hash_range(complete_file, progress).pieces
 
-    # Otherwise the ETag of the object is its digest; for objects, `inode` is made from the ETag. A
-    # small object is one piece, whose first line has the number 1.
+
+def _pieces_by_etag(folder: RemoteFolder, stat: FileStat) -> list[Piece]:
+    """Cut an object of a bucket into pieces whose digests are made from its ETag.
+
+    Args:
+        folder: The folder of the object.
+        stat: The object, as it was listed.
+
+    Raises:
+        SourceChangedError: The object is not as `stat` describes it.
+        MissingError: The object was deleted.
+    """
+    # An object has no inode. When it was listed, its `inode` was made from its ETag instead.
     digest = etag_digest(stat.inode)
     is_cut = folder.in_pieces and is_large(stat)
     if not is_cut:
@@ -100,8 +111,9 @@ def fingerprint(folder: RawFolder, stat: FileStat, progress: Advance | None = No
         cuts = separate_cuts(probe, stat.size, PIECE_BYTES)
     pieces = []
     for start, stop in pairwise([0, *cuts, stat.size]):
-        # The lines were not counted: 0 says that the number of the first line is not known.
-        pieces.append(Piece(stat.path, begin=start, end=stop, first_line=0, digest=digest))
+        # Nobody has counted the lines before a piece, so the number of its first line is not known.
+        unknown_line = 0
+        pieces.append(Piece(stat.path, start, stop, first_line=unknown_line, digest=digest))
     return pieces
 
 
@@ -116,8 +128,8 @@ def fingerprint_all(
     Args:
         folder: The folder of the files.
         stats: The files, as they were listed.
-        executor: Runs the hashing in worker processes if the files are large together. Several
-            workers share a large plain file. None hashes in this process.
+        executor: Runs the hashing in worker processes if the files have 1 GiB or more in total.
+            Several workers share a large plain file. None hashes in this process.
         progress: Called with the number of bytes that were hashed.
 
     Raises:
@@ -125,15 +137,18 @@ def fingerprint_all(
         MissingError: A file was deleted.
         InputError: A file cannot be read.
     """
-    # Objects that are cut without being read: the time goes into requests, so make many at once.
+    # Some objects in a bucket are cut into pieces without being read. That takes a few requests for
+    # each, so work on many objects at the same time.
     if is_cut_unread(folder):
         pieces_by_file = in_parallel(lambda stat: fingerprint(folder, stat), stats)
         yield from zip(stats, pieces_by_file, strict=True)
         return
 
-    # Starting workers only pays off for much data.
+    # Other files are read and hashed, except objects that are known by their ETags. Starting
+    # workers only pays off for much data.
     size = sum(stat.size for stat in stats)
-    if executor is not None and not _is_by_etag(folder) and size >= SPREAD_BYTES:
+    are_read = not _is_by_etag(folder)
+    if executor is not None and are_read and size >= SPREAD_BYTES:
         yield from _fingerprint_on_workers(folder, stats, executor, progress)
         return
 
@@ -144,16 +159,20 @@ def fingerprint_all(
 def hash_parts(
     folder: RawFolder, stat: FileStat, part_bytes: int, on_piece: Callable[[Piece], None]
 ) -> Iterator[Piece]:
-    """Yield parts of a file while it is read, so that work on them can start at once.
+    """Divide a file in two ways while it is read once: into pieces, and into smaller parts.
 
-    The digests of parts are CRCs: a part is read a second time soon, and checking a CRC is quick.
+    Pieces are what `fingerprint` returns: their sha256 is stored, to notice later changes. Parts
+    are yielded as soon as they have been read, so that other processes can work on them at once.
+    Those read a part again, and check it by its CRC, which is quicker to compute than a sha256.
 
     Args:
         folder: The folder of the file.
         stat: The file, as it was listed.
         part_bytes: Least size of a part, except the last one.
-        on_piece: Called with each of the file's pieces, those of `fingerprint`. All have been
-            passed when the last part is yielded.
+        on_piece: Called with each piece. The last piece is passed before the last part is yielded.
+
+    Yields:
+        Each part.
 
     Raises:
         SourceChangedError: The file changed since it was listed. This is only checked after the
@@ -161,15 +180,15 @@ def hash_parts(
         MissingError: The file was deleted.
         InputError: The file cannot be read.
     """
-    pieces = _PieceHasher(stat.path, 0, PIECE_BYTES, hashlib.sha256)
-    parts = _PieceHasher(stat.path, 0, part_bytes, Crc32)
+    piece_hasher = _PieceHasher(stat.path, 0, PIECE_BYTES, hashlib.sha256)
+    part_hasher = _PieceHasher(stat.path, 0, part_bytes, Crc32)
     for block in _read_blocks(_ByteRange(folder, stat, 0, stat.size)):
-        for piece in pieces.add(block):
+        for piece in piece_hasher.add(block):
             on_piece(piece)
-        yield from parts.add(block)
-    for piece in pieces.finish():
+        yield from part_hasher.add(block)
+    for piece in piece_hasher.finish():
         on_piece(piece)
-    yield from parts.finish()
+    yield from part_hasher.finish()
 
 
 @dataclass(frozen=True, slots=True)
@@ -323,7 +342,7 @@ class _PieceHasher:
         """Lines that have ended so far."""
         self._path = path
         self._piece_bytes = piece_bytes
-        self._is_plain = is_cuttable(path)
+        self._is_cuttable = is_cuttable(path)  # consists of lines, and is not compressed
         self._position = start
         self._new_digest = new_digest
         self._start_piece()
@@ -370,18 +389,22 @@ class _PieceHasher:
         Returns:
             The position after a line feed; None if the piece does not end in this block.
         """
-        if not self._is_plain:
+        if not self._is_cuttable:
             return None
 
-        # The piece must have at least `piece_bytes` bytes.
-        size = self._position - self._piece_start
-        earliest_cut = start + self._piece_bytes - size
+        # The piece must have at least `piece_bytes` bytes, so some bytes of the block may belong to
+        # it in any case. The number is negative if earlier blocks had enough bytes, but no line end
+        # after them.
+        hashed_bytes = self._position - self._piece_start  # of this piece
+        missing_bytes = self._piece_bytes - hashed_bytes
+        earliest_cut = start + missing_bytes  # position in the block
         if earliest_cut > len(block):
             return None
 
-        # If the byte just before the earliest cut is a line feed, the piece ends there. Otherwise
-        # it ends at the next line feed, which may be in a later block than the earliest cut.
-        line_feed = block.find(b"\n", max(earliest_cut - 1, start))
+        # The piece ends after the first line feed that makes it large enough. The first byte that
+        # may be this line feed is the last one of the missing bytes.
+        first_candidate = max(earliest_cut - 1, start)
+        line_feed = block.find(b"\n", first_candidate)
         if line_feed < 0:
             return None
         return line_feed + 1
@@ -390,7 +413,7 @@ class _PieceHasher:
         """Add bytes to the current piece."""
         self._digest.update(data)
         self._position += len(data)
-        if self._is_plain:
+        if self._is_cuttable:
             # numpy counts several times faster than bytes.count.
             self.line_ends += int(np.count_nonzero(np.frombuffer(data, np.uint8) == ord("\n")))
 

@@ -43,32 +43,34 @@ def chained_cuts(probe: Probe, size: int, piece_bytes: int) -> Iterator[int]:
 def separate_cuts(probe: Probe, size: int, piece_bytes: int) -> list[int]:
     """Return the positions at which a file is cut into pieces, finding each without the others.
 
-    For each multiple m of `piece_bytes`, the file is cut at the first line end in
-    [m, m + piece_bytes). If one long line covers this range, there is no cut in the range. Since no
-    cut depends on another one, they are all looked for at the same time.
+    A cut is the start of a line. The file is divided into ranges of `piece_bytes` bytes each, and
+    cut at the first line that starts in each of them, except in the first range. If one long line
+    covers a range, there is no cut in it. No cut depends on another one, so all of them are looked
+    for at the same time.
 
-    For example, a file of 45 bytes has lines that end before bytes 4, 13, 38, 41 and 45. With
-    `piece_bytes` 10, its cuts are 13, 38 and 41: no line ends in [20, 30).
+    For example, the lines of a file of 45 bytes start at 0, 4, 13, 38 and 41. With `piece_bytes`
+    10, its cuts are 13, 38 and 41: no line starts in the range from 20 to 30.
 
     Args:
         probe: Reads the file.
         size: Bytes of the file.
-        piece_bytes: Distance between the positions m. If lines are much shorter, all pieces except
-            the last one have about this size.
+        piece_bytes: Size of a range. If lines are much shorter, all pieces except the last one have
+            about this size.
 
     Returns:
-        Byte after the last one of each piece, ascending.
+        The cuts, ascending.
     """
 
-    def find_cut(start: int) -> int | None:
-        """Return the cut for a line feed at byte `start` or later, or None."""
-        # The last byte of the file is left out: a cut after it would leave an empty piece.
-        stop = min(start + piece_bytes, size - 1)
-        return line_end(probe, start, stop)
+    def find_cut(range_start: int) -> int | None:
+        """Return the first position in a range at which a line starts, or None."""
+        # A line starts after a line feed, so the line feed is one byte before the cut.
+        first_byte = range_start - 1
+        # A line feed at the end of the file is no cut, since no line follows it.
+        stop_byte = min(first_byte + piece_bytes, size - 1)
+        return line_end(probe, first_byte, stop_byte)
 
-    # A cut is the byte after a line feed. So the search for one at m or later starts at m - 1.
-    starts = range(piece_bytes - 1, size - 1, piece_bytes)
-    cuts = in_parallel(find_cut, starts)
+    range_starts = range(piece_bytes, size, piece_bytes)
+    cuts = in_parallel(find_cut, range_starts)
     return [cut for cut in cuts if cut is not None]
 
 

@@ -69,19 +69,19 @@ class StoredPiece:
             FormatError: The path is that of a pipe or a device.
         """
         with open_raw(self.path, begin=self.position, end=self.piece.end) as file:
-            # For an object in a bucket, the inode number stands for its ETag, from which it is
-            # derived.
+            # Check the version of the file that is about to be read. The status of an object in a
+            # bucket has a number that is made from its ETag in place of an inode number.
             status = status_of(file)
-            self._check_size(status.st_size)
+            self._check_not_shorter(status.st_size)
             self._check_etag(etag_mark=status.st_ino)
             for block in blocks_of(file, self.position, self.piece.end, READ_BYTES):
                 self._hash.update(block)
                 self.position += len(block)
                 yield block
 
-        # If the file has shrunk meanwhile, reading stopped before the end of the piece.
-        stop_byte = self.position
-        self._check_size(stop_byte)
+        # A file that was cut off meanwhile has only the bytes that were read.
+        size_by_now = self.position
+        self._check_not_shorter(size_by_now)
 
     def check(self) -> None:
         """Check that the bytes of the piece are those that the inventory recorded.
@@ -97,10 +97,12 @@ class StoredPiece:
         if self._is_known_by_etag():
             return
 
-        # Look at a file once more even if all of it was read, since it may have shrunk. An object
-        # is read in one version from start to end.
-        is_read = self.position == self.piece.end and self.position > 0
-        if not is_read or isinstance(self.path, Path):
+        # Hash the rest of the piece. A local file is opened again even if there is no rest, to see
+        # that it was not cut off meanwhile. That cannot happen to an object, of which one version
+        # is read. An object without bytes is opened, too: otherwise nothing has looked at it yet.
+        is_read_completely = self.position == self.piece.end and self.position > 0
+        is_local = isinstance(self.path, Path)
+        if is_local or not is_read_completely:
             for _ in self.blocks():
                 pass
 
@@ -113,24 +115,29 @@ class StoredPiece:
     def _is_known_by_etag(self) -> bool:
         """Return whether the ETag of the object shows that the bytes of the piece are unchanged.
 
-        This is only possible in a bucket, and if the ETag was recorded when the piece was hashed:
-        as the digest of the piece, as its mark, or as both.
+        The ETag of an object in a bucket changes with its bytes. It may have been recorded in two
+        ways: as the digest of the piece, if its bytes were never hashed, and as a mark, if they
+        were. Nothing is read to compare it. Local files have no ETag.
 
         Raises:
             SourceChangedError: The digest of the piece is an ETag, and the object has another one.
         """
-        has_etag = self.piece.digest.startswith(ETAG)
-        if not has_etag and self._mark is None:
-            return False
-        with open_raw(self.path) as file:
-            # For an object, the inode number stands for its ETag, from which it is derived.
-            etag_mark = status_of(file).st_ino
-        self._check_etag(etag_mark)
-        if self._mark is None:
-            return True  # the ETag in the digest is the same
-        return self._mark == etag_mark
+        is_digest_etag = self.piece.digest.startswith(ETAG)
+        if not is_digest_etag and self._mark is None:
+            return False  # no ETag was recorded
 
-    def _check_size(self, size: int) -> None:
+        # The status of an object has a number that is made from its ETag in place of an inode.
+        with open_raw(self.path) as file:
+            present_mark = status_of(file).st_ino
+        if is_digest_etag:
+            # Without a hash, another ETag is always an error.
+            self._check_etag(present_mark)
+        if self._mark is not None:
+            # With another ETag, the bytes may still be the same: the caller compares their hash.
+            return self._mark == present_mark
+        return True
+
+    def _check_not_shorter(self, size: int) -> None:
         """Check that a file of this size has all bytes of the piece.
 
         Raises:
@@ -140,18 +147,20 @@ class StoredPiece:
             raise source_changed(self.path, f"{size:,} bytes", f"at least {self.piece.end:,} bytes")
 
     def _check_etag(self, etag_mark: int) -> None:
-        """Check the ETag of the object, if the inventory recorded an ETag as the piece's digest.
+        """Check that the object has the ETag that the inventory recorded as the piece's digest.
 
-        All reads after that are of the same version.
+        Nothing is checked if the digest of the piece is a hash of its bytes instead.
 
         Args:
-            etag_mark: A number that was derived from the ETag of the version that is read now.
+            etag_mark: A number that was made from the present ETag of the object.
 
         Raises:
             SourceChangedError: The object has another ETag.
         """
         digest = self.piece.digest
-        if digest.startswith(ETAG) and etag_digest(etag_mark) != digest:
+        if not digest.startswith(ETAG):
+            return
+        if etag_digest(etag_mark) != digest:
             raise source_changed(self.path, "another ETag", "the one that was listed")
 
     def _describe(self, digest: str) -> str:

@@ -120,7 +120,7 @@ class RowReader:
             lines=[first_row + row for row in kept_rows],
             offsets=[NO_OFFSET] * len(texts),
             read_bytes=columns[0].n_bytes,
-            zeroed=counter_of(self._path, _count_zeroed(texts)),
+            texts_with_zeros=counter_of(self._path, _count_zeroed(texts)),
         )
         for row, problem in sorted(problems.items()):
             reject = Reject(
@@ -172,7 +172,7 @@ class RowReader:
         else:
             ids = TableIds([None] * len(document_rows))
         batch.ids = ids.texts
-        batch.unkept_ids = counter_of(self._path, ids.n_unkept)
+        batch.dropped_ids = counter_of(self._path, ids.n_unkept)
         batch.escaped_ids = counter_of(self._path, ids.n_escaped)
 
     def _add_kept_values(
@@ -199,7 +199,7 @@ class RowReader:
             arrays.append(self._narrowed(column, names).take(document_rows))
             batch.escaped_values += escaped_count(column.take(document_rows))
         if arrays:
-            batch.columns = [arrays]
+            batch.kept_columns = [arrays]
 
     def _narrowed(self, column: Any, names: tuple[str, ...]) -> Any:
         """Convert a column to one of the few types in which values are kept; see values.py.

@@ -43,7 +43,7 @@ def test_a_uuid_is_told_by_the_type_that_parquet_has_for_it(
     piece = stored("a.parquet", (tmp_path / "written.parquet").read_bytes())
     (batch,) = read_documents(tmp_path, SourceRange((piece,)))
     assert batch.ids == UUIDS
-    assert batch.unkept_ids == {}
+    assert batch.dropped_ids == {}
 
 
 def test_no_uuids_and_only_nulls_are_read():
@@ -82,7 +82,7 @@ def test_what_is_counted_is_of_documents_alone(tmp_path, stored, as_file):
     table = pa.table({"text": ["a", None], "id": pa.array([(1, 2, 3)] * 2, INTERVALS.type)})
     piece = stored(*as_file(table, "file"))
     (batch,) = read_documents(tmp_path, SourceRange((piece,)))
-    assert batch.unkept_ids == {"a.arrow": 1}
+    assert batch.dropped_ids == {"a.arrow": 1}
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_a_long_id_of_a_json_line_is_counted(tmp_path, stored, bad_line):
     data = b"".join(json.dumps(line).encode() + b"\n" for line in lines)
     (batch,) = read_documents(tmp_path, SourceRange((stored("a.jsonl", data + bad_line),)))
     assert batch.ids == [None, "y", None]
-    assert batch.unkept_ids == {"a.jsonl": 1}
+    assert batch.dropped_ids == {"a.jsonl": 1}
 
 
 def test_a_uuid_is_written_as_its_text_and_is_no_text_itself(tmp_path, stored, as_file):
@@ -111,7 +111,7 @@ def test_kept_values_are_uuids_as_text_too(tmp_path, stored, as_file):
     )
     piece = stored(*as_file(table, "parquet"))
     (batch,) = read_documents(tmp_path, SourceRange((piece,)), kept_keys=("key", "data"))
-    [[keys, data]] = batch.columns
+    [[keys, data]] = batch.kept_columns
     assert keys.to_pylist() == UUIDS
     assert data.to_pylist() == ["\\xff", "a", "\\xfe"]
     assert batch.escaped_values == 2

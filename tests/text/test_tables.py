@@ -243,4 +243,4 @@ def test_texts_with_runs_of_zero_bytes_are_counted(tmp_path, stored, as_file):
     texts = ["whole", "a\0b", "x" + "\0" * 8, "\0" * 500, ""]
     piece = stored(*as_file(pa.table({"text": texts}), "parquet"))
     (batch,) = read_documents(tmp_path, SourceRange((piece,)))
-    assert (batch.texts, batch.zeroed) == (texts, {"a.parquet": 2})
+    assert (batch.texts, batch.texts_with_zeros) == (texts, {"a.parquet": 2})

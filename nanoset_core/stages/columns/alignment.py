@@ -148,7 +148,7 @@ def _parts_of(batches: Iterable[DocumentBatch]) -> Iterator[_DocumentRange]:
     for batch in batches:
         places = _places(batch.files, batch.lines, batch.offsets)
         start = 0
-        for columns in batch.columns:
+        for columns in batch.kept_columns:
             stop = start + len(columns[0])
             yield _DocumentRange(places.slice(start, stop), columns)
             start = stop

@@ -135,7 +135,7 @@ def facts_of(batch: DocumentBatch, framed: Framed) -> ShardFacts:
         documents=len(lengths),
         skipped=len(framed.lengths) - len(lengths),
         rejected=len(batch.rejects) - batch.faults,
-        purged=batch.purged,
+        purged=batch.erased,
         # What was written.
         sequences=int(framed.sequence_counts.sum()),
         tokens=int(lengths.sum(dtype=np.int64)),
@@ -144,8 +144,8 @@ def facts_of(batch: DocumentBatch, framed: Framed) -> ShardFacts:
         read_bytes=batch.read_bytes,
         faults=batch.faults,
         reasons=Counter(reject.reason for reject in batch.rejects),
-        zeroed=batch.zeroed,
+        zeroed=batch.texts_with_zeros,
         padding=batch.padding,
-        unkept_ids=batch.unkept_ids,
+        unkept_ids=batch.dropped_ids,
         escaped_ids=batch.escaped_ids,
     )

@@ -337,7 +337,7 @@ class _ShardInProgress:
         self._facts = self._facts + facts
         if self._vanishing is not None:
             self._facts.vanished += self._vanishing.count(batch.texts)
-        self._lines_of_pieces += batch.counted
+        self._lines_of_pieces += batch.lines_of_pieces
         self._repeats.add(encoded)
         self._read_bytes += batch.stored_bytes
         if time.monotonic() > self._reported_at + _REPORT_SECONDS:

@@ -158,7 +158,7 @@ def test_pieces_without_counts_are_counted_as_they_are_read(tmp_path):
             tmp_path, SourceRange(tuple(pieces)), max_line_bytes=200, batch_bytes=1, verify=False
         )
     )
-    found = [one for batch in batches for one in batch.counted]
+    found = [one for batch in batches for one in batch.lines_of_pieces]
     assert found == [(pieces[0], 3), (pieces[1], 2), (pieces[2], 50)]
     assert [line for batch in batches for line in batch.lines] == [1, 1, 2]
     facts = json.loads(json.dumps(piece_lines_of_shard(found)))
