@@ -234,7 +234,7 @@ def parse_options(words: list[str]) -> argparse.Namespace:
     The result also has the attributes that `build_tokenizer` of any version of Megatron-LM reads.
 
     Raises:
-        argparse.ArgumentError: An option lacks its value, or a number is none.
+        argparse.ArgumentError: An option lacks its value, or has text in place of a number.
     """
     parser = argparse.ArgumentParser(allow_abbrev=False, add_help=False, exit_on_error=False)
     for name in TEXT_OPTIONS:
@@ -260,6 +260,8 @@ def parse_options(words: list[str]) -> argparse.Namespace:
     options.special_tokens = special_tokens
     options.metadata_path = options.tokenizer_metadata
 
+    # `build_tokenizer` needs these, too, but the tokenizer's identifiers do not depend on them. So
+    # any number will do for the size of the padded vocabulary, which training would compute.
     options.padded_vocab_size = options.vocab_size or 1
     for name, value in BUILD_ARGUMENTS.items():
         setattr(options, name, value)
@@ -276,11 +278,14 @@ def unpredictable_options(run: argparse.Namespace) -> list[str]:
 
 
 def changed_settings(built: argparse.Namespace, run: argparse.Namespace) -> list[str]:
-    """Return a line of nanoset.yaml for each option that asks for other index files.
+    """Return what to change in nanoset.yaml for options that ask for other index files.
 
     Args:
         built: The options for which the index files were built.
         run: The options of the run.
+
+    Returns:
+        Lines of nanoset.yaml; or comments, if no single line corresponds to an option.
 
     Raises:
         ValueError: The run names other data than arguments.txt, or spells --split with spaces.
@@ -300,8 +305,12 @@ def changed_settings(built: argparse.Namespace, run: argparse.Namespace) -> list
     for name, key in KEY_BY_OPTION.items():
         if name in changed:
             lines.append(yaml_line(key, getattr(run, name)))
-    if not SAMPLES:
-        # In a phase, samples follow from the schedule of all phases together.
+
+    # In a phase of a longer run, the numbers of samples follow from the schedule of all phases
+    # together. So no line can be given for an option that changes them. Otherwise,
+    # `changed_samples` compares these options.
+    is_phase = not SAMPLES
+    if is_phase:
         for name in (*DEFAULT_BY_RUN_OPTION, *RUN_SWITCHES, PHASE_OPTION):
             if name in changed:
                 lines.append(f"# {flag_of(name)}: change schedule, or phases")
@@ -378,29 +387,37 @@ def yaml_line(key: str, value: Any, replaced_key: str = "") -> str:
 
 
 def tokenizer_identifiers(run: argparse.Namespace) -> Any:
-    """Return what Megatron-LM puts into descriptions for the tokenizer of a run."""
+    """Return what Megatron-LM puts into descriptions for the tokenizer of a run.
+
+    Megatron-LM itself builds the tokenizer. The function for this is in different modules,
+    depending on the version.
+    """
     if not run.legacy_tokenizer:
         for name in TOKENIZER_MODULES:
             try:
                 module = importlib.import_module(name)
             except ModuleNotFoundError as error:
-                # This version of megatron-core lacks the module. An error about any other module
-                # says that the installation is broken.
-                is_other_version = error.name is not None and name.startswith(error.name)
+                # If the module itself is missing, or a package that it is in, this is another
+                # version of megatron-core. If the module imports something that is missing, the
+                # installation is broken.
+                missing_name = error.name or ""
+                is_other_version = f"{name}.".startswith(f"{missing_name}.")
                 if not is_other_version:
                     raise
                 continue
             return module.build_tokenizer(run).unique_identifiers
 
+    # The tokenizers of versions before 0.15, and those of --legacy-tokenizer.
     module = importlib.import_module("megatron.training.tokenizer")
     return module.build_tokenizer(run).unique_identifiers
 
 
 def matches_name(cache: str, name: str, fields: dict[str, Any]) -> bool:
-    """Return whether an index keeps its name if fields of its description are replaced.
+    """Return whether Megatron-LM would give an index the name that it has, also for this run.
 
-    The name starts with the MD5 of the description, so Megatron-LM finds the files only if the
-    description that it makes for the run is the same.
+    The name starts with the MD5 of a description of the index. So the description that Megatron-LM
+    makes for the run must be the same. It is computed here: from the stored description, in which
+    some fields get their values in the run.
 
     Args:
         cache: Folder of the index files.
@@ -410,7 +427,8 @@ def matches_name(cache: str, name: str, fields: dict[str, Any]) -> bool:
     with open(os.path.join(cache, name), encoding="utf-8") as file:
         description = json.load(file)
 
-    # The description of a blend contains those of its datasets, which have the fields.
+    # The description of a blend contains those of its datasets, which have the fields. A field that
+    # is missing or null stays so: there is no `split`, for example, if each split has its own data.
     for dataset in description.get("datasets", [description]):
         for field, value in fields.items():
             if dataset.get(field) is not None:
