@@ -39,7 +39,7 @@ from nanoset_core.stages.inventory.corpora import scan_corpora
 from nanoset_core.stages.inventory.make import (
     inventory_recipe,
     overwritten_file,
-    quiet_period,
+    quiet_period_of,
     remembered_inventory,
 )
 from nanoset_core.stages.inventory.stage import INVENTORY
@@ -330,7 +330,7 @@ class _Tick:
 
         # Wait if the files that have settled give nothing new. The inventory of these files is None
         # if some have not been read before: then they do.
-        settled = remembered_inventory(project, corpus.contents, quiet_period(project, name))
+        settled = remembered_inventory(project, corpus.contents, quiet_period_of(project, name))
         if settled is not None:
             is_empty = not settled.pieces
             if is_empty or inventory_recipe(settled).digest == corpus.current:

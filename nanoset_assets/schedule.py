@@ -30,7 +30,7 @@ from nanoset_core.stages.inventory.corpora import scan_corpora
 from nanoset_core.stages.inventory.make import (
     inventory_recipe,
     overwritten_file,
-    quiet_period,
+    quiet_period_of,
     remembered_inventory,
 )
 from nanoset_core.stages.inventory.stage import INVENTORY
@@ -206,7 +206,7 @@ def _survey(project: Project, text: RawText) -> _FileSurvey:
         if overwritten_file(project, corpus, contents.texts) is not None:
             survey.written.append(corpus)
             continue
-        inventory = remembered_inventory(project, contents, quiet_period(project, corpus))
+        inventory = remembered_inventory(project, contents, quiet_period_of(project, corpus))
         if inventory is None:
             survey.unread.append(corpus)
             continue

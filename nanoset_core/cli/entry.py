@@ -239,14 +239,18 @@ def _known_error(error: BaseException) -> BaseException | None:
     if storage_error is not None:
         return storage_error
 
-    # Python reads arguments that are not UTF-8 as texts that cannot be encoded again.
-    if isinstance(error, UnicodeEncodeError) and visible(error.object) != error.object:
-        return ConfigError(
-            "a text that was given is not UTF-8",
-            found=ascii(error.object[:_SHOWN_CHARACTERS]),
-            expected="UTF-8 in arguments and in names of files",
-            remedy="write it in UTF-8",
-        )
+    # An argument may have bytes that are not UTF-8. Python turns each of them into a character that
+    # no encoding can write, and that `visible` would escape.
+    if isinstance(error, UnicodeEncodeError):
+        text = error.object
+        has_undecoded_bytes = visible(text) != text
+        if has_undecoded_bytes:
+            return ConfigError(
+                "a text that was given is not UTF-8",
+                found=ascii(text[:_SHOWN_CHARACTERS]),
+                expected="UTF-8 in arguments and in names of files",
+                remedy="write it in UTF-8",
+            )
     return None
 
 

@@ -23,7 +23,7 @@ def printing_former_names() -> Iterator[None]:
     Python itself would print them with the place in the code that issued them.
     """
     with warnings.catch_warnings():  # restores `showwarning`
-        show_other = warnings.showwarning
+        show_as_python_does = warnings.showwarning
 
         def show(
             message: Warning | str,
@@ -34,11 +34,12 @@ def printing_former_names() -> Iterator[None]:
             line: str | None = None,
         ) -> None:
             """Print one warning; this has the parameters of `warnings.showwarning`."""
-            if issubclass(category, FormerNameWarning):
-                # The user wrote the former name: where the code warned says nothing.
+            is_for_users = issubclass(category, FormerNameWarning)
+            if is_for_users:
+                # Only the text: the user wrote the former name, and does not know our code.
                 warn_of_former_name(str(message))
             else:
-                show_other(message, category, filename, lineno, file, line)
+                show_as_python_does(message, category, filename, lineno, file, line)
 
         warnings.showwarning = show
         yield

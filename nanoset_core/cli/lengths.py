@@ -61,23 +61,32 @@ def _median(lengths: NDArray[Any]) -> float:
 def _length_of_rank(lengths: NDArray[Any], rank: int, group_sizes: NDArray[np.int64]) -> int:
     """Return the length that would be at position `rank` if the lengths were sorted.
 
-    Args:
-        lengths: The lengths, shape (n_sequences,).
-        rank: From 0.
-        group_sizes: How many lengths have each value of the upper 16 bits, shape (n_groups,).
-    """
-    # Find the group of the length, and its rank in the group.
-    group_stops = np.cumsum(group_sizes)  # (n_groups,) rank after the last length of each group
-    group = int(np.searchsorted(group_stops, rank, side="right"))
-    rank_in_group = rank - int(group_stops[group] - group_sizes[group])
+    The lengths are not sorted. A length has 32 bits: its upper 16 bits say in which group it is,
+    and its lower 16 bits where in the group. So the length is found by counting, twice.
 
-    # Count the lengths of this group by their lower 16 bits, which order them within the group.
-    lower_counts = np.zeros(_LOWER_MASK + 1, np.int64)
+    Args:
+        lengths: Integers below 2**32, shape (n_sequences,).
+        rank: From 0.
+        group_sizes: Number of lengths in each group, shape (n_groups,).
+    """
+    # Find the group: the first one that ends after the rank. For example, groups of 2 and 3 lengths
+    # end at 2 and 5. Rank 1 is in group 0, and rank 2 is the first in group 1.
+    group_stops = np.cumsum(group_sizes)  # (n_groups,)
+    group = int(np.searchsorted(group_stops, rank, side="right"))
+    group_start = int(group_stops[group] - group_sizes[group])
+    rank_in_group = rank - group_start
+
+    # Count how often each value of the lower 16 bits occurs in this group.
+    n_values = _LOWER_MASK + 1
+    value_counts = np.zeros(n_values, np.int64)
     for chunk in _chunks(lengths):
         in_group = chunk[chunk >> _LOWER_BITS == group]
-        lower_counts += np.bincount(in_group & _LOWER_MASK, minlength=_LOWER_MASK + 1)
-    lower = int(np.searchsorted(np.cumsum(lower_counts), rank_in_group, side="right"))
-    return (group << _LOWER_BITS) + lower
+        value_counts += np.bincount(in_group & _LOWER_MASK, minlength=n_values)
+
+    # Find the value at this rank in the same way.
+    value_stops = np.cumsum(value_counts)  # (n_values,)
+    lower_bits = int(np.searchsorted(value_stops, rank_in_group, side="right"))
+    return (group << _LOWER_BITS) + lower_bits
 
 
 def _chunks(lengths: NDArray[Any]) -> Iterator[NDArray[Any]]:

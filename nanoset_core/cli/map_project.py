@@ -194,12 +194,14 @@ def _warn_of_settings(project: Project, names: Sequence[str]) -> None:
     from nanoset_core.stages.handoff.stage import TRAINER_FILES
     from nanoset_core.stages.stage import Key, Node
 
-    # Worded as `nanoset status` does, so that a warning that was seen there is known here.
+    # A user can mark warnings as known, and `print_warnings` only counts these. They are recognised
+    # by their text. So use the same text as `nanoset status`.
     lines: list[str] = []
     for name in names:
         node = Node(TRAINER_FILES, Key(name))
+        label = node.row.label  # what `nanoset status` calls the nanoset
         for text in TRAINER_FILES.settings_warnings(project.config, node.key):
-            lines.append(f"warning: {node.row.label}: {text}")
+            lines.append(f"warning: {label}: {text}")
     print_warnings(project, lines, err=True)
 
 

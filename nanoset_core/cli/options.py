@@ -120,23 +120,27 @@ def _find_config(context: click.Context, parameter: click.Parameter, value: Path
     Args:
         context: Knows the other parameters of the command.
         parameter: The option --config.
-        value: The value of the option, or its default.
+        value: The value of the option; by default the name of the file, in the current folder.
 
     Returns:
         The path; the file need not exist.
     """
     if os.path.isdir(value):
         return value / CONFIG_FILE
-
-    # `nanoset verify PREFIX` checks files that belong to no project.
-    has_no_project = context.params.get("prefix") is not None
     source = context.get_parameter_source(parameter.name or "")
     is_given = source is not ParameterSource.DEFAULT
-    if is_given or has_no_project or os.path.exists(value):
+    if is_given or os.path.exists(value):
         return value
 
+    # `nanoset verify PREFIX` checks files that belong to no project. Its argument is `prefix`.
+    has_no_project = context.params.get("prefix") is not None
+    if has_no_project:
+        return value
+
+    # The file is not in the current folder: look in the folders above.
+    file_name = value
     for folder in Path.cwd().parents:
-        file = folder / value
+        file = folder / file_name
         if os.path.isfile(file):
             echo(f"project {file}", err=True)
             return file
@@ -205,7 +209,8 @@ def option_for(
 ) -> Callable[[Decorated], Decorated]:
     """Return an option that is described by a field of a settings dataclass.
 
-    The field gives its type, range, choices, default and help.
+    The field gives its type, range, choices, default and help. For example, a field `seed: int = 0`
+    gives an option `--seed` that takes an integer.
 
     Args:
         section: The dataclass, such as `NanosetSpec`.
@@ -224,12 +229,12 @@ def option_for(
         from_field["default"] = field.default
         from_field["show_default"] = not isinstance(field.default, bool)
 
-    # A setting may have several types, such as `int | None`. The first one is that of the option.
-    first_alternative = alternatives(field.hint)[0]
-    value_type = bare(first_alternative)
-    if value_type is bool:
-        from_field["is_flag"] = True
-    from_field["type"] = _parameter_type(first_alternative)
+    # A setting may take several types, such as `int | None`. The option takes the first of them.
+    type_of_option = alternatives(field.hint)[0]
+    from_field["type"] = _parameter_type(type_of_option)
+    # `bare` removes annotations from a type, such as a range of numbers.
+    if bare(type_of_option) is bool:
+        from_field["is_flag"] = True  # no value follows it
 
     if not flags:
         flags = (f"--{name.replace('_', '-')}",)
@@ -295,7 +300,10 @@ class ManyValued(click.Command):
     )
 
     def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
-        """Repeat the flag before each of its values, and parse the result as click does.
+        """Let some flags take several values, and parse the arguments as click does.
+
+        Click takes only one value after a flag. So `--input a b` is changed to `--input a --input
+        b`. `many_valued` lists the flags for which this is done.
 
         Args:
             context: The context of the command.
@@ -306,19 +314,22 @@ class ManyValued(click.Command):
         """
         # An argument that starts with `--` is a flag. One that starts with `-` is a flag only if
         # the command has it: otherwise it may be a negative number.
-        options: set[str] = set()
+        known_flags: set[str] = set()
         for parameter in self.params:
-            options.update(name for name in parameter.opts if name.startswith("-"))
+            known_flags.update(name for name in parameter.opts if name.startswith("-"))
 
-        repeated: list[str] = []
-        flag: str | None = None  # the flag whose values are being read, if it takes several
+        click_args: list[str] = []
+        current_flag: str | None = None  # the last flag, if it takes several values
         for argument in args:
-            if argument.startswith("--") or argument in options:
-                flag = argument if argument in self.many_valued else None
-                if flag is None:
-                    repeated.append(argument)
-            elif flag is None:
-                repeated.append(argument)
+            is_flag = argument.startswith("--") or argument in known_flags
+            if is_flag and argument in self.many_valued:
+                # Written before each of its values. Without any value, the flag has no effect.
+                current_flag = argument
+            elif is_flag:
+                current_flag = None
+                click_args.append(argument)
+            elif current_flag is not None:
+                click_args += [current_flag, argument]
             else:
-                repeated += [flag, argument]
-        return super().parse_args(context, repeated)
+                click_args.append(argument)
+        return super().parse_args(context, click_args)

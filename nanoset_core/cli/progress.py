@@ -121,8 +121,9 @@ class Bars(Display):
     def _frame_lines(self, width: int) -> list[str]:
         """Return the lines that the terminal shows now.
 
-        A step of the program does several pieces of work, each with two lines: a bar, and figures.
-        Before the first of them, and between two of them, the step has a line without a bar.
+        A command has steps, such as the outputs that it builds. A step does several pieces of work.
+        A piece of work has two lines: a bar, and figures. While no work is running, the step has
+        one line without a bar.
 
         Args:
             width: Columns of the terminal. Every line is narrower.
@@ -131,9 +132,10 @@ class Bars(Display):
         step = state.step
         lines: list[str] = []
         for work in state.works:
+            step_number = step.count  # such as "[3/25] "
             bar = bar_line(
                 width,
-                label=f"{step.count}{work.label}",
+                label=f"{step_number}{work.label}",
                 share=work.share,
                 elapsed=work.seconds,
                 remaining=work.seconds_left,
@@ -142,10 +144,11 @@ class Bars(Display):
             figures = _fitted(f"  {work.figures}", width)
             lines += [bar, figures]
 
-        if not state.works and step.about:
+        description = step.about
+        if not state.works and description:
             step_line = bar_line(
                 width,
-                label=visible(step.about),
+                label=visible(description),
                 share=None,
                 elapsed=time.monotonic() - step.since,
                 remaining=None,
@@ -222,21 +225,27 @@ def _bar(share: float, columns: int, *, is_unicode: bool) -> str:
 
 
 def _fitted(text: str, width: int, *, pad: bool = False, is_unicode: bool = True) -> str:
-    """Return a text that takes less than `width` columns; a mark replaces what was cut off.
+    """Return a text cut to fit into a line of a terminal, whose last column stays free.
+
+    For example, in a line of 8 columns, "tokenizing" becomes "tokeni…".
 
     Args:
         text: The text.
-        width: Columns that it must not reach.
+        width: Columns of the line.
         pad: Whether to fill a shorter text with spaces.
         is_unicode: Whether the terminal takes characters that are not ASCII.
     """
     from rich.cells import cell_len, set_cell_size
 
-    columns = max(width - 1, 0)
-    if cell_len(text) > columns:
-        mark = "…" if is_unicode else "~"
-        return set_cell_size(text, max(columns - 1, 0)) + mark[:columns]
-    return set_cell_size(text, columns) if pad else text
+    # A Chinese character, for example, takes two columns. `cell_len` returns the columns of a text,
+    # and `set_cell_size` cuts a text, or adds spaces, to a number of columns.
+    max_columns = max(width - 1, 0)
+    if cell_len(text) <= max_columns:
+        return set_cell_size(text, max_columns) if pad else text
+    if max_columns == 0:
+        return ""
+    mark = "…" if is_unicode else "~"
+    return set_cell_size(text, max_columns - len(mark)) + mark
 
 
 def _clock(seconds: float) -> str:
@@ -284,21 +293,25 @@ class Lines(Display):
         self._print(line)
 
     def work(self, work: RunningWork, *, is_new: bool) -> None:
-        """Print what is waited for, at once and every ten minutes, and when the wait has ended.
+        """Print what the command waits for, and when the wait has ended.
+
+        A wait is printed when it begins, and then every ten minutes. All other work is ignored
+        here: `repeat` prints it every 30 seconds.
 
         Args:
-            work: Running work. Work that is no wait is printed by `repeat`.
-            is_new: Whether it has just begun.
+            work: Running work, which was reported just now.
+            is_new: Whether it has just begun. Not used here; other displays need it.
         """
         if not isinstance(work, Wait):
             return
+        printed_at = self._printed_at.get(work.label)  # None if it was not printed yet
         if work.is_finished:
-            if self._printed_at.pop(work.label, None) is not None:
+            if printed_at is not None:
+                del self._printed_at[work.label]
                 self._print(work.description)
             return
 
         now = time.monotonic()
-        printed_at = self._printed_at.get(work.label)
         if printed_at is None or now - printed_at >= _REPEAT_SECONDS:
             self._printed_at[work.label] = now
             self._print(work.description)

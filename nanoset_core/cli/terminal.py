@@ -63,31 +63,33 @@ def print_rows(
     Args:
         rows: Heading → integer, text or `StyledText`. The first row decides the columns. Without
             rows, nothing is printed.
-        text: Headings of text columns whose lines may be wrapped. Those of the first column always
-            may; the lines of other columns are never wrapped.
+        text: Headings of columns whose cells may be wrapped to several lines. The first column
+            always may. Cells of all other columns stay on one line.
         title: Printed above the table.
         total: A last row, separated from the others by a line.
         console: Where to print; default: a new `wide_console`.
     """
     from rich.table import Table
 
-    # Convert all values to text, to know how wide each column has to be.
     if not rows:
         return
     headings = list(rows[0])  # all rows have the columns of the first one
-    lines = [_cells(row, headings) for row in rows]
-    if total:
-        lines.append(_cells(total, headings))
-
-    # The last row is the total, if there is one.
     table = Table(title=title, title_justify="left")
+
+    # Convert all values to text. The texts decide how wide each column has to be.
+    text_rows = [_cells(row, headings) for row in rows]
+    total_row = _cells(total, headings) if total else None
+    all_rows = text_rows if total_row is None else [*text_rows, total_row]
     for number, heading in enumerate(headings):
-        cells = [line[number] for line in lines]
-        _add_column(table, visible(heading), cells, is_text=number == 0 or heading in text)
-    for number, line in enumerate(lines):
-        if total and number == len(lines) - 1:
-            table.add_section()
-        table.add_row(*line)
+        cells = [row[number] for row in all_rows]
+        may_wrap = number == 0 or heading in text
+        _add_column(table, visible(heading), cells, may_wrap=may_wrap)
+
+    for row in text_rows:
+        table.add_row(*row)
+    if total_row is not None:
+        table.add_section()
+        table.add_row(*total_row)
     _print_in_full(table, console or wide_console())
 
 
@@ -106,27 +108,29 @@ def _cell(value: Any) -> Text | str:
     return visible(value) if number is None else number
 
 
-def _add_column(table: Table, heading: str, cells: Iterable[Text | str], *, is_text: bool) -> None:
-    """Add a column to a table, with a width below which its cells would be unreadable.
+def _add_column(table: Table, heading: str, cells: Iterable[Text | str], *, may_wrap: bool) -> None:
+    """Add a column to a table, with the smallest width at which its cells can be read.
 
     Args:
         table: The table.
         heading: Printed above the column.
         cells: The cells that the column will have.
-        is_text: Whether its lines may be wrapped; numbers must not be.
+        may_wrap: Whether a cell may be wrapped to several lines, as texts may. Numbers must stay on
+            one line, and are aligned at the right.
     """
     from rich.cells import cell_len
 
-    # As wide as its widest cell, so that numbers are never cut. Text may be wrapped.
+    # Without wrapping, the column has to be as wide as its widest cell. With wrapping, a column
+    # that is wider than _MIN_TEXT_COLUMNS can be narrowed to that.
     widths = [cell_len(str(cell)) for cell in cells]
     min_width = max([cell_len(heading), *widths])
-    if is_text:
-        min_width = min(min_width, _MIN_TEXT_COLUMNS)
+    if may_wrap and min_width > _MIN_TEXT_COLUMNS:
+        min_width = _MIN_TEXT_COLUMNS
     table.add_column(
         heading,
-        justify="left" if is_text else "right",
+        justify="left" if may_wrap else "right",
         overflow="fold",
-        no_wrap=not is_text,
+        no_wrap=not may_wrap,
         min_width=min_width,
     )
 
@@ -141,17 +145,20 @@ def _print_in_full(table: Table, console: Console) -> None:
     content_width = sum(column.min_width or 0 for column in table.columns)
     n_columns = len(table.columns)
 
-    # A frame takes a line before each column, one after the last, and spaces around each cell.
-    if content_width + 3 * n_columns + 1 > console.width:
+    # A frame is one line before each column and one after the last, and each cell has a space on
+    # both sides. Without a frame, at most two spaces follow each column.
+    width_with_frame = content_width + 3 * n_columns + 1
+    width_without_frame = content_width + 2 * n_columns
+    terminal_width = console.width
+    if width_with_frame > terminal_width:
         table.box = None
         table.pad_edge = False
 
-    # rich shortens whatever exceeds the width of the console: widen it for this table. Without a
-    # frame, each column is followed by at most two spaces.
-    width = console.width
-    console.width = max(width, content_width + 2 * n_columns)
+    # rich cuts what exceeds the width of the console, and has no other option for it. So change the
+    # width while this table is printed. The terminal itself then wraps its lines.
+    console.width = max(terminal_width, width_without_frame)
     console.print(table, crop=False)
-    console.width = width
+    console.width = terminal_width
 
 
 def print_json(value: object, *, ensure_ascii: bool = True) -> None:

@@ -46,7 +46,7 @@ _TOKENIZER_HELP = (
 def tokenizer_options(
     use: str = "", *, own_vocab_size: bool = False
 ) -> Callable[[Decorated], Decorated]:
-    """Return options that name and describe a tokenizer.
+    """Return a decorator that adds options to a command, which name and describe a tokenizer.
 
     The command gets their values as one parameter, `tokenizer`: None if no tokenizer is named.
 
@@ -63,12 +63,14 @@ def tokenizer_options(
         @wraps(command)
         def with_tokenizer(**parameters: Any) -> Any:
             """Call the command with one parameter instead of the values of all these options."""
+            # Take the values of the options out of the parameters of the command.
             values = {field.name: parameters.pop(field.name) for field in fields(_TokenizerFlags)}
             flags = _TokenizerFlags(**values)
-            if own_vocab_size:
-                # This value came from the command's own option: pass it on to the command, too.
-                parameters["vocab_size"] = flags.vocab_size
             tokenizer = _tokenizer_of(flags, own_vocab_size=own_vocab_size)
+
+            # If --vocab-size is an option of the command itself, the command needs the value, too.
+            if own_vocab_size:
+                parameters["vocab_size"] = flags.vocab_size
             return command(tokenizer=tokenizer, **parameters)
 
         return add_options(with_tokenizer)  # type: ignore[return-value]
@@ -79,15 +81,22 @@ def tokenizer_options(
 def _flag_options(use: str, *, own_vocab_size: bool) -> Callable[[Decorated], Decorated]:
     """Return the options whose values are the fields of `_TokenizerFlags`.
 
+    The first argument of `option` lists the flags. If the command's parameter has another name than
+    they have, it follows them: `--merge-file merges` is a flag whose value is the parameter
+    `merges`.
+
     Args:
-        use: What the command needs the tokenizer for, or an empty text.
+        use: What the command needs the tokenizer for, such as "to count tokens", or an empty text.
         own_vocab_size: Whether to leave out --vocab-size, because the command defines it.
     """
     # Imported here, since most commands need none of the engines behind it.
     from nanoset_core.stages.shards.settings import TokenizerSpec
 
     help_text = f"{_TOKENIZER_HELP}; {use}." if use else f"{_TOKENIZER_HELP}."
-    options = [
+    vocab_size_options = []
+    if not own_vocab_size:
+        vocab_size_options.append(option_for(TokenizerSpec, "vocab_size"))
+    return combined(
         option(
             "--tokenizer --tokenizer-model --pretrained-model-name-or-path tokenizer",
             help_text,
@@ -111,15 +120,13 @@ def _flag_options(use: str, *, own_vocab_size: bool) -> Callable[[Decorated], De
             multiple=True,
         ),
         option_for(TokenizerSpec, "num_special_tokens", "--tiktoken-num-special-tokens"),
-    ]
-    if not own_vocab_size:
-        options.append(option_for(TokenizerSpec, "vocab_size"))
-    options.append(option_for(TokenizerSpec, "legacy", "--tokenizer-sentencepiece-legacy"))
-    return combined(*options)
+        *vocab_size_options,
+        option_for(TokenizerSpec, "legacy", "--tokenizer-sentencepiece-legacy"),
+    )
 
 
 def text_options(
-    use: str = "", *scratch: str, own_vocab_size: bool = False
+    use: str = "", *scratch_flags: str, own_vocab_size: bool = False
 ) -> Callable[[Decorated], Decorated]:
     """Return the options of commands that read text.
 
@@ -128,12 +135,13 @@ def text_options(
 
     Args:
         use: What the command needs the tokenizer for; printed at the end of the help.
-        scratch: Other names of the option --scratch.
+        scratch_flags: Further names of the option --scratch, such as "--tmp-dir".
         own_vocab_size: Whether the command itself defines an option --vocab-size.
     """
     from nanoset_core.stages.shards.settings import DocumentsSpec
 
-    scratch_names = " ".join(["--scratch", *scratch, "scratch"])
+    # The flags of the option, and at the end the name of the command's parameter.
+    scratch_names = " ".join(["--scratch", *scratch_flags, "scratch"])
     return combined(
         tokenizer_options(use, own_vocab_size=own_vocab_size),
         option(

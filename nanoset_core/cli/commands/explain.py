@@ -237,13 +237,14 @@ def _explain_dataset(
     _print(values, lines, as_json=as_json)
 
 
-def _names_webdataset(project: Project, name: str, split: str | None) -> bool:
+def _names_webdataset(project: Project, name: str, second_argument: str | None) -> bool:
     """Return whether a name is that of a webdataset, and not of a nanoset.
 
     Args:
         project: The project.
         name: The name. nanoset.yaml may not have it any more, although its outputs exist.
-        split: The second argument of the command, which is a split if the name is of a nanoset.
+        second_argument: What follows the name on the command line: a split for a nanoset; a tar, or
+            the key or number of a sample, for a webdataset.
     """
     from nanoset_core.sampling.splits import SPLITS
 
@@ -251,7 +252,9 @@ def _names_webdataset(project: Project, name: str, split: str | None) -> bool:
         return True
     if name in project.config.nanosets:
         return False
-    return split not in SPLITS
+    # nanoset.yaml has no such name any more: decide by what follows it.
+    is_split = second_argument in SPLITS
+    return not is_split
 
 
 def _explain_steps(

@@ -133,14 +133,17 @@ def _print_collection(collection: GarbageCollection, *, is_removed: bool) -> Non
         collection: The versions and files to remove, and those that are kept.
         is_removed: Whether they were removed; if not, they are only listed.
     """
-    # What is removed, what is kept, and what the collection cannot notice.
+    # What is removed, and what is kept.
     _print_outputs(collection)
     for item in collection.left_alone:
         echo(f"kept: {item.path}: {item.why}", fg="yellow")
+    # A note on builds that a collection cannot notice, such as those of a machine that is cut off
+    # from the bucket. Only outputs in a bucket have one.
     if collection.unseen is not None:
         echo(collection.unseen)
 
-    # The total. Unfinished files have no size in the report, so that it is added up here.
+    # The total. `collection.size` does not contain unfinished outputs. Their size is found by
+    # looking at their files, so only as long as they are not removed.
     total = f"{len(collection.garbage):,} versions and files, {format_bytes(collection.size)}"
     if collection.unfinished:
         total += f"; {format_count(len(collection.unfinished), 'unfinished output')}"

@@ -102,9 +102,10 @@ def _print_result(start: Start, error: NanosetError | None) -> None:
         start: The new nanoset.yaml, and the choices in it.
         error: What the user has to correct first, or None.
     """
-    # The file may exist already, exactly as it would be written now.
     command_line = build_command(start.path)
-    if not start.made:
+    was_written = start.made
+    if not was_written:
+        # The file existed already, exactly as it would be written now.
         echo(
             f"nothing was changed: {start.path} already is what would be written now; "
             f"run `{command_line}`"
@@ -122,9 +123,15 @@ def _print_result(start: Start, error: NanosetError | None) -> None:
             f"wrote {start.path}, which names no corpus, since there is no text in {raw}: "
             "put a folder for each corpus there, name them below nanosets"
         )
-    if error is not None and ": tokenizer." in str(error.where):
+    if error is not None and _is_about_tokenizer(error):
         result += ", name your tokenizer"
     echo(f"{result}, then run `{command_line}`")
+
+
+def _is_about_tokenizer(error: NanosetError) -> bool:
+    """Return whether a user has to correct the section `tokenizer` of nanoset.yaml."""
+    # Such an error names the place as in "nanoset.yaml: tokenizer.file".
+    return ": tokenizer." in str(error.where)
 
 
 def build_command(config: Path) -> str:

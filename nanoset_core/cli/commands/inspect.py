@@ -124,7 +124,10 @@ class _Decoder:
         return _Decoder(file, load_tokenizer(file), tokenizer_facts(file).max_id)
 
     def decode(self, ids: list[int]) -> str:
-        """Return the text of tokens, or their ids if one is not in the vocabulary.
+        """Return the text of tokens as it is shown: quoted, escaped, and only its first characters.
+
+        If one of the tokens is not in the vocabulary, they have no text. Then their ids are
+        returned, and which of them is wrong.
 
         Args:
             ids: The ids of the tokens.
@@ -134,9 +137,11 @@ class _Decoder:
         from nanoset_core.formats.indexed.ids import first_foreign
         from nanoset_core.tokenizers.engines.tokenizers_library import decode_tokens
 
-        foreign = first_foreign(np.array(ids, np.int64), self.max_id)
-        if foreign is None:
+        # Position of the first id that is not in the vocabulary.
+        position = first_foreign(np.array(ids, np.int64), self.max_id)
+        if position is None:
             text = decode_tokens(self.tokenizer, ids, self.file)
             return repr(text[:SHOWN_CHARACTERS])
-        fault = f"token {foreign}, {ids[foreign]}, is not in the vocabulary, 0 to {self.max_id}"
-        return f"{' '.join(map(str, ids))} ({fault})"
+        shown_ids = " ".join(map(str, ids))
+        fault = f"token {position}, {ids[position]}, is not in the vocabulary, 0 to {self.max_id}"
+        return f"{shown_ids} ({fault})"

@@ -27,6 +27,16 @@ from nanoset_core.sampling.splits import SPLITS, SplitName
 from nanoset_core.stages.handoff.settings import EXAMPLE
 from nanoset_core.stages.mappings.settings import NanosetSpec, ScheduleSpec
 
+_DATA_PARAMETERS = (
+    "data_path",
+    "train_data_path",
+    "valid_data_path",
+    "test_data_path",
+    "data_args_path",
+    "per_split_data_args_path",
+)
+"""Parameters of the command whose options name data, so that no project is needed."""
+
 
 @click.command("map", cls=ManyValued, short_help="Build the index files that a trainer looks for.")
 @click.argument("nanosets", nargs=-1)
@@ -128,11 +138,10 @@ def command(
     With --continue-from and --consumed-samples, a training run continues with another blend, and
     repeats no sample.
     """
+    # `options` has the values of all options that describe a nanoset without a project.
     continued_run = _continued_run(continue_from, consumed_samples, nanosets)
     splits = split_name or SPLITS
-    has_data_arguments = any(
-        value for name, value in options.items() if name.endswith(("data_path", "data_args_path"))
-    )
+    has_data_arguments = any(options[name] for name in _DATA_PARAMETERS)
     if has_data_arguments:
         if nanosets:
             raise ConfigError(
@@ -143,7 +152,7 @@ def command(
             )
         map_prefixes(options, splits, plan_only=plan_only, as_json=as_json)
     else:
-        _check_no_data_options(options)
+        _check_options_of_project(options)
         map_project(config, nanosets, splits, continued_run, plan_only=plan_only, as_json=as_json)
 
 
@@ -170,21 +179,28 @@ def _continued_run(
     return RunPosition(handoff, consumed_samples)
 
 
-def _check_no_data_options(options: dict[str, Any]) -> None:
-    """Check that no option was given that has no effect in a project.
+def _check_options_of_project(options: dict[str, Any]) -> None:
+    """Check that the user gave none of the options that describe a nanoset without a project.
+
+    In a project, nanoset.yaml describes the nanosets, so these options would have no effect.
+
+    Args:
+        options: Parameter of the command → value, for all these options. An option that was not
+            given has its default.
 
     Raises:
         ConfigError: Such an option was given.
     """
     context = click.get_current_context()
-    unused: list[str] = []
+    given_flags: list[str] = []
     for name in sorted(options):
         if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
-            unused.append(f"--{name.replace('_', '-')}")
-    if unused:
+            given_flags.append(f"--{name.replace('_', '-')}")
+    if given_flags:
         raise ConfigError(
             "this would have no effect",
-            found=", ".join(unused),
+            found=", ".join(given_flags),
             expected="nothing, since a project's nanosets have their settings in nanoset.yaml",
+            # With --data-path, the command needs no project, and uses these options.
             remedy="add --data-path, or leave it out",
         )

@@ -185,44 +185,34 @@ def shuffle(
     _make_pbin("shuffle", output, files, settings, work=shuffle_chunk, overwrite=overwrite)
 
 
-@command.command("filter", short_help="Keep the documents that meet all conditions.")
-@click.argument("file", type=ANY_FILE)
-@_OUTPUT
-@option("--min-tokens", "Keep documents with at least this many tokens.", type=click.IntRange(1))
-@option("--max-tokens", "Keep documents with at most this many tokens.", type=click.IntRange(1))
-@option("--every", "Keep documents 0, N, 2N, …", type=click.IntRange(1, 1 << 62))
-@option(
-    "--keep",
-    "Keep the documents whose numbers this text file lists, from 0, one on each line.",
-    type=ANY_FILE,
-)
-@option("--drop", "Leave out the documents whose numbers this text file lists.", type=ANY_FILE)
-@OVERWRITE_OPTION
 def filter_documents(file: Location, output: Location, overwrite: bool, **conditions: Any) -> None:
     """Keep the documents of FILE that meet all conditions, in the order of FILE."""
     from nanoset_core.formats.pbin.dataset import PackedDataset
     from nanoset_core.stages.pbin.selection import DocumentFilter, filter_pbin
 
-    # The lists of documents are files, too, and are downloaded together with FILE.
+    # `--keep` and `--drop` name text files. These may be in a bucket, too: `_make_pbin` downloads
+    # all `files`, and calls `filter_file` with the local copies in the same order.
     list_paths: dict[str, Location] = {}  # option → path
     for name in ("keep", "drop"):
         if conditions[name] is not None:
             list_paths[name] = conditions[name]
+    files = [file, *list_paths.values()]
 
-    def filter_file(sources: Sequence[Path], target: Path, progress: Progress) -> Facts:
+    def filter_file(local_files: Sequence[Path], target: Path, progress: Progress) -> Facts:
         """Write the documents that meet the conditions, and print their number."""
-        source = sources[0]
-        local_list_paths = dict(zip(list_paths, sources[1:], strict=True))
+        source, *local_lists = local_files
+        local_list_paths = dict(zip(list_paths, local_lists, strict=True))
         document_filter = DocumentFilter(**(conditions | local_list_paths))
         is_kept = document_filter.mask(PackedDataset(source))  # (n_documents,)
         echo(f"{file}: {is_kept.sum():,} of {len(is_kept):,} documents are kept")
         return asdict(filter_pbin(source, target, is_kept, progress=progress))
 
+    list_names = {name: str(path) for name, path in list_paths.items()}
     _make_pbin(
         "filter",
         output,
-        files=[file, *list_paths.values()],
-        settings=conditions | {name: str(path) for name, path in list_paths.items()},
+        files,
+        settings=conditions | list_names,
         work=filter_file,
         overwrite=overwrite,
     )
@@ -290,7 +280,7 @@ def raw_index(text: Location, output: Location | None, drop_faulty: bool, overwr
             "first_dropped": counts.first_dropped[:1],
         }
 
-    facts, is_new = _make_once(
+    facts, is_new = _make_from_copies(
         "raw-index",
         index_path,
         files=[text],
@@ -350,7 +340,11 @@ def _print_description(path: Location, file: PbinFile, index: PbinIndex) -> None
 
 
 def _fault(index: IndexFacts) -> str:
-    """Return what is wrong with the index of a .pbin, or an empty text."""
+    """Return what is wrong with the index of a .pbin, or an empty text.
+
+    The index says where each document starts. When Modalities itself merges files, it forgets their
+    headers of 12 bytes each, and so writes starts that are too small.
+    """
     if index.merge_faults:
         places = format_count(index.merge_faults, "place")
         return (
@@ -359,8 +353,7 @@ def _fault(index: IndexFacts) -> str:
             f"{_REPAIR}"
         )
     if not index.is_contiguous:
-        tokens = f"its documents have {index.tokens:,} of them"
-        return f"the index does not cover all tokens: {tokens}"
+        return f"the index does not cover all tokens: its documents have {index.tokens:,} of them"
     return ""
 
 
@@ -388,12 +381,15 @@ def _make_pbin(
     work: Work,
     overwrite: bool,
 ) -> None:
-    """Make a .pbin unless it exists already, and print its counts; arguments as in `_make_once`."""
-    counts, is_new = _make_once(operation, output, files, settings, work, overwrite)
+    """Make a .pbin unless it exists already, and print its counts.
+
+    The arguments are those of `_make_from_copies`.
+    """
+    counts, is_new = _make_from_copies(operation, output, files, settings, work, overwrite)
     _print_counts(output, counts, is_new=is_new)
 
 
-def _make_once(
+def _make_from_copies(
     operation: str,
     output: Location,
     files: Sequence[Location],
@@ -401,14 +397,15 @@ def _make_once(
     work: Work,
     overwrite: bool,
 ) -> tuple[Facts, bool]:
-    """Make an output unless it exists already.
+    """Make an output from local copies of its sources, unless it exists already.
 
     Args:
         operation: Name of the command, for the record next to the output.
         output: The file to write.
         files: The sources, which are downloaded if they are in a bucket.
         settings: Everything else that decides the content of the output.
-        work: Writes the file.
+        work: A function that writes the file. Its arguments are the local paths of the sources, the
+            path to write to, and the progress to report to. It returns facts about the output.
         overwrite: Whether to replace an output that was made from other sources or settings.
 
     Returns:
@@ -418,27 +415,36 @@ def _make_once(
     from nanoset_core.storage.working_copies import downloaded
 
     def make(target: Path) -> Facts:
+        """Download the sources, and write the output to a path."""
         with shown_progress() as progress, downloaded(files) as sources:
             return work(sources, target, progress)
 
-    # Records have the command's former name, so that existing files are recognised.
-    return make_once(f"pack {operation}", output, files, settings, make, overwrite=overwrite)
+    # The record next to the output names the command. `nanoset pbin` was called `nanoset pack`
+    # before. Records still say so, so that outputs of earlier versions are recognised.
+    recorded_command = f"pack {operation}"
+    return make_once(recorded_command, output, files, settings, make, overwrite=overwrite)
 
 
 def _print_counts(
     path: Location, counts: Facts, rejected: str = "", lost: str = "", *, is_new: bool = True
 ) -> None:
-    """Print what a .pbin contains, and what could not be taken over.
+    """Print what a .pbin contains, and which text it does not contain.
+
+    For example: "web.pbin: 3 documents, 120 tokens of 2 bytes, 1 line rejected".
 
     Args:
         path: The file.
         counts: The fields of `PbinCounts`.
-        rejected: A clause on rejected lines, or an empty text.
-        lost: A clause on lost text, or an empty text.
+        rejected: Text on rejected lines, such as ", 1 line rejected", or an empty text.
+        lost: Text on files that could not be read to their end, or an empty text. It is printed in
+            bold.
         is_new: Whether this command made the file; if not, it existed already.
     """
-    size = format_count(counts["token_bytes"], "byte")
-    text = f"{path}: {counts['documents']:,} documents, {counts['tokens']:,} tokens of {size}"
+    n_documents = f"{counts['documents']:,}"
+    n_tokens = f"{counts['tokens']:,}"
+    token_size = format_count(counts["token_bytes"], "byte")
+    text = f"{path}: {n_documents} documents, {n_tokens} tokens of {token_size}"
     if counts.get("left_out"):
         text += f", {counts['left_out']:,} documents without tokens left out"
-    print_made(f"{text}{rejected}", lost=lost, is_new=is_new)
+    text += rejected
+    print_made(text, lost=lost, is_new=is_new)

@@ -238,14 +238,19 @@ def _print_preview(preview: Preview, inputs: ShuffleInputs) -> None:
     """
     from nanoset_core.stages.webdataset.quality import shuffle_quality
 
+    # What would be written. The second column has no heading, and long texts in it are wrapped.
     rows = [{"plan": name, "": text} for name, text in _plan_lines(preview, inputs).items()]
     print_rows(rows, text=[""])
-    if preview.passed_over:
-        print_notices([preview.passed_over])
+    message_on_members_without_tokens = preview.passed_over
+    if message_on_members_without_tokens:
+        print_notices([message_on_members_without_tokens])
+
+    # How evenly the sources are spread over the tars.
     quality = shuffle_quality(preview.plan)
     is_even = "yes" if quality["even"] else "no"
     print_rows(quality_rows(quality), title=f"Shuffled evenly: {is_even}")
 
+    # The sources, up to a number of them.
     print_rows(source_rows(preview.plan, _MAX_SOURCES), title="Sources")
     n_unlisted = len(preview.plan.table.sources) - _MAX_SOURCES
     if n_unlisted > 0:

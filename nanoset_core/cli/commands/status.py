@@ -199,19 +199,27 @@ def _print_kind(kind: str, rows: list[StatusRow], seconds: Seconds | None) -> No
 
 
 def _figure_columns(kind: str, rows: Iterable[StatusRow]) -> list[str]:
-    """Return the names of the figures and details that the table of one kind shows.
+    """Return the names of the figures and details that the table of one kind of output shows.
+
+    Some kinds have fixed columns of figures. The table of any other kind has a column for each
+    figure that one of its outputs has. All tables have a column for each detail.
 
     Args:
-        kind: The kind of output. Some kinds have fixed columns of figures.
-        rows: The outputs in the table. Other kinds have a column for each figure of these.
+        kind: The kind of output.
+        rows: The outputs in the table.
     """
-    figures: dict[str, None] = {}  # a dictionary without values, as a set that keeps its order
+    # Dictionaries without values, as sets that keep their order.
+    figures: dict[str, None] = {}
     details: dict[str, None] = {}
     for row in rows:
         figures.update(dict.fromkeys(row.figures))
         details.update(dict.fromkeys(row.details))
     figures.pop("bytes", None)  # every table has a column for the size anyway
-    return [*_COLUMNS.get(kind, figures), *details]
+
+    figure_columns = list(figures)
+    if kind in _COLUMNS:
+        figure_columns = list(_COLUMNS[kind])
+    return [*figure_columns, *details]
 
 
 def _cells(kind: str, row: StatusRow, columns: Iterable[str], seconds: Seconds | None) -> Row:

@@ -30,7 +30,7 @@ _PATTERN_CHARACTERS = frozenset("*?[")
 @option("--reason", "Why; it is written into the list, with the day.", required=True)
 @IDS_FILE_OPTION
 @option(
-    "--list listed",
+    "--list list_file",
     "The list to add the ids to; default: the one file that views exclude.",
     type=FILE,
 )
@@ -42,7 +42,7 @@ def command(
     config: Path,
     reason: str,
     ids_file: Sequence[str],
-    listed: Path | None,
+    list_file: Path | None,
     no_build: bool,
 ) -> None:
     """Leave the documents with these IDS out of views.
@@ -59,24 +59,30 @@ def command(
     if not all_ids:
         raise click.UsageError("Missing argument 'IDS...'.", context)
 
-    # Before anything is written, check that a build is possible.
+    # Before anything is written, check that a build is possible, and warn if one is running.
     build = None if no_build else build_of(context, config)
-    _warn_of_builds(project, builds_afterwards=build is not None)
+    _warn_of_running_builds(project, builds_afterwards=build is not None)
 
-    # Add the ids, and show what contains the documents now, and copies of them.
-    file = listed if listed is not None else _only_list(project.config)
-    added_ids = add_ids(file, all_ids, reason, datetime.date.today().isoformat())
+    # Add the ids to the list.
+    if list_file is None:
+        list_file = _only_list(project.config)
+    today = datetime.date.today().isoformat()
+    added_ids = add_ids(list_file, all_ids, reason, today)
     n_known = len(set(all_ids)) - len(added_ids)
-    echo(f"{file}: {format_count(len(added_ids), 'id')} added, {n_known:,} already listed")
+    echo(f"{list_file}: {format_count(len(added_ids), 'id')} added, {n_known:,} already listed")
 
+    # Show which outputs hold the documents now.
     _print_holdings(project, all_ids)
-    listed_ids = file.read_text(encoding="utf-8").splitlines()
+    # Other documents may have the same text. The list may have their ids already: these are taken
+    # down, too, and not shown.
+    listed_ids = list_file.read_text(encoding="utf-8").splitlines()
     print_copies(project, all_ids, fate="not taken down", ignored_ids=listed_ids)
+
     if build is not None:
         build()
 
 
-def _warn_of_builds(project: Project, *, builds_afterwards: bool) -> None:
+def _warn_of_running_builds(project: Project, *, builds_afterwards: bool) -> None:
     """Warn of running builds, since they may have read the lists of ids already.
 
     Args:

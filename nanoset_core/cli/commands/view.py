@@ -69,24 +69,32 @@ def _to_json(name: str, facts: Mapping[str, Any]) -> dict[str, Any]:
 def _print_steps(facts: Mapping[str, Any]) -> None:
     """Print a table of the rules, and how many documents each removes and leaves.
 
+    For example, the view "good" of the corpus "web":
+
+        of     rule           documents   tokens   taken away   left
+               all                 1000    50000                ██████████ 100.0%
+        good   quality >= 3         400    30000          600   ████ 40.0%
+
     Args:
         facts: The facts that the view's manifest would record about the choice.
     """
     from nanoset_core.stages.views.facts import step_rows
 
     rows: list[Row] = []
-    n_before: int | None = None
+    n_before: int | None = None  # documents that the rule before left
     for step in step_rows(facts):
         # The first row is all documents: no rule was applied yet.
-        removed = "" if n_before is None else n_before - step.documents
+        n_removed: int | str = ""
+        if n_before is not None:
+            n_removed = n_before - step.documents
         rows.append(
             {
                 "of": step.view,
                 "rule": step.step,
                 "documents": step.documents,
                 "tokens": step.tokens,
-                "taken away": removed,
-                "left": step.bar,
+                "taken away": n_removed,
+                "left": step.bar,  # the share of all documents
             }
         )
         n_before = step.documents

@@ -56,8 +56,9 @@ def survey_corpus(
     Args:
         project: The project.
         corpus: Name of the corpus.
-        settled: Whether files that were written a moment ago, and may still be incomplete, are
-            listed as in the current inventory; see `quiet_period`.
+        settled: Whether to ignore that files were written a moment ago, since they may still be
+            incomplete. They are then listed with their content in the current inventory, or not at
+            all if they are new.
         executor: Hashes large files in worker processes; None hashes all in this process.
 
     Raises:
@@ -68,20 +69,21 @@ def survey_corpus(
     """
     folder = project.config.corpus_folder(corpus)
     contents = list_contents(project, corpus)
-    quiet: QuietPeriod | None = None
+    quiet_period: QuietPeriod | None = None
     if settled:
         _check_not_overwritten(project, corpus, contents)
-        quiet = quiet_period(project, corpus)
+        quiet_period = quiet_period_of(project, corpus)
 
-    work = project.progress.work("raw_jsonl", corpus, contents.size)
+    # Hash the files that have changed.
+    progress = project.progress.work("raw_jsonl", corpus, contents.size)
     with explained(project.outputs.folder):  # digests are stored there
         return take_inventory(
             folder,
             corpus,
             memory=fingerprint_memory(project, folder),
-            progress=work.advance,
+            progress=progress.advance,
             contents=contents,
-            quiet=quiet,
+            quiet=quiet_period,
             executor=executor,
         )
 
@@ -106,11 +108,12 @@ def _check_not_overwritten(project: Project, corpus: str, contents: Contents) ->
         )
 
 
-def quiet_period(project: Project, corpus: str) -> QuietPeriod | None:
-    """Return the rule by which a build that a sensor starts treats files that were just written.
+def quiet_period_of(project: Project, corpus: str) -> QuietPeriod | None:
+    """Return how files of a corpus are treated that were written a moment ago.
 
-    A file that was written within the last `automation.settle_seconds` may still be incomplete. So
-    the new inventory lists such a file with the content that the current inventory has of it.
+    Such a file may still be incomplete. So a build that a sensor starts does not read it yet: it
+    uses the content that the current inventory has of the file. `automation.settle_seconds` says
+    how long ago a file must have been written to be read.
 
     Args:
         project: The project.
@@ -124,10 +127,14 @@ def quiet_period(project: Project, corpus: str) -> QuietPeriod | None:
         current: Manifest | None = None
         if outputs.current_version(STAGE, corpus).exists:
             current = require_inventory(project, corpus)
-        pieces = pieces_by_file(current)
+        known_pieces = pieces_by_file(current)
     except NanosetError:
         return None
-    return QuietPeriod(project.config.automation.settle_seconds, time.time_ns(), pieces)
+    return QuietPeriod(
+        seconds=project.config.automation.settle_seconds,
+        now_ns=time.time_ns(),
+        before=known_pieces,
+    )
 
 
 def overwritten_file(project: Project, corpus: str, files: Iterable[FileStat]) -> str | None:
@@ -144,10 +151,10 @@ def overwritten_file(project: Project, corpus: str, files: Iterable[FileStat]) -
     Returns:
         Path of the first such file, or None.
     """
-    quiet = quiet_period(project, corpus)
-    if quiet is None:
+    quiet_period = quiet_period_of(project, corpus)
+    if quiet_period is None:
         return None
-    return quiet.overwritten(project.config.corpus_folder(corpus), files)
+    return quiet_period.overwritten(project.config.corpus_folder(corpus), files)
 
 
 def remembered_inventory(
@@ -158,8 +165,8 @@ def remembered_inventory(
     Args:
         project: The project.
         contents: The present files of the corpus.
-        quiet: The rule of `quiet_period` for files that are still being written; None if all files
-            count as complete.
+        quiet: How files are treated that were written a moment ago, as `quiet_period_of` returns
+            it. None if all files count as complete.
 
     Returns:
         The inventory, or None if the digest of a file is not stored.
@@ -183,10 +190,10 @@ def with_object_marks(
 ) -> list[SourceRange]:
     """Record in ranges of raw text which versions of Parquet and Arrow files were hashed.
 
-    A reader has to notice if a file has changed since it was hashed. It hashes files of lines once
-    more while it reads them. But it reads only parts of Parquet and Arrow files, so it compares
-    their versions instead: a number made from the ETag of the object, its mark. Files on a file
-    system have no such version.
+    A reader has to notice if a file has changed since it was hashed. A file of lines is hashed once
+    more while it is read. But only parts of Parquet and Arrow files are read. So for an object in a
+    bucket, the reader compares a number that changes with each version of the object: its *mark*.
+    Files on a file system have no mark.
 
     Args:
         project: The project.
@@ -196,21 +203,24 @@ def with_object_marks(
     Returns:
         The ranges, each with the mark of every Parquet and Arrow file in it.
     """
-    if isinstance(folder, Path):
+    is_in_bucket = not isinstance(folder, Path)
+    if not is_in_bucket:
         return list(ranges)
+
+    # What was stored when the files were hashed. It is loaded only if there is such a file.
     memory: FingerprintMemory | None = None
     marked_ranges = []
     for source in ranges:
-        marks: dict[str, int] = {}
+        mark_by_path: dict[str, int] = {}
         for piece in source.pieces:
             if not is_table(piece.path):
-                continue
-            if memory is None:  # loaded from the bucket only if there is a table
+                continue  # a file of lines
+            if memory is None:
                 memory = fingerprint_memory(project, folder)
             mark = memory.mark(piece)
             if mark is not None:
-                marks[piece.path] = mark
-        marked_ranges.append(replace(source, marks=marks))
+                mark_by_path[piece.path] = mark
+        marked_ranges.append(replace(source, marks=mark_by_path))
     return marked_ranges
 
 

@@ -101,8 +101,9 @@ def _originals_of_copies(pieces_by_path: Mapping[str, Sequence[Piece]]) -> dict[
 def _held_out_notices(config: ProjectConfig, corpus: str, contents: Contents) -> list[Notice]:
     """Return a notice if train reads files that are named like validation or test data.
 
-    There is no notice if all files of the corpus have such names, or if the user has chosen the
-    files by the key `files` of nanoset.yaml.
+    For example, `valid-0001.jsonl` is probably for validation. There is no notice if all files of
+    the corpus have such names, or if the user has chosen the files by the key `files` of
+    nanoset.yaml.
 
     Args:
         config: The settings of nanoset.yaml.
@@ -116,20 +117,22 @@ def _held_out_notices(config: ProjectConfig, corpus: str, contents: Contents) ->
     if spec.files is not None or not config.trains_on(corpus):
         return []
 
-    # Find the files whose names say so, and patterns that match these names.
+    # Find files with such names, and a pattern for each kind of name, such as `valid-*`.
     held_out_paths: list[str] = []
     patterns_by_split: dict[str, list[str]] = {}
     for file in contents.ordered:
-        name = held_out(file.path)
-        if name is None:
+        held_out_name = held_out(file.path)
+        if held_out_name is None:
             continue
-        split, pattern = name
+        split, pattern = held_out_name
         held_out_paths.append(file.path)
         patterns = patterns_by_split.setdefault(split, [])
         if pattern not in patterns:
             patterns.append(pattern)
 
-    is_mixed = 0 < len(held_out_paths) < len(contents.texts)
+    # If all files have such names, the user has put them into a corpus of their own.
+    n_files = len(contents.texts)
+    is_mixed = 0 < len(held_out_paths) < n_files
     if not is_mixed:
         return []
     lines = _separated_corpora(config.folder_name(corpus), corpus, spec, patterns_by_split)

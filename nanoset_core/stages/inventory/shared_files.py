@@ -111,10 +111,11 @@ def check_no_shared_files(project: Project, names: Iterable[str], where: str) ->
 
 
 def _candidates(config: ProjectConfig, corpora: Iterable[str]) -> list[str]:
-    """Return the corpora that could share files, so that only their files have to be listed.
+    """Return the corpora whose files have to be listed to find files that two of them share.
 
-    Corpora share files only if they read the same text key. In a bucket, they must also read the
-    same folder, since objects cannot be links.
+    All others cannot share a file with another one. Corpora share a file only if they read the same
+    text key. They also have to read the same folder, unless links can lead from one folder to the
+    other.
 
     Args:
         config: The settings of nanoset.yaml.
@@ -123,12 +124,14 @@ def _candidates(config: ProjectConfig, corpora: Iterable[str]) -> list[str]:
     corpora = list(corpora)
     count_by_text_key = Counter(config.documents_of(corpus).text_key for corpus in corpora)
     count_by_folder = Counter(config.folder_name(corpus) for corpus in corpora)
-    has_links = isinstance(config.raw_folder, Path)  # it is on a file system, and not in a bucket
+    # A file system can have links, a bucket cannot.
+    is_on_file_system = isinstance(config.raw_folder, Path)
     candidates = []
     for corpus in corpora:
         shares_text_key = count_by_text_key[config.documents_of(corpus).text_key] > 1
         shares_folder = count_by_folder[config.folder_name(corpus)] > 1
-        if shares_text_key and (shares_folder or has_links):
+        can_share_files = shares_folder or is_on_file_system
+        if shares_text_key and can_share_files:
             candidates.append(corpus)
     return candidates
 

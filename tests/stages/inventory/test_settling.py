@@ -17,7 +17,7 @@ from nanoset_core.stages.inventory.make import (
     INVENTORY_FILE,
     current_inventory,
     make_inventory,
-    quiet_period,
+    quiet_period_of,
     survey_corpus,
 )
 from nanoset_core.stages.inventory.notices import corpus_notices
@@ -70,7 +70,7 @@ def test_a_damaged_inventory_lets_every_file_be_taken_as_it_is(project, damage):
         gzip.compress(jsonl(sentences("a", 6))),
         1,
     )
-    assert quiet_period(project, "books") is None
+    assert quiet_period_of(project, "books") is None
     taken = survey_corpus(project, "books", settled=True)
     assert (taken.pieces, taken.awaited) == (survey_corpus(project, "books").pieces, ())
 
