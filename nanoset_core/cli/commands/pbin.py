@@ -185,6 +185,19 @@ def shuffle(
     _make_pbin("shuffle", output, files, settings, work=shuffle_chunk, overwrite=overwrite)
 
 
+@command.command("filter", short_help="Keep the documents that meet all conditions.")
+@click.argument("file", type=ANY_FILE)
+@_OUTPUT
+@option("--min-tokens", "Keep documents with at least this many tokens.", type=click.IntRange(1))
+@option("--max-tokens", "Keep documents with at most this many tokens.", type=click.IntRange(1))
+@option("--every", "Keep documents 0, N, 2N, …", type=click.IntRange(1, 1 << 62))
+@option(
+    "--keep",
+    "Keep the documents whose numbers this text file lists, from 0, one on each line.",
+    type=ANY_FILE,
+)
+@option("--drop", "Leave out the documents whose numbers this text file lists.", type=ANY_FILE)
+@OVERWRITE_OPTION
 def filter_documents(file: Location, output: Location, overwrite: bool, **conditions: Any) -> None:
     """Keep the documents of FILE that meet all conditions, in the order of FILE."""
     from nanoset_core.formats.pbin.dataset import PackedDataset
