@@ -238,15 +238,16 @@ def _ask_library(tokenizer: Tokenizer, file: TokenizerPath) -> dict[str, Any]:
         if token.special and special_id is not None:
             special.append((token.content, special_id))
 
-    # Special tokens that the tokenizer's own `encode` adds, by their names …
+    # The special tokens that the tokenizer's own `encode` adds, by their names.
     example = encode_text(tokenizer, "a", file, add_special_tokens=True)
     template = []
     for name, is_special in zip(example.tokens, example.special_tokens_mask, strict=True):
         if is_special:
             template.append(name)
 
-    # … and all tokens that it adds, by their ids, if these are the same for different texts.
-    frames = [_frame(tokenizer, text, file) for text in _FRAME_TEXTS]
+    # The frame: all tokens that it adds around a text, by their ids, if these are the same for
+    # different texts.
+    frames = [_ids_around_text(tokenizer, text, file) for text in _FRAME_TEXTS]
     is_constant = all(frame == frames[0] for frame in frames)
     frame = frames[0] if is_constant else None
     return {
@@ -258,10 +259,12 @@ def _ask_library(tokenizer: Tokenizer, file: TokenizerPath) -> dict[str, Any]:
     }
 
 
-def _frame(
+def _ids_around_text(
     tokenizer: Tokenizer, text: str, file: TokenizerPath
 ) -> tuple[list[int], list[int]] | None:
-    """Return the ids that a tokenizer's own `encode` adds to a text.
+    """Return the ids that a tokenizer's own `encode` adds before and after a text.
+
+    For example, BERT's adds [CLS] and [SEP].
 
     Args:
         tokenizer: The tokenizer.
@@ -272,11 +275,11 @@ def _frame(
         (ids before the tokens of the text, ids after them); None if it also changes the tokens of
         the text.
     """
-    plain = encode_text(tokenizer, text, file).ids
-    framed = encode_text(tokenizer, text, file, add_special_tokens=True).ids
+    text_ids = encode_text(tokenizer, text, file).ids
+    all_ids = encode_text(tokenizer, text, file, add_special_tokens=True).ids
     # Find the tokens of the text among all.
-    for start in range(len(framed) - len(plain) + 1):
-        stop = start + len(plain)
-        if framed[start:stop] == plain:
-            return framed[:start], framed[stop:]
+    for start in range(len(all_ids) - len(text_ids) + 1):
+        stop = start + len(text_ids)
+        if all_ids[start:stop] == text_ids:
+            return all_ids[:start], all_ids[stop:]
     return None

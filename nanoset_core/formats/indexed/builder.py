@@ -370,15 +370,15 @@ class MMapIndexedDatasetBuilder:
                     remedy="open the builder with multimodal=True",
                 )
             return
-        values = np.zeros(count, np.int8) if modes is None else modes.astype(np.int8)
-        if len(values) != count:
+        new_modes = np.zeros(count, np.int8) if modes is None else modes.astype(np.int8)
+        if len(new_modes) != count:
             raise ConfigError(
                 "the number of modes differs from the number of sequences",
                 where=where,
-                found=len(values),
+                found=len(new_modes),
                 expected=count,
             )
-        self._modes.frombytes(values.tobytes())
+        self._modes.frombytes(new_modes.tobytes())
 
 
 def _check_size(

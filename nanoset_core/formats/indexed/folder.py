@@ -167,6 +167,8 @@ def _stems(folder: Location) -> list[str]:
 def _pairs(folder: Location, output_prefix: Location) -> list[Location]:
     """Return the prefixes of the pairs in a folder, sorted by name.
 
+    A pair is two files with the same name, and the endings .bin and .idx.
+
     Args:
         folder: The folder.
         output_prefix: Prefix of the output. If an earlier call has written it, it is left out.
@@ -174,12 +176,14 @@ def _pairs(folder: Location, output_prefix: Location) -> list[Location]:
     Raises:
         MissingError: There are no pairs, or the .bin or .idx of a pair is missing.
     """
-    # Two files with the same name and different endings are a pair.
     endings_by_name: dict[str, set[str]] = {}
     for path in folder.iterdir():
         if path.suffix in _ENDINGS and not path.name.startswith("."):
             endings_by_name.setdefault(path.stem, set()).add(path.suffix)
-    if real_path(folder) == real_path(output_prefix.parent) and _is_merged(output_prefix):
+
+    # Leave out the output of an earlier call.
+    is_output_in_folder = real_path(folder) == real_path(output_prefix.parent)
+    if is_output_in_folder and _is_merged(output_prefix):
         endings_by_name.pop(output_prefix.name, None)
     if not endings_by_name:
         raise MissingError(
@@ -188,13 +192,15 @@ def _pairs(folder: Location, output_prefix: Location) -> list[Location]:
             expected="pairs of .bin and .idx",
             remedy="name the folder that contains them with --input",
         )
+
     for name, endings in endings_by_name.items():
-        for missing_ending in set(_ENDINGS) - endings:
-            [ending] = endings  # the other one of the two
+        if len(endings) < len(_ENDINGS):
+            present = ".bin" if ".bin" in endings else ".idx"
+            missing = ".idx" if present == ".bin" else ".bin"
             raise MissingError(
                 "this dataset is incomplete",
-                where=folder / f"{name}{ending}",
-                found=f"no {name}{missing_ending} next to it",
+                where=folder / f"{name}{present}",
+                found=f"no {name}{missing} next to it",
                 remedy="finish writing it, or move it out of the folder",
             )
     return [folder / name for name in sorted(endings_by_name)]

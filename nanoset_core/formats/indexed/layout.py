@@ -380,11 +380,13 @@ def _wrong_size(path: Path, what: str, size: int, *, byte: int, n: int, m: int) 
         path: Path of the .idx.
         what: What is wrong, in a few words.
         size: Size of the file, in bytes.
-        byte: Byte offset at which the file should not end, or should end.
+        byte: Byte offset that the message names: where the file ends too early, or should end.
         n: Number of sequences, by the header.
         m: Number of document indices, by the header.
     """
-    expected_size = HEADER.size + 12 * n + 8 * m
+    # A sequence has a length of 4 bytes and a pointer of 8. In a multimodal dataset, it also has a
+    # mode of one byte.
+    expected_size = HEADER.size + (4 + 8) * n + 8 * m
     return _damage(
         path,
         what,

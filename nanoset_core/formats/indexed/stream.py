@@ -269,8 +269,8 @@ def document_spans(dataset: MMapIndexedDataset, stream: Stream | None = None) ->
 
     Args:
         dataset: The dataset.
-        stream: Its stream, if the .bin is not the stream; None if it is. First tokens are positions
-            in the stream.
+        stream: Order of its tokens; None if they are in order in the .bin. With a stream, first
+            tokens are positions in it, and otherwise in the .bin.
     """
     document_indices = dataset.document_indices
     n_documents = len(document_indices) - 1

@@ -68,21 +68,22 @@ def last_tokens(dataset: MMapIndexedDataset, stream: Stream | None) -> LastToken
     n_earlier_documents = 0
     # Go through the documents in chunks. (n_chunk,) first token and length of each document
     for starts, lengths in document_spans(dataset, stream):
-        # Select every `step`-th document: (n_selected,)
         documents = n_earlier_documents + np.arange(len(lengths))
+        last_positions = starts + lengths - 1
         n_earlier_documents += len(lengths)
-        is_selected = documents % step == 0
-        documents = documents[is_selected]
+        if step > 1:
+            is_selected = documents % step == 0
+            documents = documents[is_selected]
+            last_positions = last_positions[is_selected]
 
-        # The last token of each.
-        last_positions = (starts + lengths - 1)[is_selected]
-        tokens = _tokens_at(dataset, stream, last_positions)
-
-        # Add up how many of them end in each token, and remember the first one.
-        counts.update(tokens.tolist())
-        unique_tokens, first_indices = np.unique(tokens, return_index=True)
-        for token, index in zip(unique_tokens.tolist(), first_indices.tolist(), strict=True):
-            first_document_by_token.setdefault(token, int(documents[index]))
+        # Add up how many of these documents end in each token, and remember the first one.
+        tokens = _tokens_at(dataset, stream, last_positions)  # (n_selected,)
+        unique_tokens, first_indices, token_counts = np.unique(
+            tokens, return_index=True, return_counts=True
+        )
+        for index, token in enumerate(unique_tokens.tolist()):
+            counts[token] += int(token_counts[index])
+            first_document_by_token.setdefault(token, int(documents[first_indices[index]]))
     return LastTokens(counts, first_document_by_token)
 
 

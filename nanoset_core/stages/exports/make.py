@@ -102,7 +102,7 @@ def make_export(project: Project, name: str) -> Manifest:
     if isinstance(export_format, SampledFormat):
         manifest = _SampledExport(project, dataset, recipe, export_format, traits).make()
     else:
-        manifest = _make_linked(project, dataset, recipe, export_format, traits)
+        manifest = _SharingExport(project, dataset, recipe, export_format, traits).make()
     return project.outputs.make_current(manifest)
 
 
@@ -194,51 +194,57 @@ class _SampledExport:
         return outputs.finalize(self.recipe, facts, fact_by_name)
 
 
-def _make_linked(
-    project: Project,
-    dataset: Manifest,
-    recipe: Recipe,
-    export_format: LinkedFormat,
-    traits: DatasetTraits,
-) -> Manifest:
-    """Make an export in a format whose file of tokens has the bytes of the dataset's .bin.
+@dataclass(frozen=True, slots=True)
+class _SharingExport:
+    """An export in a format whose file of tokens has the bytes of the dataset's .bin.
 
     So this file can be a link to the .bin, and takes no disk space.
-
-    Args:
-        project: The project.
-        dataset: Manifest of the dataset.
-        recipe: Recipe of the export.
-        export_format: Format of the export.
-        traits: Properties of the dataset.
-
-    Returns:
-        The manifest of the export.
     """
-    outputs = project.outputs
 
-    def write(folder: Path) -> Written:
-        """Write the files of the export to a folder of this machine."""
-        # Little of the dataset is read if its tokens are linked.
-        opened = open_dataset(dataset, is_sampled=True)
+    project: Project
+    dataset: Manifest
+    """Manifest of the dataset that is exported."""
+    recipe: Recipe
+    """Recipe of the export."""
+    format: LinkedFormat
+    traits: DatasetTraits
+    """Properties of the dataset."""
+
+    def make(self) -> Manifest:
+        """Write the files of the export, unless they exist, and return its manifest."""
+        return self.project.outputs.commit(self.recipe, self._write)
+
+    def _write(self, folder: Path) -> Written:
+        """Write the files of the export to a folder of this machine.
+
+        Args:
+            folder: The folder. The tokens may be in a bucket instead.
+
+        Returns:
+            The facts of the export, and the checksum of its file of tokens.
+        """
+        # Little of the dataset is read if its tokens are linked, so small blocks are downloaded.
+        dataset = open_dataset(self.dataset, is_sampled=True)
         export = LinkedExport(
-            format=export_format,
-            name=recipe.name,
-            dataset=opened,
-            stream=stream_of(opened),
-            traits=traits,
-            progress=project.progress,
+            format=self.format,
+            name=self.recipe.name,
+            dataset=dataset,
+            stream=stream_of(dataset),
+            traits=self.traits,
+            progress=self.project.progress,
         )
         # `export` writes the small files itself. It lets `tokens_file` link the tokens, or write
         # them if they must be in another order.
         tokens_file = _TokensOutput(
-            outputs, dataset, recipe, folder, name=export_format.files(recipe.name)[0]
+            outputs=self.project.outputs,
+            dataset=self.dataset,
+            recipe=self.recipe,
+            folder=folder,
+            name=self.format.files(self.recipe.name)[0],
         )
-        export_facts = export.write(folder, tokens_file)
-        facts = {"format": export_format.name, "of": dataset.name, **export_facts}
+        counts = export.write(folder, tokens_file)
+        facts = {"format": self.format.name, "of": self.dataset.name, **counts}
         return Written(facts, files=tokens_file.file_facts)
-
-    return outputs.commit(recipe, write)
 
 
 @dataclass(frozen=True, slots=True)

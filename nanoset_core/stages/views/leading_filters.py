@@ -54,15 +54,20 @@ class LeadingFilters:
     """The leading filters of some views, and which documents of a corpus they keep."""
 
     def __init__(self, rules: Sequence[Rule], scratch: Path) -> None:
-        """Build the tree of the filters, in which views share the nodes of filters they share.
+        """Build a tree of the filters with which views begin, so that views share equal filters.
+
+        If view A begins with the filters x, y, and view B with x, z, then the tree has the nodes
+
+            0 (root) ── 1 (x) ─┬─ 2 (y)     path of A: 0, 1, 2
+                               └─ 3 (z)     path of B: 0, 1, 3
 
         Args:
             rules: Rules of the views. Methods name a view by its position here.
             scratch: An empty folder for scratch files.
         """
-        # Number filters and nodes in the order in which they first occur. A filter or node that is
-        # equal to an earlier one gets the number of that one, which `setdefault` returns: nodes are
-        # equal if they have the same filter and the same parent.
+        # Number filters and nodes in the order in which they first occur. `setdefault` returns the
+        # number of an equal one, if there is one, and otherwise adds it with the next number. Nodes
+        # are equal if they have the same filter and the same parent.
         number_by_filter: dict[Filter, int] = {}
         number_by_node: dict[_FilterNode, int] = {}
         self._paths: list[list[int]] = []
@@ -73,8 +78,9 @@ class LeadingFilters:
             for step in rule.leading_filters:
                 filter_number = number_by_filter.setdefault(step, len(number_by_filter))
                 node = _FilterNode(parent, filter_number)
-                parent = number_by_node.setdefault(node, len(number_by_node) + 1)
-                path.append(parent)
+                node_number = number_by_node.setdefault(node, len(number_by_node) + 1)
+                path.append(node_number)
+                parent = node_number
             self._paths.append(path)
         self._filters = list(number_by_filter)
         self._nodes = list(number_by_node)  # the nodes 1, 2, …

@@ -177,20 +177,22 @@ class _CandidateFiles:
         )
 
     def append(self, documents: DocumentValues, candidates: NDArray[np.int64]) -> None:
-        """Append some candidates to the scratch files.
+        """Append the hashes and token counts of some candidates to the scratch files.
 
-        Candidates are the documents that the leading filters kept.
+        Candidates are the documents that the first filters of the view kept. For each filter that
+        follows later, it is also stored whether this filter keeps them.
 
         Args:
             documents: Documents of the corpus.
             candidates: Which of them are candidates: their rows, ascending, shape (n_candidates,).
         """
-        if len(candidates):  # otherwise the ids need not be hashed
-            self.hashes.append(documents.hashes()[candidates])
-            self.tokens.append(documents.tokens[candidates])
-            for later_filter in self.later_filters.values():
-                mask = later_filter.step.mask(documents)
-                later_filter.mask.append(mask[candidates])
+        if not len(candidates):
+            return  # so that the ids of the documents need not be hashed
+        self.hashes.append(documents.hashes()[candidates])
+        self.tokens.append(documents.tokens[candidates])
+        for later_filter in self.later_filters.values():
+            is_kept = later_filter.step.mask(documents)  # (n_documents,)
+            later_filter.mask.append(is_kept[candidates])
 
 
 @dataclass(frozen=True, slots=True)

@@ -107,27 +107,28 @@ def _index_of(dataset: Manifest) -> Index:
     return read_idx(dataset.path(f"{dataset.facts['prefix']}.idx"))
 
 
-def _check_choice(report: Report, project: Project, base: Manifest, view: Manifest) -> None:
+def _check_choice(report: Report, project: Project, dataset: Manifest, view: Manifest) -> None:
     """Choose the documents of a view again by its rules, and check that its .idx is the same.
 
     Args:
         report: Gets an error if the .idx differs.
         project: The project.
-        base: Manifest of the dataset that the view was chosen from.
+        dataset: Manifest of the dataset that the view was chosen from.
         view: Manifest of the view.
     """
     with tempfile.TemporaryDirectory(prefix="nanoset-view-") as scratch:
         folder = Path(scratch)
-        [chosen] = choose(project, base.name, [view.name], folder)
+        [chosen] = choose(project, dataset.name, [view.name], folder)
         new_index = folder / "again.idx"
-        write_view_idx(new_index, _index_of(base), chosen.selection.chunks)
-        found_sha256 = sha256_file(new_index)
+        write_view_idx(new_index, _index_of(dataset), chosen.selection.chunks)
+        new_sha256 = sha256_file(new_index)
 
+    # The recorded sha256 is that of the .idx, since the files were checked before.
     index_name = f"{view.facts['prefix']}.idx"
     report.compare(
         "a view does not hold the documents that its rules choose",
         where=view.folder / index_name,
-        found=f"sha256 {found_sha256}",
+        found=f"sha256 {new_sha256}",
         expected=f"sha256 {view.files[index_name].sha256}",
         remedy=f"delete {view.url()}, and {BUILD}",
     )

@@ -130,7 +130,7 @@ def _key_intervals(plan: ShufflePlan, ranks: Sequence[range]) -> _KeyIntervals:
 
 
 def read_bucket(plan: ShufflePlan, shards: range, path: Path) -> BucketRows:
-    """Read the rows of a run of neighbouring shards from their bucket file.
+    """Read a bucket file: the rows of a run of neighbouring shards.
 
     Args:
         plan: Plan of the tars.
@@ -143,17 +143,20 @@ def read_bucket(plan: ShufflePlan, shards: range, path: Path) -> BucketRows:
     Raises:
         FormatError: The file has another size than was written to it.
     """
+    # The file is a list of records of one size, each with the number of a context and its tokens.
     data = np.fromfile(path, dtype=np.uint8)
-    expected = len(run_ranks(plan, shards)) * _record_bytes(plan)
-    if data.size != expected:
+    record_bytes = _record_bytes(plan)
+    expected_bytes = len(run_ranks(plan, shards)) * record_bytes
+    if data.size != expected_bytes:
         raise FormatError(
             "a spill file does not hold the rows that were written to it",
             where=path,
             found=f"{data.size:,} bytes",
-            expected=f"{expected:,} bytes",
+            expected=f"{expected_bytes:,} bytes",
             remedy="run again; nothing else may write to the scratch folder",
         )
-    return _as_rows(data.reshape(-1, _record_bytes(plan)), plan)
+    records = data.reshape(-1, record_bytes)  # (n_rows, record_bytes)
+    return _as_rows(records, plan)
 
 
 def run_ranks(plan: ShufflePlan, shards: range) -> range:

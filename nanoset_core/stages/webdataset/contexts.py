@@ -202,23 +202,21 @@ class ContextTable:
                 found=f"[{contexts.min()}, {contexts.max()}]",
                 expected=f"[0, {self.contexts})",
             )
-        # All arrays below have the shape (n_contexts,).
-        # Context → source, and number of the context within the source.
+        # All arrays below have the shape (n_contexts,). Find the source of each context, and the
+        # row of the source.
         sources = np.searchsorted(self.first_contexts, contexts, side="right") - 1
-        numbers = contexts - self.first_contexts[sources]
+        numbers_in_source = contexts - self.first_contexts[sources]
+        rows_in_source = self._rows_of(sources, numbers_in_source)
 
-        # → row of the source.
-        rows_in_source = self._rows_of(sources, numbers)
-
-        # → row, numbered over all sources.
+        # Number these rows over all sources.
         first_streams = self.first_streams[sources]  # the first stream of each context's source
         rows = self.first_rows[first_streams] + rows_in_source
 
-        # → stream, and row of the stream.
+        # Find the stream of each row, and the row of the stream.
         streams = np.searchsorted(self.first_rows, rows, side="right") - 1
         rows_in_stream = rows - self.first_rows[streams]
 
-        # → tokens, counted within the source. The last row of a stream may be shorter.
+        # Find the tokens of each row, counted within the source. The last row may be shorter.
         row_tokens = self.settings.row_tokens
         starts = self.starts[streams] + rows_in_stream * row_tokens
         lengths = np.clip(self.stops[streams] - starts, 0, row_tokens)
@@ -371,29 +369,30 @@ def _cut_carrying(source_tokens: Sequence[int], row_tokens: int) -> _CutStreams:
 
     With rows of 4 tokens, sources of 6 and 7 tokens give the rows [0, 4), [4, 8) and [8, 12). The
     first source has two of them. The second one has one, which begins at its token 2. The last
-    token is in no row.
+    token is in no row. Comments show the values of this example.
 
     Args:
         source_tokens: Tokens of each source.
         row_tokens: Tokens of a row.
     """
-    # (n_sources + 1,) where each source starts in the stream, and where the last one ends: 0 6 13
-    bounds = _running_sum(source_tokens)
+    # (n_sources + 1,) where each source starts in the stream, and where the last one ends
+    bounds = _running_sum(source_tokens)  # [0, 6, 13]
     n_rows = bounds[-1] // row_tokens  # 3
     end_of_rows = n_rows * row_tokens  # 12
 
-    # (n_sources + 1,) number of the first row that begins in each source or after it: 0 2 3. That
-    # is the start of the source divided by the length of a row, rounded up. There are no rows from
-    # number `n_rows` on.
-    first_rows = np.minimum(-(-bounds // row_tokens), n_rows)
-    row_counts = np.diff(first_rows)  # (n_sources,) 2 1
+    # (n_sources + 1,) number of the first row that begins in each source or after it. That is the
+    # start of the source divided by the length of a row, rounded up. The last source may end with
+    # tokens that fill no row, so the number is at most `n_rows`.
+    first_rows = np.minimum(-(-bounds // row_tokens), n_rows)  # [0, 2, 3]
 
-    first_tokens = first_rows[:-1] * row_tokens  # (n_sources,) of each source's first row: 0 8
+    # (n_sources,) each
+    row_counts = np.diff(first_rows)  # [2, 1]
+    first_tokens = first_rows[:-1] * row_tokens  # of each source's first row: [0, 8]
     return _CutStreams(
         row_counts=row_counts,
-        starts=first_tokens - bounds[:-1],  # 0 2
-        tokens_in_rows=row_counts * row_tokens,  # 8 4
-        tokens_used=np.diff(np.minimum(bounds, end_of_rows)),  # 6 6
+        starts=first_tokens - bounds[:-1],  # [0, 2]
+        tokens_in_rows=row_counts * row_tokens,  # [8, 4]
+        tokens_used=np.diff(np.minimum(bounds, end_of_rows)),  # [6, 6]
     )
 
 

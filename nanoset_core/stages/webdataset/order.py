@@ -114,10 +114,11 @@ def global_order(contexts: int, seed: int) -> NDArray[np.int64]:
 
 
 def ranks(contexts: int, seed: int, start: int, stop: int) -> NDArray[np.int64]:
-    """Return `global_order(contexts, seed)[start:stop]` in bounded memory.
+    """Return the numbers of the contexts at the ranks [start, stop) of the shuffled order.
 
-    Works in windows of 4 Mi ranks and caches the latest one, so that reading the ranks shard by
-    shard costs one pass over the keys for each window.
+    This is `global_order(contexts, seed)[start:stop]`, in bounded memory. The order is computed in
+    windows of 4 Mi ranks, each of which takes a pass over the keys of all contexts. The last window
+    is cached, since callers usually read the ranks of one shard after the other.
 
     Args:
         contexts: Number of contexts in the order.
@@ -126,7 +127,7 @@ def ranks(contexts: int, seed: int, start: int, stop: int) -> NDArray[np.int64]:
         stop: Rank after the last one.
 
     Returns:
-        Numbers of the contexts at these ranks, shape (stop - start,).
+        Shape (stop - start,).
 
     Raises:
         SampleIndexError: The ranks are outside the order.
@@ -137,13 +138,16 @@ def ranks(contexts: int, seed: int, start: int, stop: int) -> NDArray[np.int64]:
             found=f"[{start}, {stop})",
             expected=f"within [0, {contexts})",
         )
+    # Concatenate what each window has of these ranks.
     parts = [np.empty(0, dtype=np.int64)]
     first_window = start // WINDOW
     stop_window = -(-stop // WINDOW)  # rounded up
     for window in range(first_window, stop_window):
-        window_start = window * WINDOW  # first rank of the window
         numbers = _window(contexts, seed, window, WINDOW)
-        parts.append(numbers[max(start - window_start, 0) : stop - window_start])
+        first_rank = window * WINDOW
+        start_in_window = max(start - first_rank, 0)
+        stop_in_window = stop - first_rank  # may be beyond the end of the window
+        parts.append(numbers[start_in_window:stop_in_window])
     return np.concatenate(parts)
 
 
@@ -415,13 +419,10 @@ class Choice:
     def _blocks_of(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the block of 64 rows that contains each of these chosen rows.
 
-        By `_n_chosen_before`, (k * n_chosen + offset) // n_rows of the first k rows are chosen, if
-        a block ends there. Inside a block this is only an estimate. But it never decreases, and it
-        is exact at both ends of the block. So it exceeds a chosen row's number first in the row's
-        own block, and this k is found by solving
-
-            (k * n_chosen + offset) // n_rows >= number + 1
-            k >= ((number + 1) * n_rows - offset) / n_chosen
+        For example, 30 of 100 rows are chosen. Before block 1, which starts at row 64, that is
+        64 * 30 // 100 = 19 rows. So number 19 is the first one in block 1. Its block is found
+        without a search: k * 30 // 100 first exceeds 19 at k = 67, and row 66, the last one of the
+        first 67 rows, is in block 1.
 
         Args:
             numbers: Numbers of chosen rows, which count them in ascending order, shape (n,).
@@ -429,10 +430,15 @@ class Choice:
         Returns:
             Numbers of blocks, shape (n,).
         """
+        # `_n_chosen_before` gives (k * n_chosen + offset) // n_rows for the first k rows, if k is
+        # the start of a block. This never decreases, so it exceeds `number` first within the block
+        # of that chosen row. Find this k by solving
+        #     (k * n_chosen + offset) // n_rows >= number + 1
+        #     k >= ((number + 1) * n_rows - offset) / n_chosen
         dividends = (numbers + 1) * self.n_rows - self._rounding_offset
-        k = -(-dividends // self.n_chosen)  # the least one: the quotient is rounded up
-        # The first k rows end with row k - 1.
-        return (k - 1) // BLOCK_ROWS
+        k = -(-dividends // self.n_chosen)  # the quotient, rounded up
+        last_rows = k - 1
+        return last_rows // BLOCK_ROWS
 
     def _n_chosen_before(self, blocks: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return how many rows before each of these blocks are chosen, shape (n_blocks,)."""

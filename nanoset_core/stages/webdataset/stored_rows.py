@@ -236,9 +236,9 @@ def is_worth_storing(
 ) -> bool:
     """Return whether tars are written faster if all rows are stored in shuffled order first.
 
-    A row is the tokens of one sample, and a shard is a tar of samples. Without stored rows, a
-    process reads the tokens of all sources, picks out the rows of as many shards as its memory
-    holds, writes these shards, and reads all tokens again for the next ones.
+    A row is the tokens of one sample, and a shard is a tar of samples. Without stored rows, the
+    tokens of all sources are read again and again. Each time, a process picks out the rows of as
+    many shards as its memory holds, and writes these shards.
 
     Args:
         plan: Plan of the tars.

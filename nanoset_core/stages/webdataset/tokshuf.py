@@ -86,14 +86,15 @@ def tokshuf_tokens(tokenizer_file: TokenizerPath) -> TokshufTokens:
 def greatest_in_tars(tokenizer_file: TokenizerPath) -> int:
     """Return the greatest id that tokens in tars may have.
 
-    It may be outside the vocabulary, since the tars may be from tokshuf-rust, whose pad id for
-    Llama-3 is.
+    That is the greatest id of the vocabulary, or the id with which tokshuf-rust pads. The tars may
+    be from tokshuf-rust, and with Llama-3's tokenizer, its pad id is not in the vocabulary.
 
     Args:
         tokenizer_file: Path of the tokenizer that made the tokens.
     """
-    greatest = tokenizer_facts(tokenizer_file).max_id
+    greatest_id = tokenizer_facts(tokenizer_file).max_id
     try:
-        return max(greatest, tokshuf_tokens(tokenizer_file).pad_id)
-    except ConfigError:  # a tokenizer that tokshuf-rust does not know
-        return greatest
+        pad_id = tokshuf_tokens(tokenizer_file).pad_id
+    except ConfigError:
+        return greatest_id  # tokshuf-rust does not know the tokenizer, and has made no such tars
+    return max(greatest_id, pad_id)

@@ -127,6 +127,8 @@ def _intact_files(report: Report, manifest: Manifest) -> set[str]:
 def _deep_parts(manifest: Manifest, intact_files: set[str]) -> list[list[int]]:
     """Divide the intact tars of a webdataset into parts of similar size.
 
+    Each part is checked by one task, so that several processes can share the work.
+
     Args:
         manifest: Manifest of the webdataset.
         intact_files: Names of the intact files.
@@ -134,11 +136,17 @@ def _deep_parts(manifest: Manifest, intact_files: set[str]) -> list[list[int]]:
     Returns:
         Numbers of the tars of each part.
     """
-    rows = manifest.facts["shards_written"]
-    numbers = [number for number, row in enumerate(rows) if _tar_name(row) in intact_files]
-    sizes = [rows[number]["size_bytes"] for number in numbers]
+    all_facts = manifest.facts["shards_written"]  # the facts of each tar
+    intact_tars: list[int] = []
+    sizes: list[int] = []
+    for number, tar_facts in enumerate(all_facts):
+        if _tar_name(tar_facts) in intact_files:
+            intact_tars.append(number)
+            sizes.append(tar_facts["size_bytes"])
+
+    # Each part is a range of these tars.
     part_bytes = max(PART_BYTES, sum(sizes) // _MAX_PARTS)
-    return [numbers[part.start : part.stop] for part in runs(sizes, part_bytes)]
+    return [intact_tars[part.start : part.stop] for part in runs(sizes, part_bytes)]
 
 
 def verify_plan(project: Project, name: str) -> Report:

@@ -68,22 +68,23 @@ class ShuffleInputs:
         return {source.name: source.frequency for source in self.sources}
 
     def state(self) -> list[list[object]]:
-        """Return JSON values that change if an input changes.
+        """Return a description of the files that changes if a file changes, as JSON values.
 
-        They have the path and size of each file, and its time of modification, or its ETag if it is
-        in a bucket.
+        Returns:
+            For each file: name and frequency of its source, path, size and version. The version is
+            the time of modification, or a number computed from the ETag in a bucket.
         """
         connections = CONNECTIONS if any_remote(self.files) else 1
         stats = in_parallel(lambda file: file.stat(), self.files, connections)
         state: list[list[object]] = []
         for (source, file), stat in zip(self._files_of_sources(), stats, strict=True):
-            # For a file in a bucket, st_ino is a number computed from its ETag.
-            changed = stat.st_mtime_ns if isinstance(file, Path) else stat.st_ino
-            state.append([source.name, source.frequency, str(file), stat.st_size, changed])
+            # Objects of a bucket have their ETag in `st_ino`.
+            version = stat.st_mtime_ns if isinstance(file, Path) else stat.st_ino
+            state.append([source.name, source.frequency, str(file), stat.st_size, version])
         return state
 
-    def here(self, folder: Path) -> ShuffleInputs:
-        """Return these inputs with local copies of pairs and tars that are in a bucket.
+    def with_local_copies(self, folder: Path) -> ShuffleInputs:
+        """Return these inputs, with local copies of pairs and tars that are in a bucket.
 
         Text stays where it is, since it is read only once.
 
@@ -303,17 +304,21 @@ def _contents(folder: Location, output: Location | None) -> Contents:
         output: Folder of the output; None if there is none.
     """
     contents = contents_of(folder)
-    if output is None or isinstance(output, Path) is not isinstance(folder, Path):
-        return contents  # one of them is in a bucket, and the other one is not
+    if output is None:
+        return contents
+    is_output_local = isinstance(output, Path)
+    is_folder_local = isinstance(folder, Path)
+    if is_output_local != is_folder_local:
+        return contents  # one of them is in a bucket, so it cannot be below the other one
 
-    # Path of the output relative to the folder, if it is below it.
-    output_name = Path(os.path.relpath(real_path(output), real_path(folder))).as_posix()
-    if output_name == "." or output_name.startswith(".."):
+    # Path of the output relative to the folder: "out" if it is below it, and "../out" if not.
+    output_path = Path(os.path.relpath(real_path(output), real_path(folder))).as_posix()
+    if output_path == "." or output_path.startswith(".."):
         return contents
 
     def is_outside(path: str) -> bool:
         """Return whether a path is not below the output."""
-        return not f"{path}/".startswith(f"{output_name}/")
+        return not f"{path}/".startswith(f"{output_path}/")
 
     texts = [file for file in contents.texts if is_outside(file.path)]
     others = [path for path in contents.others if is_outside(path)]

@@ -150,7 +150,7 @@ def _tokens_of_tars(inputs: ShuffleInputs, options: ShuffleOptions) -> _Tokens:
     # A survey reads the headers of all tars of a source.
     if any_remote(inputs.files):
         with temporary_folder("tars") as folder:
-            surveys = survey_sources(inputs.here(folder), options)
+            surveys = survey_sources(inputs.with_local_copies(folder), options)
     else:
         surveys = survey_sources(inputs, options)
 

@@ -230,22 +230,24 @@ def _recipe(inputs: ShuffleInputs, options: ShuffleOptions, name: str) -> Recipe
 def _finished(tars: TarsFolder, recipe: Recipe, options: ShuffleOptions) -> Manifest | None:
     """Return the manifest of the output if an earlier call has completed it.
 
-    If the earlier call rejected lines and allowed a different number of them, its output does not
-    count: whether there are too many must be decided again.
+    Lines of text that cannot be read are rejected, up to a limit. If an earlier call rejected some,
+    its output is used only by calls with the same limit.
 
     Args:
         tars: The folder of the output.
         recipe: Recipe of this call: its inputs and settings.
-        options: The settings of this call.
+        options: The settings of this call, with the limit.
 
     Returns:
         The manifest; None if the output has to be made.
     """
+    # A manifest that cannot be read counts as none: the output is made again.
     with contextlib.suppress(NanosetError):
         manifest = tars.manifest()
-        if manifest is None or manifest.digest != recipe.digest or manifest.damage() is not None:
+        if manifest is None or manifest.digest != recipe.digest:
             return None
-        if options.accept(manifest.facts):
+        is_damaged = manifest.damage() is not None
+        if not is_damaged and options.accept(manifest.facts):
             return manifest
     return None
 

@@ -56,7 +56,7 @@ def prepare(
         progress: Shows how far the work has come.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    inputs = inputs.here(folder / "copies")
+    inputs = inputs.with_local_copies(folder / "copies")
     if inputs.kind == "text":
         return _tokenize(inputs, options, folder, progress)
     if inputs.kind == "datasets":
