@@ -80,8 +80,8 @@ def first_step(
         The table; or a text that says why it cannot be shown.
     """
     try:
-        run = Run.begun(project.outputs, handoff, STEP_SAMPLES)
-        dealer = run.parts[0].dealer  # deals the samples to the steps, as the trainer does
+        run = Run.imagined(project.outputs, handoff, STEP_SAMPLES)
+        dealer = run.handoffs[0].dealer  # deals the samples to the steps, as the trainer does
         is_shuffled = dealer.seed is not None
         if is_shuffled and dealer.total > MAX_SHUFFLED:
             # Reproducing the shuffle would take too long for a page.

@@ -90,7 +90,7 @@ class _NamedDocument(NamedTuple):
 
     number: int
     """Number in the corpus."""
-    tokens: int
+    n_tokens: int
     """How many tokens it has."""
     identity: str
     """Its id."""
@@ -114,28 +114,37 @@ class _NamedTokens:
             corpus: The corpus that has it.
             document: Its number, id and number of tokens.
         """
-        if document.tokens < MIN_TOKENS:
+        if document.n_tokens < MIN_TOKENS:
             return
 
-        # What copies are recognised by: the number of tokens, a digest and a hash.
-        self.lengths.add(document.tokens)
-        self.id_by_digest.setdefault(corpus.token_digest(document.number), document.identity)
+        # A copy has the same number of tokens, which rules out most documents at once.
+        self.lengths.add(document.n_tokens)
+
+        # Many datasets store a hash of each document, which rules out most of the others without
+        # reading their tokens. The hash of the same tokens depends on the dataset's dtype.
+        dtype = corpus.sequences.dtype
         token_hash = int(document_hashes(corpus.sequences, document.number, 1)[0])
-        self._hashes_by_dtype.setdefault(corpus.sequences.dtype, set()).add(token_hash)
+        self._hashes_by_dtype.setdefault(dtype, set()).add(token_hash)
+
+        # A digest of the tokens decides, for the few documents that remain.
+        digest = corpus.token_digest(document.number)
+        self.id_by_digest.setdefault(digest, document.identity)
 
     def hashes(self, dtype: np.dtype) -> NDArray[np.uint64] | None:
-        """Return the hashes of all named documents, if all have a hash for this dtype.
+        """Return the hashes of all documents that the user named, to compare a dataset with them.
 
-        A hash depends on the dtype of the tokens, so datasets of different dtypes cannot be
-        compared by hashes.
+        The hash of a document depends on the dtype in which its tokens are stored. So the result is
+        only useful for a dataset with the same dtype as those of all named documents.
 
         Args:
             dtype: Dtype of the dataset that is searched.
 
         Returns:
-            Shape (n_hashes,), ascending; None if some documents are in datasets of another dtype.
+            Shape (n_hashes,), ascending. None if no document was named, or if some of them have a
+            hash for another dtype: then hashes cannot be compared.
         """
-        if self._hashes_by_dtype.keys() != {dtype}:
+        has_only_this_dtype = self._hashes_by_dtype.keys() == {dtype}
+        if not has_only_this_dtype:
             return None
         return np.array(sorted(self._hashes_by_dtype[dtype]), np.uint64)
 
@@ -297,7 +306,10 @@ def _copies_in(
 def _candidates(
     project: Project, corpus: _Corpus, sharded: Sharded, named: _NamedTokens
 ) -> NDArray[np.int64]:
-    """Return the documents whose length, and hash if there is one, is that of a named document.
+    """Return the documents of a corpus that may be copies of named documents.
+
+    These have as many tokens as a named document. If their hashes are stored, they also have the
+    hash of a named document.
 
     Args:
         project: The project.
@@ -310,28 +322,28 @@ def _candidates(
     """
     # Keep the documents with as many tokens as a named one.
     lengths = np.array(sorted(named.lengths), np.int32)
-    no_documents = np.empty(0, np.int64)  # the dtype of the result if there is no part
-    parts = [no_documents]
-    for values in document_values(project, corpus.name, corpus.dataset, ["tokens"]):
-        has_named_length = np.isin(values.tokens, lengths)
-        parts.append(values.numbers[has_named_length])
-    candidates = np.concatenate(parts)
+    parts = [np.empty(0, np.int64)]  # the dtype of the result if no other part is added
+    for document_table in document_values(project, corpus.name, corpus.dataset, ["tokens"]):
+        has_named_length = np.isin(document_table.tokens, lengths)
+        parts.append(document_table.numbers[has_named_length])
+    with_length = np.concatenate(parts)
 
-    # Of shards with stored hashes, keep the documents with the hash of a named one. Then the tokens
-    # of most others need not be read.
+    # If hashes can be compared, keep those with the hash of a named document.
     named_hashes = named.hashes(corpus.sequences.dtype)
     if named_hashes is None:
-        return candidates
-    parts = [no_documents]
+        return with_length
+    parts = [np.empty(0, np.int64)]
     bounds = sharded.document_bounds.tolist()
     for shard, (first_document, stop_document) in enumerate(pairwise(bounds)):
-        is_in_shard = (candidates >= first_document) & (candidates < stop_document)
-        in_shard = candidates[is_in_shard]
-        if len(in_shard):
-            shard_hashes = stored_hashes(project, corpus.name, sharded.shards[shard])
-            if shard_hashes is not None:
-                # Hashes are stored in the order of the shard's documents.
-                hashes = shard_hashes[in_shard - first_document]  # (n_in_shard,)
-                in_shard = in_shard[np.isin(hashes, named_hashes)]
-        parts.append(in_shard)
+        is_in_shard = (with_length >= first_document) & (with_length < stop_document)
+        candidates = with_length[is_in_shard]
+        if len(candidates) == 0:
+            continue
+        shard_hashes = stored_hashes(project, corpus.name, sharded.shards[shard])
+        if shard_hashes is not None:
+            # There is a hash for each document of the shard, in their order.
+            hashes = shard_hashes[candidates - first_document]  # (n_candidates_in_shard,)
+            candidates = candidates[np.isin(hashes, named_hashes)]
+        # Without stored hashes, all documents of this length remain candidates.
+        parts.append(candidates)
     return np.concatenate(parts)

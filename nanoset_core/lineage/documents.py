@@ -87,8 +87,10 @@ class InspectionContext:
             config: The project's settings; None to read no raw text.
             tokenizer_file: The tokenizer's file; None to decode no tokens.
         """
-        # Little is read of each file, so small blocks of it are fetched from a bucket.
-        outputs = replace(root, access=replace(root.access, is_sampled=True))
+        # An inspection reads only a few places of large files. With `is_sampled`, small blocks of
+        # these files are fetched from a bucket, instead of large ones.
+        access = replace(root.access, is_sampled=True)
+        outputs = replace(root, access=access)
         datasets = Datasets(outputs, is_sampled=True)
         return InspectionContext(outputs, config, tokenizer_file, datasets)
 
@@ -164,7 +166,7 @@ class Lineage:
             MissingError: Its shards, or a dataset that it was made from, were deleted.
         """
         outputs = dataset.outputs
-        self._numbered = dataset.unpacked
+        self._unpacked = dataset.unpacked
         self.dataset = dataset.corpus.manifest
         """Manifest of the corpus's dataset, even if `dataset` is a derived dataset."""
         self.corpus = self.dataset.name
@@ -197,12 +199,12 @@ class Lineage:
         Raises:
             SampleIndexError: The corpus has no such document.
         """
-        # `_first_documents` lists the first document of each shard whose count is known, and after
-        # them the number at which the next shard begins. Read the counts of more shards until the
-        # document is in one of these shards.
+        # The list has the first document of each shard whose count is known, and then the number
+        # after the last document of these shards. Read the counts of more shards until it is above
+        # the number of the document.
         first_documents = self._first_documents
-        while first_documents[-1] <= document and len(first_documents) <= len(self.shards):
-            self.first_document(len(first_documents))
+        while first_documents[-1] <= document and self._n_known_shards < len(self.shards):
+            self._read_more_counts()
         if not 0 <= document < first_documents[-1]:
             raise self._no_such_document(document, self.dataset)
 
@@ -242,19 +244,25 @@ class Lineage:
         It is the number of documents in all shards before it, whose manifests may have to be read.
 
         Args:
-            shard: Number of the shard in `shards`; their number for the end of the corpus.
+            shard: Number of the shard in `shards`. For the number after the last one, the number of
+                documents in the corpus is returned.
         """
-        first_documents = self._first_documents
-        if len(first_documents) <= shard:
-            # Continue with the first shard whose count is not known. In a bucket, the counts of
-            # several shards are read at once.
-            unknown_shards = range(len(first_documents) - 1, len(self.shards))
-            for group in self._groups(unknown_shards):
-                for count in self.access.each(self._document_count, group):
-                    first_documents.append(first_documents[-1] + count)
-                if shard < len(first_documents):
-                    break
-        return first_documents[shard]
+        while self._n_known_shards < shard:
+            self._read_more_counts()
+        return self._first_documents[shard]
+
+    @property
+    def _n_known_shards(self) -> int:
+        """How many shards, from the first on, have a count of documents that is known."""
+        return len(self._first_documents) - 1  # the last entry is the end of these shards
+
+    def _read_more_counts(self) -> None:
+        """Find out how many documents the next shard has, or in a bucket the next shards."""
+        unknown_shards = range(self._n_known_shards, len(self.shards))
+        next_group = next(self._groups(unknown_shards))
+        for count in self.access.each(self._document_count, next_group):
+            stop = self._first_documents[-1] + count
+            self._first_documents.append(stop)
 
     def _groups(self, shards: Sequence[int]) -> Iterator[Sequence[int]]:
         """Yield shards in groups whose files are requested at once.
@@ -273,7 +281,8 @@ class Lineage:
         Request many documents together: then each row group is read once.
 
         Args:
-            documents: Numbers in the dataset, or in the dataset that was packed.
+            documents: Numbers of documents in the dataset. For packs, they are numbers in the
+                dataset that was packed, since a pack is not a document.
 
         Returns:
             The origins, in the order of the request.
@@ -281,21 +290,22 @@ class Lineage:
         Raises:
             SampleIndexError: The dataset has no such document.
         """
-        view = self._numbered
-        if view.is_whole_corpus:
-            return self._corpus_origins(documents)
+        dataset = self._unpacked
+        if dataset.is_whole_corpus:
+            return self._corpus_origins(documents)  # checks the numbers
 
-        # A view's documents are looked up in the tables of its corpus.
-        n_documents = len(view.layout.document_indices) - 1
+        # The dataset is a view, which numbers documents differently from its corpus.
+        n_documents = len(dataset.layout.document_indices) - 1
         for document in documents:
             if not 0 <= document < n_documents:
-                raise self._no_such_document(document, view.manifest)
-        numbers = view.corpus_documents(np.array(documents, np.int64)).tolist()
+                raise self._no_such_document(document, dataset.manifest)
+        corpus_numbers = dataset.corpus_documents(np.array(documents, np.int64)).tolist()
 
-        origins = self._corpus_origins(numbers)
+        # Only the corpus has a table that says where each document came from.
+        origins = self._corpus_origins(corpus_numbers)
         return [
-            replace(origin, view=view.name, view_document=number)
-            for origin, number in zip(origins, documents, strict=True)
+            replace(origin, view=dataset.name, view_document=document)
+            for origin, document in zip(origins, documents, strict=True)
         ]
 
     def _corpus_origins(self, documents: Sequence[int]) -> list[DocumentOrigin]:
@@ -311,15 +321,16 @@ class Lineage:
         rows_by_shard: dict[int, dict[int, int]] = {}  # shard → document → row
         for document in map(int, documents):
             place = self.place(document)
-            rows_by_shard.setdefault(place.shard, {})[document] = place.row
+            row_by_document = rows_by_shard.setdefault(place.shard, {})
+            row_by_document[document] = place.row
 
-        # From a bucket, many tables are downloaded at once, but only few are in memory.
+        # A table takes some ten megabytes of memory, so only a few are read at the same time.
         reading = Semaphore(_TABLES_AT_ONCE)
 
         def read(shard: int) -> list[DocumentOrigin]:
             """Return the origins of the documents that are requested from one shard."""
             row_by_document = rows_by_shard[shard]
-            table = self.table(shard)
+            table = self.table(shard)  # downloads the table, if it is in a bucket
             with reading:
                 rows = table.read(list(row_by_document.values()))
             return [
@@ -327,6 +338,8 @@ class Lineage:
                 for document, row in zip(row_by_document, rows, strict=True)
             ]
 
+        # Many tables may be downloaded at the same time. On a disk, nothing is downloaded, so more
+        # threads than the semaphore admits would only wait.
         if self.access.has_copies:
             origins_by_shard = self.access.each_copy(read, rows_by_shard)
         else:
@@ -335,7 +348,8 @@ class Lineage:
         # Return them in the order of the request, in which a document may occur several times.
         origin_by_document: dict[int, DocumentOrigin] = {}
         for origins in origins_by_shard:
-            origin_by_document.update((origin.document, origin) for origin in origins)
+            for origin in origins:
+                origin_by_document[origin.document] = origin
         return [origin_by_document[document] for document in documents]
 
     def find_number(self, number: int) -> Iterator[DocumentOrigin]:
@@ -365,10 +379,15 @@ class Lineage:
         """
         if shards is None:
             shards = range(len(self.shards))
-        # If a file was cut into pieces without being read, tables number its lines within each
-        # piece. Then several lines of the file may have the number that is searched.
-        place = self.numbers.in_piece(file, line)
-        line_in_table = line if place is None else place.line
+
+        # Find the number of the line in the tables. If a large file was cut into pieces, its lines
+        # may be numbered within each piece.
+        line_in_table = line
+        place_in_piece = self.numbers.in_piece(file, line)
+        if place_in_piece is not None:
+            line_in_table = place_in_piece.line
+
+        # Other pieces have a line with the same number, too. An origin has its number in the file.
         for origin in self._search(shards, {"file": file, "line": line_in_table}):
             if origin.line == line:
                 yield origin
@@ -376,23 +395,26 @@ class Lineage:
     def _search(
         self, shards: Sequence[int], values: Mapping[str, str | int]
     ) -> Iterator[DocumentOrigin]:
-        """Yield the documents of some shards whose rows have some values.
+        """Yield the documents of the dataset that have some values in the tables of the corpus.
 
         Args:
-            shards: The shards to search.
+            shards: The shards whose tables are searched.
             values: Column → value.
         """
         for shard, table in self.tables(shards):
             for row, row_values in table.search(values):
                 document = self.first_document(shard) + row
-                yield from self._copies(self._origin(shard, document, row_values))
+                corpus_origin = self._origin(shard, document, row_values)
+                # If the dataset is a view, it may have this document of the corpus several times,
+                # or not at all.
+                yield from self._copies(corpus_origin)
 
     def _copies(self, origin: DocumentOrigin) -> Iterator[DocumentOrigin]:
         """Yield a document of the corpus once for each copy in the dataset.
 
         A corpus has one copy of each document, and a view none, one or several.
         """
-        view = self._numbered
+        view = self._unpacked
         if view.is_whole_corpus:
             yield origin
             return
@@ -419,7 +441,7 @@ class Lineage:
         )
 
     def _document_count(self, shard: int) -> int:
-        """Return how many documents a shard has, by its manifest unless the count is known.
+        """Return how many documents a shard has; if it is not known yet, read the shard's manifest.
 
         Args:
             shard: Number of the shard in `shards`.
@@ -427,12 +449,12 @@ class Lineage:
         Raises:
             MissingError: The manifest is missing or damaged.
         """
-        first_documents = self._first_documents
-        if shard + 1 < len(first_documents):
-            return first_documents[shard + 1] - first_documents[shard]
+        if shard < self._n_known_shards:
+            return self._first_documents[shard + 1] - self._first_documents[shard]
 
-        # From a bucket, the manifest is downloaded. Only one number is taken from it, and a corpus
-        # has thousands of shards, so that its other entries are not checked as `load` would.
+        # Take this one number from the JSON of the manifest. `Manifest.load` would also check all
+        # other entries, which takes too long for the thousands of shards of a corpus. From a
+        # bucket, `fetch` downloads the manifest.
         path = self.access.fetch(self.folder(shard) / MANIFEST)
         try:
             return int(orjson.loads(read_regular(path))["facts"]["documents"])

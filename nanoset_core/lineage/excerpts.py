@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from nanoset_core.errors import FormatError, MissingError, NanosetError
+from nanoset_core.errors import FormatError, MissingError
 from nanoset_core.lineage.documents import DocumentOrigin, InspectionContext
 from nanoset_core.lineage.texts import SourceState, read_texts
 from nanoset_core.outputs.manifest import Manifest
@@ -170,8 +170,9 @@ class Excerpts:
 
         Args:
             origin: The document.
-            tokens: All tokens of the document, shape (n_tokens,), to compare them with the raw
-                text; None if they are not known.
+            tokens: All tokens of the document, shape (n_tokens,). The text is tokenized again and
+                compared with them, to find the characters of each token. None if they are not
+                known.
             document_tokens: The range (start, stop) of them whose text is returned.
 
         Returns:
@@ -180,16 +181,20 @@ class Excerpts:
         if self._config is None:
             return None
 
-        # Read the document; the error says what became of it.
+        # Read the text of the document. If it cannot be read, `read_texts` yields the error.
         folder = self._config.corpus_folder(origin.corpus)
-        text = next(read_texts(folder, [origin], self._options["text_key"]))
-        if isinstance(text, MissingError):
+        text_or_error = next(read_texts(folder, [origin], self._options["text_key"]))
+        if isinstance(text_or_error, str):
+            return self._cut(text_or_error, tokens, document_tokens)
+
+        # The kind of the error says what has happened to the raw file since it was tokenized.
+        error = text_or_error
+        if isinstance(error, MissingError):
             return SourceExcerpt("gone", None, f"{folder / origin.file} does not exist any more")
-        if isinstance(text, FormatError):
-            return SourceExcerpt("changed", None, f"{text.what}: {text.found}")
-        if isinstance(text, NanosetError):
-            return SourceExcerpt("unknown", None, f"{text.what}: {text.found}")
-        return self._cut(text, tokens, document_tokens)
+        explanation = f"{error.what}: {error.found}"
+        if isinstance(error, FormatError):
+            return SourceExcerpt("changed", None, explanation)
+        return SourceExcerpt("unknown", None, explanation)
 
     def _cut(
         self, text: str, tokens: NDArray[Any] | None, document_tokens: tuple[int, int]

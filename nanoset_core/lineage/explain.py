@@ -192,24 +192,29 @@ def _samples_by_member(
         samples: Numbers of samples in it.
 
     Returns:
-        Dataset of the blend → those of the samples that are from it.
+        Dataset of the blend → those of the samples that are from it, with their positions in
+        `samples`.
     """
-    # `sources` says which sequences of the dataset a sample consists of.
-    members: dict[Nanoset, list[MemberSample]] = {}
+    samples_by_nanoset: dict[Nanoset, list[MemberSample]] = {}
     for row, sample in enumerate(samples):
-        # A split that is not a blend reads one dataset.
+        # Find the dataset, the number of the sample in it, and the sequences of the dataset that
+        # the sample consists of.
         if isinstance(loaded, Nanoset):
+            # The split is not a blend: it reads a single dataset.
             nanoset = loaded
             number = sample
             spans = loaded.sources(sample)
         else:
-            member, spans = loaded.sources(sample)
-            nanoset = loaded.datasets[member]
+            dataset_number, spans = loaded.sources(sample)
+            nanoset = loaded.datasets[dataset_number]
             number = int(loaded.dataset_sample_index[sample])
-        # Negative numbers count from the end. Some blends read a dataset again from its start.
+
+        # A number may be negative, which counts from the end; or larger than the dataset, if the
+        # blend reads the dataset again from its start.
         number %= len(nanoset)
-        members.setdefault(nanoset, []).append(MemberSample(row, number, spans))
-    return members
+        member_sample = MemberSample(row=row, number=number, spans=spans)
+        samples_by_nanoset.setdefault(nanoset, []).append(member_sample)
+    return samples_by_nanoset
 
 
 def _without_empty(spans: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -314,35 +319,40 @@ def _piece_origin(
     origin: DocumentOrigin,
     excerpts: Excerpts,
 ) -> PieceOrigin:
-    """Describe the tokens of a piece of a document that are in a span of a sample.
+    """Describe the tokens that a sample and a document have in common.
+
+    Both have a range of tokens of the same sequence, which may overlap only in part.
 
     Args:
-        dataset: The dataset.
-        span: The span.
-        piece: A piece in the sequence of the span.
-        origin: Where its document came from.
+        dataset: The dataset that has the sequence.
+        span: The tokens of the sequence that are in the sample.
+        piece: The tokens of the sequence that are from the document.
+        origin: Where the document came from.
         excerpts: Makes the excerpts of its text.
     """
     sequences = dataset.sequences
 
-    # Positions in the sequence of the tokens that piece and span have in common.
+    # The common tokens, as a range of the sequence.
     start = max(span.start, piece.start)
     stop = min(span.stop, piece.stop)
-    # Add these to a position in the sequence for the position in the document or sample.
-    to_document = piece.first - piece.start
-    to_sample = span.offset - span.start
-    document_tokens = (start + to_document, stop + to_document)
+    n_common = stop - start
 
-    # All tokens of the document are compared with the raw text, if this sequence has all of them.
+    # The same tokens as a range of the document, in which the piece begins at `piece.first`, and as
+    # a range of the sample, in which the span begins at `span.offset`.
+    document_start = piece.first + start - piece.start
+    sample_start = span.offset + start - span.start
+    document_tokens = (document_start, document_start + n_common)
+
+    # If the sequence has the whole document, its tokens are compared with the raw text.
     all_tokens = None
-    is_whole = piece.first == 0 and piece.stop - piece.start == origin.tokens
-    if is_whole and excerpts.has_raw_text:
+    is_whole_document = piece.first == 0 and piece.stop - piece.start == origin.tokens
+    if is_whole_document and excerpts.has_raw_text:
         all_tokens = sequences.get(piece.sequence, piece.start, origin.tokens)
 
     return PieceOrigin(
         origin=origin,
-        sample_tokens=(start + to_sample, stop + to_sample),
+        sample_tokens=(sample_start, sample_start + n_common),
         document_tokens=document_tokens,
-        text=excerpts.decoded(sequences.get(piece.sequence, start, stop - start)),
+        text=excerpts.decoded(sequences.get(piece.sequence, start, n_common)),
         source=excerpts.source(origin, all_tokens, document_tokens),
     )

@@ -72,26 +72,31 @@ def find_document(
 ) -> list[DocumentPlaces]:
     """Return which samples contain a document that is named by id, by line or by number.
 
-    By number or line, only the table that has the document is read. By id, the ids of all shards
-    are read, and all documents with this id are returned.
+    Several documents may have the same id: all of them are returned. To search for an id is slower,
+    since the ids of all documents are read.
 
     Args:
         project_or_root: A project, or its output root alone.
         name: Name of a nanoset or webdataset.
         split: `train`, `valid` or `test` of a nanoset; None for a webdataset.
-        document: Names the document by the fields of `DocumentName`, such as `identity="a1"`, or
-            `file="web/a.jsonl", line=5`.
+        document: The name of the document, as keyword arguments: `identity="a1"`, or
+            `file="web/a.jsonl", line=5`, or `number=7, corpus="web"`. They are the fields of
+            `DocumentName`.
 
     Returns:
-        The places of each document with this name. For a webdataset, their appearances are
-        `TarAppearance`s.
+        For each document with this name, the samples that contain it. Those of a webdataset are
+        described by `TarAppearance`, which also has the name of the tar.
 
     Raises:
         MissingError: There is no such nanoset, webdataset, corpus or document.
         ConfigError: The document is not named in exactly one of these ways.
     """
     context = InspectionContext.of(project_or_root)
-    searched = Tars.of(context, name) if split is None else Split.of(context, name, split)
+    searched: Tars | Split
+    if split is None:
+        searched = Tars.of(context, name)
+    else:
+        searched = Split.of(context, name, split)
     return find_in(context, searched, name, DocumentName(**document))
 
 
@@ -388,22 +393,25 @@ def _remedy(
 def _left_out_by_view(
     context: InspectionContext, view: Dataset, documents: Sequence[DocumentName]
 ) -> str | None:
-    """Return why a view leaves out a document of its corpus.
+    """Return why a dataset does not have a document, if the dataset is a view that left it out.
+
+    A view is a dataset of chosen documents of a corpus.
 
     Args:
         context: The project or output root.
-        view: A corpus's dataset, or a view; it does not have the documents.
-        documents: The documents.
+        view: The dataset: a view, or a whole corpus, which leaves out nothing.
+        documents: What the name that the user gave may mean. The dataset has none of these.
 
     Returns:
-        The reason; None if its corpus has none of the documents either.
+        The reason; None if the corpus has none of these documents either.
     """
     if view.is_whole_corpus:
         return None
     for document in documents:
-        # The user may have named the view in place of the corpus.
+        # Search the corpus of the view, even if the user has named the view.
         in_any_corpus = document._replace(corpus=None)
-        for _, origin in _look_up([view.corpus], in_any_corpus, context):
+        for found in _look_up([view.corpus], in_any_corpus, context):
+            origin = found.origin
             number = f"corpus {origin.corpus} has it as document {origin.document:,}"
             if not origin.tokens:
                 return f"{number}, but it has no tokens, so that no sample holds it"
@@ -419,19 +427,24 @@ def _erasure(
     Args:
         context: The project or output root.
         datasets: The datasets that were searched.
-        documents: The documents, which are named by id, or by file and line.
+        documents: The documents. Those that are named by number are skipped, since a purge does not
+            record numbers.
     """
-    # A purge records digests of ids, and the files and lines of documents.
     access = context.outputs.access
-    names: set[str] = set()
+    corpus_names: set[str] = set()
     for dataset in datasets:
-        names.update(dataset.names)
+        corpus_names.update(dataset.names)
+
     for document in documents:
         erasure = None
         if document.identity is not None:
+            # A purge records digests of ids, so that the ids themselves are forgotten.
             erasure = erasure_of_id(access, id_digest(document.identity))
         elif document.file is not None and document.line is not None:
-            corpora = tuple(sorted(names)) if document.corpus is None else (document.corpus,)
+            # It also records the corpus, the file and the line of each document.
+            corpora = tuple(sorted(corpus_names))
+            if document.corpus is not None:
+                corpora = (document.corpus,)
             erasure = erasure_of_line(access, corpora, document.file, document.line)
         if erasure is not None:
             return erasure
@@ -441,24 +454,29 @@ def _erasure(
 def _rejects(
     context: InspectionContext, lineage: Lineage, document: DocumentName
 ) -> Iterator[Reject]:
-    """Yield the record of a line that was rejected: that it is no document, and why.
+    """Yield why a line of a raw file was rejected, and so did not become a document.
 
     Args:
         context: The project or output root.
         lineage: The documents of the dataset. The rejected lines are listed next to them.
         document: The line; nothing is yielded if the document is not named by file and line.
     """
-    if document.file is None or document.line is None:
+    file = document.file
+    line = document.line
+    if file is None or line is None:
         return
 
-    # Each shard lists the rejected lines of its text in a file.
-    shards = _shards_with(context, lineage, document.file, document.line)
+    # Find the shard that was made from the line. If it is not known, search all shards.
+    shards = _shards_with(context, lineage, file, line)
     if shards is None:
         shards = list(range(len(lineage.shards)))
+
     for shard in shards:
+        # A shard lists the rejected lines in a file, if there are any.
         path = context.outputs.access.fetch(lineage.folder(shard) / REJECTS)
         if not path.is_file():
             continue
+        # `lineage.numbers` converts line numbers within a piece of a file to those in the file.
         for reject in read_rejects(path, lineage.numbers):
-            if (reject.file, reject.line) == (document.file, document.line):
+            if reject.file == file and reject.line == line:
                 yield reject

@@ -188,10 +188,15 @@ class Split(NamedTuple):
             loaded = load_nanoset(context.outputs, name, split)
 
         # A dataset may be in a blend more than once: take it once.
-        member_by_prefix = {member.member.prefix: member for member in _members(loaded)}
-        members = tuple(member_by_prefix.values())
-        datasets = [context.datasets.at(member.member.prefix, member.dataset) for member in members]
-        return Split(context, name, loaded, members, tuple(datasets))
+        nanoset_by_prefix: dict[str, Nanoset] = {}
+        for nanoset in _members(loaded):
+            prefix = nanoset.member.prefix  # path of the dataset's files, without their ending
+            nanoset_by_prefix[prefix] = nanoset
+
+        datasets: list[Dataset] = []
+        for prefix, nanoset in nanoset_by_prefix.items():
+            datasets.append(context.datasets.at(prefix, nanoset.dataset))
+        return Split(context, name, loaded, tuple(nanoset_by_prefix.values()), tuple(datasets))
 
     def places(self, number: int, origin: DocumentOrigin) -> DocumentPlaces:
         """Return which samples contain a document, and why a part of it is in none.
@@ -203,14 +208,15 @@ class Split(NamedTuple):
             origin: The document.
         """
         # Look for each piece separately.
-        member = self.members[number]
+        nanoset = self.members[number]  # the samples of the document's dataset
         pieces = self.datasets[number].pieces_of(origin.dataset_document)
         appearances: list[Appearance] = []
         reasons: list[str] = []
         for piece in pieces:
             # Follow the tokens of the piece through the index arrays to the samples of the split.
-            in_sample_index = spans_of(member, piece.sequence).clipped(piece.start, piece.stop)
-            drawn, seen = self._drawn(member, in_sample_index)
+            in_sample_index = spans_of(nanoset, piece.sequence).clipped(piece.start, piece.stop)
+            drawn = _drawn_spans(nanoset, in_sample_index)
+            seen = self._seen_spans(nanoset, drawn)
 
             appearances += _appearances(piece, seen)
 
@@ -224,7 +230,7 @@ class Split(NamedTuple):
                 seen=seen.covered(),
             )
             if counts.seen < tokens or not tokens:
-                reasons.append(self._reason(member, piece, counts))
+                reasons.append(self._reason(nanoset, piece, counts))
 
         # Tokens that are not even in the dataset.
         n_in_dataset = sum(piece.stop - piece.start for piece in pieces)
@@ -239,29 +245,25 @@ class Split(NamedTuple):
         reason = "; ".join(dict.fromkeys(reasons)) or None
         return DocumentPlaces(origin, tuple(appearances), tokens_seen, reason)
 
-    def _drawn(self, member: Nanoset, spans: Spans) -> tuple[Spans, Spans]:
-        """Return the samples that runs of tokens are in, given the rows of the sample index.
+    def _seen_spans(self, nanoset: Nanoset, drawn: Spans) -> Spans:
+        """Number spans of tokens by the samples of the split instead of those of their dataset.
 
-        A row of the sample index becomes a sample if the shuffle index lists it, and a sample of
-        the split if the blend takes it. So some rows are in no sample, and some in several.
+        If the split is a blend of datasets, it may take a sample of a dataset once, several times,
+        or never.
 
         Args:
-            member: The samples of the dataset.
-            spans: The runs of tokens. Their `samples` are rows of the sample index.
+            nanoset: The samples of the dataset.
+            drawn: The spans. Their `samples` are positions in `nanoset`.
 
         Returns:
-            Two values: the spans in samples that the dataset contributes, and the spans in samples
-            of the split.
+            The spans, whose `samples` are now numbers of samples of the split.
         """
-        drawn = renumbered(spans, member.shuffle_index)
-
-        # A run that continues an earlier one does not read the samples of the earlier one again.
-        drawn = drawn.select(drawn.samples >= member.member.begin)
         if isinstance(self.loaded, Nanoset):
-            return drawn, drawn
-        return drawn, blended(self.loaded, self.loaded.datasets.index(member), drawn)
+            return drawn  # the only dataset of the split, so both have the same numbers
+        dataset_number = self.loaded.datasets.index(nanoset)
+        return blended(self.loaded, dataset_number, drawn)
 
-    def _reason(self, member: Nanoset, piece: DocumentPiece, counts: _PieceCounts) -> str:
+    def _reason(self, nanoset: Nanoset, piece: DocumentPiece, counts: _PieceCounts) -> str:
         """Return why some tokens of a piece of a document are in no sample of the split.
 
         A token may be lost in three steps from the dataset to the split, in this order: the tail
@@ -269,14 +271,15 @@ class Split(NamedTuple):
         the blend does not take all that are drawn. The reason is the step that lost the tokens.
 
         Args:
-            member: The samples of its dataset.
+            nanoset: The samples of its dataset.
             piece: The piece.
             counts: How many of its tokens remain after each step.
 
         Returns:
             A sentence without a full stop.
         """
-        split = member.member.split
+        plan = nanoset.member  # which sequences and samples of the dataset the split reads
+        split = plan.split
         if not counts.tokens:
             return f"never seen in {split}: it has no tokens"
 
@@ -284,13 +287,13 @@ class Split(NamedTuple):
         is_lost_in_tail = counts.in_sample_index < counts.tokens
         is_lost_in_draw = counts.drawn < counts.in_sample_index
         is_lost_in_blend = counts.seen < counts.drawn
-        is_phase = member.member.order is not None
+        is_phase = plan.order is not None
 
-        start, stop = member.member.rows  # the sequences of the dataset that the split reads
+        start, stop = plan.rows  # the sequences of the dataset that the split reads
         if not start <= piece.sequence < stop:
             # The whole document, or only a piece of it.
             subject = "it" if counts.tokens == counts.document_tokens else "that part"
-            why = f"{subject} belongs to {self._other_split(member, piece.sequence)}"
+            why = f"{subject} belongs to {self._split_with(plan.prefix, piece.sequence)}"
         elif is_lost_in_blend:
             why = "the blend takes fewer samples of this corpus than were built"
             if is_lost_in_draw and is_phase:
@@ -308,11 +311,13 @@ class Split(NamedTuple):
         seen = counts.seen + counts.document_tokens - counts.tokens
         return f"{unseen(seen, counts.document_tokens)} in {split}, because {why}"
 
-    def _other_split(self, member: Nanoset, sequence: int) -> str:
-        """Return which other split has a sequence of a dataset, as a noun for a sentence.
+    def _split_with(self, prefix: str, sequence: int) -> str:
+        """Return which split of the nanoset reads a sequence of a dataset, to end a sentence.
+
+        For example, "the valid split".
 
         Args:
-            member: The samples of the dataset in this split.
+            prefix: Path of the dataset's files, without their ending.
             sequence: Number of the sequence in the dataset.
         """
         for split in SPLITS:
@@ -320,8 +325,9 @@ class Split(NamedTuple):
             with suppress(NanosetError):
                 loaded = load_nanoset(self.context.outputs, self.name, split)
                 for nanoset in _members(loaded):
-                    start, stop = nanoset.member.rows
-                    if nanoset.member.prefix == member.member.prefix and start <= sequence < stop:
+                    plan = nanoset.member  # which sequences of which dataset the split reads
+                    start, stop = plan.rows
+                    if plan.prefix == prefix and start <= sequence < stop:
                         return f"the {split} split"
         return "no split that was built"
 
@@ -333,6 +339,25 @@ def _members(loaded: Nanoset | BlendedNanoset) -> tuple[Nanoset, ...]:
     return loaded.datasets
 
 
+def _drawn_spans(nanoset: Nanoset, spans: Spans) -> Spans:
+    """Number spans of tokens by the samples of a dataset instead of rows of its sample index.
+
+    The shuffle index lists the row of each sample. A row that it does not list is in no sample.
+
+    Args:
+        nanoset: The samples of the dataset.
+        spans: The spans. Their `samples` are rows of the sample index.
+
+    Returns:
+        The spans, whose `samples` are now positions in `nanoset`.
+    """
+    drawn = renumbered(spans, nanoset.shuffle_index)
+
+    # If a training run is divided into phases, earlier phases read the samples before `begin`.
+    first_sample = nanoset.member.begin
+    return drawn.select(drawn.samples >= first_sample)
+
+
 def _appearances(piece: DocumentPiece, spans: Spans) -> Iterator[Appearance]:
     """Yield which tokens of a document are in which samples of a split.
 
@@ -340,13 +365,17 @@ def _appearances(piece: DocumentPiece, spans: Spans) -> Iterator[Appearance]:
         piece: A piece of the document: consecutive tokens of it that are in one sequence.
         spans: Runs of tokens of this piece. Their `samples` are numbers of samples in the split.
     """
-    # A span has positions in the sequence. Add this to one for the position in the document.
-    to_document = piece.first - piece.start
-    for sample, offset, start, stop in spans.rows():
+    # How many tokens of the document are before this piece, and of the sequence.
+    before_in_document = piece.first
+    before_in_sequence = piece.start
+    for sample, sample_start, sequence_start, sequence_stop in spans.rows():
+        sample_stop = sample_start + sequence_stop - sequence_start
+        document_start = sequence_start - before_in_sequence + before_in_document
+        document_stop = sequence_stop - before_in_sequence + before_in_document
         yield Appearance(
             sample=sample,
-            sample_tokens=(offset, offset + stop - start),
-            document_tokens=(start + to_document, stop + to_document),
+            sample_tokens=(sample_start, sample_stop),
+            document_tokens=(document_start, document_stop),
         )
 
 
@@ -367,17 +396,18 @@ def positions_of(values: NDArray[np.integer[Any]], value: int) -> NDArray[np.int
 
 
 def spans_of(nanoset: Nanoset, sequence: int) -> Spans:
-    """Return the runs of a sequence's tokens that are in rows of the sample index.
+    """Find the samples, before they are shuffled, that contain tokens of a sequence.
 
-    A row of the sample index is a sample, before samples are shuffled. The document index lists a
-    sequence once for each epoch, so each of these entries gives spans.
+    The document index lists a sequence once for each epoch that reads it. Each time, the sequence
+    is in one sample, or cut into several consecutive samples.
 
     Args:
         nanoset: The samples of a dataset.
         sequence: Number of a sequence of the dataset.
 
     Returns:
-        The spans, in the order of the document index. Their `samples` are rows of the sample index.
+        A span for each of these samples: the tokens of the sequence that it contains. The `samples`
+        of the spans are rows of the sample index. The spans are in the order of the document index.
     """
     entries = positions_of(nanoset.document_index, sequence).tolist()
     return Spans.concatenate([_spans_of_entry(nanoset, entry) for entry in entries])
@@ -444,19 +474,24 @@ def _spans_of_entry(nanoset: Nanoset, entry: int) -> Spans:
 
 
 def blended(loaded: BlendedNanoset, number: int, spans: Spans) -> Spans:
-    """Return in which samples of a blend runs of tokens are, given their samples in one dataset.
+    """Number spans of tokens by the samples of a blend instead of the samples of one dataset.
+
+    For each sample of a blend, two arrays say from which dataset it is taken, and which sample of
+    this dataset it is.
 
     Args:
         loaded: The blend.
         number: Number of the dataset in the blend.
-        spans: The runs of tokens. Their `samples` are numbers of samples of this dataset.
+        spans: The spans. Their `samples` are numbers of samples of this dataset.
 
     Returns:
-        The spans, whose `samples` are now numbers of samples of the blend. A sample of the dataset
-        that the blend takes twice gives two spans.
+        The spans, whose `samples` are now numbers of samples of the blend. If the blend takes a
+        sample of the dataset twice, its span is returned twice.
     """
-    # Some trainers read a dataset from its start again once all its samples are read.
-    wraps = len(loaded.datasets[number]) if loaded.config.rules.wraps == "read" else None
+    # Some trainers read a dataset from its start again once all its samples are read: of 10
+    # samples, number 12 is sample 2 again.
+    reads_again = loaded.config.rules.wraps == "read"
+    wraps = len(loaded.datasets[number]) if reads_again else None
     return renumbered(
         spans,
         loaded.dataset_sample_index,

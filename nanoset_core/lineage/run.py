@@ -17,7 +17,6 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -103,7 +102,7 @@ class DocumentSteps(DocumentPlaces):
     """The readings, ordered by step; none if the data ends before a step that would read it."""
 
 
-class RunPart(NamedTuple):
+class RunHandoff(NamedTuple):
     """A handoff, and the range of a run's samples that were read from it."""
 
     manifest: Manifest
@@ -112,11 +111,11 @@ class RunPart(NamedTuple):
     """Its train split, in the version that the run was started with."""
     dealer: Dealer
     """Assigns its samples to ranks."""
-    base: int
+    split_start: int
     """Number in the run of the train split's sample 0."""
-    begin: int
+    start: int
     """Number in the run of the first sample that was read from it."""
-    end: int | None
+    stop: int | None
     """Number in the run after the last sample that was read from it; None for the last handoff,
     which is read until its data ends.
     """
@@ -132,7 +131,7 @@ class StepSamples(NamedTuple):
 
     step: TrainingStep
     """The step."""
-    part: RunPart
+    handoff: RunHandoff
     """The handoff that has the samples."""
     samples: NDArray[np.int64]
     """Number of each sample in the train split, shape (batch_size,)."""
@@ -145,19 +144,19 @@ class StepSamples(NamedTuple):
 class Run:
     """A training run, with the handoffs that it was started with."""
 
-    def __init__(self, spec: RunSpec, parts: Sequence[RunPart], file: object) -> None:
+    def __init__(self, spec: RunSpec, handoffs: Sequence[RunHandoff], file: object) -> None:
         """Describe a run, and check that its handoffs follow one another.
 
         Args:
             spec: The settings of the run.
-            parts: The handoffs, in the order in which the run read them.
+            handoffs: The handoffs, in the order in which the run read them.
             file: The run.yaml that names them, for messages.
 
         Raises:
             ConfigError: A handoff does not begin at a step of the run, or not after the one before.
         """
         self.spec = spec
-        self.parts = tuple(parts)
+        self.handoffs = tuple(handoffs)
         self.file = file
         with _naming(file):
             self.steps = Steps(spec)
@@ -169,30 +168,35 @@ class Run:
         Raises:
             ConfigError: A handoff does not.
         """
-        # (n_handoffs,) first sample of each handoff, and first sample of the step that reads it
-        first_samples = np.array([part.begin for part in self.parts])
-        steps = self.steps.that_read(first_samples)
-        first_samples_of_steps, _ = self.steps.samples(steps)
+        previous_first_sample = -1
+        for number, handoff in enumerate(self.handoffs):
+            first_sample = handoff.start
+            # The first sample of the step that reads the handoff's first sample.
+            [step] = self.steps.that_read(np.array([first_sample]))
+            first_sample_of_step = self.steps.step(int(step)).first_sample
 
-        is_in_order = np.diff(first_samples, prepend=-1) > 0
-        is_in_middle_of_step = first_samples_of_steps != first_samples
-        wrong_handoffs = np.flatnonzero(is_in_middle_of_step | ~is_in_order)
-        if len(wrong_handoffs):
-            number = int(wrong_handoffs[0])
-            expected = f"sample {first_samples_of_steps[number]:,}"
-            if not is_in_order[number]:
-                expected = f"one after sample {first_samples[number - 1]:,}"
-            raise ConfigError(
-                "a handoff does not begin where a step of the run does",
-                where=f"{self.file}: handoff[{number}]",
-                found=f"sample {first_samples[number]:,}",
-                expected=expected,
-                remedy="name the handoffs in the order of the run, and the batch sizes that it had",
-            )
+            expected = None
+            if first_sample <= previous_first_sample:
+                expected = f"one after sample {previous_first_sample:,}"
+            elif first_sample != first_sample_of_step:
+                expected = f"sample {first_sample_of_step:,}"
+            if expected is not None:
+                raise ConfigError(
+                    "a handoff does not begin where a step of the run does",
+                    where=f"{self.file}: handoff[{number}]",
+                    found=f"sample {first_sample:,}",
+                    expected=expected,
+                    remedy="name the handoffs in the order of the run, and the batch sizes that "
+                    "it had",
+                )
+            previous_first_sample = first_sample
 
     @staticmethod
     def open(outputs: OutputRoot, file: Path) -> Run:
-        """Read a run.yaml, and open the train splits of its handoffs.
+        """Read a run.yaml, and open the train splits of the handoffs that it lists.
+
+        A *handoff* is a folder of files with which a trainer was started. A run that was continued
+        with other data has several, one after another.
 
         Args:
             outputs: The outputs that contain the handoffs.
@@ -205,26 +209,27 @@ class Run:
         spec = read_run(file)
         # `_naming` adds the path of run.yaml to errors.
         with _naming(file):
-            parts = [_open_part(outputs, spec, handoff) for handoff in spec.handoffs]
+            handoffs = [_open_handoff(outputs, spec, folder) for folder in spec.handoffs]
 
-        # A phase, which is a nanoset for some steps of a run, knows where it ends. Any other
-        # handoff ends where the next one begins, and the last one where its data ends.
-        closed_parts: list[RunPart] = []
-        for part, next_part in pairwise(parts):
-            end = next_part.begin if part.end is None else part.end
-            closed_parts.append(part._replace(end=end))
-        return Run(spec, [*closed_parts, parts[-1]], file)
+        # A handoff for certain steps of the run already has a `stop`. Another one was read until
+        # the next handoff began.
+        for number in range(len(handoffs) - 1):
+            if handoffs[number].stop is None:
+                next_start = handoffs[number + 1].start
+                handoffs[number] = handoffs[number]._replace(stop=next_start)
+        # The last handoff may keep None: the run reads it until its data ends.
+        return Run(spec, handoffs, file)
 
     @staticmethod
-    def begun(outputs: OutputRoot, handoff: Manifest, size: int) -> Run:
+    def imagined(outputs: OutputRoot, manifest: Manifest, size: int) -> Run:
         """Return a run that reads one handoff from its start, on one rank, without being resumed.
 
-        Steps can be computed for it although the settings of the real run are unknown. A *handoff*
-        is the folder of files with which a trainer is started.
+        A *handoff* is the folder of files with which a trainer is started. The settings of the real
+        run are unknown, so this one serves as an example of the steps that a trainer would make.
 
         Args:
             outputs: The outputs that contain the handoff.
-            handoff: Manifest of the handoff.
+            manifest: Manifest of the handoff.
             size: How many samples a step reads. If the handoff has a schedule, the batch size of
                 the schedule is used instead.
 
@@ -233,23 +238,26 @@ class Run:
             ConfigError: The size is not a possible batch size.
         """
         batch_size = size
-        schedule = handoff.recipe["options"].get("schedule")  # [number of steps, batch size, …]
+        schedule = manifest.recipe["options"].get("schedule")  # [number of steps, batch size, …]
         if schedule:
             batch_size = schedule[1]
         spec = RunSpec(
-            handoff=handoff.folder.as_posix(),
+            handoff=manifest.folder.as_posix(),
             data_parallel_size=1,
             micro_batch_size=1,
             global_batch_size=batch_size,
         )
-        part = _open_part(outputs, spec, spec.handoffs[0])
+        handoff = _open_handoff(outputs, spec, spec.handoffs[0])
 
-        # A handoff may continue an earlier one, so that its first sample is, for example, sample
-        # 1,000 of the real run. This run reads nothing before: count from the handoff's first
-        # sample, which becomes sample 0.
-        samples_before = part.begin
-        part = part._replace(base=part.base - samples_before, begin=0, end=None)
-        return Run(spec, [part], handoff.url())
+        # A handoff may continue an earlier one: its first sample may be sample 1,000 of the real
+        # run. The imagined run reads nothing before, so this sample becomes its sample 0.
+        samples_before = handoff.start
+        handoff = handoff._replace(
+            split_start=handoff.split_start - samples_before,
+            start=0,
+            stop=None,  # read until the data ends
+        )
+        return Run(spec, [handoff], manifest.url())
 
     def samples(self, step: int) -> StepSamples:
         """Return the samples of a step, and the ranks that read them.
@@ -266,22 +274,28 @@ class Run:
         stop_sample = first_sample + step_settings.batch_size
 
         # Find the handoff that has them. Its dealer says which rank reads which sample.
-        for part in self.parts:
-            begins_before = part.begin <= first_sample
-            ends_after = part.end is None or stop_sample <= part.end
+        for handoff in self.handoffs:
+            begins_before = handoff.start <= first_sample
+            ends_after = handoff.stop is None or stop_sample <= handoff.stop
             if begins_before and ends_after:
                 with _naming(self.file):  # errors name the run.yaml
-                    samples, ranks, micro_batches = part.dealer.deal(step_settings, part.base)
-                order = np.lexsort((micro_batches, ranks))
+                    dealt = handoff.dealer.deal(step_settings, handoff.split_start)
+                # Sort by rank, and the samples of a rank by micro-batch. `lexsort` takes the main
+                # key last.
+                order = np.lexsort((dealt.micro_batches, dealt.ranks))
                 return StepSamples(
-                    step_settings, part, samples[order], ranks[order], micro_batches[order]
+                    step=step_settings,
+                    handoff=handoff,
+                    samples=dealt.samples[order],
+                    ranks=dealt.ranks[order],
+                    micro_batches=dealt.micro_batches[order],
                 )
 
         # No handoff has them: say which samples the handoffs have.
         ranges: list[str] = []
-        for part in self.parts:
-            last_sample = "…" if part.end is None else f"{part.end - 1:,}"
-            ranges.append(f"{part.begin:,} to {last_sample}")
+        for handoff in self.handoffs:
+            last_sample = "…" if handoff.stop is None else f"{handoff.stop - 1:,}"
+            ranges.append(f"{handoff.start:,} to {last_sample}")
         raise SampleIndexError(
             "no handoff of the run has the samples of this step",
             where=f"{self.file}: step {step:,}",
@@ -290,21 +304,21 @@ class Run:
             remedy="add the handoff of that part of the run to `handoff`",
         )
 
-    def readings(self, part: RunPart, samples: NDArray[np.int64]) -> Iterator[Reading]:
+    def readings(self, handoff: RunHandoff, samples: NDArray[np.int64]) -> Iterator[Reading]:
         """Yield the steps that read some samples of a handoff, in order.
 
         Args:
-            part: The handoff.
+            handoff: The handoff.
             samples: Numbers in its train split, int64, shape (n_samples,).
         """
-        for step in self._steps_that_may_read(part, samples):
+        for step in self._steps_that_may_read(handoff, samples):
             try:
                 step_samples = self.samples(step)
             except SampleIndexError:
                 # The data ends within this step, so that the trainer does not train on it.
                 continue
             # The step may belong to another handoff.
-            if step_samples.part is not part:
+            if step_samples.handoff is not handoff:
                 continue
             for row in np.flatnonzero(np.isin(step_samples.samples, samples)).tolist():
                 yield Reading(
@@ -315,32 +329,40 @@ class Run:
                     sample=int(step_samples.samples[row]),
                 )
 
-    def _steps_that_may_read(self, part: RunPart, samples: NDArray[np.int64]) -> Iterable[int]:
+    def _steps_that_may_read(
+        self, handoff: RunHandoff, samples: NDArray[np.int64]
+    ) -> Iterable[int]:
         """Return the steps that may read some samples of a handoff, ascending.
 
-        They include all steps that do read them, and a few more: `Run.samples` shows which.
+        They include all steps that do read them, and a few more. `Run.samples` returns what each of
+        them reads.
 
         Args:
-            part: The handoff.
+            handoff: The files with which a trainer was started.
             samples: Numbers of samples in its train split, int64, shape (n_samples,).
         """
-        # Position of each sample in the order in which the run reads samples, if it was never
-        # resumed; shape (n_samples,).
-        with _naming(self.file):
-            positions = part.dealer.positions(np.unique(samples)) + part.base
+        # (n_samples,) at which position a run that is never resumed reads each sample: how many
+        # samples it has read before
+        with _naming(self.file):  # errors name the run.yaml
+            positions_in_split = handoff.dealer.positions(np.unique(samples))
+        positions = positions_in_split + handoff.split_start
 
-        # A loader that deals samples to ranks one by one begins with a whole round of ranks when it
-        # is resumed: it deals the samples of an incomplete round again, which delays all later
-        # samples by that many. For example, a run of 4 ranks that is resumed after 10 samples deals
-        # samples 8 and 9 again.
+        # A resumed run may read each sample some positions later. This happens if the loader deals
+        # samples to the ranks one by one: it starts again with a whole round of ranks. For example,
+        # a run of 4 ranks that is resumed after 10 samples reads samples 8 and 9 again, so that
+        # sample 10 is at position 12. The next resume counts all positions that were read, so its
+        # delay replaces this one, and delays do not add up.
         delays = {0}
-        if part.dealer.kind == "interleaved":
+        if handoff.dealer.kind == "interleaved":
             for stretch in self.steps.stretches:
-                consumed_at_start = max(stretch.consumed_at_start - part.base, 0)
-                delays.add(consumed_at_start % stretch.n_ranks)
-        delayed = positions[:, None] + sorted(delays)  # (n_samples, n_delays)
-        steps: list[int] = np.unique(self.steps.that_read(delayed.ravel())).tolist()
-        return steps
+                n_read_before_start = max(stretch.consumed_at_start - handoff.split_start, 0)
+                delays.add(n_read_before_start % stretch.n_ranks)
+
+        # Try every delay for every sample, since it is not known which one applies.
+        possible_positions = positions[:, None] + sorted(delays)  # (n_samples, n_delays)
+        steps = np.unique(self.steps.that_read(possible_positions.ravel()))
+        step_numbers: list[int] = steps.tolist()
+        return step_numbers
 
 
 def explain_step(
@@ -374,14 +396,14 @@ def explain_step(
 
     # The samples of the step, and which of them the rank reads.
     step_samples = run.samples(step)
-    part = step_samples.part
-    stretch = step_samples.step
+    handoff = step_samples.handoff
+    training_step = step_samples.step
     rows = _rows_of_rank(step_samples, rank, f"{run.file}: step {step:,}")[:most]
 
     # The documents in these samples.
     samples: list[StepSample] = []
     numbers = step_samples.samples[rows].tolist()
-    origins = explain_samples(context, part.loaded, part.name, TRAIN, numbers)
+    origins = explain_samples(context, handoff.loaded, handoff.name, TRAIN, numbers)
     for row, origin in zip(rows.tolist(), origins, strict=True):
         samples.append(
             StepSample(
@@ -393,11 +415,11 @@ def explain_step(
     return StepOrigin(
         step=step,
         skipped=run.spec.is_skipped(step),
-        handoff=part.manifest.url(),
-        consumed_samples=stretch.first_sample,
-        batch_size=stretch.batch_size,
-        data_parallel_size=stretch.n_ranks,
-        micro_batch_size=stretch.micro_batch_size,
+        handoff=handoff.manifest.url(),
+        consumed_samples=training_step.first_sample,
+        batch_size=training_step.batch_size,
+        data_parallel_size=training_step.n_ranks,
+        micro_batch_size=training_step.micro_batch_size,
         samples=tuple(samples),
     )
 
@@ -467,6 +489,9 @@ def find_steps(
 ) -> list[DocumentSteps]:
     """Return the steps of a run that read a document, for each handoff that contains it.
 
+    A *handoff* is a folder of files with which a trainer was started. A run has several if it was
+    continued with other data.
+
     Args:
         project_or_root: A project, or its output root alone.
         run_file: The run.yaml.
@@ -485,19 +510,28 @@ def find_steps(
     # Search the train split of each handoff. It is no error if only some contain the document.
     documents: list[DocumentSteps] = []
     errors: list[MissingError] = []
-    for part in run.parts:
+    for handoff in run.handoffs:
         try:
-            split = Split.of(context, part.name, TRAIN, part.loaded)
-            places = find_in(context, split, part.name, DocumentName(**document))
+            split = Split.of(context, handoff.name, TRAIN, handoff.loaded)
+            places = find_in(context, split, handoff.name, DocumentName(**document))
         except MissingError as error:
             errors.append(error)
             continue
+
+        # For each document with this name: the samples that contain it, and the steps that read
+        # one of these samples.
         for place in places:
             samples = np.array([appearance.sample for appearance in place.appearances], np.int64)
-            steps = tuple(run.readings(part, samples))
+            readings = run.readings(handoff, samples)
             documents.append(
-                DocumentSteps(**_fields(place), handoff=part.manifest.url(), steps=steps)
+                DocumentSteps(
+                    **_fields(place),
+                    handoff=handoff.manifest.url(),
+                    steps=tuple(readings),
+                )
             )
+
+    # A run has at least one handoff. If the search failed in all of them, report the first failure.
     if not documents:
         raise errors[0]
     return documents
@@ -521,7 +555,7 @@ def _naming(file: object) -> Iterator[None]:
         raise error.at(f"{file}: {error.where}") from error
 
 
-def _open_part(outputs: OutputRoot, spec: RunSpec, handoff: str) -> RunPart:
+def _open_handoff(outputs: OutputRoot, spec: RunSpec, handoff: str) -> RunHandoff:
     """Open a handoff of a run, and find out which samples of the run were read from it.
 
     Args:
@@ -559,7 +593,9 @@ def _open_part(outputs: OutputRoot, spec: RunSpec, handoff: str) -> RunPart:
     options = manifest.recipe["options"]
     phase = options.get("span")
     if phase is None:
-        return RunPart(manifest, loaded, dealer, base=0, begin=config.consumed_samples, end=None)
+        return RunHandoff(
+            manifest, loaded, dealer, split_start=0, start=config.consumed_samples, stop=None
+        )
 
     # A phase trains on the steps [first_step, stop_step), and its split has the samples of these.
     _, batch_size, *_ = options["schedule"]  # number of steps, samples of a step, …
@@ -567,7 +603,9 @@ def _open_part(outputs: OutputRoot, spec: RunSpec, handoff: str) -> RunPart:
     first_step, stop_step = phase
     first_sample = first_step * batch_size
     stop_sample = stop_step * batch_size
-    return RunPart(manifest, loaded, dealer, base=first_sample, begin=first_sample, end=stop_sample)
+    return RunHandoff(
+        manifest, loaded, dealer, split_start=first_sample, start=first_sample, stop=stop_sample
+    )
 
 
 def _check_phase_batch_size(spec: RunSpec, batch_size: int) -> None:

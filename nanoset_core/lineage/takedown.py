@@ -87,7 +87,9 @@ def add_ids(file: Path, ids: Sequence[str], reason: str, day: str) -> list[str]:
 
 
 def _check_can_be_listed(file: Path, ids: Sequence[str]) -> None:
-    """Check that ids can be lines of a list: of a text file in which some lines are comments.
+    """Check that each id can be written as one line of a text file, the list.
+
+    Some lines of the list are comments.
 
     Args:
         file: The list.
@@ -97,15 +99,18 @@ def _check_can_be_listed(file: Path, ids: Sequence[str]) -> None:
         ConfigError: One of the ids cannot be a line of the list, or the list is a table.
     """
     for identity in ids:
-        is_one_line = "\n" not in identity and "\r" not in identity
+        is_empty = not identity.strip()
+        has_line_end = "\n" in identity or "\r" in identity
         is_comment = identity.startswith(COMMENT)
-        if not identity.strip() or not is_one_line or is_comment:
+        if is_empty or has_line_end or is_comment:
             raise ConfigError(
                 "this id cannot be a line of a list",
                 found=repr(identity),
                 expected=f"one line that does not begin with {COMMENT!r}",
                 remedy="leave it out by a condition on `id`",
             )
+
+    # A list may also be a Parquet file, but then nothing can be appended to it.
     if is_table(file.name):
         raise ConfigError(
             "ids are added to lists of text, and not to tables",
@@ -118,8 +123,7 @@ def _check_can_be_listed(file: Path, ids: Sequence[str]) -> None:
 def holdings(project: Project, ids: Sequence[str]) -> Iterator[Holding]:
     """Yield the current datasets, splits and webdatasets that contain documents with some ids.
 
-    Outputs that have not been built are skipped. Of each dataset, samples are searched for the
-    first MAX_PLACED of the documents.
+    Outputs that have not been built are skipped.
 
     Args:
         project: The project.
@@ -134,28 +138,32 @@ def holdings(project: Project, ids: Sequence[str]) -> Iterator[Holding]:
     context = InspectionContext.of(project)
     search = _DocumentSearch(project, pa.array(ids, pa.large_string()))
 
-    # Datasets: corpora, views and packs. This is first, since the search remembers what it finds.
+    # Search all datasets: corpora, views and packs. `search` remembers the documents of each, so
+    # that they are known when splits and webdatasets are searched below.
     for name in [*corpus_names(project), *config.derived]:
-        # What has not been built is missing.
-        with suppress(MissingError):
+        with suppress(MissingError):  # it has not been built
             dataset = context.datasets.open(current_dataset(project, name))
             documents = search.documents_of(dataset)
             if len(documents):
                 yield Holding(f"{dataset.kind} {name}", len(documents))
 
-    # Splits of nanosets, and webdatasets.
+    # Find the samples with these documents, in the splits of nanosets.
     for name in config.nanosets:
         for split in SPLITS:
-            # A split without a share of the documents is not built.
-            with suppress(MissingError):
+            with suppress(MissingError):  # it has not been built, or has no share of the documents
                 opened_split = Split.of(context, name, split)
-                yield from _sample_holdings(
-                    context, f"nanoset {name} {split}", opened_split, search
-                )
+                output = f"nanoset {name} {split}"
+                holding = _sample_holding(context, output, opened_split, search)
+                if holding is not None:
+                    yield holding
+
+    # The same in webdatasets.
     for name in config.webdatasets:
-        with suppress(MissingError):
+        with suppress(MissingError):  # it has not been built
             tars = Tars.of(context, name)
-            yield from _sample_holdings(context, f"webdataset {name}", tars, search)
+            holding = _sample_holding(context, f"webdataset {name}", tars, search)
+            if holding is not None:
+                yield holding
 
 
 class _DocumentSearch:
@@ -184,53 +192,61 @@ class _DocumentSearch:
             dataset: The dataset.
 
         Returns:
-            Shape (n_documents,). For a packed dataset, numbers in the dataset that was packed.
+            Shape (n_documents,). For packs, they are numbers in the dataset that was packed, since
+            packs do not number documents themselves.
         """
         folder = dataset.manifest.folder
         if folder in self._documents_by_folder:
             return self._documents_by_folder[folder]
 
-        parts = [np.empty(0, np.int64)]
+        parts = [np.empty(0, np.int64)]  # the dtype of the result if no other part is added
         if dataset.is_whole_corpus:
-            with_ids = document_values(
+            for document_table in document_values(
                 self._project, dataset.name, dataset.manifest, only_ids=self._ids
-            )
-            for values in with_ids:
-                parts.append(values.numbers)
+            ):
+                parts.append(document_table.numbers)
         else:
-            # Only a corpus has ids: search it, and look up the copies of its documents.
-            for number in self.documents_of(dataset.corpus).tolist():
-                parts.append(dataset.copies_of(number))
-        self._documents_by_folder[folder] = np.concatenate(parts)
-        return self._documents_by_folder[folder]
+            # Views and packs store no ids. Search the corpus that they are made from, and look up
+            # where they have its documents: a view may repeat a document, or leave it out.
+            for corpus_number in self.documents_of(dataset.corpus).tolist():
+                parts.append(dataset.copies_of(corpus_number))
+        documents = np.concatenate(parts)
+        self._documents_by_folder[folder] = documents
+        return documents
 
 
-def _sample_holdings(
+def _sample_holding(
     context: InspectionContext, output: str, samples: Split | Tars, search: _DocumentSearch
-) -> Iterator[Holding]:
-    """Yield what a split or webdataset contains, if one of its samples has tokens of the documents.
+) -> Holding | None:
+    """Return how many of the documents a split or webdataset contains, and in which samples.
 
     Args:
         context: The project.
         output: Kind and name of the output.
         samples: The split or webdataset.
-        search: Finds the documents in datasets. All datasets must have been searched already.
+        search: Has found the documents in all datasets already.
+
+    Returns:
+        The result; None if no sample has tokens of the documents.
     """
     n_documents = 0
     sample_numbers: list[int] = []  # of the samples that contain tokens of the documents
     no_documents = np.empty(0, np.int64)
-    for member, dataset in enumerate(samples.datasets):
+    for dataset_number, dataset in enumerate(samples.datasets):
         documents = search.found.get(dataset.manifest.folder, no_documents)
         n_documents += len(documents)
-        for origin in Lineage(dataset).origins(documents[:MAX_PLACED].tolist()):
-            for appearance in samples.places(member, origin).appearances:
-                sample_numbers.append(appearance.sample)
 
-    # If no sample has them, the documents are in another split.
-    if sample_numbers:
-        first_and_last = (min(sample_numbers), max(sample_numbers))
-        steps = _steps(context, output, first_and_last)
-        yield Holding(output, n_documents, first_and_last, steps)
+        # To find the samples takes long, so look for those of the first documents only.
+        placed_documents = documents[:MAX_PLACED].tolist()
+        for origin in Lineage(dataset).origins(placed_documents):
+            places = samples.places(dataset_number, origin)
+            sample_numbers += [appearance.sample for appearance in places.appearances]
+
+    if not sample_numbers:
+        return None  # the documents are in another split
+    first_and_last = (min(sample_numbers), max(sample_numbers))
+    steps = _steps(context, output, first_and_last)
+    return Holding(output, n_documents, first_and_last, steps)
 
 
 def _steps(

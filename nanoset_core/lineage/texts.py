@@ -99,17 +99,21 @@ def _text_or_error(
         origin: The document.
         reader: Reads its file.
     """
-    # Name the place for errors; a row of a table has no byte.
+    # The place of the document, for errors. A row of a table has no byte: its offset is -1.
     where = f"{folder / origin.file}:{origin.line}"
     if origin.byte_offset >= 0:
         where += f" (byte {origin.byte_offset:,})"
+
     try:
         return reader.text(origin)
     except NanosetError as error:
+        # The file is missing or cannot be read, and the error says so to the user.
         return error
     except TooFarError as error:
+        # The text would take too much time or memory.
         return NotReadError("the text was not read again", where=where, found=str(error))
     except (NotADocumentError, FaultError) as error:
+        # When the corpus was tokenized, a document was here. Now the place has none, or is damaged.
         return FormatError(
             "there is no document at this place any more",
             where=where,
@@ -177,35 +181,54 @@ class _LineReader:
             TooFarError: The line is too long, or too far into the file.
             FaultError: The file is damaged at the line or before it.
         """
-        # Read up to the block with the byte.
         offset = origin.byte_offset
-        lines = self._lines_upto(offset)
-        while lines.block.end <= offset:
-            block = lines.stream.next()
-            if block is None:
-                raise NotADocumentError("no_line", "the text ends before that byte")
-            lines = lines._replace(block=block)
-            self._open = lines
-        block = lines.block
+        open_lines = self._lines_before(offset)
+        block = self._block_with(open_lines, offset)
+
+        # Find the line in the block. A line that is too long is a block of its own, which has only
+        # the start of it.
         if block.long_bytes:
             raise TooFarError(f"a line of more than {MOST_LINE_BYTES:,} bytes")
-        offsets = block.offsets
+        offsets = block.offsets  # position of each line's first byte in the file
         if offset not in offsets:
             raise NotADocumentError("no_line", "no line begins there")
-
-        # A line without a line end is the last one of the file, or was cut by a fault. To find out,
-        # read on: `next` raises the fault.
-        end_with_line_ends = block.begin + sum(len(line) + 1 for line in block.lines)
-        if end_with_line_ends > block.end:
-            lines.stream.next()
         line = block.lines[offsets.index(offset)]
+
+        # If the block ends without a line end, its last line is the last one of the file, or was
+        # cut because the file is damaged. Reading the next block raises the fault in this case.
+        bytes_with_line_ends = sum(len(block_line) + 1 for block_line in block.lines)
+        lacks_line_end = block.begin + bytes_with_line_ends > block.end
+        if lacks_line_end:
+            open_lines.stream.next()
         return parse_line(line, self._fields)[0]
 
-    def _lines_upto(self, offset: int) -> _OpenLines:
-        """Return lines of the file, opened at or before a byte of the decompressed file.
+    def _block_with(self, open_lines: _OpenLines, offset: int) -> LineBlock:
+        """Read on in the file up to the block of lines that contains a byte.
+
+        The reader remembers this block, so that a later request can continue from there.
 
         Args:
-            offset: Position of the byte.
+            open_lines: The file, opened at or before the byte.
+            offset: Position of the byte in the decompressed file.
+
+        Raises:
+            NotADocumentError: The file ends before the byte.
+            FaultError: The file is damaged before the byte.
+        """
+        block = open_lines.block
+        while block.end <= offset:
+            next_block = open_lines.stream.next()
+            if next_block is None:
+                raise NotADocumentError("no_line", "the text ends before that byte")
+            block = next_block
+            self._open = open_lines._replace(block=block)
+        return block
+
+    def _lines_before(self, offset: int) -> _OpenLines:
+        """Open the file at or before a byte, or return it if it is open there already.
+
+        Args:
+            offset: Position of the byte in the decompressed file.
 
         Raises:
             TooFarError: The file is compressed, and the byte too far into it.
@@ -216,14 +239,16 @@ class _LineReader:
         if self._most_skipped_bytes is not None and offset > self._most_skipped_bytes:
             raise TooFarError(f"{offset:,} bytes into compressed text")
 
-        # Continue the open pass over a compressed file if it has not passed the byte.
+        # A compressed file can only be read forward. Continue an earlier pass over it if its last
+        # block does not begin after the byte.
         if self._open is not None and self._open.block.begin <= offset:
             return self._open
 
-        # Begin at the start of the file (again).
+        # Begin at the start of the file (again), with the whole file as one piece.
         with open_raw(self._folder / self._file) as opened:
             size = status_of(opened).st_size
-        return _OpenLines.of(StoredPiece(self._folder, Piece(self._file, 0, size, 1, "")))
+        piece = Piece(path=self._file, begin=0, end=size, first_line=1, digest="")
+        return _OpenLines.of(StoredPiece(self._folder, piece))
 
     def _line_at(self, offset: int) -> StoredPiece:
         """Return the line at a byte of an uncompressed file, together with the byte before it.
@@ -237,11 +262,13 @@ class _LineReader:
         start = max(offset - 1, 0)  # the byte before the line, if there is one
         window_bytes = WINDOW_BYTES
         while True:
-            # Read the bytes [start, stop). A line that is too long is recognised by one byte more
-            # than is allowed, so that no byte after `max_stop` is needed.
+            # Read the bytes [start, stop). No byte after `max_stop` is needed: the longest allowed
+            # line, its line end, and one more byte, which shows that a line is too long.
             with open_raw(path, begin=start, end=start + window_bytes) as file:
-                max_stop = min(status_of(file).st_size, offset + MOST_LINE_BYTES + 2)
+                file_bytes = status_of(file).st_size
+                max_stop = min(file_bytes, offset + MOST_LINE_BYTES + 2)
                 stop = min(start + window_bytes, max_stop)
+                # With blocks as large as the range, the first block is all of it.
                 data = next(blocks_of(file, start, stop, window_bytes), b"")
 
             # Cut them after the line end, if it is among them.
@@ -249,7 +276,9 @@ class _LineReader:
             has_line_end = line_end >= 0
             if has_line_end:
                 data = data[: line_end + 1]
-            if has_line_end or start + len(data) >= max_stop:
+            is_all = has_line_end or start + len(data) >= max_stop
+            if is_all:
+                # The number of the line is not known, and not used: call it 1.
                 piece = Piece(self._file, start, start + len(data), first_line=1, digest="")
                 return _HeldPiece(self._folder, piece, data)
 
@@ -327,8 +356,8 @@ class _TableReader:
         self._reader = RowReader(file, fields, MOST_LINE_BYTES)
         self._rows = rows
         self._most_skipped_bytes = most_skipped_bytes
-        self._stream: _FaultyStream[_TableRow] | None = None  # the following rows
-        self._last_row: _TableRow | None = None  # the row that was read last
+        self._next_rows: _FaultyStream[_TableRow] | None = None  # an open pass over the table
+        self._last_row: _TableRow | None = None  # the row that was read last in this pass
 
     def text(self, origin: DocumentOrigin) -> str:
         """Return the text of a document, whose row is found by its number.
@@ -341,23 +370,26 @@ class _TableReader:
             TooFarError: The row is too far into its row group.
             FaultError: The table is damaged at the row or before it.
         """
+        row_number = origin.line  # for a table, this field is the number of the row
+
         # Begin a pass over the table, unless one is open that has not passed the row yet.
-        number = origin.line
-        stream = self._stream
+        next_rows = self._next_rows
         row = self._last_row
-        if stream is None or row is None or row.number > number:
-            remaining = sorted({row_number for row_number in self._rows if row_number >= number})
-            stream = _FaultyStream(self._read(remaining))
-            self._stream = stream
+        if next_rows is None or row is None or row.number > row_number:
+            remaining = sorted({number for number in self._rows if number >= row_number})
+            # If the table is damaged, each later request raises the fault again.
+            next_rows = _FaultyStream(self._read(remaining))
+            self._next_rows = next_rows
             row = None
 
         # Read up to the row.
-        while row is None or row.number < number:
-            row = stream.next()
+        while row is None or row.number < row_number:
+            row = next_rows.next()
             if row is None:
                 raise NotADocumentError("no_row", "the table ends before that row")
             self._last_row = row
 
+        # The content has one document or one reject, or is the error if the row was not read.
         if isinstance(row.content, TooFarError):
             raise row.content
         if not row.content.texts:
@@ -365,24 +397,31 @@ class _TableReader:
             raise NotADocumentError(reject.reason, reject.detail)
         return row.content.texts[0]
 
-    def _read(self, rows: Sequence[int]) -> Iterator[_TableRow]:
+    def _read(self, row_numbers: Sequence[int]) -> Iterator[_TableRow]:
         """Return an iterator that reads some rows of the table.
 
         Args:
-            rows: Numbers of the rows, from 1, ascending.
+            row_numbers: Numbers of the rows, from 1, ascending.
         """
 
-        def convert(batch: Any, number: int) -> _TableRow:
-            """Parse the document of one row; `batch` has this row alone."""
-            if isinstance(batch, TooFarError):
-                return _TableRow(number, batch)
-            return _TableRow(number, self._reader.documents(batch, number))
+        def convert(row: Any, number: int) -> _TableRow:
+            """Parse the document of one row.
+
+            Args:
+                row: A record batch with this row alone; or an error in its place, if too many bytes
+                    would have to be read to reach it.
+                number: Number of the row.
+            """
+            if isinstance(row, TooFarError):
+                return _TableRow(number, row)
+            return _TableRow(number, self._reader.documents(row, number))
 
         return read_table(
             self._path,
-            self._reader.choose,
+            self._reader.choose,  # selects the columns
             convert,
-            rows=rows,
+            rows=row_numbers,
+            # How far into a row group a row may be.
             most_skipped_bytes=self._most_skipped_bytes,
         )
 

@@ -29,7 +29,7 @@ from nanoset_core.lineage.explain import PieceOrigin, n_tokens, piece_origins
 from nanoset_core.lineage.positions import Appearance, DocumentPlaces, covered_tokens, unseen
 from nanoset_core.project.project import Project
 from nanoset_core.stages.dataset.dataset import Dataset
-from nanoset_core.stages.webdataset import make as shuffling
+from nanoset_core.stages.webdataset.make import PLAN_FILE
 from nanoset_core.stages.webdataset.order import ranks, ranks_of
 from nanoset_core.stages.webdataset.plan import ShufflePlan, StoredShufflePlan
 from nanoset_core.stages.webdataset.recipes import PLANS
@@ -99,6 +99,22 @@ class _StoredPiece(NamedTuple):
     """Position of the first of them in the document."""
 
 
+class _TokenCounts(NamedTuple):
+    """How many tokens of a document remain after each step to the tars.
+
+    Tokens that are in several contexts count once.
+    """
+
+    document: int
+    """Tokens of the document."""
+    dataset: int
+    """Tokens in the dataset that the webdataset is made from; packing may leave some out."""
+    planned: int
+    """Tokens in contexts of the plan."""
+    written: int
+    """Tokens in contexts of the tars."""
+
+
 @dataclass(frozen=True)
 class Tars:
     """The current version of a webdataset, with the plan and the datasets that it was made from."""
@@ -128,9 +144,10 @@ class Tars:
         if current is None:
             folder = outputs.folder / WEBDATASETS
             names = sorted(outputs.access.names(folder))
+            # The user may have meant a nanoset: the same command explains its samples.
             remedy = (
                 f"{_BUILD}, or correct the name; "
-                "for a nanoset name a split as well: train, valid or test"
+                "if it is a nanoset, name a split as well: train, valid or test"
             )
             raise MissingError(
                 "no such webdataset",
@@ -139,15 +156,26 @@ class Tars:
                 remedy=remedy_for_name(name, names, remedy),
             )
 
-        # Open the versions that it was made from, which may not be the current ones.
-        missing = "an output that the webdataset was made from was deleted"
-        manifest = outputs.version(PLANS, name, current.recipe["parents"]["plan"], missing, _BUILD)
-        plan = manifest.load(shuffling.PLAN_FILE, StoredShufflePlan).plan()
+        # Open the plan that it was made from, which may not be the current one.
+        missing = "an output that the webdataset was made from was deleted"  # message of errors
+        plan_digest = current.recipe["parents"]["plan"]
+        manifest = outputs.version(
+            PLANS,
+            name,
+            plan_digest,
+            missing,
+            remedy=_BUILD,
+        )
+        stored_plan = manifest.load(PLAN_FILE, StoredShufflePlan)
+        plan = stored_plan.plan()
+
+        # Open the versions of the datasets that the plan was made from.
         digest_by_source = manifest.recipe["parents"]
         datasets: list[Dataset] = []
         for source in plan.table.sources:
             digest = digest_by_source[source.name]
-            datasets.append(context.datasets.version(source.name, digest, missing, _BUILD))
+            dataset = context.datasets.version(source.name, digest, missing, remedy=_BUILD)
+            datasets.append(dataset)
         return Tars(name, plan, tuple(datasets))
 
     @cached_property
@@ -204,21 +232,25 @@ class Tars:
     def _tar_and_number(self, place: str, sample: int | None) -> tuple[int, int]:
         """Return the number of a tar, and of a context within it, that a user named.
 
-        Args:
-            place: Without `sample`, the key or member of the context (`00000003_00000017.npy`), or
-                its number over all tars. With `sample`, the tar or its number.
-            sample: Number of the context within the tar, from 0.
+        A user may name a context in three ways:
+
+            place                     sample    result
+            `shard-00000003.tar`      17        (3, 17)        a tar, and a number in it
+            `00000003_00000017.npy`   None      (3, 17)        a member of a tar, or its key
+            `317`                     None      (3, 17)        a number over all tars, if each has
+                                                               100 contexts
 
         Raises:
             ConfigError: This names no context.
         """
-        key = _KEY.fullmatch(place)
         tar = _TAR.fullmatch(place)
         if sample is not None and tar is not None:
             return int(tar[1]), sample
+        key = _KEY.fullmatch(place)
         if sample is None and key is not None:
             return int(key[1]), int(key[2])
-        if sample is None and place.isascii() and place.isdigit():
+        is_number = place.isascii() and place.isdigit()
+        if sample is None and is_number:
             return divmod(int(place), self.plan.shard_size)
 
         ways = f"a key such as {self.key(0)}, a tar and a number such as {self.tar(0)} 0"
@@ -278,50 +310,55 @@ class Tars:
         if not n_in_dataset:
             return DocumentPlaces(origin, (), 0, "never seen: it has no tokens")
 
-        # Its tokens in contexts.
-        appearances: list[TarAppearance] = []
+        # Its tokens in contexts of the plan. Count each token once, even if several contexts have
+        # it. Pieces have no tokens in common, so their counts can be added.
+        planned: list[TarAppearance] = []
         n_planned = 0
         for piece in pieces:
-            planned = self._appearances(piece)
-            n_planned += covered_tokens([appearance.document_tokens for appearance in planned])
-            # The plan may have more contexts than the tars: those beyond the last one were left out
-            # because all tars must have the same number of contexts.
-            for appearance in planned:
-                if appearance.sample < self.plan.contexts:
-                    appearances.append(appearance)
-        appearances.sort()
+            in_piece = self._appearances(piece)
+            n_planned += covered_tokens([appearance.document_tokens for appearance in in_piece])
+            planned += in_piece
 
-        # Count each token once, even if several contexts have it.
-        n_seen = covered_tokens([appearance.document_tokens for appearance in appearances])
-        why = self._why_unseen(source, origin, n_in_dataset, n_planned, n_seen)
+        # Its tokens in contexts of the tars. The plan may have a few contexts more: if all tars
+        # must have the same number of contexts, those that do not fill a tar are written to none.
+        n_written_contexts = self.plan.contexts
+        written = [appearance for appearance in planned if appearance.sample < n_written_contexts]
+        written.sort()
+        n_written = covered_tokens([appearance.document_tokens for appearance in written])
+
+        # If some of its tokens are in no tar, say why.
+        counts = _TokenCounts(
+            document=origin.tokens,
+            dataset=n_in_dataset,
+            planned=n_planned,
+            written=n_written,
+        )
         reason = None
+        why = self._why_unseen(source, counts)
         if why is not None:
-            reason = f"{unseen(n_seen, origin.tokens)}, because {why}"
-        return DocumentPlaces(origin, tuple(appearances), n_seen, reason)
+            reason = f"{unseen(n_written, origin.tokens)}, because {why}"
+        return DocumentPlaces(origin, tuple(written), n_written, reason)
 
-    def _why_unseen(
-        self, source: int, origin: DocumentOrigin, n_in_dataset: int, n_planned: int, n_seen: int
-    ) -> str | None:
+    def _why_unseen(self, source: int, counts: _TokenCounts) -> str | None:
         """Return why some tokens of a document are in no tar, or None if all are.
 
         Args:
             source: Number of the document's dataset.
-            origin: The document.
-            n_in_dataset: How many of its tokens are in the dataset.
-            n_planned: How many of its tokens are in contexts of the plan.
-            n_seen: How many of its tokens are in contexts of the tars.
+            counts: How many tokens remain after each step from the document to the tars.
         """
-        # Find the step from the document to the tars in which tokens were lost, the last one first.
-        if n_seen < n_planned:
-            return "they are in contexts that are left out so that all tars are equal (even)"
-        if n_seen == origin.tokens:
+        if counts.written == counts.document and counts.written == counts.planned:
             return None
-        if n_seen == n_in_dataset:
+
+        # Tokens may be lost in several steps. The reason is the last of these steps.
+        if counts.written < counts.planned:
+            return "they are in contexts that are left out so that all tars are equal (even)"
+        if counts.planned == counts.dataset:
             return "packing left them out"
 
-        # The rest of a source, which is shorter than a context, is left out of the plan.
+        # The end of a source is shorter than a context, and is left out of the plan.
         tail = "they lie in a tail that does not fill a context"
-        # Of a source with a frequency below 1, only some contexts are in the tars.
+        # Of a source with a frequency below 1, only some contexts are planned. This may be the
+        # cause as well.
         if self.plan.table.sources[source].frequency < 1:
             return f"not all contexts of this corpus are taken, or {tail}"
         return tail
@@ -341,25 +378,34 @@ class Tars:
         pieces = dataset.pieces_of(document)
         sequences = np.array([piece.sequence for piece in pieces], np.int64)
 
-        # The position of the first token of each of these sequences. The tars were written from the
-        # tokens as the .bin stores them. Only if the .bin has another order than the sequences, as
-        # that of a view may have, they were written in the order of the sequences.
-        stream_in_sequence_order = self.streams[source]
-        if stream_in_sequence_order is None:
-            sequence_starts = token_starts(dataset.sequences, sequences).tolist()
+        # (n_pieces,) how many tokens of the dataset are before the sequence of each piece. The
+        # tokens are counted in the order in which they were cut into contexts.
+        stream = self.streams[source]
+        if stream is None:
+            # This is the order of the .bin file, as for most datasets.
+            sequence_starts = token_starts(dataset.sequences, sequences)
         else:
-            sequence_starts = stream_in_sequence_order.starts(sequences).tolist()
+            # The .bin of a view may have another order than its sequences. Then the tokens were
+            # taken in the order of the sequences.
+            sequence_starts = stream.starts(sequences)
 
+        # Convert positions in a sequence to positions among all tokens of the dataset.
         stored: list[_StoredPiece] = []
-        for piece, sequence_start in zip(pieces, sequence_starts, strict=True):
-            span = SourceSpan(source, sequence_start + piece.start, sequence_start + piece.stop)
+        for piece, sequence_start in zip(pieces, sequence_starts.tolist(), strict=True):
+            span = SourceSpan(
+                source=source,
+                start=sequence_start + piece.start,
+                stop=sequence_start + piece.stop,
+            )
+            # `piece.first` is the position in the document of the piece's first token.
             stored.append(_StoredPiece(span, piece.first))
         return stored
 
     def _appearances(self, piece: _StoredPiece) -> list[TarAppearance]:
         """Return which contexts of the plan contain tokens of a piece of a document.
 
-        Contexts that are in no tar are included: their position is beyond the last one of the tars.
+        The plan may have a few contexts that were written to no tar. They are included; their
+        number is larger than those of all contexts in tars.
 
         Args:
             piece: The piece.
@@ -367,34 +413,32 @@ class Tars:
         # Find the contexts. The plan numbers them before the shuffle, and a hash of the number and
         # the seed decides where each is in the tars.
         plan = self.plan
-        piece_span = piece.span
-        # (n_contexts,) numbers before the shuffle
-        contexts = plan.table.containing(piece_span.source, piece_span.start, piece_span.stop)
+        source, start, stop = piece.span
+        contexts = plan.table.containing(source, start, stop)  # numbers before the shuffle
         # (n_contexts,) numbers over all tars
         positions = ranks_of(contexts, plan.table.contexts, plan.settings.seed)
 
-        # Find the tokens that a context and the piece share. To convert a position among the
-        # source's tokens, add `to_document` for the position in the document, and `to_sample` for
-        # that in the context.
-        to_document = piece.first - piece_span.start
         appearances: list[TarAppearance] = []
         for position, context in zip(positions.tolist(), contexts.tolist(), strict=True):
-            offset = self.bos_tokens
+            # A context consists of spans of tokens, after a BOS token if there is one.
+            tokens_before_span = self.bos_tokens
             for span in self.spans(context):
-                start = max(span.start, piece_span.start)
-                stop = min(span.stop, piece_span.stop)
-                if span.source == piece_span.source and start < stop:
-                    to_sample = offset - span.start
-                    appearances.append(
-                        TarAppearance(
-                            sample=position,
-                            sample_tokens=(start + to_sample, stop + to_sample),
-                            document_tokens=(start + to_document, stop + to_document),
-                            tar=self.tar(position),
-                            key=self.key(position),
-                        )
+                # The tokens that the span and the piece have in common, as a range of the source.
+                common_start = max(span.start, start)
+                common_stop = min(span.stop, stop)
+                if span.source == source and common_start < common_stop:
+                    n_common = common_stop - common_start
+                    start_in_context = tokens_before_span + common_start - span.start
+                    start_in_document = piece.first + common_start - start
+                    appearance = TarAppearance(
+                        sample=position,
+                        sample_tokens=(start_in_context, start_in_context + n_common),
+                        document_tokens=(start_in_document, start_in_document + n_common),
+                        tar=self.tar(position),
+                        key=self.key(position),
                     )
-                offset += span.stop - span.start
+                    appearances.append(appearance)
+                tokens_before_span += span.stop - span.start
         return appearances
 
 
@@ -454,7 +498,10 @@ def explain_context(
 def _sequence_spans(
     dataset: MMapIndexedDataset, stream: Stream | None, start: int, stop: int
 ) -> NDArray[np.int64]:
-    """Return which tokens of which sequences a range of a dataset's tokens consists of.
+    """Divide a range of a dataset's tokens into the parts that are in different sequences.
+
+    For example, if sequences 0, 1 and 2 have 4, 3 and 5 tokens, the tokens 2 to 9 of the dataset
+    are tokens 2 to 4 of sequence 0, 0 to 3 of sequence 1, and 0 to 2 of sequence 2.
 
     Args:
         dataset: The dataset.
@@ -465,8 +512,8 @@ def _sequence_spans(
     Returns:
         Sequence, first token in it and stop, int64, shape (n_parts, 3). No part is empty.
     """
-    # Find the sequences that may have these tokens, from `first_sequence` up to, but without,
-    # `stop_sequence`, and where each begins among the tokens of the dataset: (n_sequences,).
+    # Find the sequences with these tokens: from the last one that begins at `start` or before it,
+    # up to the first one that begins at `stop` or after it.
     if stream is None:
         # The .idx stores the byte of the .bin at which each sequence begins.
         itemsize = dataset.dtype.itemsize
@@ -479,14 +526,16 @@ def _sequence_spans(
         first_sequence = bisect_right(all_starts, start) - 1
         stop_sequence = bisect_left(all_starts, stop)
         sequence_starts = all_starts[first_sequence:stop_sequence]
-    sequence_lengths = dataset.sequence_lengths[first_sequence:stop_sequence]
-    sequence_stops = sequence_starts + sequence_lengths
+    # (n_sequences,) positions of these sequences among the tokens of the dataset
+    sequence_stops = sequence_starts + dataset.sequence_lengths[first_sequence:stop_sequence]
 
-    # Cut each sequence to the range. Sequences without tokens are left out.
+    # Cut each sequence to the range, and count its tokens from its own start.
     starts = np.maximum(start, sequence_starts) - sequence_starts
     stops = np.minimum(stop, sequence_stops) - sequence_starts
-    has_tokens = stops > starts
     sequences = np.arange(first_sequence, stop_sequence)
-    spans = np.stack([sequences, starts, stops], axis=1)  # (n_sequences, 3)
-    filled_spans: NDArray[np.int64] = spans[has_tokens].astype(np.int64)
-    return filled_spans
+    parts = np.stack([sequences, starts, stops], axis=1)  # (n_sequences, 3)
+
+    # Sequences without tokens may be among them: leave these out.
+    has_tokens = stops > starts
+    filled_parts: NDArray[np.int64] = parts[has_tokens].astype(np.int64)
+    return filled_parts

@@ -128,8 +128,9 @@ class FileAccess:
             path: Path of the file. One outside of the folder is returned unchanged.
             size: Bytes of the file, if known. A copy of another size is downloaded again.
             sha256: Checksum of the file as hex, which a download is compared with.
-            pieces: A local file that lists the sha256 of consecutive pieces of the file, which are
-                compared instead.
+            pieces: A local file that lists the checksums of consecutive pieces of the file. If
+                given, each downloaded piece is compared with its own checksum, so that the file is
+                not read again for `sha256`.
 
         Returns:
             `path`, at which the file can be read now.
@@ -137,13 +138,18 @@ class FileAccess:
         Raises:
             StorageError: The download has another checksum, or there is not enough disk space.
         """
+        # Local files, and those outside of the folder, need no copy.
         if self.origin is None or not path.is_relative_to(self.folder):
             return path
+
+        # Use the copy if there is one. If disk space is limited, the copy that was not used for
+        # longest is removed first, so note that this one is used now.
         if self.capacity is not None:
-            note_use(path)  # so that other copies are removed first
+            note_use(path)
         if path.is_file() and (size is None or path.stat().st_size == size):
             return path
 
+        # Make room if disk space is limited, and download the file.
         piece_digests = None if pieces is None else read_pieces(pieces)
         if self.capacity is not None:
             needed_bytes = size
@@ -193,13 +199,13 @@ class FileAccess:
         set_time(path, stored.written_ns)
 
     def _refresh(self, path: Path, *, is_marker: bool) -> bytes | None:
-        """Read a small file from the store, and update its copy.
+        """Read a small file from the store, and update its local copy.
 
         Args:
             path: Path of the copy.
             is_marker: Whether the file is the commit marker of its folder, such as a manifest. If
-                the copy of a marker has other bytes, the other copies in its folder belong to
-                another version of the output, and are removed.
+                the marker has changed, the other copies in its folder belong to an earlier version
+                of the output, and are removed.
 
         Returns:
             The bytes of the file, or None if it does not exist.
@@ -209,46 +215,51 @@ class FileAccess:
             return None
         data, stored = answer
 
-        copy = path.read_bytes() if path.is_file() else None
-        if copy != data:
-            # The marker is written last: if the removal is interrupted, the next call repeats it.
-            if copy is not None and is_marker:
+        old_copy = path.read_bytes() if path.is_file() else None
+        if old_copy != data:
+            # Remove outdated copies before the new marker is written. If the process ends between,
+            # the old marker is still there, and the next call removes the rest.
+            if old_copy is not None and is_marker:
                 _remove_files(path.parent, except_for=path)
             write_atomic(path, data)
+        # A copy with the time of the stored file counts as current (see `revalidate`).
         set_time(path, stored.written_ns)
         return data
 
     def read_current(
         self, path: Path, *, is_marker: bool = False, guesses: Iterable[bytes] = ()
     ) -> bytes:
-        """Return the bytes of a small file as it is stored now, whatever its copy has.
+        """Return the bytes of a small file as it is stored now, even if its local copy is outdated.
+
+        If this access has a listing of the store, the listing is used instead of a request as far
+        as possible.
 
         Args:
             path: Path of the file.
             is_marker: Whether the file is the commit marker of its folder, such as a manifest. If
-                its copy is outdated, the other copies in its folder belong to another version and
-                are removed. If the store has no marker, they are kept: a build may be about to
-                upload them.
-            guesses: Bytes that the file may have. If the ETag in a listing is that of one of these,
-                the file need not be read.
+                the marker has changed, the other copies in its folder belong to an earlier version
+                of the output, and are removed. If the store has no marker, they are kept: a build
+                may be about to upload them.
+            guesses: Bytes that the file may have. If a listing shows that it has one of these, the
+                file need not be read.
 
         Raises:
             FileNotFoundError: The file does not exist.
         """
         if self.origin is None:
-            return read_regular(path)
+            return read_regular(path)  # the folder has the file itself, and not a copy
 
         name = self.name(path)
-        snapshot = self.snapshot_with(name)
-        data: bytes | None
-        if snapshot is None:
+        listing = self.snapshot_with(name)
+        data: bytes | None = None
+        if listing is None:
             data = self._refresh(path, is_marker=is_marker)
-        elif snapshot.contents is not None:
-            # A snapshot of the whole store has the bytes of all small files.
-            data = snapshot.contents.get(name)
+        elif listing.contents is not None:
+            # A listing of the whole store has the bytes of all small files.
+            data = listing.contents.get(name)
         else:
-            entry = snapshot.file(name)
-            data = None
+            # A listing of a folder has the size and the ETag of each file.
+            entry = listing.file(name)
             if entry is not None:
                 data = self._read_listed(path, entry, is_marker=is_marker, guesses=guesses)
         if data is None:
@@ -258,25 +269,31 @@ class FileAccess:
     def _read_listed(
         self, path: Path, entry: Entry, *, is_marker: bool, guesses: Iterable[bytes]
     ) -> bytes | None:
-        """Return the bytes of a small file that was listed, if possible without reading it.
+        """Return the bytes of a small file that was listed, if possible without a request.
+
+        The ETag in a listing is usually a digest of the file. If the local copy, or one of some
+        guesses, has this digest, the file has the same bytes.
 
         Args:
             path: Path of the file.
-            entry: What the listing says about it.
-            is_marker: As for `read_current`.
-            guesses: As for `read_current`.
+            entry: What the listing says about the file.
+            is_marker: Whether the file is the commit marker of its folder, such as a manifest. If
+                it has changed, the other copies in its folder are removed.
+            guesses: Bytes that the file may have.
 
         Returns:
             The bytes, or None if the file was deleted after it was listed.
         """
         copy = path.read_bytes() if path.is_file() else b""
-        for data in chain([copy], guesses):
-            if etag_of_bytes(data) == entry.mark:
-                if data != copy:
-                    write_atomic(path, data)
+        for candidate in chain([copy], guesses):
+            if etag_of_bytes(candidate) == entry.mark:
+                if candidate != copy:
+                    write_atomic(path, candidate)
+                # A copy with the time of the stored file counts as current (see `revalidate`).
                 set_time(path, entry.written_ns)
-                return data
-        # The file has other bytes, or the ETags of this store are not digests.
+                return candidate
+
+        # The file has other bytes, or the ETags of this store are not digests: read it.
         return self._refresh(path, is_marker=is_marker)
 
     def read_marker(self, path: Path) -> tuple[bytes, Mapping[str, int] | None]:
@@ -287,24 +304,26 @@ class FileAccess:
 
         Returns:
             (bytes of the marker, name within its folder → size of each file in the folder). The
-            sizes are None if they would take another request.
+            sizes are None if the marker could be read without a listing of its folder.
 
         Raises:
             FileNotFoundError: The marker does not exist.
         """
-        # A local disk is not listed. A snapshot that has the contents of small files needs no
-        # request for the marker, and a listing would be one more.
-        is_local = self.origin is None
-        has_contents = self.snapshot is not None and self.snapshot.contents is not None
-        if is_local or has_contents:
+        # Read the marker alone if this takes no request: from a local disk, or from the small files
+        # that are in memory already. To list its folder only for the sizes would take one.
+        is_on_disk = self.origin is None
+        is_in_memory = self.snapshot is not None and self.snapshot.contents is not None
+        if is_on_disk or is_in_memory:
             return self.read_current(path), None
 
-        # List the folder once: the listing says whether the local copy of the marker is current,
-        # and has the sizes of the other files.
-        listing = self.listed(path.parent)
-        data = replace(self, snapshot=listing).read_current(path, is_marker=True)
-        files = listing.below(self.name(path.parent))
-        return data, {name: entry.size for name, entry in files}
+        # List the folder with one request. The listing has the sizes of the files, and its ETag of
+        # the marker shows whether the local copy of the marker is current, so need not be read.
+        folder = path.parent
+        listing = self.listed(folder)
+        access_with_listing = replace(self, snapshot=listing)
+        data = access_with_listing.read_current(path, is_marker=True)
+        size_by_name = {name: entry.size for name, entry in listing.below(self.name(folder))}
+        return data, size_by_name
 
     def snapshot_with(self, name: str) -> Snapshot | None:
         """Return the listing of this access if it includes a name; None: the store must be asked.
@@ -364,8 +383,9 @@ class FileAccess:
     def written_ns(self, path: Path) -> int:
         """Return when a file was written, in nanoseconds since 1970; 0 if that is not known.
 
-        It is known from the listing of this access or, if there is none, from the local file or
-        copy. The store is not asked.
+        No request is sent to the store. If this access has a listing that includes the file, it has
+        the time. Otherwise the time is that of the file in the local folder, which may be a copy:
+        copies get the time of the stored file.
         """
         if self.snapshot is not None:
             name = self.name(path)
@@ -378,28 +398,30 @@ class FileAccess:
             return 0
 
     def written_in(self, parent: Path, name: str) -> dict[str, int]:
-        """Return when the file of one name was written in each folder directly in a parent.
+        """Return when each file of one name, such as `parent/*/manifest.json`, was written.
 
         Args:
-            parent: Path of the parent.
+            parent: Path of the folder whose subfolders are searched.
             name: Name of the files, such as `manifest.json`.
 
         Returns:
-            Name of a folder → nanoseconds since 1970, for the folders that have such a file.
+            Name of a subfolder → nanoseconds since 1970, for the subfolders that have such a file.
         """
-        times = {}
+        time_by_folder: dict[str, int] = {}
         if self.origin is None:
             for folder in self.names(parent):
                 written_ns = self.written_ns(parent / folder / name)
-                if written_ns:
-                    times[folder] = written_ns
-            return times
+                if written_ns:  # 0 if there is no such file
+                    time_by_folder[folder] = written_ns
+            return time_by_folder
 
-        for relative_name, entry in self.listed(parent).below(self.name(parent)):
+        # A single listing of a store has all files below the parent, with their times.
+        files = self.listed(parent).below(self.name(parent))
+        for relative_name, entry in files:  # such as web/manifest.json
             folder, _, name_in_folder = relative_name.partition("/")
             if name_in_folder == name:
-                times[folder] = entry.written_ns
-        return times
+                time_by_folder[folder] = entry.written_ns
+        return time_by_folder
 
     def sha256(self, path: Path) -> str:
         """Return the sha256 of a stored file as hex digits.
@@ -410,20 +432,24 @@ class FileAccess:
         return self.store.sha256_of(self.stored(path))
 
     def stored(self, path: Path, begin: int = 0, size: int | None = None) -> Stored:
-        """Return the store's description of a file, or of a range of it.
+        """Ask the store for a description of a file, by which its bytes can be read or copied.
+
+        The description has the file's name, its size and a mark of its version.
 
         Args:
             path: Path of the file.
-            begin: Position of the first byte of the range.
-            size: Bytes of the range; None for the whole file.
+            begin: Position of the first byte, if a range of the file is to be described.
+            size: Bytes of this range; None for the whole file.
 
         Raises:
             FileNotFoundError: The file does not exist.
         """
-        stored = self.store.stat(self.name(path))
-        if stored is None:
+        whole_file = self.store.stat(self.name(path))
+        if whole_file is None:
             raise FileNotFoundError(self.url(path))
-        return stored if size is None else replace(stored, begin=begin, size=size)
+        if size is None:
+            return whole_file
+        return replace(whole_file, begin=begin, size=size)
 
     def names(self, folder: Path) -> frozenset[str]:
         """Return the names of the files and folders directly in a folder."""
@@ -484,19 +510,25 @@ class FileAccess:
         """Open a large file for reading ranges of it, without downloading the rest.
 
         Args:
-            path: Path of the file.
-            as_copy: Whether to read a copy if there is one.
+            path: Path of the file, or of its copy in the local folder.
+            as_copy: Whether to read the local copy, if there is one, instead of the stored file.
 
         Raises:
             FileNotFoundError: The file does not exist.
         """
+        # Map a local file into memory.
         store, name = self.stored_at(path, as_copy=as_copy)
         if isinstance(store, LocalStore):
             return MappedFile(map_regular(path))
 
+        # Of a file in a bucket, the blocks that are read are downloaded, and kept in the folder.
+        # If disk space is limited, a quarter of it is for blocks; copies may use the rest.
         if self.capacity is not None:
-            room = self.capacity // 4
-            return BlockFile(store, name, path.parent, block_bytes=_SMALL_BLOCK, room=room)
+            room_for_blocks = self.capacity // 4
+            return BlockFile(
+                store, name, path.parent, block_bytes=_SMALL_BLOCK, room=room_for_blocks
+            )
+        # Readers of only a few places of the file would waste most of a large block.
         block_bytes = _SMALL_BLOCK if self.is_sampled else BLOCK_BYTES
         return BlockFile(store, name, path.parent, block_bytes=block_bytes)
 

@@ -48,7 +48,7 @@ def check_address(url: str, where: str) -> None:
 
 
 def check_without_secrets(url: str, rest: str, where: str) -> None:
-    """Check that a URL does not contain a password, token or signature.
+    """Check that a URL contains neither a password nor a query parameter with a secret.
 
     Args:
         url: The URL.
@@ -56,19 +56,26 @@ def check_without_secrets(url: str, rest: str, where: str) -> None:
         where: Place of the setting, for the error.
 
     Raises:
-        ConfigError: The URL contains one.
+        ConfigError: The URL contains a secret, such as `user:password@` or `?sig=…`.
     """
-    has_password = _PASSWORD.match(rest) is not None and _PORT.match(rest) is None
+    # `host:80/x@y` looks like `user:password@`, but is a port and a path.
+    looks_like_password = _PASSWORD.match(rest) is not None
+    has_port = _PORT.match(rest) is not None
+    has_password = looks_like_password and not has_port
     has_secret_parameter = without_secret_parameters(url) != url
     if not has_password and not has_secret_parameter:
         return
-    # An error hides the passwords that `without_secrets` recognises. If it does not recognise this
-    # one, show nothing of the address.
-    is_hidden_by_error = without_secrets(url) != url
+
+    # Every error replaces the secrets in its texts, as far as `without_secrets` recognises them. If
+    # it does not recognise this password, do not show the address at all.
+    shown_address = url
+    error_will_hide_secrets = without_secrets(url) != url
+    if has_password and not error_will_hide_secrets:
+        shown_address = HIDDEN
     raise ConfigError(
         "the address holds a query, or a user's name or password",
         where=where,
-        found=HIDDEN if has_password and not is_hidden_by_error else url,
+        found=shown_address,
         expected="an address without credentials",
         remedy=(
             "leave it out, since it would be written to manifests and logs. Give credentials as "

@@ -279,21 +279,23 @@ def _is_abandoned(entry: Path) -> bool:
     Args:
         entry: The file or folder. Its name ends with the mark of the process.
     """
-    # The name is "<prefix><final name>-<mark>". The mark has two hyphens; the final name may have
-    # any number of them.
-    _, *parts_of_mark = entry.name.rsplit("-", 3)
-    mark = "-".join(parts_of_mark)
+    # The name is "<prefix><final name>-<mark>", and the mark "<machine>-<process>-<random>". So the
+    # mark is what follows the third hyphen from the end.
+    parts = entry.name.rsplit("-", 3)
+    mark = "-".join(parts[1:])
     is_alive = is_owner_alive(mark)
-    if is_alive is not None:
+    if is_alive is not None:  # None: it is not known
         return not is_alive
 
-    # A process of this machine from before its restart has ended. A disk, unlike a network file
-    # system (whose major device number is 0), cannot belong to another machine of the same name.
+    # A restart of this machine has ended the process. Conclude this only on a disk: in a network
+    # file system, another machine with the same name may have written the file. The major device
+    # number of a network file system is 0.
     status = entry.lstat()
     is_on_disk = os.major(status.st_dev) != 0
     if is_on_disk and is_from_before_restart(mark):
         return True
 
+    # Nothing is known about the process: go by the age of what it has written.
     max_age = FOLDER_SECONDS if stat.S_ISDIR(status.st_mode) else FILE_SECONDS
     return time.time() - status.st_mtime > max_age
 
@@ -338,28 +340,29 @@ def alone_in(folder: Path, *, waits: bool = True) -> Iterator[bool]:
         os.close(handle)
 
 
-def withdrawn(folder: Path, is_wanted: Callable[[], bool]) -> tuple[Path, ...] | None:
+def withdrawn(folder: Path, is_in_use: Callable[[], bool]) -> Path | None:
     """Take an output away from all readers at once, by renaming its folder.
 
     To delete the files one after the other would let a reader find some of them.
 
     Args:
         folder: The folder of the output.
-        is_wanted: Returns whether another process has begun to use the output meanwhile, so that it
-            has to stay. It is called after the rename, so that nobody can begin to use the output
-            between check and rename.
+        is_in_use: Returns whether another process has begun to use the output meanwhile, so that it
+            has to stay. It is called after the rename: if it were called before, a process could
+            begin to use the output between the call and the rename.
 
     Returns:
-        The renamed folder, which the caller deletes, as a tuple of one; None if the output stays.
+        The renamed folder, which the caller deletes; None if the output stays.
     """
     renamed = unfinished_name(folder)
     folder.rename(renamed)
-    if not is_wanted():
-        return (renamed,)
+    if not is_in_use():
+        return renamed
 
-    # Rename it back, unless another process has made the output again: then that one stays.
-    with contextlib.suppress(OSError):
+    # The output has to stay: rename it back.
+    try:
         renamed.rename(folder)
-        return None
-    shutil.rmtree(renamed, ignore_errors=True)
+    except OSError:
+        # Another process has made the output again meanwhile: keep that one, and delete this one.
+        shutil.rmtree(renamed, ignore_errors=True)
     return None

@@ -45,6 +45,7 @@ def make_room(folder: Path, capacity: int, size: int, what: str) -> None:
     Raises:
         StorageError: The other file, or the hidden files, are larger than the capacity.
     """
+    # The files that are there already.
     copies: list[_File] = []
     hidden_bytes = 0
     for file in _files_below(folder):
@@ -53,6 +54,8 @@ def make_room(folder: Path, capacity: int, size: int, what: str) -> None:
         else:
             copies.append(file)
 
+    # The other file may get the room of hidden files once their processes have removed them. So it
+    # is an error only if one of the two alone needs more than the capacity.
     needed_bytes = max(size, hidden_bytes)
     if needed_bytes > capacity:
         raise StorageError(
@@ -63,9 +66,11 @@ def make_room(folder: Path, capacity: int, size: int, what: str) -> None:
             remedy="set storage.scratch_mib to more",
         )
 
+    # Remove copies until the rest and the other file have room.
     copied_bytes = sum(copy.disk_bytes for copy in copies)
     excess_bytes = copied_bytes + hidden_bytes + size - capacity
-    for copy in sorted(copies):
+    copies.sort()  # by their first field, the time of their last use
+    for copy in copies:
         if excess_bytes <= 0:
             break
         copy.path.unlink(missing_ok=True)

@@ -8,28 +8,31 @@ from nanoset_core.storage.s3_requests import DamagedTransferError
 _TRANSIENT_ERRORS = (ConnectionError, TimeoutError, DamagedTransferError)
 _BROKEN_CONNECTIONS = frozenset(["ClientConnectionError", "ClientPayloadError", "TransportError"])
 """Names of errors about connections; their packages need not be installed."""
-_REFUSED = (401, 403)
+_REFUSED_STATUSES = (401, 403)
 """HTTP statuses of requests for which the client has no right."""
 _STATUS_NAMES = ("status", "status_code", "code")
 """Names under which packages store the HTTP status of an answer."""
 
 
 def cause_of(error: BaseException) -> BaseException:
-    """Return why a request failed, for file systems that report every failure as a missing file.
+    """Return why a request failed, even if the error only says that the file is missing.
+
+    Some file systems raise FileNotFoundError for every failure, for example if the connection was
+    closed. The error from which it was raised tells more.
 
     Args:
         error: What the request raised.
 
     Returns:
-        The error that it was raised from, if the file need not be missing; otherwise `error`.
+        That other error if it shows that the request failed for another reason; otherwise `error`.
     """
     cause = error.__cause__
     if not isinstance(error, FileNotFoundError) or cause is None:
         return error
-    is_other_failure = (
-        isinstance(cause, NanosetError) or is_transient(cause) or http_status(cause) in _REFUSED
-    )
-    return cause if is_other_failure else error
+
+    was_refused = http_status(cause) in _REFUSED_STATUSES
+    has_other_reason = isinstance(cause, NanosetError) or is_transient(cause) or was_refused
+    return cause if has_other_reason else error
 
 
 def is_missing_file(error: BaseException) -> bool:
@@ -40,7 +43,7 @@ def is_missing_file(error: BaseException) -> bool:
 
 def is_refusal(error: BaseException) -> bool:
     """Return whether a server refused a request for lack of rights."""
-    return isinstance(error, PermissionError) or http_status(error) in _REFUSED
+    return isinstance(error, PermissionError) or http_status(error) in _REFUSED_STATUSES
 
 
 def is_transient(error: BaseException) -> bool:

@@ -136,20 +136,25 @@ class FilesystemStore(Store):
         looked_up_by_name = dict(zip(names_without_size, looked_up, strict=True))
 
         def sort_key(name: str) -> bytes:
-            """Return what orders files as if they were listed all at once: a/b before a0."""
+            """Return the name by which an entry is sorted; that of a folder ends with a slash.
+
+            All files together must be ordered by their names, and a/b is before a0: so the folder
+            a, which contains a/b, has to be visited before the file a0.
+            """
             slash = "/" if _is_folder(infos[name]) else ""
             return f"{name}{slash}".encode()
 
         for name in sorted(infos, key=sort_key):
-            if _is_folder(infos[name]):
+            info = infos[name]
+            if _is_folder(info):
                 yield from self._list(name, listing)
-            elif name in looked_up_by_name:
+            elif name not in looked_up_by_name:
+                yield self._stored(name, info)
+            else:
                 stored = looked_up_by_name[name]
                 # A file may have been deleted since the folder was listed.
                 if stored is not None:
                     yield stored
-            else:
-                yield self._stored(name, infos[name])
 
     def level(self, folder: str = "") -> tuple[Sequence[str], Sequence[str]]:
         """Return the names of the folders, and of the files, directly in a folder."""
@@ -170,24 +175,33 @@ class FilesystemStore(Store):
     def _entries(self, folder: str) -> dict[str, Mapping[str, Any]]:
         """Return the files and folders directly in a folder.
 
+        Args:
+            folder: Name of the folder in this store; "" for the whole store.
+
         Returns:
             Name within this store → what fsspec says about it: a dictionary with `name`, `type`,
             `size` and keys that depend on the file system. It is empty if the folder does not
             exist.
         """
         system, folder_path = self._system_and_path(folder)
-        fresh = _FRESH_LISTING.get(self.scheme, {})
-        infos = self._ask(folder, lambda: system.ls(folder_path, detail=True, **fresh))
+        folder_path_without_slash = folder_path.rstrip("/")
+
+        # Some packages answer from a cache unless these arguments tell them to ask the server.
+        refresh_arguments = _FRESH_LISTING.get(self.scheme, {})
+        infos = self._ask(folder, lambda: system.ls(folder_path, detail=True, **refresh_arguments))
+        if infos is None:  # the folder does not exist
+            return {}
 
         info_by_name = {}
-        for info in infos or ():
+        for info in infos:
             path = info["name"].rstrip("/")
             parent, _, name = path.rpartition("/")
             # Some file systems list the folder itself, too.
-            if not name or path == folder_path.rstrip("/"):
+            if not name or path == folder_path_without_slash:
                 continue
             # A web page may have links to other places, which are not files of the folder.
-            is_elsewhere = parent != folder_path.rstrip("/") or "?" in name or "#" in name
+            has_query = "?" in name or "#" in name
+            is_elsewhere = parent != folder_path_without_slash or has_query
             if self.scheme in _WEB and is_elsewhere:
                 continue
             info_by_name[f"{folder}/{name}".lstrip("/")] = info
@@ -210,23 +224,27 @@ class FilesystemStore(Store):
             info: What fsspec says about it.
 
         Raises:
-            StorageError: The server reports no size, or neither a version nor a time. If the file
-                were replaced while it is read, nobody would notice.
+            StorageError: The server does not report what is needed to notice that the file was
+                replaced while it is read: its size, and a version or a time.
         """
-        version = _first_value(info, _VERSION_KEYS)
-        written_at = _first_value(info, _TIME_KEYS)
-        written_ns = 0 if written_at is None else _nanoseconds(written_at)
         size = info.get("size")
-        has_version = version is not None or written_ns != 0
-        if size is None or not has_version:
+        version = _first_value(info, _VERSION_KEYS)  # such as an ETag
+        written_at = _first_value(info, _TIME_KEYS)
+        written_ns = 0  # the time is not known
+        if written_at is not None:
+            written_ns = _nanoseconds(written_at)
+
+        # Without a version, the time serves as one.
+        if version is None and written_ns != 0:
+            version = written_ns
+        if size is None or version is None:
             raise self._unreadable(
                 "this file cannot be read safely, since a change during reading could not be seen",
                 name,
                 found="no size" if size is None else "neither ETag, version nor time",
                 expected="a server that reports a file's size, and its ETag or Last-Modified",
             )
-        mark = f"{written_ns if version is None else version}-{size}"
-        return Stored(name, int(size), mark, written_ns)
+        return Stored(name, int(size), mark=f"{version}-{size}", written_ns=written_ns)
 
     def read_stored(self, name: str) -> tuple[bytes, Stored] | None:
         """Return the bytes and the description of a small file, or None if it does not exist."""
@@ -377,17 +395,21 @@ class FilesystemStore(Store):
             The result of the request, or None if the file or folder does not exist.
 
         Raises:
-            StorageError: The request failed each time, or for a reason that does not pass.
+            StorageError: The request failed each time, or in a way that another attempt would not
+                change, such as missing permissions.
         """
         attempts = Attempts(self.url(name))
         while True:
             try:
+                # If the server does not answer for long, a warning names it.
                 with unanswered().asking(self.url(name)):
                     return request()
+            except NanosetError:
+                raise  # it has a message for the user already
             except Exception as error:
+                # Some packages raise FileNotFoundError for every failure. Its cause says more, and
+                # may be an error with a message for the user.
                 cause = cause_of(error)
-                if cause is error and isinstance(error, NanosetError):
-                    raise
                 if isinstance(cause, NanosetError):
                     raise cause from error
                 if is_missing_file(cause):
@@ -404,9 +426,10 @@ class FilesystemStore(Store):
             name: Name of the file or folder that the request was about.
             attempts: Number of attempts.
         """
+        # This is how fsspec says that a web server always sends whole files.
         if "support range requests" in str(error):
             return self._unreadable(
-                "this web server gives no parts of a file, which is read in parts",
+                "this web server does not send ranges of a file, and files are read in ranges",
                 name,
                 found="no ranges",
                 expected="206 for a range",
@@ -414,8 +437,8 @@ class FilesystemStore(Store):
         if is_refusal(error):
             what = f"{self.scheme}:// refuses"
             remedy = (
-                "give this process credentials that may read there, as the package behind it "
-                "finds them"
+                "give this process credentials that may read there, in a place where the package "
+                f"for {self.scheme}:// looks for them"
             )
         else:
             after_attempts = f", after {attempts} attempts" if attempts > 1 else ""
@@ -464,7 +487,7 @@ def _file_system(process: int, url: str) -> Any:
 
 
 def _fetched(system: Any, path: str, begin: int, end: int, *, is_web: bool) -> bytes:
-    """Read a range of a file.
+    """Read a range of a file with one request.
 
     Args:
         system: fsspec's file system.
@@ -479,12 +502,15 @@ def _fetched(system: Any, path: str, begin: int, end: int, *, is_web: bool) -> b
     try:
         if not is_web:
             return bytes(system.cat_file(path, start=begin, end=end))
-        # `cat_file` would take the whole file from a server that ignores ranges, and a file that is
-        # read in the usual way would be requested in small blocks. This sends one request.
+
+        # A web server may ignore that only a range is requested, and send the whole file.
+        # `cat_file` would accept that, and `file.read` would request small blocks. The method
+        # behind `file.read`, which has no public name, refuses a whole file, and requests the range
+        # at once. Passing a size saves a request for the size of the file.
         with system.open(path, "rb", block_size=end - begin, cache_type="none", size=end) as file:
             return bytes(file._fetch_range(begin, end))
     except Exception as error:
-        # 416: there is no byte in this range.
+        # HTTP status 416: the file ends before this range.
         if http_status(cause_of(error)) == 416:
             return b""
         raise

@@ -99,10 +99,14 @@ def owner_of(name: str, host: str | None = None, since: float | None = None) -> 
     _, mark = _kind_and_mark(name)
     is_here = is_mark_of_this_machine(mark)
 
-    # A mark has the form <machine>-<pid>.<start>-<random>. The name of another version's object may
-    # have no process id.
-    process = mark.split("-")[1].partition(".")[0] if mark.count("-") >= 2 else ""
-    pid = int(process) if process.isdecimal() else None
+    # A mark has the form <machine>-<pid>.<start>-<random>. If another version of this program wrote
+    # the object, its name may have another form, without a process id.
+    pid = None
+    parts = mark.split("-")
+    if len(parts) >= 3:
+        pid_text, _, _ = parts[1].partition(".")
+        if pid_text.isdecimal():
+            pid = int(pid_text)
 
     if since is None and is_here and pid is not None:
         since = started_at(pid)
@@ -122,6 +126,8 @@ def _kind_and_mark(name: str) -> tuple[str, str]:
 def kept_fresh(store: Store, name: str, data: Callable[[], bytes]) -> Iterator[None]:
     """Write an object, renew it in a thread until the block ends, and then delete it.
 
+    Other processes read from the object that this process is alive and works on something.
+
     Args:
         store: Where the object is stored.
         name: Name of the object, which ends with a mark of this process.
@@ -133,8 +139,10 @@ def kept_fresh(store: Store, name: str, data: Callable[[], bytes]) -> Iterator[N
     try:
         yield
     finally:
-        # The thread deletes the object. If the store is unavailable, do not wait for it any longer.
+        # This process ignores the object from now on, even if it cannot be deleted at once.
         _ended_names.add(name)
+        # Let the thread delete the object. If the store does not answer, the thread goes on trying
+        # while this process continues.
         heartbeat.work_ended.set()
         heartbeat.deletion_tried.wait(_DELETION_SECONDS)
 
@@ -161,17 +169,18 @@ class _Heartbeat:
         """Set after the first attempt to delete the object."""
 
     def run(self) -> None:
-        """Renew the object until `work_ended` is set, then delete it."""
+        """Renew the object every few seconds until `work_ended` is set, then delete it."""
         while not self.work_ended.wait(RENEWED_SECONDS):
-            # If the store is unavailable, the next renewal may succeed: the object of a process of
-            # another machine counts for `LEASE_SECONDS`.
+            # A renewal that fails does no harm if a later one succeeds: other machines ignore the
+            # object only after `LEASE_SECONDS` without a renewal.
             with contextlib.suppress(StorageError, OSError):
                 self._renew()
 
         is_deleted = _try_to_delete(self._store, self._name)
         self.deletion_tried.set()
-        # To the other processes of this machine, the object counts as long as this process exists.
-        # So go on trying.
+
+        # Try again until the object is deleted. Other processes of this machine would wait for it
+        # as long as this process exists, which may be much longer than its work.
         while not is_deleted:
             time.sleep(RENEWED_SECONDS)
             is_deleted = _try_to_delete(self._store, self._name)

@@ -169,15 +169,26 @@ class _Lease:
             FormatError: The content is not that of a lease.
         """
         record = load(_LeaseRecord, data, where=name)
-        owner = owner_of(name, record.host, record.since)
-        subjects = record.names if record.made is None else record.made
+        # A lease protects all outputs that its build uses, and lists which of them the build makes.
+        # The list is not stored if the build makes all of them.
+        made_names = record.made
+        if made_names is None:
+            made_names = record.names
+
+        process = owner_of(name, record.host, record.since)
+        work = Work(
+            host=process.host,
+            stage=record.stage or "",
+            share=record.share,
+            owner=process,
+        )
         return _Lease(
             name=name,
-            host=owner.host,
+            host=process.host,
             names=frozenset(record.names),
-            made=frozenset(subjects),
+            made=frozenset(made_names),
             ticket=record.ticket,
-            work=Work(owner.host, record.stage or "", record.share, owner),
+            work=work,
         )
 
 
@@ -313,7 +324,9 @@ def _set_in_block(stack: contextlib.ExitStack, variable: ContextVar[_T], value: 
 
 
 def _wait_for_turn(lease: _OwnLease, on_wait: OnWait) -> None:
-    """Wait until no other build that makes the same output has its turn before this one.
+    """Wait until it is the turn of this build among those that make the same output.
+
+    Each of them has a lease with a ticket. It is the turn of the lowest ticket.
 
     Args:
         lease: The lease of this build, which has drawn its ticket.
@@ -322,17 +335,20 @@ def _wait_for_turn(lease: _OwnLease, on_wait: OnWait) -> None:
     pause = _FIRST_PAUSE_SECONDS
     reported_state: tuple[str, bool] | None = None
     while True:
-        earlier = [rival for rival in lease.rivals() if lease.is_after(rival)]
-        if not earlier:
+        # The leases of other builds whose turn is before this one.
+        earlier_leases = [rival for rival in lease.rivals() if lease.is_after(rival)]
+        if not earlier_leases:
             return
 
         # Report whose turn it is, once, and again when that process is suspended or continued.
-        first = min(earlier, key=lambda rival: (rival.ticket or 0, rival.name))
+        first = min(earlier_leases, key=lambda rival: (rival.ticket or 0, rival.name))
         owner = first.work.owner
         is_suspended = owner is not None and owner.is_stopped
         state = (first.name, is_suspended)
         if state != reported_state:
-            on_wait(min(first.made.intersection(lease.made)), first.work)
+            # Name one of the outputs that both builds make.
+            common_outputs = first.made.intersection(lease.made)
+            on_wait(min(common_outputs), first.work)
             reported_state = state
 
         time.sleep(pause)
@@ -343,24 +359,31 @@ def _wait_for_turn(lease: _OwnLease, on_wait: OnWait) -> None:
 def collecting(access: FileAccess) -> Iterator[Mapping[str, str]]:
     """Make new builds wait until the block ends, so that it can delete outputs.
 
-    If another collection is running, the block begins after it.
+    This is done with a *gate*: an object in the store that builds look for when they begin. If the
+    outputs are in a bucket, there is a gate in the bucket, and one in the local folder for copies.
 
     Args:
         access: The output root.
 
     Yields:
-        Name of each output that a running build uses → that build's process, as a clause.
+        Name of each output that a running build uses → that build's process, as a clause. The block
+        must not delete these.
 
     Raises:
-        StorageError: The gate cannot be written.
+        StorageError: A gate cannot be written.
     """
+    # If another process of this machine deletes outputs now, let it finish.
     _wait_for_gates(LocalStore(access.folder))
+
     with contextlib.ExitStack() as stack:
         for store in _stores(access):
             name = f"{FOLDER}/{_GATE}-{new_mark()}"
             content = functools.partial(_gate_content, store)
+            # Write the gate, and renew it until the block ends: a gate that is not renewed is
+            # ignored, since its process has died.
             with explained(access.folder, expected="room for one empty file"):
                 stack.enter_context(kept_fresh(store, name, content))
+        # Builds that began before the gates were written have leases.
         yield leased_names(access)
 
 
@@ -413,8 +436,9 @@ class Build:
 
 
 def builds_under_way(access: FileAccess) -> list[Build]:
-    """Return the builds that are running, on all machines."""
-    # A build may hold several leases: one for each subject, and in each store.
+    """Return the builds that are running, on all machines, with the outputs that each one makes."""
+    # A process may make several outputs at the same time: list them together. Processes are told
+    # apart by their machine and process id. An id that is not known is None.
     names_by_process: dict[tuple[str, int | None], list[str]] = {}
     owner_by_process: dict[tuple[str, int | None], Owner] = {}
     for name, work in under_way(access).items():
@@ -457,9 +481,11 @@ def end_of(builds: Iterable[Build]) -> str:
 
 
 def at_work(stage: str, share: float | None) -> None:
-    """Report what the innermost lease of this context is for; other processes see it in `status`.
+    """Report what this build is doing at the moment, for `nanoset status` and other builds.
 
-    The report is written when the lease is renewed next. Without a lease, nothing is reported.
+    A running build has a *lease*: an object in the store that it renews every few seconds, and that
+    other processes read. The report is written to it when it is renewed next. Without a lease,
+    nothing is reported.
 
     Args:
         stage: What is being made.
@@ -467,7 +493,7 @@ def at_work(stage: str, share: float | None) -> None:
     """
     work = _current_work.get()
     if work is None:
-        return
+        return  # no lease is held in this context
     work.stage = stage
     work.share = None if share is None else round(share, 3)
 
@@ -497,11 +523,14 @@ def _stores(access: FileAccess) -> list[Store]:
 
 
 def _wait_for_gates(store: Store, *, ignored: str | None = None) -> None:
-    """Wait until no collection is running; log which one is waited for, and how to end it.
+    """Wait while a command that deletes outputs, such as `nanoset gc`, is running.
+
+    Each of these commands writes an object to the store, its *gate*, and deletes it at its end.
 
     Args:
         store: Where gates are stored.
-        ignored: Name of the caller's own lease, which is not to be deleted.
+        ignored: Name of an object that the caller has written, and that must not be deleted: the
+            search for gates also cleans up objects of processes that have died.
     """
     pause = _FIRST_PAUSE_SECONDS
     reported_state: tuple[str, bool] | None = None
@@ -510,6 +539,7 @@ def _wait_for_gates(store: Store, *, ignored: str | None = None) -> None:
         if not gates:
             return
 
+        # Log which process is waited for, once, and again when it is suspended or continued.
         owner = owner_of(gates[0])
         state = (gates[0], owner.is_stopped)
         if state != reported_state:

@@ -31,7 +31,7 @@ from nanoset_core.storage.s3 import SCHEME, S3Store
 from nanoset_core.storage.s3_reading import S3Reader
 from nanoset_core.storage.store import Store, Stored
 
-_NO_NAMES = ("", ".", "..")
+_INVALID_NAMES = ("", ".", "..")
 """Parts of a key that cannot be the name of a file or folder."""
 _URL = re.compile("(?!file:)[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 """Beginning of an address that is not a path of this machine."""
@@ -238,17 +238,20 @@ class RemoteFolder:
         readable = []
         errors = {}
         for name in folder_names:
-            if name in _NO_NAMES:
+            if name in _INVALID_NAMES:
+                # The error shows how the keys of the objects in this folder begin.
                 errors[f"{name}/"] = self._bad_key(f"{name}/...")
             else:
                 readable.append(replace(self / name, kind="folder"))
         for name in file_names:
-            if name not in _NO_NAMES:
-                readable.append(replace(self / name, kind="file"))
-            elif name != "":
+            if name == "":
+                # The key is that of the folder itself, with a slash. Consoles create such an object
+                # for an empty folder: it is neither a file nor an error.
+                continue
+            if name in _INVALID_NAMES:
                 errors[name] = self._bad_key(name)
-            # An object with an empty name stands for the folder itself. Consoles create it for an
-            # empty folder.
+            else:
+                readable.append(replace(self / name, kind="file"))
         return readable, errors
 
     def _bad_key(self, name: str) -> InputError:
@@ -299,7 +302,7 @@ class RemoteFolder:
 
 def _is_hidden(path: str) -> bool:
     """Return whether a part of an object's path is a name that begins with a dot."""
-    names = [part for part in path.split("/") if part not in _NO_NAMES]
+    names = [part for part in path.split("/") if part not in _INVALID_NAMES]
     return any(name.startswith(".") for name in names)
 
 
@@ -363,7 +366,7 @@ def remote_location(
 
     host, _, path = rest.rstrip("/").partition("/")
     parts = path.split("/") if path else []
-    has_invalid_part = any(part in _NO_NAMES for part in parts)
+    has_invalid_part = any(part in _INVALID_NAMES for part in parts)
     is_host_valid = host != "" and "?" not in host
     if not is_remote(url) or not is_host_valid or has_invalid_part or "\0" in url:
         raise ConfigError(

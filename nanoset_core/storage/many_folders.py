@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from itertools import chain, groupby, islice
+from itertools import groupby, islice
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
@@ -41,7 +41,10 @@ def call_for_folders(
     parent: Path,
     names: Sequence[str],
 ) -> list[R]:
-    """Call a function for many folders of one parent, most of which exist.
+    """Call a function for many folders of one parent, with as few requests to a store as possible.
+
+    Most of the folders should exist. Usually the parent is listed once, which is much cheaper than
+    a listing of each folder.
 
     Args:
         access: Access to the files.
@@ -57,21 +60,26 @@ def call_for_folders(
         """Call the function for a folder that was not listed with the others."""
         return work(access, parent / name)
 
+    # A local folder needs no requests, and a single folder no common listing.
     store = access.origin
-    place = access.name(parent)
-    is_listed = store is None or access.snapshot_with(place) is not None
-    if store is None or is_listed or len(names) < 2:
+    if store is None or len(names) < 2:
+        return access.each(call_alone, names)
+    # The access may have a listing of the parent already.
+    parent_name = access.name(parent)
+    if access.snapshot_with(parent_name) is not None:
         return access.each(call_alone, names)
 
-    # For a few folders, the first request shows whether a listing of the parent is worthwhile: if
-    # its answer is full, there is much else below the parent.
-    listing = store.list(place)
-    first_objects: list[Stored] = []
-    if len(names) <= _FEW_FOLDERS:
-        first_objects = list(islice(listing, _OBJECTS_PER_REQUEST))
-        if len(first_objects) == _OBJECTS_PER_REQUEST:
-            return access.each(call_alone, names)
-    return _call_with_listings(access, work, parent, names, chain(first_objects, listing))
+    # Many folders: list everything below the parent.
+    listing = store.list(parent_name)  # an iterator, which sends requests as it is read
+    if len(names) > _FEW_FOLDERS:
+        return _call_with_listings(access, work, parent, names, listing)
+
+    # A few folders: try one request, which returns up to a thousand objects. If it returns that
+    # many, there is much else below the parent, so a request for each folder is cheaper.
+    first_objects = list(islice(listing, _OBJECTS_PER_REQUEST))
+    if len(first_objects) == _OBJECTS_PER_REQUEST:
+        return access.each(call_alone, names)
+    return _call_with_listings(access, work, parent, names, first_objects)
 
 
 def _call_with_listings(
@@ -85,7 +93,7 @@ def _call_with_listings(
 
     Args:
         access: Access to the files.
-        work: As for `call_for_folders`.
+        work: Called with access that answers from a listing of one folder, and with that folder.
         parent: The parent of the folders.
         names: Names of the folders.
         objects: All objects below the parent, ordered by name.
@@ -93,36 +101,41 @@ def _call_with_listings(
     Returns:
         The results, in the order of the names.
     """
-    place = access.name(parent)
-    # Folders may refer to the same file elsewhere: ask for its size once.
+    parent_name = access.name(parent)
+    # The function may ask for the size of a file in another folder. The calls share these answers,
+    # so that the store is asked once for a file that many folders refer to.
     known_sizes: dict[str, int | None] = {}
 
     def call(folder: _ListedFolder) -> tuple[str, R]:
         """Return the name of a folder, and what the function returns for it."""
-        snapshot = Snapshot.of_folder(f"{place}/{folder.name}", folder.objects)
+        snapshot = Snapshot.of_folder(f"{parent_name}/{folder.name}", folder.objects)
         access_to_folder = replace(access, snapshot=snapshot, known_sizes=known_sizes)
         return folder.name, work(access_to_folder, parent / folder.name)
 
+    # The folders arrive in the order of the listing, a few at a time, so that a large listing is
+    # never in memory as a whole.
     requested_names = set(names)
-    listed_folders = (
-        folder for folder in _folders_of(objects, len(place) + 1) if folder.name in requested_names
-    )
-    results = in_parallel(call, listed_folders, CONNECTIONS, window=_FOLDERS_IN_MEMORY)
+    all_folders = _folders_of(objects, parent_name)
+    folders = (folder for folder in all_folders if folder.name in requested_names)
+    results = in_parallel(call, folders, CONNECTIONS, window=_FOLDERS_IN_MEMORY)
     result_by_name = dict(results)
 
     # Folders that were not found in the listing have no objects.
     for name in requested_names - result_by_name.keys():
         _, result_by_name[name] = call(_ListedFolder(name, []))
+
+    # Return the results in the order that was asked for.
     return [result_by_name[name] for name in names]
 
 
-def _folders_of(objects: Iterable[Stored], prefix_length: int) -> Iterator[_ListedFolder]:
+def _folders_of(objects: Iterable[Stored], parent_name: str) -> Iterator[_ListedFolder]:
     """Group the objects below a parent by the folder directly in the parent.
 
     Args:
         objects: The objects, ordered by name. Those directly in the parent are left out.
-        prefix_length: Length of the parent's name with the slash after it.
+        parent_name: Name of the parent in the store.
     """
+    prefix_length = len(parent_name) + 1  # with the slash after it
 
     def folder_name(stored: Stored) -> str:
         """Return the name of the folder that contains an object; "" for one in the parent."""

@@ -142,16 +142,18 @@ class BlockFile(MappedFile):
         return self._view[span]
 
     def fetch_span(self, begin: int, end: int) -> None:
-        """Read those blocks of the bytes from `begin` to `end`, exclusive, that are missing."""
+        """Download the blocks that contain the bytes [begin, end), except those on disk already."""
         if end <= begin:
             return
         first_block = begin // self._block_bytes
         last_block = (end - 1) // self._block_bytes
-        # Most spans are short and were fetched before. To look at one or two bytes of the map is
-        # faster than NumPy.
-        has_few_blocks = last_block - first_block < 2
+
+        # Most spans are in one or two blocks, which were fetched before. Then the first and the
+        # last one are all of them. The map has a byte for each block, 1 if it was fetched; reading
+        # two of these bytes is faster than calling NumPy.
         is_fetched = self._is_fetched_map
-        if has_few_blocks and is_fetched[first_block] and is_fetched[last_block]:
+        n_blocks = last_block - first_block + 1
+        if n_blocks <= 2 and is_fetched[first_block] and is_fetched[last_block]:
             return
         self._fetch_blocks(np.arange(first_block, last_block + 1))
 

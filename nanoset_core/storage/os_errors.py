@@ -89,11 +89,15 @@ def explained(folder: Path, *, expected: str | None = None) -> Iterator[None]:
     try:
         yield
     except NanosetError:
-        raise
+        raise  # it has a remedy already
     except (MemoryError, RuntimeError, OSError) as error:
-        is_of_machine = _number_of(error) in (*_EXPLANATIONS, *_MEMORY_ERRORS)
+        # Python raises RuntimeError if there is not enough memory for another thread. Every other
+        # RuntimeError has no error number.
+        number = _number_of(error)
+        if number not in _EXPLANATIONS and number not in _MEMORY_ERRORS:
+            raise  # it says nothing about the machine
         explanation = refusal(error, folder, expected=expected)
-        if not is_of_machine or explanation is None:
+        if explanation is None:
             raise
         raise explanation from error
 
@@ -104,21 +108,26 @@ def writing_to(folder: Path, *, expected: str | None = None) -> Iterator[None]:
 
     Args:
         folder: The folder.
-        expected: As for `explained`.
+        expected: What there should have been room for.
 
     Raises:
-        StorageError: The folder cannot be created or written to; or as `explained`.
+        StorageError: The folder cannot be created or written to; or, in the block, the disk is full
+            or read-only, permissions are missing, and so on.
+        NanosetError: There is not enough memory.
     """
     with explained(folder, expected=expected):
         try:
+            # Create the folder, and a temporary file in it, which shows that it can be written to.
             folder.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryFile(dir=folder):
                 pass
         except OSError as error:
             if error.errno in _EXPLANATIONS:
-                # Let the message name the folder instead of the temporary file.
+                # Something is wrong with the machine: `explained` replaces the error. Let its
+                # message name the folder instead of the temporary file.
                 error.filename = os.fspath(folder)
                 raise
+            # The path is wrong, for example because a part of it is a file.
             raise StorageError(
                 "the folder cannot be made",
                 where=folder,

@@ -21,7 +21,7 @@ _MAX_PART_BYTES = 255
 """Bytes of a file name that common file systems can store."""
 _MAX_LENGTH = 4096
 """Characters that a path must not reach; a limit of Linux."""
-_RELATIVE_PARTS = {b"", b".", b".."}
+_NAMELESS_PARTS = {b"", b".", b".."}
 """Parts of a path that do not name a file or folder."""
 
 
@@ -39,9 +39,15 @@ def is_inside(name: object) -> bool:
     try:
         parts = name.encode().split(b"/")
     except UnicodeEncodeError:
+        return False  # half of a surrogate pair, which no path contains
+
+    # An empty part comes from a slash at the start, which makes the path absolute, from one at the
+    # end, or from two slashes in a row. "." and ".." lead to the folder itself, or out of it.
+    has_nameless_part = not _NAMELESS_PARTS.isdisjoint(parts)
+    if has_nameless_part:
         return False
-    if not _RELATIVE_PARTS.isdisjoint(parts):
-        return False
+
+    # File systems limit the bytes of each part, and Linux the length of the path.
     longest_part = max(parts, key=len)
     return len(longest_part) <= _MAX_PART_BYTES and len(name) < _MAX_LENGTH
 

@@ -31,13 +31,17 @@ def new_mark() -> str:
 def is_owner_alive(mark: str) -> bool | None:
     """Return whether the process that made a mark is running.
 
+    Args:
+        mark: The mark, such as `1f0c2a9e77d4-4711.89034412-a1b2c3`: machine, process id, when the
+            process started, and a random number.
+
     Returns:
         True or False; None if it is not known, since the process is one of another machine, or its
         start is not known, or the text is not a mark.
     """
     machine, _, rest = mark.partition("-")
-    process = rest.partition("-")[0]
-    pid, _, start = process.partition(".")
+    process, _, _ = rest.partition("-")
+    pid, _, marked_start = process.partition(".")
     if machine != _machine() or not pid.isdigit():
         return None
 
@@ -48,13 +52,15 @@ def is_owner_alive(mark: str) -> bool | None:
     except PermissionError:
         pass  # It is a process of another user, perhaps a later one with the same id.
 
-    # The id of a process that has ended may be given to another one, which started later.
-    start_now = _start_of(int(pid))
-    has_ended = start_now == ""
-    if has_ended:
+    # The system may give the id of a process that has ended to a later one. Compare when the
+    # process that has the id now was started.
+    present_start = _start_of(int(pid))
+    if present_start == "":  # it has ended, but is still listed
         return False
-    is_any_start_unknown = start_now is None or start == ""
-    return None if is_any_start_unknown else start_now == start
+    is_any_start_unknown = present_start is None or marked_start == ""
+    if is_any_start_unknown:
+        return None
+    return present_start == marked_start
 
 
 def is_mark_of_this_machine(mark: str) -> bool:
@@ -90,11 +96,17 @@ def _start_of(pid: int) -> str | None:
 
 @functools.cache
 def _machine() -> str:
-    """Return a name of this machine that holds until its next restart, made of three digests.
+    """Return a name of this machine that holds until its next restart.
 
-    They are those of the host, of its boot, and of the namespace of process ids: in another
-    container, the same id belongs to another process. If the last two are not known, the name is
-    random.
+    The name has 12 characters, three digests of 4 hex digits:
+
+    1. of the host;
+    2. of its boot, so that `is_from_before_restart` can compare hosts and boots separately;
+    3. of both and the namespace of process ids. In another container of the same host, a process
+       id belongs to another process, so that its machine needs another name.
+
+    If the system does not report its boot and namespace, the name is random, with "none" in place
+    of the digest of the boot.
     """
     host = platform.node()
     with contextlib.suppress(OSError):
@@ -103,9 +115,9 @@ def _machine() -> str:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="utf-8")
         namespace = os.readlink("/proc/self/ns/pid")
     except OSError:
-        n_random_bytes = _DIGEST_DIGITS // 2
+        n_random_bytes = _DIGEST_DIGITS // 2  # two hex digits for each byte
         return f"{secrets.token_hex(n_random_bytes)}none{secrets.token_hex(n_random_bytes)}"
 
-    parts = [host, boot, "\n".join([host, boot, namespace])]
-    digests = [hashlib.sha256(part.encode()).hexdigest() for part in parts]
+    texts = [host, boot, "\n".join([host, boot, namespace])]
+    digests = [hashlib.sha256(text.encode()).hexdigest() for text in texts]
     return "".join(digest[:_DIGEST_DIGITS] for digest in digests)

@@ -93,8 +93,9 @@ class ObjectFile(io.RawIOBase):
         """The range that was read last at another place."""
         self._pending: deque[Future[bytes]] = deque()
         """Requests for the ranges after `_sequential`, in order."""
-        self._pending_end = begin + len(data)
-        """Position at which the next request of `_pending` will begin."""
+        self._requested_end = begin + len(data)
+        """Position after the last byte that was requested in order: the next request begins there.
+        """
         self._threads = ThreadPoolExecutor(AHEAD, thread_name_prefix="read-ahead")
         if data:
             self._run_ahead(AHEAD)
@@ -138,37 +139,50 @@ class ObjectFile(io.RawIOBase):
         super().close()
 
     def _range_at_position(self) -> _Range:
-        """Return a range that contains the current position, after reading it if necessary."""
+        """Return a range of the object that contains the current position.
+
+        Two ranges are in memory: the one that reading in order has reached, and the last one that
+        was read at another place. If neither contains the position, one of them is replaced.
+        """
         for in_memory in (self._sequential, self._elsewhere):
             if in_memory.contains(self._position):
                 return in_memory
 
-        # A range that continues one of those in memory begins, or continues, reading in order.
-        follows = self._sequential.ends_at(self._position)
-        if follows or self._is_in_order or self._elsewhere.ends_at(self._position):
-            self._sequential = self._read_in_order(follows=follows)
+        # Decide whether the file is read in order. Either the caller has announced it, or the
+        # position is where a range in memory ends.
+        continues_sequential = self._sequential.ends_at(self._position)
+        continues_elsewhere = self._elsewhere.ends_at(self._position)
+        if self._is_in_order or continues_sequential or continues_elsewhere:
+            self._sequential = self._read_in_order(was_requested=continues_sequential)
             return self._sequential
 
-        # Requests that run ahead stay pending, since reading in order may continue.
+        # The reader has moved to another place, and may come back. So keep the sequential range,
+        # and the requests for the ranges after it.
         self._elsewhere = self._read_elsewhere()
         return self._elsewhere
 
-    def _read_in_order(self, *, follows: bool) -> _Range:
+    def _read_in_order(self, *, was_requested: bool) -> _Range:
         """Return the range that begins at the position, and start requests for those after it.
 
         Args:
-            follows: Whether the range follows `_sequential`, so that it may have been requested.
+            was_requested: Whether the pending requests, if there are any, begin at the position.
+                Otherwise they are for another place, and are dropped.
         """
-        if not follows:
+        if not was_requested:
             self._pending.clear()
         if not self._pending:
-            self._pending_end = self._position
-        # One more than usual, since the first one is used at once.
+            # Begin with a request for the position.
+            self._requested_end = self._position
+
+        # The first pending request is for the range that is returned: start one more than usual.
         self._run_ahead(AHEAD + 1)
         if self._pending:
-            return _Range(self._position, self._pending.popleft().result())
-        # The position is beyond the end that the caller has announced.
-        return _Range(self._position, self._read(self._position, FIRST_BYTES))
+            data = self._pending.popleft().result()
+        else:
+            # The caller has announced where reading will end, and no request goes beyond. The
+            # position is there already, so read some more bytes without running ahead.
+            data = self._read(self._position, FIRST_BYTES)
+        return _Range(self._position, data)
 
     def _read_elsewhere(self) -> _Range:
         """Return the range at a position that is out of order."""
@@ -180,11 +194,11 @@ class ObjectFile(io.RawIOBase):
         return _Range(self._position, self._read(self._position, size))
 
     def _run_ahead(self, n_requests: int) -> None:
-        """Start requests for the next ranges until a number of them is pending."""
-        while len(self._pending) < n_requests and self._pending_end < self._end:
-            size = min(MOST_BYTES, self._end - self._pending_end)
-            self._pending.append(self._threads.submit(self._read, self._pending_end, size))
-            self._pending_end += size
+        """Start requests for the next ranges in order until a number of them is pending."""
+        while len(self._pending) < n_requests and self._requested_end < self._end:
+            size = min(MOST_BYTES, self._end - self._requested_end)
+            self._pending.append(self._threads.submit(self._read, self._requested_end, size))
+            self._requested_end += size
 
     def _read(self, begin: int, size: int) -> bytes:
         """Request a range of the object, which ends at the end of the object at the latest."""

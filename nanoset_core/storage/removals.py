@@ -43,7 +43,7 @@ def remove_stored_folder(access: FileAccess, folder: Path) -> None:
 
 
 def withdraw_output(
-    access: FileAccess, folder: Path, manifest: str, is_wanted: Callable[[], bool]
+    access: FileAccess, folder: Path, manifest: str, is_in_use: Callable[[], bool]
 ) -> tuple[Path, ...] | None:
     """Remove an output so that no reader finds only some of its files, even if interrupted.
 
@@ -51,20 +51,25 @@ def withdraw_output(
         access: Access to the output.
         folder: Its folder.
         manifest: Name of its manifest within the folder. Without it, the rest is not an output.
-        is_wanted: Returns whether another process has begun to use the output meanwhile, so that it
+        is_in_use: Returns whether another process has begun to use the output meanwhile, so that it
             has to stay.
 
     Returns:
-        Local folders that contain what is left of the output, for the caller to delete at any time;
-        None if the output stays.
+        Local folders that contain what is left of the output, for the caller to delete at any time:
+        one for an output on a local disk, and none for one in a bucket. None if the output stays.
     """
+    # A local folder is renamed, so that readers do not find it any more.
     if access.origin is None:
-        return withdrawn(folder, is_wanted)
+        renamed = withdrawn(folder, is_in_use)
+        return None if renamed is None else (renamed,)
 
-    if is_wanted():
+    # A bucket cannot rename a folder. Delete the manifest first, since readers begin with it:
+    # without a manifest, the other files are no output.
+    if is_in_use():
         return None
-    # The manifest first: readers look for it before they look for the other files.
     access.origin.delete(access.name(folder / manifest))
     remove_stored_folder(access, folder)
+
+    # Remove the local copies of its files.
     shutil.rmtree(folder, ignore_errors=True)
     return ()

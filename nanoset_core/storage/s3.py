@@ -237,11 +237,14 @@ class S3Store(Store):
         arguments["Prefix"] = self._prefix(folder)
         listing = LongListing(self.url(folder), self.server.address or "AWS")
         while True:
-            page = self.ask(operation, None, _complete_page, **arguments)
+            # The request is about the bucket, and not about one object.
+            page = self.ask(operation, name=None, take=_complete_page, **arguments)
             yield page
-            if not page["IsTruncated"]:
+            is_last_page = not page["IsTruncated"]
+            if is_last_page:
                 return
 
+            # Raise an error if the server sends a page again, or if the listing does not end.
             next_arguments = {name: page[key] for name, key in next_page.items()}
             entries: list[Any] = []
             for key in _ENTRY_KEYS:
@@ -251,6 +254,8 @@ class S3Store(Store):
                 next_token=repr(next_arguments),
                 first_entry=repr(entries[:1]),
             )
+
+            # Continue the listing where this page ends.
             arguments |= next_arguments
 
     def stat(self, name: str) -> Stored | None:
@@ -442,38 +447,53 @@ class S3Store(Store):
         Args:
             name: Name of the object.
             parts: The parts, at least one.
-            metadata: Metadata of an object in several parts. A single part is stored with its own
-                sha256.
+            metadata: Metadata of the object if it has several parts. An object of a single part has
+                the sha256 of this part as its metadata.
             at_once: Parts that are sent at the same time.
         """
+        # The parts may be read from a stream: find out whether there is a second one.
         remaining_parts = iter(parts)
         first = next(remaining_parts)
         second = next(remaining_parts, None)
         if second is None:
-
-            def check(answer: Any) -> None:
-                """Check that the bucket has received the bytes of the only part."""
-                check_sent(answer, first, is_md5=etags_are_md5(answer))
-
-            self.ask(
-                "put_object",
-                name,
-                check,
-                body=first.open,
-                ChecksumSHA256=encoded(first.sha256),
-                Metadata={SHA256: first.sha256.hex()},
-            )
+            self._put_single_part(name, first)
             return
 
         with uploading(self, name, metadata) as upload:
 
-            def send(number_and_part: tuple[int, Part]) -> None:
-                """Send a part with its number."""
-                number, part = number_and_part
+            def send(numbered_part: tuple[int, Part]) -> None:
+                """Send a part with its number, from 0."""
+                number, part = numbered_part
                 upload.send(number, part)
 
-            numbered_parts = enumerate(chain((first, second), remaining_parts))
-            in_parallel(send, numbered_parts, at_once, window=at_once)
+            # Take parts from the stream only as fast as they are sent.
+            all_parts = chain((first, second), remaining_parts)
+            in_parallel(send, enumerate(all_parts), at_once, window=at_once)
+
+    def _put_single_part(self, name: str, part: Part) -> None:
+        """Write an object by one request.
+
+        Args:
+            name: Name of the object.
+            part: All of its bytes. Their sha256 is stored with the object.
+
+        Raises:
+            StorageError: The object cannot be written, or the bucket has received other bytes in
+                each attempt.
+        """
+
+        def check(answer: Any) -> None:
+            """Check that the bucket has received the bytes; if not, they are sent again."""
+            check_sent(answer, part, is_md5=etags_are_md5(answer))
+
+        self.ask(
+            "put_object",
+            name,
+            take=check,
+            body=part.open,
+            ChecksumSHA256=encoded(part.sha256),
+            Metadata={SHA256: part.sha256.hex()},
+        )
 
     def compose(
         self,
@@ -555,7 +575,8 @@ def _stored(name: str, answer: Any) -> Stored:
         name: Name of the object.
         answer: boto3's answer to `head_object` or `get_object`.
     """
-    # Some servers and proxies answer in capitals.
+    # Metadata that this program stored with the object. Some servers and proxies return their names
+    # in capitals.
     metadata = {key.lower(): value for key, value in answer.get("Metadata", {}).items()}
     return Stored(
         name,
@@ -563,7 +584,9 @@ def _stored(name: str, answer: Any) -> Stored:
         mark=answer["ETag"],
         written_ns=_written_ns(answer),
         sha256=metadata.get(SHA256),
+        # Random number of the upload in parts that made the object, if one did.
         upload=metadata.get(UPLOAD),
+        # Whether the ETag is a digest of the bytes.
         is_digest=etags_are_md5(answer),
     )
 
@@ -607,7 +630,8 @@ class Upload:
             Metadata=metadata | {UPLOAD: self._mark},
         )
         self._finished_parts: dict[int, dict[str, Any]] = {}
-        """Number of a part, from 0 → what the request that joins the parts says about it."""
+        """Number of a part, from 0 → the values by which the request that joins the parts lists it.
+        """
 
     def send(self, number: int, part: Part) -> None:
         """Send a part.
@@ -620,11 +644,25 @@ class Upload:
             StorageError: The bucket has received other bytes in each attempt, or another process
                 aborted the upload.
         """
-        # S3 counts parts from 1.
-        arguments = {"PartNumber": number + 1, "ChecksumSHA256": encoded(part.sha256)}
+        # If the answer shows that the bucket has received other bytes, they are sent again. `check`
+        # returns the ETag in the answer.
         check = partial(check_sent, part=part, is_md5=self.etags_are_md5)
-        etag = self._ask("upload_part", check, body=part.open, **arguments)
-        self._finished_parts[number] = {**arguments, "ETag": etag}
+        part_number = number + 1  # S3 counts parts from 1
+        sha256 = encoded(part.sha256)
+        etag = self._ask(
+            "upload_part",
+            take=check,
+            body=part.open,
+            PartNumber=part_number,
+            ChecksumSHA256=sha256,
+        )
+
+        # The request that joins the parts has to list them with these values.
+        self._finished_parts[number] = {
+            "PartNumber": part_number,
+            "ChecksumSHA256": sha256,
+            "ETag": etag,
+        }
 
     def copy(self, number: int, name: str, mark: str, begin: int, end: int) -> Any:
         """Let the bucket copy a part from another object, without sending its bytes.
@@ -642,26 +680,31 @@ class Upload:
             ignore the expected ETag.
         """
 
-        def take(answer: Any) -> dict[str, Any]:
-            """Return what the request that joins the parts has to say about the copy."""
-            copy = answer["CopyPartResult"]
-            finished_part = {"PartNumber": number + 1, "ETag": copy["ETag"]}
-            if "ChecksumSHA256" in copy:
-                finished_part["ChecksumSHA256"] = copy["ChecksumSHA256"]
-            return finished_part
+        part_number = number + 1  # S3 counts parts from 1
 
-        is_large = end - begin > _SOON_COPIED_BYTES
-        finished_part = self._ask(
+        def finished_part(answer: Any) -> dict[str, Any]:
+            """Return the values by which the request that joins the parts has to list this one."""
+            copy = answer["CopyPartResult"]
+            values = {"PartNumber": part_number, "ETag": copy["ETag"]}
+            if "ChecksumSHA256" in copy:
+                values["ChecksumSHA256"] = copy["ChecksumSHA256"]
+            return values
+
+        # The bucket answers when it has copied the bytes: wait longer for a large part.
+        read_seconds = None
+        if end - begin > _SOON_COPIED_BYTES:
+            read_seconds = COPY_SECONDS
+        values = self._ask(
             "upload_part_copy",
-            take,
-            read_seconds=COPY_SECONDS if is_large else None,
-            PartNumber=number + 1,
+            take=finished_part,
+            read_seconds=read_seconds,
+            PartNumber=part_number,
             CopySource={"Bucket": self._store.bucket, "Key": self._store.key(name)},
             CopySourceIfMatch=mark,
             CopySourceRange=f"bytes={begin}-{end - 1}",
         )
-        self._finished_parts[number] = finished_part
-        return finished_part
+        self._finished_parts[number] = values
+        return values
 
     def complete(self) -> None:
         """Let the bucket join the parts to the object, in the order of their numbers.

@@ -73,10 +73,11 @@ class _Run(NamedTuple):
 
 
 def most_bytes(sizes: Sequence[int], usual: int) -> int:
-    """Return the maximum size of the parts in which an object is joined from its sources.
+    """Return how large a part may be if an object is written as the concatenation of others.
 
-    It is `usual`, or more for a large object: so much that half of the allowed number of parts is
-    enough. The other half is for sources that need a part of their own although they are smaller.
+    The object is uploaded in parts, and S3 allows 10,000 of them. The usual maximum is exceeded
+    for a large object, so that half of the parts are enough for its bytes. The other half is a
+    reserve, since the last part of a source may be smaller than the maximum.
 
     Args:
         sizes: Bytes of each source, which is an object that becomes a range of the new one.
@@ -84,7 +85,8 @@ def most_bytes(sizes: Sequence[int], usual: int) -> int:
     """
     half_of_parts = MAX_PARTS // 2
     needed_bytes = _divide_up(sum(sizes), half_of_parts)
-    return min(MOST_BYTES, max(usual, needed_bytes))
+    limit_of_s3 = MOST_BYTES
+    return min(limit_of_s3, max(usual, needed_bytes))
 
 
 def _divide_up(number: int, divisor: int) -> int:
@@ -95,9 +97,10 @@ def _divide_up(number: int, divisor: int) -> int:
 def runs_of(
     sizes: Sequence[int], *, least: int = LEAST_BYTES, most: int = MOST_BYTES
 ) -> list[slice]:
-    """Divide sources into runs, each of which can be joined by one upload of few enough parts.
+    """Divide the objects that are to be joined into runs, each of which needs a single upload.
 
-    S3 allows `MAX_PARTS` parts.
+    An upload consists of parts, and S3 allows `MAX_PARTS` of them. A large source becomes several
+    parts; several small sources share one.
 
     Args:
         sizes: Bytes of each source, which is an object that is to be joined with the others.
@@ -105,18 +108,23 @@ def runs_of(
         most: Maximum size of a part.
 
     Returns:
-        The sources of each run, as slices of `sizes`. There is one run if all sources together
-        need few enough parts.
+        The sources of each run, as slices of `sizes`. There is one run if a single upload is enough
+        for all sources.
     """
+    # Usually, all sources fit into one upload.
+    if len(plan_parts(sizes, least=least, most=most)) <= MAX_PARTS:
+        return [slice(0, len(sizes))]
+
+    # Otherwise begin a run whenever the next source may need more parts than are left. Count as if
+    # no sources shared a part, so that a run never needs more parts than were counted.
     run_starts = [0]
-    if len(plan_parts(sizes, least=least, most=most)) > MAX_PARTS:
-        n_parts = 0  # upper bound of the parts of the current run
-        for source, size in enumerate(sizes):
-            n_source_parts = max(1, _divide_up(size, most))
-            if n_parts and n_parts + n_source_parts > MAX_PARTS:
-                run_starts.append(source)
-                n_parts = 0
-            n_parts += n_source_parts
+    n_parts = 0  # of the current run, at most
+    for source, size in enumerate(sizes):
+        n_source_parts = max(1, _divide_up(size, most))
+        if n_parts and n_parts + n_source_parts > MAX_PARTS:
+            run_starts.append(source)
+            n_parts = 0
+        n_parts += n_source_parts
     bounds = pairwise([*run_starts, len(sizes)])
     return [slice(start, stop) for start, stop in bounds]
 
@@ -343,16 +351,18 @@ class Joining:
             StorageError: A source or a copy has other bytes than expected.
         """
 
-        def make_part(number: int) -> None:
-            """Let the bucket copy a part, or send it."""
-            part = plan[number]
-            if copies and not _is_sent(part):
-                self._copy(upload, number, part[0])
-            else:
-                upload.send(number, bytes_part(self.read(part)))
-            self.report(_size(part))
-
         with uploading(self._store, name, {}) as upload:
+
+            def make_part(number: int) -> None:
+                """Let the bucket copy a part from its source, or read it here and send it."""
+                ranges = plan[number]
+                if copies and not _is_sent(ranges):
+                    [copied_range] = ranges  # a part that is copied has a single source
+                    self._copy(upload, number, copied_range)
+                else:
+                    upload.send(number, bytes_part(self.read(ranges)))
+                self.report(_size(ranges))
+
             in_parallel(make_part, range(len(plan)))
 
         # Another process may have replaced the object meanwhile, so a wrong one is not deleted.
@@ -403,24 +413,27 @@ class Joining:
             blocks.append(data)
         return b"".join(blocks)
 
-    def _copy(self, upload: Upload, number: int, piece: JoinedRange) -> None:
+    def _copy(self, upload: Upload, number: int, copied_range: JoinedRange) -> None:
         """Let the bucket copy a part from one source, and check that it copied the right bytes.
 
         Args:
             upload: The upload of the object.
             number: Number of the part, from 0.
-            piece: The range of a source that becomes the part.
+            copied_range: The range of a source that becomes the part.
 
         Raises:
             StorageError: The copy has another sha256 than expected.
             SourceChangedError: The source was replaced.
         """
-        source = self._sources[piece.source]
-        begin = source.begin + piece.begin
-        end = source.begin + piece.end
+        # A source may itself be a range of an object: count from the start of the object.
+        source = self._sources[copied_range.source]
+        begin_in_object = source.begin + copied_range.begin
+        end_in_object = source.begin + copied_range.end
+
+        # Turn the bucket's answer that the object is missing or was replaced into an error.
         with self._store.reading(source.name, source.mark):
-            copy = upload.copy(number, source.name, source.mark, begin, end)
-        self._check_copy(piece, copy, etags_are_md5=upload.etags_are_md5)
+            copy = upload.copy(number, source.name, source.mark, begin_in_object, end_in_object)
+        self._check_copy(copied_range, copy, etags_are_md5=upload.etags_are_md5)
 
     def _check_copy(
         self, piece: JoinedRange, copy: Mapping[str, Any], *, etags_are_md5: bool

@@ -49,10 +49,12 @@ class FileParts(NamedTuple):
 def file_parts(path: Path, min_part_bytes: int) -> FileParts:
     """Divide a file into parts, and compute the digests of all parts and of the file in one pass.
 
+    All parts have the same size, except the last one, which may be smaller.
+
     Args:
         path: The file.
-        min_part_bytes: Size of the parts, except the last one. They are larger if there would be
-            too many of them otherwise. A smaller file is a single part.
+        min_part_bytes: The size of a part, unless the file is so large that there would be too many
+            parts. Then they are larger.
     """
     from s3transfer.utils import ReadFileChunk
 
@@ -66,14 +68,16 @@ def file_parts(path: Path, min_part_bytes: int) -> FileParts:
         # `max` gives an empty file one part.
         for begin in range(0, max(size, 1), part_bytes):
             length = min(part_bytes, size - begin)
-            # If the file is a single part, both have the same digest: compute it once.
-            part_sha256 = file_sha256 if length == size else hashlib.sha256()
+            part_sha256 = hashlib.sha256()
+            is_whole_file = length == size
             for block in _blocks(file, length):
-                part_sha256.update(block)
-                if part_sha256 is not file_sha256:
-                    file_sha256.update(block)
+                file_sha256.update(block)
+                if not is_whole_file:
+                    part_sha256.update(block)
+            # A part that is the whole file has its digest, which need not be computed twice.
+            digest = file_sha256.digest() if is_whole_file else part_sha256.digest()
             open_part = partial(ReadFileChunk.from_filename, str(path), begin, length)
-            parts.append(Part(open_part, part_sha256.digest()))
+            parts.append(Part(open_part, digest))
     return FileParts(file_sha256.hexdigest(), parts)
 
 
@@ -155,10 +159,13 @@ def etags_are_md5(answer: Any) -> bool:
 def check_sent(answer: Any, part: Part, *, is_md5: bool) -> str:
     """Compare the digest in a bucket's answer with the bytes that were sent to it.
 
+    If the answer has no digest, nothing is compared.
+
     Args:
         answer: boto3's answer to the request that has sent the bytes.
         part: The bytes.
-        is_md5: Whether the ETag is an MD5, provided that it has the form of one.
+        is_md5: Whether an ETag that looks like an MD5 is the MD5 of the bytes. It is not if the
+            bucket encrypts objects with a key of the customer.
 
     Returns:
         The ETag in the answer.
@@ -167,12 +174,13 @@ def check_sent(answer: Any, part: Part, *, is_md5: bool) -> str:
         DamagedTransferError: The bucket has received other bytes.
     """
     etag: str = answer["ETag"]
-    # Not every server reports a sha256. The ETag is the second best evidence, and some servers
-    # report neither.
+    is_same = True
     if "ChecksumSHA256" in answer:
         is_same = answer["ChecksumSHA256"] == encoded(part.sha256)
-    else:
-        reported_md5 = md5_of_etag(etag) if is_md5 else None
+    elif is_md5:
+        # Not every server reports a sha256. Then the ETag is the evidence, if it has the form of an
+        # MD5: some servers use other ETags.
+        reported_md5 = md5_of_etag(etag)
         is_same = reported_md5 is None or reported_md5 == _md5(part)
     if not is_same:
         raise DamagedTransferError("the bucket has received other bytes than were sent")

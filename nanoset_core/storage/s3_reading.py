@@ -96,7 +96,7 @@ class _Client:
             async with answer["Body"] as body:
                 while block := await body.read(BLOCK_BYTES):
                     # Each block shows that the server is not silent.
-                    unanswered().heard()
+                    unanswered().note_sign_of_server()
                     content.write(block)
             content.seek(0)
             answer["Body"] = content
@@ -105,7 +105,10 @@ class _Client:
 
 @functools.cache
 def _client(process: int, server: Server, address: str | None, read_seconds: int) -> _Client | None:
-    """Return the s3fs client of a process, shared by its threads, or None if s3fs is missing.
+    """Return a client that reads from a server with s3fs; None if s3fs is not installed.
+
+    The threads of a process share the clients, which are cached by the arguments. `process` and
+    `address` are only used as keys of the cache.
 
     Args:
         process: Id of the process. A forked child must not share its parent's connections.
@@ -123,7 +126,8 @@ def _client(process: int, server: Server, address: str | None, read_seconds: int
     except ImportError:
         return None
 
-    with setting_up(server):
+    with setting_up(server):  # errors of the AWS configuration become errors with a remedy
+        # Parse the times in answers with a faster function than botocore's own.
         session = with_quick_times(AioSession(profile=server.profile))
         region = server.region or session.get_config_variable("region") or DEFAULT_REGION
         system = S3FileSystem(

@@ -153,7 +153,8 @@ def _is_transient(error: Exception) -> bool:
 def _transient_errors() -> tuple[type[Exception], ...]:
     """Return the errors of requests that were not answered, or not completely.
 
-    It is a function since botocore is imported only if it is needed.
+    Such a request is sent again. The errors are returned by a function, and not listed in a
+    constant, since botocore is imported only if it is needed.
     """
     from botocore import exceptions as botocore_errors
     from botocore.parsers import ResponseParserError
@@ -170,8 +171,9 @@ def _transient_errors() -> tuple[type[Exception], ...]:
         ConnectionError,
         TimeoutError,
         DamagedTransferError,
-        # botocore also returns answers that were cut off within their headers. The caller then
-        # misses a header, or cannot read its value.
+        # If the connection breaks within the headers of an answer, botocore returns the headers
+        # that it has received, as if they were all. The code that reads the answer then raises one
+        # of these: a header is missing, or its value is cut off.
         KeyError,
         ValueError,
     )

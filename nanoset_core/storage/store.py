@@ -320,17 +320,18 @@ class Store(ABC):
     ) -> str | None:
         """Write an object that is the concatenation of other objects.
 
-        If the store is a bucket, it copies their bytes itself.
+        This implementation reads the sources and writes their bytes. It neither compares nor
+        returns checksums. A bucket copies the bytes itself, and its class overrides this method.
 
         Args:
             name: Name of the object.
             sources: Objects of this store, or ranges of them, in order.
-            sha256: Expected sha256 of each source as hex, or None for those that are not known. It
-                is compared with what the store knows about the source.
+            sha256: Expected sha256 of each source as hex, or None for those that are not known. A
+                store that knows checksums of its objects compares them; others ignore this.
             joined: Receives the progress.
 
         Returns:
-            The sha256 of the new object as hex, if its bytes have passed through this process.
+            The sha256 of the new object as hex, or None if it was not computed.
 
         Raises:
             SourceChangedError: A source has another mark.

@@ -88,25 +88,31 @@ class Unanswered:
     def asking(self, what: str, patience: float = 0.0) -> Iterator[None]:
         """Count a request as pending until the block ends.
 
+        If no server sends anything for long meanwhile, a thread logs a warning.
+
         Args:
             what: The object and its server, for the warning.
             patience: Seconds that the server may be silent in addition to `SILENT_SECONDS`, if the
                 operation takes long.
         """
-        key = object()
+        key = object()  # stands for this request alone
         with self._lock:
             self._pending[key] = PendingRequest(time.monotonic(), patience, what)
+            # Start the thread unless it runs already. It ends, and resets `_is_watched`, once no
+            # request is pending.
             needs_thread = not self._is_watched
             self._is_watched = True
         if needs_thread:
             threading.Thread(target=self._watch, name="unanswered", daemon=True).start()
+
         try:
             yield
         finally:
-            self.heard()
-            del self._pending[key]
+            self.note_sign_of_server()  # the request has just been answered
+            with self._lock:
+                del self._pending[key]
 
-    def heard(self) -> None:
+    def note_sign_of_server(self) -> None:
         """Note that a server has just sent or taken bytes."""
         self._last_sign_at = time.monotonic()
 
@@ -171,7 +177,7 @@ class Body(io.BufferedIOBase):
         """Read at most `size` bytes, or all remaining bytes if `size` is None or negative."""
         if size is None or size < 0:
             return self._read_all()
-        self._requests.heard()
+        self._requests.note_sign_of_server()
         data: bytes = self._file.read(size)
         return data
 

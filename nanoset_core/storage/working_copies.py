@@ -48,7 +48,10 @@ def scratch_root() -> Path:
 
 
 def work_folder(target: Location, name: str, scratch: Path | None) -> Path:
-    """Return the path for unfinished work on an output, at which a later command continues it.
+    """Return the path for unfinished work on an output.
+
+    The path is always the same for an output, so that a later command finds the work, and continues
+    it.
 
     Args:
         target: The output.
@@ -62,11 +65,16 @@ def work_folder(target: Location, name: str, scratch: Path | None) -> Path:
     """
     if scratch is None and isinstance(target, Path):
         return target.parent / name
+
+    # Add a digest of the output's path to the name. The URL of an output in a bucket counts as a
+    # path, too: s3://bucket/web as /s3:/bucket/web.
     full_path = Path("/", str(target.absolute()))
     digest = hashlib.sha256(os.fsencode(full_path)).hexdigest()[:8]
     stem, _, ending = name.rpartition(".")
+    file_name = f"{stem}-{digest}.{ending}"
+
     folder = scratch or scratch_root()
-    return folder.absolute() / f"{stem}-{digest}.{ending}"
+    return folder.absolute() / file_name
 
 
 @contextmanager
@@ -164,8 +172,9 @@ def path_and_access(path: Location) -> Iterator[tuple[Path, FileAccess | None]]:
         path: The file, or what the names of the files begin with.
 
     Yields:
-        (path, access): for a local file, its path and None; for a file of a bucket, the path of a
-        future copy in a temporary folder, and access that downloads it, or ranges of it.
+        (path, access). For a local file, its path and None. For a file of a bucket, the path of a
+        copy in a temporary folder, and access that downloads files of the bucket to there. Nothing
+        is downloaded before the block asks the access for it.
 
     Raises:
         MissingError: The block did not find a file in the bucket.
@@ -173,14 +182,20 @@ def path_and_access(path: Location) -> Iterator[tuple[Path, FileAccess | None]]:
     if isinstance(path, Path):
         yield path, None
         return
+
+    # Errors of the disk name the temporary folder, and what it needs room for.
     with temporary_folder("copies") as folder, explained(folder, expected=_ROOM):
         copy = folder / path.name
+        store_of_parent = path.parent.place  # the folder of the bucket that contains the file
         try:
-            yield copy, FileAccess(folder, path.parent.place)
+            yield copy, FileAccess(folder, store_of_parent)
         except FileNotFoundError as error:
             raise _missing(path) from error
         except NanosetError as error:
-            where = error.where and error.where.replace(str(copy), str(path))
+            # Replace the path of the copy by the address of the file.
+            where = error.where
+            if where:
+                where = where.replace(str(copy), str(path))
             raise error.at(where) from error
 
 

@@ -15,7 +15,7 @@ from nanoset_core.lineage import run as run_module
 from nanoset_core.lineage.documents import InspectionContext
 from nanoset_core.lineage.explain import explain_sample
 from nanoset_core.lineage.find import find_document
-from nanoset_core.lineage.run import Run, RunPart, explain_step, find_steps
+from nanoset_core.lineage.run import Run, RunHandoff, explain_step, find_steps
 from nanoset_core.stages.handoff.run import RunSpec
 from nanoset_core.stages.handoff.steps import Dealer
 
@@ -85,7 +85,8 @@ def test_the_steps_of_a_document_are_those_that_show_it(project, tmp_path, name)
     text = RUN.replace("rampup_batch_size: [8, 8, 24]\n", "") if name != "pretrain" else RUN
     file = run_file(tmp_path, name, text)
     run = Run.open(project.outputs, file)
-    last = int(run.steps.that_read(np.array([len(run.parts[0].loaded) - 1]))[0]) - 1
+    last_sample = len(run.handoffs[0].loaded) - 1
+    last = int(run.steps.that_read(np.array([last_sample]))[0]) - 1
     documents: dict[tuple[str, int], list[tuple[int, int, int, int]]] = {}
     for step in range(1, last + 1):
         for one in explain_step(project.outputs.folder, file, step).samples:
@@ -108,18 +109,20 @@ def test_handoffs_one_after_another(project):
         load_nanoset(project.outputs, name, "train") for name in ("pretrain", "several_epochs")
     )
     parts = [
-        RunPart(None, one, Dealer(len(one)), base, base, end)
+        RunHandoff(None, one, Dealer(len(one)), base, base, end)
         for one, base, end in ((first, 0, 96), (second, 96, None))
     ]
     run = Run(RunSpec("x", 4, 2, 16), parts, "run.yaml")
-    assert [run.samples(step).part for step in (1, 6, 7, 8)] == [parts[0]] * 2 + [parts[1]] * 2
+    assert [run.samples(step).handoff for step in (1, 6, 7, 8)] == [parts[0]] * 2 + [parts[1]] * 2
     assert sorted(run.samples(6).samples.tolist()) == list(range(80, 96))
     assert sorted(run.samples(7).samples.tolist()) == list(range(16))
     # one order for the whole run
-    goes_on = Run(run.spec, [parts[0], parts[1]._replace(base=0)], "run.yaml")
+    goes_on = Run(run.spec, [parts[0], parts[1]._replace(split_start=0)], "run.yaml")
     assert sorted(goes_on.samples(7).samples.tolist()) == list(range(96, 112))
-    for part in (*parts, goes_on.parts[1]):
-        read = [one.sample for one in run.readings(part, np.arange(3))] if part in run.parts else []
+    for part in (*parts, goes_on.handoffs[1]):
+        read = (
+            [one.sample for one in run.readings(part, np.arange(3))] if part in run.handoffs else []
+        )
         assert read in ([0, 1, 2], [])
     alone = Run(run.spec, parts[1:], "run.yaml")
     with pytest.raises(
@@ -129,7 +132,7 @@ def test_handoffs_one_after_another(project):
         alone.samples(6)
     for wrong, expected in (
         (parts[::-1], "one after sample 96"),
-        ([parts[0], parts[1]._replace(begin=90)], "sample 80"),
+        ([parts[0], parts[1]._replace(start=90)], "sample 80"),
     ):
         with pytest.raises(
             ConfigError,
@@ -156,12 +159,12 @@ def test_what_is_no_handoff_or_gone(project, tmp_path):
     ):
         Run.open(project.outputs, file)
     (handoff,) = {
-        one.manifest.digest for one in Run.open(project.outputs, run_file(tmp_path)).parts
+        one.manifest.digest for one in Run.open(project.outputs, run_file(tmp_path)).handoffs
     }
     by_digest = run_file(
         tmp_path, text=RUN.replace("data/", "/lustre/data/").replace("current", handoff)
     )
-    assert len(Run.open(project.outputs, by_digest).parts) == 1
+    assert len(Run.open(project.outputs, by_digest).handoffs) == 1
 
 
 def test_a_phase_is_of_the_schedule_alone(project, tmp_path, monkeypatch):
@@ -175,8 +178,8 @@ def test_a_phase_is_of_the_schedule_alone(project, tmp_path, monkeypatch):
     monkeypatch.setattr(run_module, "handoff_and_splits", lambda *_: opened)
     (part,) = Run.open(
         outputs, run_file(tmp_path, text=RUN.replace("rampup_batch_size: [8, 8, 24]\n", ""))
-    ).parts
-    assert (part.base, part.begin, part.end) == (64, 64, 160)
+    ).handoffs
+    assert (part.split_start, part.start, part.stop) == (64, 64, 160)
     for text in (RUN, RUN.replace("rampup_batch_size: [8, 8, 24]\n", "").replace(": 16", ": 8")):
         with pytest.raises(
             ConfigError,

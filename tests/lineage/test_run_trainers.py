@@ -20,7 +20,7 @@ import pytest
 
 from helpers.trainer_sources import source_file
 from nanoset_core import MMapIndexedDatasetBuilder, NanosetBuilder, NanosetConfig, load_nanoset
-from nanoset_core.lineage.run import Run, RunPart, explain_step
+from nanoset_core.lineage.run import Run, RunHandoff, explain_step
 from nanoset_core.stages.handoff.run import ResumeSpec, RunSpec
 from nanoset_core.stages.handoff.steps import Dealer
 
@@ -143,14 +143,14 @@ def micro_batches(spec: RunSpec, begin: int, end: int, total: int, make):
             consumed += calculator.get() * micro * ranks
 
 
-def compare(run: Run, part: RunPart, tokens, make, begin: int, end: int) -> int:
+def compare(run: Run, part: RunHandoff, tokens, make, begin: int, end: int) -> int:
     """Compare steps begin + 1 to end with what the trainer's own classes read; return how many
     samples.
     """
     count = 0
     for step, ranks in micro_batches(run.spec, begin, end, len(part.loaded), make):
         found = run.samples(step)
-        assert found.part is part
+        assert found.handoff is part
         for rank, batches in enumerate(ranks):
             for number, samples in enumerate(batches):
                 mine = found.samples[(found.ranks == rank) & (found.micro_batches == number)]
@@ -214,7 +214,7 @@ def megatron_dataset(prefixes, weights, samples, folder, split="100,0,0", seed=9
 
 
 def part_of(loaded, preset="megatron", base=0, end=None):
-    return RunPart(None, loaded, Dealer.of(preset, "single", len(loaded), 99), base, base, end)
+    return RunHandoff(None, loaded, Dealer.of(preset, "single", len(loaded), 99), base, base, end)
 
 
 def test_megatron_core_through_ramp_up_and_resumes(process, prefixes, tmp_path):

@@ -337,7 +337,7 @@ def test_a_server_without_ranges_is_refused_unless_the_files_are_read_at_once(
         store = FilesystemStore(server.url)
         for end in (100, 60):
             assert store.read_range("small", 0, end) == b"s" * end
-        with pytest.raises(StorageError, match="gives no parts of a file") as caught:
+        with pytest.raises(StorageError, match="does not send ranges of a file") as caught:
             store.read_range("large", MIB, 2 * MIB)
         assert "copy the files" in caught.value.remedy
 

@@ -87,7 +87,7 @@ def test_silence_is_counted_from_the_last_sign_of_a_server(
     monkeypatch.setattr(unanswered, "_last_warning_at", -math.inf)
     if heard_at is not None:
         monkeypatch.setattr(unanswered.time, "monotonic", lambda: float(heard_at))
-        asked.heard()
+        asked.note_sign_of_server()
     monkeypatch.setattr(unanswered.time, "monotonic", lambda: float(now))
     asked.look(
         [

@@ -92,20 +92,27 @@ def _is_one_sequence_each(n_sequences: int, document_indices: NDArray[np.int64])
 def assign(
     lengths: NDArray[Any], rule: PieceRule, plan: PackPlan, seed: int
 ) -> Iterator[FilledPacks]:
-    """Yield all packs of a plan in order, with their documents.
+    """Yield all packs of a plan in order, with the documents whose pieces they hold.
 
-    Each item that is yielded has some hundred thousand pieces. It takes 4 bytes of memory for each
-    document, or 8 if there are more than 2**32 documents, and some hundred MiB.
+    The plan has only lengths: how many packs hold, for example, a piece of 7 and a piece of 3
+    tokens. Such packs are a *class*. Here the packs are put in an order, and each piece gets a
+    document.
+
+    This function needs 4 bytes of memory for each document, or 8 if there are more than 2**32
+    documents, and some hundred MiB.
 
     Args:
         lengths: Tokens of each document, integers, shape (n_documents,); may be memory-mapped.
         rule: How documents are divided into pieces.
         plan: The packs of these pieces.
         seed: Decides the order of the packs.
+
+    Yields:
+        Consecutive packs, which have some hundred thousand pieces together.
     """
     filler = _PackFiller(lengths, rule, plan)
-    for classes in _pack_order(plan, seed):
-        yield filler.fill(classes)
+    for class_of_pack in _pack_order(plan, seed):  # (n_packs,) of consecutive packs
+        yield filler.fill(class_of_pack)
 
 
 class _PackFiller:
@@ -129,61 +136,70 @@ class _PackFiller:
         first_lengths = plan.piece_lengths[plan.piece_starts[:-1]]  # (n_classes,)
         self._is_full_class = first_lengths == rule.length  # (n_classes,)
 
-    def fill(self, classes: NDArray[np.int64]) -> FilledPacks:
+    def fill(self, class_of_pack: NDArray[np.int64]) -> FilledPacks:
         """Return the next packs, with the documents whose pieces they hold.
 
+        A pack holds either a single piece that fills it, or the ends of some documents: remainders
+        that are shorter than a pack.
+
         Args:
-            classes: The class of each of these packs, shape (n_packs,). The packs of a class hold
-                pieces of the same lengths.
+            class_of_pack: Number of each pack's class in the plan, shape (n_packs,). The plan lists
+                which lengths the pieces of a class have.
         """
-        piece_counts = self._pieces_of_class[classes]  # (n_packs,)
-        bounds = np.concatenate([[0], np.cumsum(piece_counts)])  # (n_packs + 1,)
-        is_full = self._is_full_class[classes]  # (n_packs,)
+        piece_counts = self._pieces_of_class[class_of_pack]  # (n_packs,)
+        bounds = np.concatenate([[0], np.cumsum(piece_counts)])  # (n_packs + 1,) first pieces
+        is_full = self._is_full_class[class_of_pack]  # (n_packs,) whether one piece fills it
 
-        # There are two kinds of pieces: full ones, which are as long as a pack, and remainders,
-        # which are the ends of documents. Find the indices of each kind among all pieces.
+        # Take the pieces of both kinds from their queues, and find their indices among all pieces.
         full_indices = bounds[:-1][is_full]
-        remainder_indices = np.flatnonzero(np.repeat(~is_full, piece_counts))
-
         full_pieces = self._full_pieces.take(len(full_indices))
-        remainders = self._take_remainders(classes[~is_full])
+        remainder_indices = np.flatnonzero(np.repeat(~is_full, piece_counts))
+        remainders = self._take_remainders(class_of_pack[~is_full])
 
         # Put the pieces of both kinds at these indices.
         n_pieces = int(bounds[-1])
         pieces = PieceArrays(
             documents=np.empty(n_pieces, np.int64),
-            firsts=np.empty(n_pieces, np.int64),
+            firsts=np.empty(n_pieces, np.int64),  # position of the first token in the document
             lengths=np.empty(n_pieces, np.int64),
         )
-        for target, full_values, remainder_values in zip(
-            pieces, full_pieces, remainders, strict=True
-        ):
-            target[full_indices] = full_values
-            target[remainder_indices] = remainder_values
+        pieces.documents[full_indices] = full_pieces.documents
+        pieces.documents[remainder_indices] = remainders.documents
+        pieces.firsts[full_indices] = full_pieces.firsts
+        pieces.firsts[remainder_indices] = remainders.firsts
+        pieces.lengths[full_indices] = full_pieces.lengths
+        pieces.lengths[remainder_indices] = remainders.lengths
         return FilledPacks(bounds, pieces)
 
-    def _take_remainders(self, classes: NDArray[np.int64]) -> PieceArrays:
-        """Return the pieces of the next packs that hold remainders.
+    def _take_remainders(self, class_of_pack: NDArray[np.int64]) -> PieceArrays:
+        """Give a document to each piece of the next packs that hold remainders.
 
-        A remainder is the end of a document, and shorter than a pack.
+        A remainder is the end of a document, and shorter than a pack. Documents with remainders of
+        one length are used in the order of the dataset.
 
         Args:
-            classes: The class of each of these packs, shape (n_packs,).
+            class_of_pack: Number of each pack's class in the plan, shape (n_packs,).
 
         Returns:
             The pieces of the first pack, then those of the second, and so on.
         """
-        piece_counts = self._pieces_of_class[classes]  # (n_packs,)
-        pack_numbers = np.repeat(np.arange(len(classes)), piece_counts)  # (n_pieces,)
-        # (n_pieces,) index of each piece in the lengths that the plan lists for the classes
-        planned_pieces = positions_in(self._plan.piece_starts[classes], piece_counts)
-        planned_lengths = self._plan.piece_lengths[planned_pieces]
+        piece_counts = self._pieces_of_class[class_of_pack]  # (n_packs,)
+        pack_numbers = np.repeat(np.arange(len(class_of_pack)), piece_counts)  # (n_pieces,)
 
-        # A remainder extends to the end of its document.
+        # The lengths that the plan lists for the pieces of each of these packs.
+        first_indices = self._plan.piece_starts[class_of_pack]  # (n_packs,)
+        planned_lengths = self._plan.piece_lengths[positions_in(first_indices, piece_counts)]
+
+        # Take a document for each piece. The pieces of a pack are returned in the order of their
+        # documents, not in the order of `planned_lengths`, so compute their lengths again.
         documents = self._remainders.take(planned_lengths, pack_numbers)
         document_tokens = np.asarray(self._lengths[documents], np.int64)
         piece_tokens = self._rule.remainders(document_tokens)
-        return PieceArrays(documents, document_tokens - piece_tokens, piece_tokens)
+        return PieceArrays(
+            documents=documents,
+            firsts=document_tokens - piece_tokens,  # a remainder extends to the document's end
+            lengths=piece_tokens,
+        )
 
 
 def _pack_order(plan: PackPlan, seed: int) -> Iterator[NDArray[np.int64]]:

@@ -25,24 +25,26 @@ def carry_room(batches: Iterable[FilledPacks], length: int) -> Iterator[FilledPa
     """Fill the room in packs, so that all packs except the last one are full.
 
     The pieces of all packs that are not full are concatenated to one stream of tokens, which is cut
-    into full packs. The module's docstring has an example.
+    into full packs. For example, packs of 10 tokens that hold pieces of 6 and 2, of 7, and of 9
+    tokens become packs of 6, 2 and 2, of 5 and 5, and of 4 tokens.
 
     Args:
         batches: All packs in order, some at a time.
         length: Tokens of a pack.
 
     Yields:
-        The packs without room, in as many batches, and at the end what is left of the stream.
+        The full packs, in as many batches. At the end, if tokens are left, one pack with these.
     """
-    pending = NO_PIECES  # end of the stream, which no pack has completed yet
+    pending = NO_PIECES  # pieces at the end of the stream, not enough for a full pack
     for batch in batches:
         carried = _carry_in_batch(pending, batch, length)
         pending = carried.pending
         yield carried.full_packs
 
+    # The last pack holds all pieces that are left. It starts at the first of them.
     n_pending = len(pending.lengths)
     if n_pending > 0:
-        yield FilledPacks(np.array([0, n_pending]), pending)
+        yield FilledPacks(bounds=np.array([0, n_pending]), pieces=pending)
 
 
 class _CarriedBatch(NamedTuple):
@@ -54,10 +56,19 @@ class _CarriedBatch(NamedTuple):
 
 
 def _carry_in_batch(pending: PieceArrays, batch: FilledPacks, length: int) -> _CarriedBatch:
-    """Fill the room in a batch of packs.
+    """Replace the packs of a batch that have room by fewer packs that are full.
+
+    The pieces of packs with room are appended to a stream of pieces. Whenever the stream has enough
+    tokens for a full pack, this pack takes the place of the pack whose pieces completed it. For
+    example, with packs of 10 tokens, and without pending pieces:
+
+        pack                  A       B     C        D     E
+        tokens of its pieces  6, 2    10    7        10    9
+        stream                6, 2          7              9
+        full packs                    10    6, 2, 2  10    5, 5     4 tokens are pending
 
     Args:
-        pending: The end of the stream before the batch: fewer tokens than a pack.
+        pending: Pieces at the end of the stream before the batch: fewer tokens than a pack.
         batch: The packs.
         length: Tokens of a pack.
     """
@@ -67,33 +78,42 @@ def _carry_in_batch(pending: PieceArrays, batch: FilledPacks, length: int) -> _C
     has_room = tokens_of_pack < length  # (n_packs,)
     is_streamed = np.repeat(has_room, pieces_of_pack)  # (n_pieces,)
 
-    # Append the pieces of packs with room to the stream, and cut it.
+    # Append the pieces of packs with room to the stream, and cut the stream into packs: all are
+    # full except the last one.
     stream = PieceArrays.concatenated([pending, batch.pieces.select(is_streamed)])
     cut = _cut(stream, length)
 
-    # Find the packs that complete one of the stream: at most one each, since they have room.
-    streamed_tokens = np.cumsum(np.where(has_room, tokens_of_pack, 0))
-    n_complete = (pending.tokens + streamed_tokens) // length  # (n_packs,) after each pack
-    completes_one = np.diff(n_complete, prepend=0) > 0  # (n_packs,)
+    # Which packs of the batch complete a pack of the stream, as C and E do. None completes two,
+    # because it would need a whole pack of tokens for the second one.
+    appended_tokens = np.cumsum(np.where(has_room, tokens_of_pack, 0))
+    n_completed = (pending.tokens + appended_tokens) // length  # (n_packs,) up to each pack
+    completes_pack = np.diff(n_completed, prepend=0) > 0  # (n_packs,)
 
-    # Number the packs of the result: full packs, and those that take the place of a pack.
-    stays = ~has_room | completes_one
-    new_numbers = np.cumsum(stays) - 1  # (n_packs,)
-    numbers_of_stream_packs = new_numbers[completes_one]
+    # Number the packs of the result: 0 to 3 for the places of B, C, D and E.
+    has_result = ~has_room | completes_pack  # (n_packs,)
+    result_numbers = np.cumsum(has_result) - 1  # (n_packs,) only valid if `has_result`
+
+    # The first pack of the stream is completed by the first pack that completes one, and so on.
+    numbers_of_stream_packs = result_numbers[completes_pack]  # (n_complete_stream_packs,)
     is_complete = cut.pack_numbers < len(numbers_of_stream_packs)  # (n_pieces_of_stream,)
 
-    # Merge the pieces of both kinds in the order of their packs.
+    # The pieces of the result: those of packs that were full already, and those of the stream.
     full_pieces = batch.pieces.select(~is_streamed)
-    pack_of_full_piece = np.repeat(new_numbers, pieces_of_pack)[~is_streamed]
+    pack_of_full_piece = np.repeat(result_numbers, pieces_of_pack)[~is_streamed]
     stream_pieces = cut.pieces.select(is_complete)
     pack_of_stream_piece = numbers_of_stream_packs[cut.pack_numbers[is_complete]]
+
+    # Put the pieces of both kinds in the order of their packs.
     pack_of_piece = np.concatenate([pack_of_full_piece, pack_of_stream_piece])
     order = np.argsort(pack_of_piece, kind="stable")
     pieces = PieceArrays.concatenated([full_pieces, stream_pieces]).select(order)
 
-    piece_counts = np.bincount(pack_of_piece, minlength=np.count_nonzero(stays))
+    piece_counts = np.bincount(pack_of_piece, minlength=np.count_nonzero(has_result))
     bounds = np.concatenate([[0], np.cumsum(piece_counts)])
-    return _CarriedBatch(FilledPacks(bounds, pieces), cut.pieces.select(~is_complete))
+    return _CarriedBatch(
+        full_packs=FilledPacks(bounds, pieces),
+        pending=cut.pieces.select(~is_complete),
+    )
 
 
 class _CutStream(NamedTuple):
@@ -108,36 +128,39 @@ class _CutStream(NamedTuple):
 def _cut(stream: PieceArrays, length: int) -> _CutStream:
     """Cut concatenated pieces into packs.
 
-    For example, pieces of 6, 2, 7 and 9 tokens, cut into packs of 10 tokens:
+    For example, old pieces of 6, 2, 7 and 9 tokens, cut into packs of 10 tokens, become six:
 
-        starts before       0  6  8      15
-        cuts                         10       20
-        starts after        0  6  8  10  15   20
-        pieces cut from     0  1  2  2   3    3
-        lengths             6  2  2  5   5    4
-        packs               0  0  0  1   1    2
+        old starts          0  6  8      15
+        cuts                0        10       20
+        new starts          0  6  8  10  15   20
+        old pieces          0  1  2  2   3    3      the old piece that each new one is cut from
+        new lengths         6  2  2  5   5    4
+        pack numbers        0  0  0  1   1    2
 
     Args:
-        stream: The pieces, none of which is empty.
+        stream: The old pieces, none of which is empty.
         length: Tokens of a pack.
     """
-    stops = np.cumsum(stream.lengths)  # (n_pieces,) position of each piece's end in the stream
-    starts = stops - stream.lengths
+    old_stops = np.cumsum(stream.lengths)  # (n_old,) position of each piece's end in the stream
+    old_starts = old_stops - stream.lengths
     n_tokens = stream.tokens
 
-    # A piece starts where one started before, and at every cut. A stable sort is the fastest here,
+    # A new piece starts at each old start and at each cut. A stable sort is the fastest here,
     # since it merges two ascending arrays.
     cuts = np.arange(0, n_tokens, length)
-    start_or_cut = np.sort(np.concatenate([starts, cuts]), kind="stable")
-    is_first = np.diff(start_or_cut, prepend=-1) > 0  # False for a cut where a piece starts anyway
-    new_starts = start_or_cut[is_first]
+    positions = np.sort(np.concatenate([old_starts, cuts]), kind="stable")
+    # A cut at an old start is in the array twice: take the position once.
+    is_new_position = np.diff(positions, prepend=-1) > 0
+    new_starts = positions[is_new_position]  # (n_new,)
     # Each piece ends where the next one starts; without pieces, there is no end either.
     new_stops = np.append(new_starts[1:], n_tokens)[: len(new_starts)]
-    sources = np.searchsorted(stops, new_starts, side="right")  # the piece that each is cut from
 
+    # The old piece in which each new one starts: the first that ends after this position.
+    old_pieces = np.searchsorted(old_stops, new_starts, side="right")  # (n_new,)
     pieces = PieceArrays(
-        documents=stream.documents[sources],
-        firsts=stream.firsts[sources] + new_starts - starts[sources],
+        documents=stream.documents[old_pieces],
+        # Position in the document of a new piece's first token.
+        firsts=stream.firsts[old_pieces] + new_starts - old_starts[old_pieces],
         lengths=new_stops - new_starts,
     )
-    return _CutStream(pieces, new_starts // length)
+    return _CutStream(pieces, pack_numbers=new_starts // length)

@@ -68,9 +68,10 @@ class PieceRule:
         return (lengths // self.length).astype(np.int64)
 
     def remainders(self, lengths: NDArray[Any]) -> NDArray[np.int64]:
-        """Return the tokens of each document's remainder, the piece that is shorter than a pack.
+        """Return the tokens of each document's remainder: its piece that is shorter than a pack.
 
-        It is 0 for a document without a remainder.
+        For packs of 10 tokens, documents of 7, 20 and 25 tokens have remainders of 7, 0 and 5
+        tokens. If long documents are truncated to one full pack, only the first has one.
 
         Args:
             lengths: Tokens of each document, integers, shape (n_documents,).
@@ -79,6 +80,7 @@ class PieceRule:
             int64, shape (n_documents,).
         """
         if self.long == "truncate":
+            # Of a longer document, the first `length` tokens are a full piece; the rest is dropped.
             is_shorter = lengths < self.length
             return np.where(is_shorter, lengths, 0).astype(np.int64)
         return lengths.astype(np.int64) % self.length
@@ -128,18 +130,27 @@ class LengthHistogram:
         return int((self.lengths * self.counts).sum())
 
     def pieces(self, rule: PieceRule) -> LengthHistogram:
-        """Return the histogram of the pieces, if this is the histogram of documents.
+        """Divide the documents of this histogram into pieces, and count the pieces by length.
+
+        For packs of 10 tokens, two documents of 25 tokens have four full pieces, of 10 tokens, and
+        two remainders, of 5 tokens.
 
         Args:
             rule: How the documents are divided into pieces.
         """
-        # Documents of several lengths may have remainders of the same length, so add them up.
         counts = np.zeros(rule.length + 1, np.int64)  # index: the length of a piece
-        np.add.at(counts, rule.remainders(self.lengths), self.counts)
+
+        # Each document has at most one remainder, which is shorter than a pack. Documents of
+        # several lengths may have remainders of the same length: `np.add.at` adds these up.
+        remainders = rule.remainders(self.lengths)  # (n_lengths,)
+        np.add.at(counts, remainders, self.counts)
+
+        # A full piece has as many tokens as a pack.
         full_pieces = rule.full_pieces(self.lengths) * self.counts  # (n_lengths,)
         counts[rule.length] = int(full_pieces.sum())
 
-        lengths = 1 + np.flatnonzero(counts[1:])  # entry 0 counts documents without a remainder
+        # Leave out entry 0, which counts documents without a remainder.
+        lengths = 1 + np.flatnonzero(counts[1:])
         return LengthHistogram(lengths, counts[lengths])
 
     def beyond(self, length: int) -> tuple[int, int]:
@@ -162,14 +173,22 @@ class LengthHistogram:
             (number of documents that are cut, their tokens after the first cut).
         """
         lengths = self.lengths.astype(np.float64)  # (n_lengths,)
-        # Of the `length` positions at which a document of n tokens can start, the last n - 1 are
-        # too late for it to end in the same sample.
+
+        # A document of n tokens can start at any of the `length` positions of a sample. From the
+        # last n - 1 of them, it does not end in the same sample: it is cut. For example, of 10
+        # positions, a document of 3 tokens is cut if it starts at position 8 or 9.
         cut_probability = np.minimum((lengths - 1) / length, 1)
-        # A cut leaves 1, 2, … or n - 1 tokens after it, each with a probability of 1 / length. A
-        # longer document is always cut; on average, (length + 1) / 2 tokens are before the cut.
+
+        # A document that is no longer than a sample has 1, 2, … or n - 1 tokens after the cut,
+        # depending on which of these n - 1 positions it starts at. They add up to n * (n - 1) / 2,
+        # and each position has a probability of 1 / length.
         tokens_of_short = lengths * (lengths - 1) / (2 * length)
+        # A longer document is always cut. Before its first cut are 1, 2, … or `length` tokens,
+        # all equally likely, so (length + 1) / 2 on average.
         tokens_of_long = lengths - (length + 1) / 2
         tokens_after_cut = np.where(lengths <= length, tokens_of_short, tokens_of_long)
+
+        # Add up the expected values of all documents.
         cut_documents = round(float(cut_probability @ self.counts))
         cut_tokens = round(float(tokens_after_cut @ self.counts))
         return cut_documents, cut_tokens
@@ -226,10 +245,11 @@ class _OpenPacks:
     class_number: int
 
 
-class _GrowingClasses:
-    """Classes of packs while they are filled, by one step after the other.
+class _PackFilling:
+    """Packs while pieces are put into them, from the longest pieces to the shortest.
 
-    For packs of 10 tokens, and two pieces of 7 and one of 3 tokens:
+    Packs with equal contents are a *class* with a count. If only some of its packs get a further
+    piece, these become a new class. For packs of 10 tokens, two pieces of 7 and one of 3 tokens:
 
         class 0     2 pieces of 7 tokens go to empty packs: 2 packs with room for 3
         class 1     1 piece of 3 tokens goes to a pack of class 0: 1 pack without room
@@ -256,7 +276,10 @@ class _GrowingClasses:
         """The keys of `packs_by_room`, ascending: the best fit is found by bisection."""
 
     def place(self, piece_length: int, n_pieces: int) -> None:
-        """Put pieces of one length into the packs with the least room that suffices, or new packs.
+        """Put pieces of one length into packs.
+
+        Each goes into the pack that it fits best: the one with the least room that is enough for
+        the piece. If no pack has enough room, it goes into a new pack.
 
         Args:
             piece_length: Tokens of a piece.
@@ -264,44 +287,58 @@ class _GrowingClasses:
         """
         n_unplaced = n_pieces
         while n_unplaced > 0:
+            # `rooms` lists how much room packs have, ascending: find the first that is enough.
             best_fit = bisect_left(self.rooms, piece_length)
-            if best_fit == len(self.rooms):  # no pack has room
+            if best_fit == len(self.rooms):  # no pack has enough room
                 self._place_in_empty_packs(piece_length, n_unplaced)
                 return
+            # Fill the packs with this room. What they cannot take goes to the next best fit.
             n_unplaced = self._place_in_room(piece_length, n_unplaced, self.rooms[best_fit])
 
     def _place_in_room(self, piece_length: int, n_pieces: int, room: int) -> int:
-        """Put pieces of one length into the packs that have a certain room.
+        """Put pieces of one length into packs that have the same room, as many as fit into each.
+
+        Packs with equal contents are a *class* with a count. Those that get pieces become a new
+        class.
 
         Args:
             piece_length: Tokens of a piece.
             n_pieces: Number of pieces.
-            room: Tokens for which these packs have room.
+            room: Tokens for which each of these packs has room.
 
         Returns:
-            Number of pieces for which no pack was left.
+            Number of pieces that did not fit into these packs.
         """
         max_per_pack = room // piece_length
-        candidates = self.packs_by_room[room]
+        classes = self.packs_by_room[room]
         n_unplaced = n_pieces
-        while candidates and n_unplaced > 0:
-            packs = candidates[
-                -1
-            ]  # all fit equally well, and the last one is the fastest to remove
+        while classes and n_unplaced > 0:
+            # The packs of all these classes fit equally well. The last class is the fastest to
+            # remove from the list.
+            packs = classes[-1]
             if n_unplaced >= max_per_pack:
                 n_per_pack = max_per_pack
                 n_packs = min(packs.count, n_unplaced // max_per_pack)
-            else:  # the last pieces do not fill a pack
+            else:
+                # There are too few pieces left for a pack: all of them go into one.
                 n_per_pack = n_unplaced
                 n_packs = 1
-            self._add_class(packs.class_number, n_packs, room, piece_length, n_per_pack)
+            self._add_class(
+                parent=packs.class_number,
+                n_packs=n_packs,
+                room_before=room,
+                piece_length=piece_length,
+                n_per_pack=n_per_pack,
+            )
             n_unplaced -= n_packs * n_per_pack
 
+            # The packs that got pieces belong to the new class now.
             packs.count -= n_packs
             if packs.count == 0:
-                candidates.pop()
+                classes.pop()
 
-        if not candidates:
+        # If no pack has this room any more, remove the room from both collections.
+        if not classes:
             del self.packs_by_room[room]
             del self.rooms[bisect_left(self.rooms, room)]
         return n_unplaced
@@ -319,20 +356,24 @@ class _GrowingClasses:
     def _add_class(
         self, parent: int, n_packs: int, room_before: int, piece_length: int, n_per_pack: int
     ) -> None:
-        """Add a class: some packs of another class, after each got pieces of one length.
+        """Add a class of packs that got further pieces, and so differ from those of its parent.
+
+        The caller subtracts these packs from the count of the parent.
 
         Args:
-            parent: Number of the other class, or `_EMPTY_PACKS`.
+            parent: Number of the class to which the packs belonged before, or `_EMPTY_PACKS`.
             n_packs: Number of packs in the new class.
-            room_before: Tokens for which a pack had room before.
-            piece_length: Tokens of a piece.
-            n_per_pack: Number of pieces that each pack got.
+            room_before: Tokens for which each pack had room before.
+            piece_length: Tokens of each of the further pieces.
+            n_per_pack: Number of these pieces that each pack got.
         """
+        # These lists are indexed by the number of the class.
         class_number = len(self.parents)
         self.parents.append(parent)
         self.piece_lengths.append(piece_length)
         self.pieces_per_pack.append(n_per_pack)
 
+        # List the packs under the room that they have now.
         room = room_before - n_per_pack * piece_length
         if room not in self.packs_by_room:
             self.packs_by_room[room] = []
@@ -341,21 +382,27 @@ class _GrowingClasses:
 
 
 def plan_packs(pieces: LengthHistogram, length: int) -> PackPlan:
-    """Return the packs of best-fit-decreasing.
+    """Decide which lengths of pieces go together into one pack, by best-fit-decreasing.
+
+    The pieces are put into packs from the longest to the shortest. Each goes into the pack with the
+    least room that is enough for it, or into a new pack if there is none. For packs of 10 tokens,
+    pieces of 7, 6, 4 and 3 tokens are packed as 7 + 3 and 6 + 4.
 
     Args:
         pieces: Histogram of the pieces, none of which is longer than a pack.
         length: Tokens of a pack.
     """
-    classes = _GrowingClasses(length)
+    filling = _PackFilling(length)
+    # The histogram has ascending lengths, so read it backwards. All pieces of one length are placed
+    # together.
     descending_lengths = pieces.lengths[::-1].tolist()
     counts = pieces.counts[::-1].tolist()
     for piece_length, n_pieces in zip(descending_lengths, counts, strict=True):
-        classes.place(piece_length, n_pieces)
-    return _expand(classes)
+        filling.place(piece_length, n_pieces)
+    return _expand(filling)
 
 
-def _expand(classes: _GrowingClasses) -> PackPlan:
+def _expand(filling: _PackFilling) -> PackPlan:
     """List the pieces of every class, by following the steps that made it back to empty packs.
 
     For example, a class is made by step 2 from the class of step 0, and that from empty packs:
@@ -365,18 +412,18 @@ def _expand(classes: _GrowingClasses) -> PackPlan:
         pieces      1, 1, 7
 
     Args:
-        classes: The classes. Those all of whose packs got further pieces are left out.
+        filling: All packs. Classes all of whose packs got further pieces are left out.
     """
     final_packs: list[_OpenPacks] = []
-    for room in classes.rooms:
-        final_packs += classes.packs_by_room[room]
+    for room in filling.rooms:
+        final_packs += filling.packs_by_room[room]
     counts = np.array([packs.count for packs in final_packs], np.int64)  # (n_classes,)
     last_steps = np.array([packs.class_number for packs in final_packs], np.int64)  # (n_classes,)
 
     # One entry for each step, and thus for each class, whether it has packs left or not.
-    parents = np.array(classes.parents, np.int64)
-    piece_lengths = np.array(classes.piece_lengths, np.int64)
-    pieces_per_pack = np.array(classes.pieces_per_pack, np.int64)
+    parents = np.array(filling.parents, np.int64)
+    piece_lengths = np.array(filling.piece_lengths, np.int64)
+    pieces_per_pack = np.array(filling.pieces_per_pack, np.int64)
 
     # Follow the steps of all classes at once. Each round lists one step of every class that has
     # not reached empty packs; these arrays have one entry for each such class.
@@ -404,7 +451,7 @@ def _expand(classes: _GrowingClasses) -> PackPlan:
     class_of_piece = np.repeat(class_of_step, listed_counts)
     pieces_of_class = np.bincount(class_of_piece, minlength=len(final_packs))  # (n_classes,)
     return PackPlan(
-        length=classes.pack_length,
+        length=filling.pack_length,
         counts=counts,
         piece_starts=np.concatenate([[0], np.cumsum(pieces_of_class)]),
         piece_lengths=np.repeat(piece_lengths[listed_steps], listed_counts),

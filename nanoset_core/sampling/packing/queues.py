@@ -87,15 +87,16 @@ class RemainderQueue:
             remainders = rule.remainders(lengths[start : start + CHUNK_DOCUMENTS])
             rows = np.flatnonzero(remainders)  # documents with a remainder, within the chunk
             waiting = sort_pairs(remainders[rows], rows)
-            positions = _advance(free_positions, waiting.first)
+            positions = _take_positions(free_positions, waiting.first)
             self._documents[positions] = waiting.second + start
 
     def take(
         self, piece_lengths: NDArray[np.int64], pack_numbers: NDArray[np.int64]
     ) -> NDArray[np.int64]:
-        """Take a document for each piece of some packs.
+        """Take a document from the queues for each piece of some packs.
 
-        Of equally long pieces, that of the first pack gets the document that waits longest.
+        There is a queue for each length. Equally long pieces get the next documents of their queue
+        in the order of the packs.
 
         Args:
             piece_lengths: Tokens of each piece, shape (n_pieces,).
@@ -106,18 +107,24 @@ class RemainderQueue:
             their documents instead of the order of `piece_lengths`, so that tokens are read in the
             order of the dataset.
         """
-        # Serve the pieces by length, and those of one length in the order of their packs.
-        served = sort_pairs(piece_lengths, np.arange(len(piece_lengths)))
-        documents = self._documents[_advance(self._next_positions, served.first)]
-        served_packs = pack_numbers[served.second]
+        # Sort the pieces by length, and those of one length by their index, and so by their pack.
+        by_length = sort_pairs(piece_lengths, np.arange(len(piece_lengths)))
+        sorted_lengths = by_length.first
+        packs_by_length = pack_numbers[by_length.second]  # the pack of each piece, in this order
 
-        # Return to the order of the packs, and sort the pieces of each pack by document.
-        by_pack = sort_pairs(served_packs, documents.astype(np.int64), _DOCUMENT_BITS)
+        # Each gets the next document of the queue of its length. This also moves the queues on.
+        positions = _take_positions(self._next_positions, sorted_lengths)
+        documents = self._documents[positions]
+
+        # Sort by pack, and the pieces of a pack by their documents.
+        by_pack = sort_pairs(packs_by_length, documents.astype(np.int64), _DOCUMENT_BITS)
         return by_pack.second
 
 
-def _advance(next_positions: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Move through queues, each by as many places as its length occurs, and return these places.
+def _take_positions(
+    next_positions: NDArray[np.int64], lengths: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """Take the next position of a queue for each of some lengths; there is a queue for each length.
 
     For example, if the queues of the lengths 0, 1 and 2 continue at the positions 0, 4 and 9, the
     lengths 1, 1, 2 get the positions 4, 5, 9, and the queues then continue at 0, 6 and 10.
@@ -130,8 +137,9 @@ def _advance(next_positions: NDArray[np.int64], lengths: NDArray[np.int64]) -> N
     Returns:
         A position for each of the lengths, shape (n_pieces,).
     """
-    counts = np.bincount(lengths, minlength=len(next_positions))
+    counts = np.bincount(lengths, minlength=len(next_positions))  # (n_lengths,)
     present = np.flatnonzero(counts)  # the lengths that occur
+    # `counts` consecutive positions of each of these queues, one queue after another.
     positions = positions_in(next_positions[present], counts[present])
     next_positions[present] += counts[present]
     return positions
@@ -154,13 +162,16 @@ class FullPieceQueue:
         """Number of the first document that was not read."""
         self._documents = np.empty(0, np.int64)
         """Documents of the current chunk that have full pieces, shape (n_documents,)."""
-        self._stops = np.empty(0, np.int64)
-        """Running sum of the numbers of their full pieces, shape (n_documents,)."""
+        self._piece_stops = np.empty(0, np.int64)
+        """Number of full pieces up to and including each of these documents, shape (n_documents,).
+        """
         self._n_taken = 0
-        """Number of these pieces that were taken."""
+        """How many full pieces of the current chunk were taken."""
 
     def take(self, count: int) -> PieceArrays:
-        """Take the next pieces.
+        """Take the next full pieces, which are as long as a pack, in the order of the dataset.
+
+        The lengths of the documents are read a chunk at a time, when its pieces are needed.
 
         Args:
             count: How many; at most the number of full pieces that were not taken.
@@ -168,14 +179,20 @@ class FullPieceQueue:
         parts = [NO_PIECES]
         n_missing = count
         while n_missing > 0:
-            n_waiting = int(self._stops[-1]) - self._n_taken if len(self._stops) else 0
-            if n_waiting == 0:
-                self._read_chunk()
+            n_available = self._count_pieces_of_chunk() - self._n_taken
+            if n_available == 0:
+                self._read_chunk()  # the next documents, which may have no full pieces either
                 continue
-            n_pieces = min(n_missing, n_waiting)
+            n_pieces = min(n_missing, n_available)
             parts.append(self._take_from_chunk(n_pieces))
             n_missing -= n_pieces
         return PieceArrays.concatenated(parts)
+
+    def _count_pieces_of_chunk(self) -> int:
+        """Return the number of full pieces in the current chunk, taken or not."""
+        if not len(self._piece_stops):
+            return 0
+        return int(self._piece_stops[-1])
 
     def _read_chunk(self) -> None:
         """Continue with the next documents, after all pieces of the current ones were taken."""
@@ -187,20 +204,29 @@ class FullPieceQueue:
         piece_counts = self._rule.full_pieces(self._lengths[start : self._next_chunk])
         rows = np.flatnonzero(piece_counts)  # documents with full pieces, within the chunk
         self._documents = rows + start
-        self._stops = np.cumsum(piece_counts[rows])
+        self._piece_stops = np.cumsum(piece_counts[rows])
         self._n_taken = 0
 
     def _take_from_chunk(self, count: int) -> PieceArrays:
-        """Take the next pieces of the current chunk, which has at least `count` more."""
-        numbers = np.arange(self._n_taken, self._n_taken + count)  # within the chunk
+        """Take the next full pieces of the current chunk of documents.
+
+        For example, if the documents of the chunk have 2 and 3 full pieces, `_piece_stops` is
+        [2, 5]: pieces 0 and 1 belong to the first document, and pieces 2 to 4 to the second.
+
+        Args:
+            count: How many; at most as many as the chunk still has.
+        """
+        # (count,) numbers of these pieces within the chunk
+        piece_numbers = np.arange(self._n_taken, self._n_taken + count)
         self._n_taken += count
 
-        # Piece k belongs to the first document whose running sum exceeds k.
-        rows = np.searchsorted(self._stops, numbers, side="right")
-        first_numbers = np.concatenate([[0], self._stops])  # number of each document's first piece
-        numbers_in_document = numbers - first_numbers[rows]
+        # (count,) index of each piece's document: the first one whose stop is above the number
+        indices = np.searchsorted(self._piece_stops, piece_numbers, side="right")
+        first_pieces = np.concatenate([[0], self._piece_stops])  # of each document
+        numbers_in_document = piece_numbers - first_pieces[indices]
         return PieceArrays(
-            documents=self._documents[rows],
+            documents=self._documents[indices],
+            # Position of each piece's first token in its document.
             firsts=numbers_in_document * self._rule.length,
             lengths=np.full(count, self._rule.length),
         )

@@ -173,20 +173,22 @@ def find_copies(corpora: Sequence[ReadCorpus], hashes_of: HashesOfCorpus) -> Hel
             shard by shard.
 
     Returns:
-        A pair of each copy, and the first document of train that has its tokens. Held-out documents
-        that train reads themselves are left out.
+        One pair for each held-out copy: the copy, and the first document of train with the same
+        tokens. A held-out document that train reads itself is left out.
     """
     held_out = _held_out_documents(corpora, hashes_of)
     if not len(held_out.hashes):
         return HeldOutPairs.none()
 
-    # Look up each hash in train once: several held-out documents may have the same.
-    unique_hashes, index_of_hash = np.unique(held_out.hashes, return_inverse=True)
+    # Several held-out documents may have the same hash: look it up in train once. `unique_indices`
+    # has the index of each document's hash among the unique ones, shape (n_held_out,).
+    unique_hashes, unique_indices = np.unique(held_out.hashes, return_inverse=True)
     train = _first_train_documents(corpora, hashes_of, unique_hashes)
 
-    # (n_held_out,) the document of train with the tokens of each held-out document, or -1
-    train_corpora = train.corpora[index_of_hash]
-    train_documents = train.documents[index_of_hash]
+    # (n_held_out,) the document of train with the hash of each held-out document; -1 if there is
+    # none
+    train_corpora = train.corpora[unique_indices]
+    train_documents = train.documents[unique_indices]
     is_copy = train_documents >= 0
     return HeldOutPairs(
         corpora=held_out.corpora[is_copy],
@@ -209,7 +211,8 @@ def _held_out_documents(
 ) -> _HashedDocuments:
     """Return the documents that valid or test read and train does not, with their hashes.
 
-    Documents with hardly any tokens, whose hash is 0, are left out.
+    Documents with hardly any tokens are left out, since equal ones prove nothing. Their hash is
+    stored as 0.
 
     Args:
         corpora: The corpora that the nanoset reads.
@@ -223,6 +226,7 @@ def _held_out_documents(
     for corpus_number, corpus in enumerate(corpora):
         for first_document, shard_hashes in hashes_of(corpus_number):
             n_documents = len(shard_hashes)
+            # (n_documents,) booleans; several splits may read the same document
             is_held_out = corpus.is_held_out(first_document, n_documents)
             is_in_train = corpus.is_in_train(first_document, n_documents)
             has_hash = shard_hashes > 0
@@ -264,23 +268,42 @@ def _first_train_documents(
     train = _TrainDocuments(corpora=np.full(n_hashes, -1), documents=np.full(n_hashes, -1))
     for corpus_number, corpus in enumerate(corpora):
         for first_document, shard_hashes in hashes_of(corpus_number):
-            # (n_candidates,) indices within the shard, of the documents that train reads
+            # The documents of the shard that train reads, as indices within the shard. A hash of 0
+            # stands for a document with hardly any tokens, which is not compared.
             is_in_train = corpus.is_in_train(first_document, len(shard_hashes))
-            candidates = np.flatnonzero(is_in_train & (shard_hashes > 0))
+            has_hash = shard_hashes > 0
+            candidates = np.flatnonzero(is_in_train & has_hash)  # (n_candidates,)
             candidate_hashes = shard_hashes[candidates]
 
-            # (n_candidates,) where each hash would be inserted into the sorted held-out hashes. If
-            # they contain it, it is exactly there. A hash above all would be after the last one.
-            positions = np.searchsorted(held_out_hashes, candidate_hashes)
-            positions = np.minimum(positions, n_hashes - 1)
-            is_match = held_out_hashes[positions] == candidate_hashes
-            matches = candidates[is_match]
+            # Look up their hashes among the held-out ones, which are sorted.
+            hash_indices = _indices_in_sorted(held_out_hashes, candidate_hashes)
+            is_match = hash_indices >= 0
+            matching_documents = first_document + candidates[is_match]  # (n_matches,)
 
-            # Of several documents with one hash take the first, unless an earlier shard has one.
-            # `np.unique` returns the index of the first occurrence.
-            matched_hashes, first_match = np.unique(positions[is_match], return_index=True)
-            is_new = train.documents[matched_hashes] < 0
-            new_hashes = matched_hashes[is_new]
-            train.corpora[new_hashes] = corpus_number
-            train.documents[new_hashes] = first_document + matches[first_match[is_new]]
+            # Several documents of the shard may have one hash. `np.unique` lists each hash once,
+            # with the position of the first document that has it.
+            unique_indices, first_positions = np.unique(hash_indices[is_match], return_index=True)
+            first_documents = matching_documents[first_positions]
+
+            # Keep the document that an earlier shard or corpus has with the same hash.
+            is_new = train.documents[unique_indices] < 0
+            train.corpora[unique_indices[is_new]] = corpus_number
+            train.documents[unique_indices[is_new]] = first_documents[is_new]
     return train
+
+
+def _indices_in_sorted(
+    sorted_hashes: NDArray[np.uint64], hashes: NDArray[np.uint64]
+) -> NDArray[np.int64]:
+    """Return the index of each of some hashes in a sorted array, or -1 if it is not in there.
+
+    Args:
+        sorted_hashes: Distinct hashes, ascending, at least one.
+        hashes: The hashes to look up, shape (n_hashes,).
+    """
+    # Where each hash would be inserted: if the array contains it, it is exactly there. A hash above
+    # all others would be inserted after the last one.
+    indices = np.searchsorted(sorted_hashes, hashes)
+    indices = np.minimum(indices, len(sorted_hashes) - 1)
+    is_contained = sorted_hashes[indices] == hashes
+    return np.where(is_contained, indices, -1)

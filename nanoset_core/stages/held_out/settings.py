@@ -19,9 +19,10 @@ HASHES = "hashes"
 
 
 def may_share_documents(config: ProjectConfig, spec: ResolvedNanoset) -> bool:
-    """Return whether documents that a nanoset trains on may be among those that it holds out.
+    """Return whether a nanoset may train on documents that it holds out.
 
-    Documents are held out if the split valid or test reads them.
+    Documents are held out if the split valid or test reads them. For example, this is possible if
+    a view repeats each document, and the ranges of train and valid contain one copy each.
 
     Args:
         config: The settings of nanoset.yaml.
@@ -33,32 +34,42 @@ def may_share_documents(config: ProjectConfig, spec: ResolvedNanoset) -> bool:
         for number, share in enumerate(parse_split(spec.shares)):
             if share == 0:
                 names_by_split[number] = ()
-    train, valid, test = names_by_split
-    held_out = {*valid, *test}
-    if not train or not held_out:
+    train_names, valid_names, test_names = names_by_split
+    held_out_names = {*valid_names, *test_names}
+    if not train_names or not held_out_names:
         return False
 
-    # With this setting, copies of documents are looked for. Any two corpora may contain them.
-    if spec.held_out is not None:
+    # The setting `held_out` asks to compare the texts of documents as well. Equal texts may be in
+    # any two corpora.
+    compares_texts = spec.held_out is not None
+    if compares_texts:
         return True
 
-    # Without shares, each split has its own datasets, and reads all documents of these.
-    train_bases = [base_of(config.derived, name) for name in train]
+    # Without shares, each split lists its own datasets, and reads all documents of these. A dataset
+    # may be a view or a pack: find the corpus that it is made from.
+    train_corpora = [base_of(config.derived, name) for name in train_names]
     if spec.shares is None:
-        held_out_bases = {base_of(config.derived, name) for name in held_out}
-        return not held_out_bases.isdisjoint(train_bases)
+        held_out_corpora = {base_of(config.derived, name) for name in held_out_names}
+        return not held_out_corpora.isdisjoint(train_corpora)
 
-    # Shares such as 98,1,1 cut each dataset into consecutive ranges, one for each split. So a
-    # document is in several splits only if it is read twice: by two datasets of the same corpus, by
-    # a view that repeats it, or in pieces of several samples.
-    is_corpus_repeated = len(set(train_bases)) < len(train_bases)
-    return is_corpus_repeated or any(_has_document_twice(config, name) for name in train)
+    # Shares such as 98,1,1 cut each dataset into three consecutive ranges, one for each split. A
+    # document at one place of one dataset is in a single range. It can be in two of them if two
+    # datasets are made from its corpus, or if one dataset has it at several places.
+    is_corpus_repeated = len(set(train_corpora)) < len(train_corpora)
+    return is_corpus_repeated or any(_has_document_twice(config, name) for name in train_names)
 
 
 def _has_document_twice(config: ProjectConfig, name: str) -> bool:
-    """Return whether a dataset may have a document, or pieces of it, in several places."""
+    """Return whether a dataset may have a document at several places.
+
+    A view may repeat its documents, and packing may cut a document into pieces.
+
+    Args:
+        config: The settings of nanoset.yaml.
+        name: Name of the dataset: a corpus, or a view or pack that is derived from one.
+    """
     if name not in config.derived:
-        return False
+        return False  # a corpus has each document once
     ancestors = chain_of(config.derived, name)
     if any(config.is_packed(ancestor) for ancestor in ancestors):
         return True

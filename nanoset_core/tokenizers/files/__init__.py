@@ -24,7 +24,7 @@ import orjson
 from nanoset_core.storage.atomic import sha256_file
 from nanoset_core.storage.regular_files import read_regular
 from nanoset_core.tokenizers.cache import CacheEntry, cache_folder, from_array, to_array
-from nanoset_core.tokenizers.files.additions import Addition, lacking_notices, resolve
+from nanoset_core.tokenizers.files.additions import Addition, notices_of_missing_tokens, resolve
 from nanoset_core.tokenizers.files.examination import MIN_UNMERGED_SHARE, Examination, examine
 from nanoset_core.tokenizers.files.kinds import Kind, kind_of
 from nanoset_core.tokenizers.files.named_tokens import files_beside, read_named_tokens
@@ -156,14 +156,17 @@ def _define_tokenizer_json(source: TokenizerFile) -> Definition:
     Args:
         source: The file.
     """
+    # Look for faults, and for the changes that transformers makes when it loads the file: settings
+    # of the model, and special tokens that are added.
     digest = sha256_file(source.path)
-    examination = _examined(source, digest, None)
+    examination = _examined(source, identity=digest, converted=None)
 
-    # What is changed when the tokenizer is used.
+    fingerprint = digest
     changes: dict[str, Any] = {**examination.model_changes}
     if examination.added_tokens:
         changes["added_tokens"] = examination.added_tokens
-    fingerprint = _fingerprint(["tokenizer.json", digest], changes) if changes else digest
+    if changes:
+        fingerprint = _fingerprint(["tokenizer.json", digest], changes)
 
     return Definition(
         source=source,
@@ -189,13 +192,16 @@ def _define_converted(source: TokenizerFile, kind: Kind) -> Definition:
     if kind == "vocab.json" and source.merges_file.is_file():
         digests.append(sha256_file(source.merges_file))
     converted = _convert(source, kind, digests)
+    # Settings decide the tokens as well as the bytes of the files: `meaning` has them.
     fingerprint = _fingerprint(digests, converted.meaning)
 
     # A merges.txt that was cut off at the end of a line looks complete. But then the vocab.json has
     # a token that no merge makes, so even one such token is reported.
-    min_unmerged_share = 0.0 if kind == "vocab.json" else MIN_UNMERGED_SHARE
+    min_unmerged_share = MIN_UNMERGED_SHARE
+    if kind == "vocab.json":
+        min_unmerged_share = 0.0
 
-    # Examine the tokenizer for notices only: after the conversion, it needs no changes.
+    # Look for faults of the converted tokenizer. It is not changed any more.
     examination = _examined(source, fingerprint, converted, min_unmerged_share)
     notices = list(examination.notices)
     if converted.notice:
@@ -298,51 +304,33 @@ def _examined(
     if not isinstance(tokenizer, dict):
         return Examination()
 
-    addition = _addition(tokenizer, content, companions, converted)
-    examination = _examine_with(addition, tokenizer, source, min_unmerged_share)
-    if len(content) >= _MIN_CACHED_BYTES:
-        cached.save({"examination": to_array(asdict(examination))})
-    return examination
-
-
-def _examine_with(
-    addition: Addition,
-    tokenizer: dict[str, Any],
-    source: TokenizerFile,
-    min_unmerged_share: float,
-) -> Examination:
-    """Examine a tokenizer as it is used: with the special tokens that are added to it.
-
-    Args:
-        addition: The special tokens that are named only in the files next to the tokenizer.
-        tokenizer: The parsed tokenizer.json, in which these tokens are entered.
-        source: The tokenizer's file.
-        min_unmerged_share: Missing merges are reported if a larger share of the vocabulary is made
-            by no merge.
-
-    Returns:
-        What is wrong with the tokenizer, and what was added to it.
-    """
+    # Special tokens may be named only in the files next to the tokenizer. Examine the tokenizer as
+    # it is used: with these tokens.
+    addition = _companion_tokens(tokenizer, content, companions, converted)
     if addition.added_tokens:
         tokenizer["added_tokens"] = list(addition.added_tokens)
     examination = examine(tokenizer, source, min_unmerged_share=min_unmerged_share)
-    return replace(
+    examination = replace(
         examination,
         added_tokens=addition.added_tokens,
         new_names=addition.new_names,
         notices=[*addition.notices, *examination.notices],
     )
+    if len(content) >= _MIN_CACHED_BYTES:
+        cached.save({"examination": to_array(asdict(examination))})
+    return examination
 
 
-def _addition(
+def _companion_tokens(
     tokenizer: Mapping[str, Any],
     content: bytes,
     companions: Sequence[Path],
     converted: ConvertedTokenizer | None,
 ) -> Addition:
-    """Return the special tokens that are named only in companion files of a tokenizer.
+    """Find special tokens that files next to a tokenizer name, and that the tokenizer lacks.
 
-    They are added to a tokenizer.json. For files of other formats, a notice names them instead.
+    If the tokenizer is a tokenizer.json, they are returned to be added to it, as transformers does.
+    For files of other formats, nothing is added: a notice tells the user about the tokens.
 
     Args:
         tokenizer: The parsed tokenizer.json, or what another format was converted to.
@@ -350,9 +338,13 @@ def _addition(
         companions: Files in the same folder, such as tokenizer_config.json.
         converted: The result of the conversion from another format; None for a tokenizer.json.
     """
+    # Read the tokens that these files name. A token with the id of an added token of the
+    # tokenizer.json is skipped there, since the tokenizer.json takes precedence.
     ids = [token.get("id") for token in parsed_added_tokens(tokenizer)]
     added_ids = {token_id for token_id in ids if isinstance(token_id, int)}
     named = read_named_tokens(companions, added_ids)
+
     if converted is None:
         return resolve(named, tokenizer, content)
-    return Addition(notices=lacking_notices(named, tokenizer, converted.special_tokens))
+    notices = notices_of_missing_tokens(named, tokenizer, converted.special_tokens)
+    return Addition(notices=notices)

@@ -94,10 +94,12 @@ def resolve(named: NamedTokens, tokenizer: Mapping[str, Any], content: bytes) ->
     return Addition(notices=notices)
 
 
-def lacking_notices(
+def notices_of_missing_tokens(
     named: NamedTokens, tokenizer: Mapping[str, Any], special_tokens: Collection[str]
 ) -> list[str]:
-    """Return a notice if files next to another kind of tokenizer name tokens that it lacks.
+    """Return a notice if a converted tokenizer lacks tokens that the files next to it name.
+
+    A converted tokenizer is one that was read from another format than a tokenizer.json.
 
     Args:
         named: Tokens that the files name.
@@ -107,13 +109,18 @@ def lacking_notices(
     Returns:
         A list with the notice, or an empty list.
     """
+    # A special token may be in the vocabulary under another text, so look among both.
     vocabulary = _vocabulary(tokenizer)
-    without_entry = [name for name in named.names if name not in vocabulary]
-    missing = [name for name in without_entry if name not in special_tokens]
+    missing = []
+    for name in named.names:
+        if name not in vocabulary and name not in special_tokens:
+            missing.append(name)
     if not missing:
         return []
+
+    sources = " and ".join(named.sources)
     return [
-        f"has no token {_listed(missing)}, which {' and '.join(named.sources)} next to it names: "
+        f"has no token {_listed(missing)}, which {sources} next to it names: "
         "texts that hold them are split into pieces. If the trainer loads the folder with "
         "transformers, tokenize with the tokenizer.json that "
         "AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER) writes"
@@ -130,13 +137,13 @@ class _Differences:
     not_added: Sequence[str]
     """Tokens that the files name and that are no added tokens of the tokenizer.json."""
     class_tokens: Sequence[str]
-    """Tokens of the tokenizer's class that neither has."""
+    """Tokens that the tokenizer's class has by default, and that neither of them has."""
     missing: Sequence[str]
     """Tokens of both kinds that are not in the vocabulary either."""
-    relisted: Sequence[str]
-    """Added tokens that files list with other flags."""
-    reflagged: Sequence[str]
-    """Added tokens that files name for a purpose, with other flags."""
+    listed_with_other_flags: Sequence[str]
+    """Added tokens that files list among all added tokens, with other flags such as lstrip."""
+    special_with_other_flags: Sequence[str]
+    """Added tokens that files name for a purpose, such as eos_token, with other flags."""
 
 
 def _compare(named: NamedTokens, tokenizer: Mapping[str, Any]) -> _Differences:
@@ -146,24 +153,29 @@ def _compare(named: NamedTokens, tokenizer: Mapping[str, Any]) -> _Differences:
         named: The tokens that the files name.
         tokenizer: The parsed tokenizer.json.
     """
+    # The tokenizer.json lists its added tokens: text → token with its flags.
     added = {token["content"]: token for token in parsed_added_tokens(tokenizer)}
     named_texts = named.names
     not_added = [name for name in named_texts if name not in added]
 
-    # Tokens that the class of the tokenizer has by itself, although no file names them.
+    # Tokens that transformers adds only because the class of the tokenizer has them by default.
     class_tokens = []
     for name in dict.fromkeys(named.class_tokens):
         if name not in added and name not in named_texts:
             class_tokens.append(name)
 
+    # A token that is not added may be an ordinary token of the vocabulary.
     vocabulary = _vocabulary(tokenizer)
-    flags = _deciding_flags(tokenizer)
+    missing = [name for name in [*not_added, *class_tokens] if name not in vocabulary]
+
+    # A token that both have may have other flags. Compare those that affect how text is encoded.
+    flags = _flags_that_affect_ids(tokenizer)
     return _Differences(
         not_added=not_added,
         class_tokens=class_tokens,
-        missing=[name for name in [*not_added, *class_tokens] if name not in vocabulary],
-        relisted=_with_other_flags(named.listed, added, flags),
-        reflagged=_with_other_flags(named.special, added, flags),
+        missing=missing,
+        listed_with_other_flags=_with_other_flags(named.listed, added, flags),
+        special_with_other_flags=_with_other_flags(named.special, added, flags),
     )
 
 
@@ -178,7 +190,7 @@ def _vocabulary(tokenizer: Mapping[str, Any]) -> Collection[str]:
     return set()
 
 
-def _deciding_flags(tokenizer: Mapping[str, Any]) -> list[str]:
+def _flags_that_affect_ids(tokenizer: Mapping[str, Any]) -> list[str]:
     """Return the flags of added tokens that affect ids; `special` affects only decoding."""
     flags = ["single_word", "lstrip", "rstrip"]
     # Without a normalizer, it does not matter whether a token is looked for in normalized text.
@@ -212,6 +224,9 @@ def _with_other_flags(
 def _doubts(named: NamedTokens, differences: _Differences) -> list[str]:
     """Return the reasons why it is not certain which tokens transformers adds to a tokenizer.
 
+    When transformers loads a tokenizer.json, it adds tokens that other files in the folder name.
+    Its versions differ in some cases.
+
     Args:
         named: The tokens that files next to the tokenizer.json name.
         differences: How these tokens differ from those of the tokenizer.json.
@@ -220,17 +235,21 @@ def _doubts(named: NamedTokens, differences: _Differences) -> list[str]:
         Clauses for a message, such as "tokenizer_config.json sets split_special_tokens".
     """
     doubts = []
+    # Tokens that only some versions of transformers add.
     for name, reason in named.doubts.items():
         if name in differences.not_added:
             doubts.append(f"{name!r}: {reason}")
+
+    # Settings of the tokenizer. Its Python class may have default tokens, which no file names.
     if named.unknown_class:
         doubts.append(f"the class {named.unknown_class} may have tokens of its own")
     if named.splits_special_tokens:
         doubts.append(f"{CONFIG} sets split_special_tokens")
     for name in differences.class_tokens:
         doubts.append(f"{name!r}: a token of the tokenizer's class")
-    for name in differences.reflagged:
-        # Transformers 4 replaces the flags of such a token, and transformers 5 does not.
+
+    # Flags. Transformers 4 replaces those of such a token, and transformers 5 does not.
+    for name in differences.special_with_other_flags:
         doubts.append(f"{name!r}: its flags differ from those in the tokenizer.json")
     return doubts
 
@@ -241,19 +260,32 @@ def _notices_of_known_tokens(named: NamedTokens, differences: _Differences) -> l
     Args:
         named: The tokens that files next to the tokenizer.json name.
         differences: How these tokens differ from those of the tokenizer.json.
+
+    Returns:
+        The notices. Each continues a sentence that begins with the path of the tokenizer.json, as
+        in "PATH has …" or "PATH and tokenizer_config.json say …".
     """
     sources = " and ".join(named.sources)
     notices = []
+
+    # Ordinary tokens, which transformers makes added tokens: they are found in a text before it is
+    # split.
     if differences.not_added:
         notices.append(
             f"has {_listed(differences.not_added)} in its vocabulary, but not as added tokens: "
             f"texts that hold them are split into pieces here. {sources} names them, so that "
             f"transformers gives each one id. {_SAVE_AGAIN}"
         )
-    changed = list(dict.fromkeys([*differences.relisted, *differences.reflagged]))
-    if changed:
+
+    # Added tokens that have other flags in one of the files.
+    with_other_flags = [
+        *differences.listed_with_other_flags,
+        *differences.special_with_other_flags,
+    ]
+    if with_other_flags:
+        names = list(dict.fromkeys(with_other_flags))  # each once
         notices.append(
-            f"and {sources} say different things about {_listed(changed)} (such as lstrip, "
+            f"and {sources} say different things about {_listed(names)} (such as lstrip, "
             "rstrip, normalized); the tokenizer.json is followed here, and the other by "
             f"transformers. {_SAVE_AGAIN}"
         )

@@ -264,14 +264,15 @@ def _repeated_id_notices(model: Mapping[str, Any]) -> list[str]:
 def _missing_merge_notices(
     model: Mapping[str, Any], added_tokens: Iterable[Mapping[str, Any]], min_share: float
 ) -> list[str]:
-    """Return a notice if many tokens of a BPE are made by no merge, so that merges seem to lack.
+    """Return a notice if the list of merges of a BPE seems to be incomplete.
 
-    A BPE starts with single characters, and each merge joins two tokens to another one.
+    A BPE starts with single characters, and each merge joins two tokens to another one. If many
+    longer tokens are not the result of a merge, some merges are probably missing.
 
     Args:
         model: The model of a parsed tokenizer.json.
         added_tokens: The added tokens, which need no merges.
-        min_share: Largest share of the vocabulary that merges need not make.
+        min_share: There is a notice if more than this share of the vocabulary lacks a merge.
 
     Returns:
         A list with the notice, or an empty list.
@@ -290,11 +291,11 @@ def _missing_merge_notices(
     if len(unmerged) <= min_share * len(vocabulary):
         return []
 
-    first = unmerged[0]
+    first = unmerged[0]  # the one with the smallest id
     n_tokens = format_count(len(vocabulary), "token")
     return [
         f"seems to lack merges: {len(unmerged):,} of {n_tokens} come from no merge, "
-        f"from {first!r} (id {vocabulary[first]:,}) on. The merges are cut off, or belong to "
+        f"the first is {first!r} (id {vocabulary[first]:,}). The merges are cut off, or belong to "
         "another vocabulary: compare their number with that of the published file"
     ]
 
@@ -343,7 +344,10 @@ def _unmerged_tokens(
     added_names: Collection[str],
     affixes: _Affixes,
 ) -> list[str]:
-    """Return the tokens of a BPE that merges should make and do not, sorted by id.
+    """Return the tokens of a BPE for which a merge seems to be missing, sorted by id.
+
+    These are the tokens of several characters that no merge makes, although two other tokens
+    concatenated would make them.
 
     Args:
         vocabulary: Token → id.
@@ -353,14 +357,17 @@ def _unmerged_tokens(
     """
     unmerged = []
     for token in vocabulary:
-        if token in merged or token in added_names or _SPECIAL_NAME.fullmatch(token):
+        needs_no_merge = token in added_names or _SPECIAL_NAME.fullmatch(token) is not None
+        if token in merged or needs_no_merge:
             continue
-        if len(affixes.stripped(token)) > 1 and _has_parts(token, vocabulary, affixes):
+        # Marks such as the ## of "##s" do not count as characters: a BPE starts with such tokens.
+        n_characters = len(affixes.stripped(token))
+        if n_characters > 1 and _could_be_merged(token, vocabulary, affixes):
             unmerged.append(token)
     return sorted(unmerged, key=vocabulary.__getitem__)
 
 
-def _has_parts(token: str, vocabulary: Mapping[str, int], affixes: _Affixes) -> bool:
+def _could_be_merged(token: str, vocabulary: Mapping[str, int], affixes: _Affixes) -> bool:
     """Return whether two tokens of the vocabulary make up a token, so that a merge could make it.
 
     A token without such parts was added by hand, such as RoBERTa's madeupword0000.

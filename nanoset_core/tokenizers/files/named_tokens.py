@@ -225,31 +225,39 @@ def _special_names(config: Mapping[str, Any]) -> set[str]:
 
 
 class _SpecialTokens(NamedTuple):
+    """Special tokens that some keys of the files name."""
+
     tokens: list[Token]
-    """Tokens that both versions of transformers add, in their order."""
+    """Tokens that transformers 4 and 5 add, in their order."""
     doubts: dict[str, str]
-    """Token → why it is not certain, of all others."""
+    """Text of each other token → why it is not certain that transformers adds it."""
 
 
 def _purpose_tokens(config: Mapping[str, Any], special_map: Mapping[str, Any]) -> _SpecialTokens:
     """Return the tokens of keys that name one token for a purpose, such as eos_token.
 
+    A token is a text, or an object with a text and flags.
+
     Args:
         config: The content of tokenizer_config.json.
         special_map: The content of special_tokens_map.json, which takes precedence.
+
+    Returns:
+        The tokens that transformers is certain to add, and its doubtful ones with a reason.
     """
     tokens: list[Token] = []
     doubts = {}
     for key in _PURPOSES:
-        is_in_map = key in special_map
-        if is_in_map:
+        if key in special_map:
             value = special_map[key]
         else:
             value = config.get(key)
-        if not is_in_map and _is_untyped(value):
-            # Transformers refuses an object without its type in a tokenizer_config.json.
-            doubts[_text_of(value)] = f"{key} of {CONFIG} is an object without __type"
-        elif _text_of(value):
+            # In this file, transformers refuses an object that does not have the entry
+            # `"__type": "AddedToken"`.
+            if _is_untyped(value):
+                doubts[_text_of(value)] = f"{key} of {CONFIG} is an object without __type"
+                continue
+        if _text_of(value):  # the value may also be null
             tokens.append({**_text_and_flags(value), "special": True})
     return _SpecialTokens(tokens, doubts)
 
@@ -257,22 +265,28 @@ def _purpose_tokens(config: Mapping[str, Any], special_map: Mapping[str, Any]) -
 def _further_tokens(config: Mapping[str, Any], special_map: Mapping[str, Any]) -> _SpecialTokens:
     """Return the tokens of keys that list several tokens, such as additional_special_tokens.
 
+    A token is a text, or an object with a text and flags. Transformers 4 and 5 treat some of them
+    differently. These are doubtful: a message names them, with the reason.
+
     Args:
         config: The content of tokenizer_config.json.
         special_map: The content of special_tokens_map.json.
     """
     tokens: list[Token] = []
     doubts = {}
+
+    # Both versions add the tokens of tokenizer_config.json. But they refuse an object that does not
+    # have the entry `"__type": "AddedToken"`.
     for token in _members_of_lists(config):
         if _is_untyped(token):
             doubts[_text_of(token)] = f"an object without __type in {CONFIG}"
         elif _text_of(token):
             tokens.append({**_text_and_flags(token), "special": True})
 
+    # Of special_tokens_map.json, transformers 4 adds all tokens. Transformers 5 ignores objects,
+    # and ignores all tokens if the other file has a list as well.
     config_has_list = any(key in config for key in _LISTS)
     for token in _members_of_lists(special_map):
-        # If both files have a list, transformers 4 adds the tokens of both, and transformers 5 only
-        # those of the config. Transformers 5 also ignores objects in a list of the map.
         if config_has_list:
             doubts[_text_of(token)] = f"both {CONFIG} and {SPECIAL_TOKENS_MAP} list further tokens"
         elif isinstance(token, dict):
@@ -307,18 +321,17 @@ def _members_of_lists(config: Mapping[str, Any]) -> list[Any]:
 
 
 def _class_tokens(class_name: str, keys: Collection[str]) -> list[str]:
-    """Return the default tokens of a tokenizer's class, which it has without any file.
+    """Return the special tokens that a class of transformers has by default.
+
+    For example, LlamaTokenizer has `</s>` as its eos_token unless a file names another one.
 
     Args:
-        class_name: Name of the class.
-        keys: All keys of the files. If there is a key for a purpose, such as eos_token, the default
-            token for that purpose is not used, even if the key names no token.
+        class_name: Name of the class; a class without default tokens has none.
+        keys: All keys of the tokenizer's configuration files. A default token is not used if there
+            is a key for its purpose, such as eos_token, even if the value of the key is null.
     """
-    tokens = []
-    for purpose, token in _CLASS_TOKENS.get(class_name, {}).items():
-        if purpose not in keys:
-            tokens.append(token)
-    return tokens
+    default_tokens = _CLASS_TOKENS.get(class_name, {})  # purpose → token
+    return [token for purpose, token in default_tokens.items() if purpose not in keys]
 
 
 # One token

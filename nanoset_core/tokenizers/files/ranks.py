@@ -77,11 +77,15 @@ def convert_ranks(ranked: RankedVocabulary, source: TokenizerFile) -> ConvertedT
     Raises:
         FormatError: A special token has the text of an ordinary one.
     """
-    vocabulary = {}
+    # A tokenizer.json has texts instead of bytes: each byte is written as one character. Decode
+    # each byte to the character with the same number, and replace this by the one that stands for
+    # the byte in a tokenizer.json.
+    vocabulary = {}  # text of each token → id
     for word, token_id in ranked.ids.items():
-        # Latin-1 maps each byte to the character with its number.
-        vocabulary[word.decode("latin-1").translate(_CHARACTER_BY_BYTE)] = token_id
-    # List the merges before the special tokens are added: no merge may make or use one of these.
+        text = word.decode("latin-1").translate(_CHARACTER_BY_BYTE)
+        vocabulary[text] = token_id
+
+    # A merge must neither make nor use a special token: list the merges before these are added.
     merges = _list_merges(vocabulary)
     _add_special_tokens(vocabulary, ranked, source)
 
@@ -91,14 +95,17 @@ def convert_ranks(ranked: RankedVocabulary, source: TokenizerFile) -> ConvertedT
     if eod is None and end_tokens:
         eod = end_tokens[0]
 
+    # Settings that decide the tokens, in addition to the bytes of the file.
+    tokens_by_id = sorted(ranked.special_tokens.items(), key=lambda item: item[1])
+    meaning = {
+        "regex": ranked.pattern.regex,
+        "form": ranked.pattern.form,
+        "special_tokens": tokens_by_id,
+        "vocab_size": ranked.vocab_size,
+    }
     return ConvertedTokenizer(
         json=_tokenizer_json(vocabulary, merges, ranked),
-        meaning={
-            "regex": ranked.pattern.regex,
-            "form": ranked.pattern.form,
-            "special_tokens": sorted(ranked.special_tokens.items(), key=lambda item: item[1]),
-            "vocab_size": ranked.vocab_size,
-        },
+        meaning=meaning,
         vocab_size=ranked.vocab_size,
         max_id=max(vocabulary.values()),
         special_tokens=dict(ranked.special_tokens),
@@ -154,33 +161,37 @@ def _tokenizer_json(
         merges: Pairs of tokens, in order of rank.
         ranked: The vocabulary of ranks, with its split pattern and special tokens.
     """
-    form = ranked.pattern.form
+    # Some vocabularies, such as Qwen's, are for text in a Unicode normal form, such as NFC.
+    unicode_form = ranked.pattern.form
     normalizer = None
-    if form is not None:
-        normalizer = {"type": form}
+    if unicode_form is not None:
+        normalizer = {"type": unicode_form}
 
+    # Special tokens that are recognised in a text. Qwen's own code normalizes the text first, and
+    # looks for them in the result.
     added_tokens = []
     if ranked.has_special_tokens_in_text:
-        # Qwen's own code normalizes a text first, and looks for special tokens in the result.
-        added_tokens = [
-            added_token(name, token_id, normalized=form is not None)
-            for name, token_id in ranked.special_tokens.items()
-        ]
+        for name, token_id in ranked.special_tokens.items():
+            is_normalized = unicode_form is not None
+            added_tokens.append(added_token(name, token_id, normalized=is_normalized))
 
-    # Text is split by the pattern alone, and only then written as byte characters.
+    # Split a text by the pattern, and then write the bytes of each piece as characters. By default,
+    # ByteLevel would also split the text by GPT-2's pattern: `use_regex` switches that off. In the
+    # decoder, which never splits, the flag has no effect.
     split = {
         "type": "Split",
         "pattern": {"Regex": ranked.pattern.regex},
         "behavior": "Isolated",
         "invert": False,
     }
+    pre_tokenizer = {
+        "type": "Sequence",
+        "pretokenizers": [split, byte_level(use_regex=False)],
+    }
     return build_tokenizer_json(
         added_tokens=added_tokens,
         normalizer=normalizer,
-        pre_tokenizer={
-            "type": "Sequence",
-            "pretokenizers": [split, byte_level(use_regex=False)],
-        },
+        pre_tokenizer=pre_tokenizer,
         decoder=byte_level(use_regex=True),
         model=bpe_model(vocabulary, merges, ignore_merges=True),
     )
@@ -198,6 +209,8 @@ def check_regex(regex: str, source: TokenizerFile) -> None:
     """
     from tokenizers import Regex
 
+    # To tiktoken's library, `{1,3}+` is a possessive repetition: one to three times, and never
+    # fewer to let the rest of the pattern match. To the tokenizers library, the + repeats `{1,3}`.
     match = BOUNDED_POSSESSIVE.search(regex)
     if match is not None:
         raise ConfigError(
@@ -208,6 +221,8 @@ def check_regex(regex: str, source: TokenizerFile) -> None:
             remedy="write it as an atomic group; "
             "or omit its + if what follows cannot match the same characters",
         )
+
+    # The constructor compiles the pattern.
     try:
         Regex(regex)
     except Exception as error:

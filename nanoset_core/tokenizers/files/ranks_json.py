@@ -84,32 +84,42 @@ def read_megatron(source: TokenizerFile) -> ConvertedTokenizer:
         FormatError: The file is damaged, or has fewer ranks than the vocabulary needs.
         ConfigError: Megatron-LM does not accept the pattern or the special tokens.
     """
-    pattern = source.pattern or _MEGATRON_PATTERN
-    if pattern not in MEGATRON:
+    # The user names the pattern by which text is split. Megatron-LM knows only some patterns.
+    pattern_name = source.pattern or _MEGATRON_PATTERN
+    if pattern_name not in MEGATRON:
+        default = _MEGATRON_PATTERN
         raise ConfigError(
             "not a pattern that Megatron-LM's TikTokenizer takes",
             where=source,
-            found=f"tokenizer.pattern (--tiktoken-pattern): {pattern!r}",
+            found=f"tokenizer.pattern (--tiktoken-pattern): {pattern_name!r}",
             expected=" or ".join(MEGATRON),
-            remedy=f"name one of these; Megatron-LM's default is {_MEGATRON_PATTERN}",
+            remedy=f"set tokenizer.pattern to one of these; Megatron-LM's default is {default}",
         )
 
-    # Settings that the user did not make have the defaults of Megatron-LM.
+    # Settings that the user did not make have the defaults of Megatron-LM. The first `n_special`
+    # ids are reserved for special tokens, and some of these have names.
     vocab_size = source.vocab_size or _MEGATRON_VOCAB_SIZE
     n_special = source.num_special_tokens
     if n_special is None:
         n_special = _MEGATRON_SPECIAL_COUNT
-    names = source.special_tokens
-    if names is None:
-        names = _MEGATRON_TOKENS
-    _check_megatron_tokens(source, names, n_special, vocab_size)
+    special_names = source.special_tokens
+    if special_names is None:
+        special_names = _MEGATRON_TOKENS
+    _check_megatron_tokens(source, special_names, n_special, vocab_size)
 
-    # The file may have more ranks than the vocabulary uses: only the first ones are tokens.
-    entries = _EntryList(read_json(source), n_special, vocab_size, _MEGATRON_FORMAT)
+    # The other ids belong to the first tokens that the file lists. It may list more than are used.
+    entry_list = _EntryList(
+        entries=read_json(source),
+        n_special=n_special,
+        vocab_size=vocab_size,
+        file_format=_MEGATRON_FORMAT,
+    )
+    id_by_token = entry_list.ids_of_tokens(source)
+
     ranked = RankedVocabulary(
-        ids=entries.read(source),
-        pattern=PATTERNS[pattern],
-        special_tokens=number_special_tokens(names, n_special),
+        ids=id_by_token,
+        pattern=PATTERNS[pattern_name],
+        special_tokens=number_special_tokens(special_names, n_special),
         vocab_size=vocab_size,
         eod=_END_TOKEN,
     )
@@ -184,15 +194,22 @@ def read_tekken(source: TokenizerFile) -> ConvertedTokenizer:
             remedy=RANKS_REMEDY,
         ) from error
 
-    # The file may have more ranks than the vocabulary uses: only the first ones are tokens.
-    entries = _EntryList(tekken.entries, tekken.n_special, tekken.vocab_size, _TEKKEN_FORMAT)
-    id_by_token = entries.read(source)
+    # The first `n_special` ids are reserved for special tokens. Some of these have names, and the
+    # others get one. All other ids belong to the first tokens that the file lists.
+    entry_list = _EntryList(
+        entries=tekken.entries,
+        n_special=tekken.n_special,
+        vocab_size=tekken.vocab_size,
+        file_format=_TEKKEN_FORMAT,
+    )
+    id_by_token = entry_list.ids_of_tokens(source)
+    special_tokens = number_special_tokens(tekken.names, tekken.n_special)
 
     check_regex(tekken.pattern, source)
     ranked = RankedVocabulary(
         ids=id_by_token,
         pattern=NamedPattern(tekken.pattern),
-        special_tokens=number_special_tokens(tekken.names, tekken.n_special),
+        special_tokens=special_tokens,
         vocab_size=tekken.vocab_size,
         eod=_END_TOKEN,
         # If the name of a special token occurs in a text, Mistral encodes it like other text.
@@ -272,11 +289,12 @@ class _EntryList:
     file_format: str
     """What the file should look like, for errors."""
 
-    def read(self, source: TokenizerFile) -> dict[bytes, int]:
+    def ids_of_tokens(self, source: TokenizerFile) -> dict[bytes, int]:
         """Return the ids of the tokens that belong to the vocabulary.
 
-        A file may have more entries than the vocabulary: only the first ones are tokens, but all
-        entries are checked.
+        The first ids are reserved for special tokens, which are not in the list. So the token of
+        rank k has the id `n_special` + k. A file may have more entries than the vocabulary: only
+        the first ones are tokens, but all entries are checked.
 
         Args:
             source: The file, for errors.
@@ -303,8 +321,11 @@ class _EntryList:
             if rank < n_tokens:
                 ids[token] = self.n_special + rank
 
-        # Without a token for each byte, some text could not be encoded.
-        if len(ids) != n_tokens or n_tokens < 256:
+        # A repeated token has only one entry in `ids`. The first 256 tokens are the single bytes:
+        # a vocabulary without all of them could not encode every text.
+        has_all_tokens = len(ids) == n_tokens
+        has_all_bytes = n_tokens >= 256
+        if not has_all_tokens or not has_all_bytes:
             raise FormatError(
                 "there are fewer tokens than the vocabulary needs, or one is repeated",
                 where=source,

@@ -98,12 +98,15 @@ class _Model:
 def read_sentencepiece_model(source: TokenizerFile) -> ConvertedTokenizer:
     """Read a SentencePiece model, and convert it to a tokenizer.json.
 
+    A model contains its special tokens, such as `<s>`. Only Megatron-LM's *legacy wrapper*, a class
+    around a model, adds the special tokens that the user has configured.
+
     Args:
         source: The file of the model.
 
     Raises:
         FormatError: The file is damaged, or is no SentencePiece model.
-        ConfigError: Special tokens are configured, which only Megatron-LM's legacy wrapper takes.
+        ConfigError: Special tokens are configured, but the legacy wrapper is not.
     """
     if source.special_tokens and not source.legacy:
         raise ConfigError(
@@ -116,11 +119,13 @@ def read_sentencepiece_model(source: TokenizerFile) -> ConvertedTokenizer:
     model = _parse(read_regular(source.path), source)
     ids = _piece_ids(model, source)  # a piece is an entry of the vocabulary
 
-    # The model's own special tokens, and those that the legacy wrapper adds.
+    # The model's own special tokens, and those that the legacy wrapper adds. The latter may be
+    # pieces of the model, or have new ids after those of the pieces.
     special_texts = model.texts_of(_PieceType.UNKNOWN, _PieceType.CONTROL)
     special_tokens = {text: ids[text] for text in special_texts}
     legacy_tokens = _legacy_tokens(source, model, ids)
-    vocab_size = max([len(ids), *[token_id + 1 for token_id in legacy_tokens.values()]])
+    largest_id = max([len(ids) - 1, *legacy_tokens.values()])
+    vocab_size = largest_id + 1
 
     # The end-of-sentence piece ends documents, unless it is an ordinary piece.
     eod = None
@@ -129,9 +134,10 @@ def read_sentencepiece_model(source: TokenizerFile) -> ConvertedTokenizer:
 
     return ConvertedTokenizer(
         json=_tokenizer_json(model, ids, special_texts, legacy_tokens),
+        # Settings that decide the tokens, in addition to the bytes of the file.
         meaning={"legacy": source.legacy, "special_tokens": list(legacy_tokens.items())},
         vocab_size=vocab_size,
-        max_id=vocab_size - 1,
+        max_id=largest_id,
         special_tokens={**special_tokens, **legacy_tokens},
         eod=eod,
     )
@@ -165,9 +171,12 @@ def _piece_ids(model: _Model, source: TokenizerFile) -> dict[str, int]:
 def _legacy_tokens(source: TokenizerFile, model: _Model, ids: Mapping[str, int]) -> dict[str, int]:
     """Return the ids that Megatron-LM's legacy wrapper gives to the configured special tokens.
 
-    For each name, the wrapper asks the model for the piece with this text. The model answers with
-    the unknown piece if there is none, and the wrapper takes that answer for "no such piece". So
-    it adds a new token for the unknown piece as well, although the model has it.
+    A token has the id of the piece with its text. If the model has no such piece, the token gets a
+    new id, after those of all pieces.
+
+    The unknown piece, such as `<unk>`, is an exception: if its text is configured, it gets a new id
+    although the model has it. The wrapper looks up each text in the model, which returns the
+    unknown piece for every text that it does not have. The wrapper cannot tell the two cases apart.
 
     Args:
         source: The configured special tokens, `tokenizer.special_tokens`.
@@ -175,20 +184,19 @@ def _legacy_tokens(source: TokenizerFile, model: _Model, ids: Mapping[str, int])
         ids: Text of each piece → its id.
 
     Returns:
-        Name of each special token → its id: that of the piece with this text, or else a new id
-        after all pieces, in the order of the configuration.
+        Name of each special token → its id.
     """
     token_ids = {}
     next_id = len(ids)
-    unique_names = dict.fromkeys(source.special_tokens or ())
+    unique_names = dict.fromkeys(source.special_tokens or ())  # in the order of the configuration
     for name in unique_names:
-        token_id = ids.get(name)
-        if token_id is not None and model.pieces[token_id].type == _PieceType.UNKNOWN:
-            token_id = None  # which the wrapper takes for "no such piece"
-        if token_id is None:
-            token_id = next_id
+        piece_id = ids.get(name)
+        is_found = piece_id is not None and model.pieces[piece_id].type != _PieceType.UNKNOWN
+        if piece_id is not None and is_found:
+            token_ids[name] = piece_id
+        else:
+            token_ids[name] = next_id
             next_id += 1
-        token_ids[name] = token_id
     return token_ids
 
 
@@ -209,24 +217,30 @@ def _tokenizer_json(
         special_texts: Texts of the pieces that are special tokens.
         legacy_tokens: Name → id of the special tokens that Megatron-LM's legacy wrapper adds.
     """
-    # Tokens of the wrapper that are not pieces: the vocabulary needs an entry for each.
+    # The ids of pieces are 0, 1, … in order. A token of the wrapper with a larger id is none of
+    # them, so add it to the vocabulary.
     new_tokens = {}
     for name, token_id in legacy_tokens.items():
-        if token_id >= len(ids):
-            entry = name
-            if name in ids:
-                # A piece has the same text and another id, so the entry needs a different text.
-                entry = name + NEVER_IN_TEXT
-            new_tokens[entry] = token_id
+        is_new = token_id >= len(ids)
+        if not is_new:
+            continue
+        text = name
+        if name in ids:
+            # The unknown piece has the same text, and another id. A vocabulary cannot have a text
+            # twice, so mark the new one.
+            text = name + NEVER_IN_TEXT
+        new_tokens[text] = token_id
     vocabulary = {**ids, **new_tokens}
 
-    # Tokens that are found in a text before it is split: special ones, and those that the user
-    # defined when the model was trained.
+    # List the tokens that are recognised in a text before it is split.
     added_tokens = []
+    # Special tokens of the model, such as <s>.
     for text in special_texts:
         added_tokens.append(added_token(text, ids[text], special=True))
+    # Tokens that the user defined when the model was trained, which are ordinary text.
     for text in model.texts_of(_PieceType.USER_DEFINED):
         added_tokens.append(added_token(text, ids[text], special=False))
+    # Special tokens that the wrapper adds.
     for text, token_id in new_tokens.items():
         added_tokens.append(added_token(text, token_id, special=True))
 
@@ -283,24 +297,29 @@ def _model_component(model: _Model, vocabulary: Mapping[str, int]) -> dict[str, 
 
     Args:
         model: The SentencePiece model.
-        vocabulary: Token → id: the pieces first, then tokens that are not pieces.
+        vocabulary: Token → id, in the order of the ids: the pieces first, then tokens that are not
+            pieces.
     """
+    # The piece that stands for characters without a piece, such as <unk>. A model has one of them.
     unknown_texts = model.texts_of(_PieceType.UNKNOWN)
     unknown = unknown_texts[0] if unknown_texts else None
+
     merges = _merges(model)
     if merges is not None:
         return bpe_model(
             vocabulary,
             merges,
             unk_token=unknown,
+            # As sentencepiece does, write several such characters in a row as one unknown token.
             fuse_unk=True,
             byte_fallback=model.byte_fallback,
         )
 
-    # A unigram model lists each token with its score, in the order of the ids.
+    # A unigram model lists each token with its score, in the order of the ids. Tokens that are not
+    # pieces have no score.
     entries = [[piece.text, piece.score] for piece in model.pieces]
-    further_tokens = list(vocabulary)[len(entries) :]
-    for text in further_tokens:
+    n_pieces = len(entries)
+    for text in list(vocabulary)[n_pieces:]:
         entries.append([text, 0.0])
     unknown_id = None if unknown is None else vocabulary[unknown]
     return {
@@ -321,27 +340,37 @@ def _merges(model: _Model) -> list[tuple[str, str]] | None:
         model: The SentencePiece model.
 
     Returns:
-        The pairs in order; None if merges cannot express the model.
+        The pairs in order; None if a list of merges cannot express the model.
     """
+    # Only a BPE has merges, and some settings of a BPE have no counterpart in a tokenizer.json.
     has_unused_pieces = bool(model.texts_of(_PieceType.UNUSED))
-    is_plain = model.escape_whitespaces and not model.has_space_suffix and not has_unused_pieces
-    if model.model_type != _ModelType.BPE or not is_plain:
+    has_plain_settings = (
+        model.escape_whitespaces and not model.has_space_suffix and not has_unused_pieces
+    )
+    if model.model_type != _ModelType.BPE or not has_plain_settings:
         return None
 
-    # The pieces that merges make.
+    # The pieces that merges make: those of several characters.
     merged_pieces = []
     for piece in model.pieces:
         if piece.type == _PieceType.NORMAL and len(piece.text) > 1:
             merged_pieces.append(piece)
 
-    # Among pieces of equal score, sentencepiece merges the first in the text, which a list of
-    # merges cannot express. Runs of ▁ often have equal scores: whether that matters is found by
-    # the engines' checks, which compare tokens with the package's.
-    word_scores = [piece.score for piece in merged_pieces if piece.text.strip(SPACE_SIGN)]
-    if len(set(word_scores)) != len(word_scores):
+    # If two pieces have the same score, sentencepiece makes the one that comes first in the text. A
+    # list of merges cannot express that, so there must be no such pieces. Those that consist of
+    # spaces alone, written as ▁, are excepted: they often have equal scores, and it rarely matters.
+    # If it does, it is noticed when the tokens of an engine are compared with sentencepiece's.
+    word_scores = []
+    for piece in merged_pieces:
+        is_only_spaces = not piece.text.strip(SPACE_SIGN)
+        if not is_only_spaces:
+            word_scores.append(piece.score)
+    has_equal_scores = len(set(word_scores)) < len(word_scores)
+    if has_equal_scores:
         return None
 
-    # List the pairs that make each piece.
+    # List the pairs that make each piece, from the best score to the worst. Several pairs that make
+    # the same piece are listed in the order of their ids.
     mergeable_ids = {}
     for token_id, piece in enumerate(model.pieces):
         if piece.type in (_PieceType.NORMAL, _PieceType.USER_DEFINED):

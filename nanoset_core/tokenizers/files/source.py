@@ -163,20 +163,21 @@ def local_tokenizer(tokenizer: TokenizerPath) -> TokenizerPath:
         tokenizer: The tokenizer, as the machine that gave out the task names it.
 
     Returns:
-        The local copy: a `TokenizerFile` if the tokenizer has settings or a file of merges,
-        otherwise a plain path. If there is no copy, `tokenizer` itself.
+        `tokenizer` itself if there is no copy. Otherwise the copy: a `TokenizerFile` if the
+        tokenizer has settings, among them the path of its merges, or else a plain path.
     """
     source = as_source(tokenizer)
     local_path = local_copy_of(source.path)
     if local_path == source.path:
-        return tokenizer
+        return tokenizer  # there is no copy
 
     local_source = replace(source, path=local_path)
     if source.has_merges_file:
-        # Set the path even if it was not set before: the copy need not be next to the vocab.json.
+        # By default, the merges are next to the vocab.json. Their copy may be elsewhere, so its
+        # path becomes a setting.
         local_source = replace(local_source, merges=local_copy_of(source.merges_file))
 
-    # Callers that pass a plain path get one, since a path without settings says the same.
+    # Without settings, a plain path says the same.
     if not local_source.settings:
         return local_path
     return local_source

@@ -256,27 +256,28 @@ def _check_ids(
 def _count_notice(source: TokenizerFile, pattern: NamedPattern, n_ranks: int) -> str:
     """Return a notice if the file may be incomplete.
 
-    A file that was cut off at the end of a line looks complete. Only its number of ranks shows that
-    it is not, if the right number is known.
+    A file that was cut off at the end of a line looks complete. Only its number of tokens can show
+    that it is not. The right number is known if the split pattern was published with a vocabulary.
 
     Args:
         source: The tokenizer's file.
-        pattern: The split pattern, which may have been published with a vocabulary.
-        n_ranks: Number of ranks in the file.
+        pattern: The split pattern, with the number of tokens of its vocabulary if it is known.
+        n_ranks: Number of ranks in the file, and so of tokens.
 
     Returns:
-        The notice; empty if the file is complete.
+        The notice; empty if the file has the right number.
     """
-    if pattern.ranks == n_ranks:
+    expected_ranks = pattern.ranks
+    if n_ranks == expected_ranks:
         return ""
-    notice = f"holds {n_ranks:,} ranks without a gap"
-    if pattern.ranks is None:
-        return f"{notice}; the file does not say whether these are all"
+    if expected_ranks is None:
+        return f"holds {n_ranks:,} ranks without a gap; the file does not say whether these are all"
 
-    notice += (
-        f", and the vocabulary that was published with the pattern {source.pattern} "
-        f"has {pattern.ranks:,}: "
+    # The file may also be another vocabulary, which the user splits by the same pattern.
+    explanation = "it is a vocabulary of its own"
+    if n_ranks < expected_ranks:
+        explanation = "the file is cut, or it is a vocabulary of its own"
+    return (
+        f"holds {n_ranks:,} ranks without a gap, and the vocabulary that was published with the "
+        f"pattern {source.pattern} has {expected_ranks:,}: {explanation}"
     )
-    if n_ranks < pattern.ranks:
-        notice += "the file is cut, or "
-    return f"{notice}it is a vocabulary of its own"

@@ -204,9 +204,10 @@ def added_token(
 
 
 def pairs_that_make(token: str, ids: Mapping[str, int]) -> list[tuple[str, str]]:
-    """Return every pair of tokens that make another one when concatenated, sorted by their ids.
+    """Return every pair of tokens that make a given token when concatenated, sorted by their ids.
 
-    With the tokens "a", "ab", "b" and "bc", "abc" is made by ("a", "bc"), but not by ("ab", "c").
+    For example, `abc` is made by the pair `a`, `bc` if both are tokens, and by the pair `ab`, `c`
+    if both are tokens.
 
     Args:
         token: The token to make.
