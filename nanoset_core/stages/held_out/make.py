@@ -32,14 +32,15 @@ _MAX_LISTED = 10_000
 """Documents that the file lists at most."""
 _MAX_SHOWN = 8
 """Of these, so many are in the manifest, too."""
-_UNREAD_OPTIONS = frozenset({"seed", "trainer_path", "tokenizer_identifiers"})
+_IRRELEVANT_OPTIONS = frozenset({"seed", "trainer_path", "tokenizer_identifiers"})
 """Options of a split that do not decide which documents it reads."""
 
 
 def held_out_recipe(project: Project, nanoset_name: str, parents: Mapping[str, str]) -> Recipe:
-    """Return the recipe of comparing a nanoset's splits: everything that decides the result.
+    """Return what decides the result of comparing a nanoset's splits.
 
-    The comparison finds documents of valid and test that train reads, too.
+    The comparison finds documents of valid and test that train reads, too. It need not be repeated
+    as long as its recipe stays the same.
 
     Args:
         project: The project.
@@ -51,10 +52,12 @@ def held_out_recipe(project: Project, nanoset_name: str, parents: Mapping[str, s
     for split in SPLITS:
         # Leave out options that do not decide which documents the split reads.
         split_options = dict(nanoset.options(split))
-        for name in _UNREAD_OPTIONS:
+        for name in _IRRELEVANT_OPTIONS:
             split_options.pop(name, None)
         options[split] = split_options
-    options["copies"] = nanoset.spec.held_out is not None  # whether copies are looked for
+
+    # With the setting `held_out`, the comparison also finds copies: documents with the same tokens.
+    options["copies"] = nanoset.spec.held_out is not None
     return Recipe(STAGE, f"{nanoset_name}/{ASSET}", VERSION, parents, options)
 
 

@@ -17,15 +17,19 @@ class HeldOutFinding(NamedTuple):
     """How many there are."""
     where: str
     """File, line, split and id of the first one."""
-    found: str
-    """What train reads of the first one: itself, or a copy."""
+    relation_to_train: str
+    """What train reads of the first one, as a clause: the document itself, or a copy of it."""
 
 
 def held_out_finding(facts: Mapping[str, Any]) -> HeldOutFinding | None:
     """Describe the documents of valid and test that train reads, too.
 
+    Train may read the document itself, which is then shared by two splits, or a copy: another
+    document with the same tokens.
+
     Args:
-        facts: Facts of the comparison of a nanoset's splits.
+        facts: What a comparison of a nanoset's splits has found. `held_out`, `shared` and `copies`
+            are numbers of documents; `first` describes the first documents found.
 
     Returns:
         The description, with the first document as an example; None if there are no such documents.
@@ -33,25 +37,25 @@ def held_out_finding(facts: Mapping[str, Any]) -> HeldOutFinding | None:
     if not facts["first"]:
         return None
 
-    n_in_train = facts["shared"] + facts["copies"]
+    n_copies = facts["copies"]
+    n_in_train = facts["shared"] + n_copies
     what = f"{n_in_train:,} of {facts['held_out']:,} documents that are held out are in train"
-    if facts["copies"]:
-        what += f", {facts['copies']:,} of them as a copy"
+    if n_copies:
+        what += f", {n_copies:,} of them as a copy"
 
-    # Describe the first pair of a held-out document and a document of train. Both are the same
-    # document, or one is a copy of the other.
+    # The first held-out document, by its file and line.
     first = facts["first"][0]
     line = f"{first['corpus']}/{first['file']}:{first['line']}"
     where = f"{line} ({first['split']})"
     if first["id"] is not None:
         where = f"{line} ({first['split']}, id {first['id']!r})"
 
+    # The document that train reads. If it has the same file and line, it is the same document.
     train_line = f"{first['train_corpus']}/{first['train_file']}:{first['train_line']}"
-    if line == train_line:
-        how = "train reads it"
-    else:
-        how = f"its tokens are those of {train_line}, which train reads"
-    return HeldOutFinding(what=what, where=where, found=how)
+    relation_to_train = "train reads it"
+    if train_line != line:
+        relation_to_train = f"its tokens are those of {train_line}, which train reads"
+    return HeldOutFinding(what, where, relation_to_train)
 
 
 def held_out_summary(manifest: Manifest) -> Summary:
@@ -60,5 +64,6 @@ def held_out_summary(manifest: Manifest) -> Summary:
     finding = held_out_finding(manifest.facts)
     if finding is None:
         return Summary(figures)
-    warning = f"{finding.what}: {finding.where}: {finding.found}; see {manifest.url(SHARED)}"
+    example = f"{finding.where}: {finding.relation_to_train}"
+    warning = f"{finding.what}: {example}; see {manifest.url(SHARED)}"
     return Summary(figures, warnings=[warning])

@@ -86,20 +86,23 @@ TOKEN_HASHES = InternalStage(Layout(HASHES_FOLDER), HELD_OUT)
 """Hashes of the documents of single shards."""
 
 
-def gate(config: ProjectConfig, name: str) -> dict[str, Node]:
-    """Return what must be built before the files that a training run on a nanoset starts with.
+def comparison_before_training(config: ProjectConfig, name: str) -> dict[str, Node]:
+    """Return the comparison of a nanoset's splits, if it must be made before a training run starts.
 
     With `held_out: block`, a run must not start if train reads documents of valid or test. So the
-    comparison of the splits becomes an input of these files.
+    files that a run starts with are written only after the splits have been compared.
 
     Args:
         config: The settings of nanoset.yaml.
         name: Name of the nanoset.
 
     Returns:
-        Name of the input → the comparison, if the nanoset has this setting; otherwise nothing.
+        An input of the files that a run starts with: name of the input → the comparison. It is
+        empty without the setting, or if the splits cannot have a document in common.
     """
     spec = config.nanosets[name]
     if spec.held_out == "block" and may_share_documents(config, spec):
-        return {f"{AFTER}{ASSET}": Node(HELD_OUT, Key(name))}
+        # The prefix means that the input has to be made before, but decides nothing in the files.
+        input_name = f"{AFTER}{ASSET}"
+        return {input_name: Node(HELD_OUT, Key(name))}
     return {}

@@ -40,7 +40,7 @@ def verify_held_out(project: Project, nanoset: str, *, deep: bool = False) -> Re
             finding.what,
             severity=severity,
             where=finding.where,
-            found=finding.found,
+            found=finding.relation_to_train,
             expected="none of them",
             remedy="leave these out of what train reads, by `exclude` or `split` of a view; "
             f"{manifest.url(SHARED)} lists them",

@@ -97,7 +97,7 @@ class MappingsStage(_SplitStage, Planned):
         if key.part == "train":
             # Searches for evaluation texts in a corpus, and for documents of valid and test.
             nodes |= gates(config, names)
-            nodes |= held_out.gate(config, key.subject)
+            nodes |= held_out.comparison_before_training(config, key.subject)
         return nodes
 
     def recipe(self, project: Project, key: Key, parents: Mapping[str, str]) -> Recipe:
