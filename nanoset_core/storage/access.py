@@ -128,9 +128,8 @@ class FileAccess:
             path: Path of the file. One outside of the folder is returned unchanged.
             size: Bytes of the file, if known. A copy of another size is downloaded again.
             sha256: Checksum of the file as hex, which a download is compared with.
-            pieces: A local file that lists the checksums of consecutive pieces of the file. If
-                given, each downloaded piece is compared with its own checksum, so that the file is
-                not read again for `sha256`.
+            pieces: A local file that lists the checksums of consecutive pieces of the file. A
+                download is compared with these, too. For some files, only these are known.
 
         Returns:
             `path`, at which the file can be read now.

@@ -219,8 +219,10 @@ class Store(ABC):
             StorageError: The object has other bytes.
             SourceChangedError: The object was replaced while it was read.
         """
-        # If the sha256 is known, the description of the object comes with its first bytes, which
-        # saves a request. Otherwise it is needed first: it has the sha256.
+        # Find out whether the object exists. If the sha256 is known, its description is requested
+        # together with its first bytes, which saves a request. Otherwise the description is needed
+        # first, since it has the sha256.
+        stored: Stored | None
         first_block = b""
         if sha256 is None:
             stored = self.stat(name)
@@ -228,24 +230,25 @@ class Store(ABC):
             first_block, stored = self.open_range(name, 0, RANGE_BYTES) or (b"", None)
         if stored is None:
             return False
-
         expected_sha256 = sha256 or stored.sha256
+
+        # Bytes may be damaged on their way: if they are wrong, read all of them a second time.
         with atomic_file(target) as file:
-            # Bytes may be damaged on their way: if they are wrong, read them a second time.
             for _ in range(2):
                 file.seek(0)
                 file.truncate()
                 found_sha256, fault = self._copy(stored, first_block, file, pieces)
                 first_block = b""
-                if expected_sha256 in (None, found_sha256) and fault is None:
+                is_right = expected_sha256 is None or found_sha256 == expected_sha256
+                if is_right and fault is None:
                     return True
-            raise damaged(
-                self.url(name),
-                found=fault or f"sha256 {found_sha256}",
-                expected=(
-                    f"sha256 {expected_sha256}" if expected_sha256 else "the digests of its pieces"
-                ),
-            )
+
+            # Both attempts failed. The error keeps the local file from appearing.
+            expected = "the digests of its pieces"
+            if expected_sha256:
+                expected = f"sha256 {expected_sha256}"
+            found = fault or f"sha256 {found_sha256}"
+            raise damaged(self.url(name), found, expected)
 
     def _copy(
         self,
