@@ -72,48 +72,77 @@ def _carry_in_batch(pending: PieceArrays, batch: FilledPacks, length: int) -> _C
         batch: The packs.
         length: Tokens of a pack.
     """
-    pieces_of_pack = np.diff(batch.bounds)  # (n_packs,)
+    piece_counts = np.diff(batch.bounds)  # (n_packs,)
     running_sums = np.concatenate([[0], np.cumsum(batch.pieces.lengths)])  # (n_pieces + 1,)
-    tokens_of_pack = np.diff(running_sums[batch.bounds])  # (n_packs,)
-    has_room = tokens_of_pack < length  # (n_packs,)
-    is_streamed = np.repeat(has_room, pieces_of_pack)  # (n_pieces,)
+    token_counts = np.diff(running_sums[batch.bounds])  # (n_packs,)
+    has_room = token_counts < length  # (n_packs,) True for A, C and E
 
-    # Append the pieces of packs with room to the stream, and cut the stream into packs: all are
-    # full except the last one.
+    # Append the pieces of packs with room to the stream, and cut the stream into packs. All of
+    # these are full, except perhaps the last one.
+    is_streamed = np.repeat(has_room, piece_counts)  # (n_pieces,)
     stream = PieceArrays.concatenated([pending, batch.pieces.select(is_streamed)])
     cut = _cut(stream, length)
 
-    # Which packs of the batch complete a pack of the stream, as C and E do. None completes two,
-    # because it would need a whole pack of tokens for the second one.
-    appended_tokens = np.cumsum(np.where(has_room, tokens_of_pack, 0))
-    n_completed = (pending.tokens + appended_tokens) // length  # (n_packs,) up to each pack
-    completes_pack = np.diff(n_completed, prepend=0) > 0  # (n_packs,)
+    # Number the places of the result: 0 to 3 for B, C, D and E. A pack without a place, such as A,
+    # gets a number as well, which is not used.
+    appended_tokens = np.where(has_room, token_counts, 0)
+    completes_pack = _completes_pack(pending.tokens, appended_tokens, length)  # True for C and E
+    has_place = ~has_room | completes_pack  # (n_packs,)
+    places = np.cumsum(has_place) - 1  # (n_packs,)
 
-    # Number the packs of the result: 0 to 3 for the places of B, C, D and E.
-    has_result = ~has_room | completes_pack  # (n_packs,)
-    result_numbers = np.cumsum(has_result) - 1  # (n_packs,) only valid if `has_result`
-
-    # The first pack of the stream is completed by the first pack that completes one, and so on.
-    numbers_of_stream_packs = result_numbers[completes_pack]  # (n_complete_stream_packs,)
-    is_complete = cut.pack_numbers < len(numbers_of_stream_packs)  # (n_pieces_of_stream,)
-
-    # The pieces of the result: those of packs that were full already, and those of the stream.
+    # The pieces of packs that were full already, and the place of each.
     full_pieces = batch.pieces.select(~is_streamed)
-    pack_of_full_piece = np.repeat(result_numbers, pieces_of_pack)[~is_streamed]
+    place_of_full_piece = np.repeat(places, piece_counts)[~is_streamed]
+
+    # The pieces of complete packs of the stream. Pack k has the k-th place of a completing pack.
+    stream_places = places[completes_pack]  # (n_complete_packs_of_stream,)
+    is_complete = cut.pack_numbers < len(stream_places)  # (n_pieces_of_stream,)
     stream_pieces = cut.pieces.select(is_complete)
-    pack_of_stream_piece = numbers_of_stream_packs[cut.pack_numbers[is_complete]]
+    place_of_stream_piece = stream_places[cut.pack_numbers[is_complete]]
 
-    # Put the pieces of both kinds in the order of their packs.
-    pack_of_piece = np.concatenate([pack_of_full_piece, pack_of_stream_piece])
-    order = np.argsort(pack_of_piece, kind="stable")
-    pieces = PieceArrays.concatenated([full_pieces, stream_pieces]).select(order)
-
-    piece_counts = np.bincount(pack_of_piece, minlength=np.count_nonzero(has_result))
-    bounds = np.concatenate([[0], np.cumsum(piece_counts)])
-    return _CarriedBatch(
-        full_packs=FilledPacks(bounds, pieces),
-        pending=cut.pieces.select(~is_complete),
+    full_packs = _packs_from(
+        pieces=PieceArrays.concatenated([full_pieces, stream_pieces]),
+        pack_of_piece=np.concatenate([place_of_full_piece, place_of_stream_piece]),
+        n_packs=np.count_nonzero(has_place),
     )
+    return _CarriedBatch(full_packs, pending=cut.pieces.select(~is_complete))
+
+
+def _completes_pack(
+    n_pending: int, appended_tokens: NDArray[np.int64], length: int
+) -> NDArray[np.bool_]:
+    """Return which packs of a batch complete a pack when their tokens are appended to a stream.
+
+    For example, packs of 10 tokens append 8, 0, 7 and 9 tokens to a stream without pending tokens.
+    Then the stream has 8, 8, 15 and 24 tokens, so that the third and the fourth complete a pack.
+
+    Args:
+        n_pending: Tokens of the stream before the batch; fewer than a pack.
+        appended_tokens: Tokens that each pack appends, fewer than a pack; shape (n_packs,). So none
+            of them completes two packs.
+        length: Tokens of a pack.
+
+    Returns:
+        Shape (n_packs,).
+    """
+    stream_tokens = n_pending + np.cumsum(appended_tokens)  # after each pack of the batch
+    n_complete = stream_tokens // length
+    is_complete: NDArray[np.bool_] = np.diff(n_complete, prepend=0) > 0
+    return is_complete
+
+
+def _packs_from(pieces: PieceArrays, pack_of_piece: NDArray[np.int64], n_packs: int) -> FilledPacks:
+    """Return packs that consist of some pieces, which need not be in the order of the packs.
+
+    Args:
+        pieces: The pieces. Those of one pack are in the order in which the pack holds them.
+        pack_of_piece: Number of each piece's pack, shape (n_pieces,).
+        n_packs: Number of packs.
+    """
+    order = np.argsort(pack_of_piece, kind="stable")
+    piece_counts = np.bincount(pack_of_piece, minlength=n_packs)  # (n_packs,)
+    bounds = np.concatenate([[0], np.cumsum(piece_counts)])  # (n_packs + 1,)
+    return FilledPacks(bounds, pieces.select(order))
 
 
 class _CutStream(NamedTuple):
