@@ -287,11 +287,10 @@ def _is_abandoned(entry: Path) -> bool:
     if is_alive is not None:  # None: it is not known
         return not is_alive
 
-    # A restart of this machine has ended the process. Conclude this only on a disk: in a network
-    # file system, another machine with the same name may have written the file. The major device
-    # number of a network file system is 0.
+    # If this machine was restarted since, the process has ended. On a network file system, another
+    # machine with the same name may have written the file, so this is only certain on a disk.
     status = entry.lstat()
-    is_on_disk = os.major(status.st_dev) != 0
+    is_on_disk = os.major(status.st_dev) != 0  # network file systems have the major number 0
     if is_on_disk and is_from_before_restart(mark):
         return True
 

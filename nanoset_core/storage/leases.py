@@ -437,8 +437,8 @@ class Build:
 
 def builds_under_way(access: FileAccess) -> list[Build]:
     """Return the builds that are running, on all machines, with the outputs that each one makes."""
-    # A process may make several outputs at the same time: list them together. Processes are told
-    # apart by their machine and process id. An id that is not known is None.
+    # List the outputs of each process together, since it may make several at the same time. A
+    # process is identified by its machine and its process id, which is None if it is not known.
     names_by_process: dict[tuple[str, int | None], list[str]] = {}
     owner_by_process: dict[tuple[str, int | None], Owner] = {}
     for name, work in under_way(access).items():

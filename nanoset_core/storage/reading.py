@@ -179,8 +179,8 @@ class ObjectFile(io.RawIOBase):
         if self._pending:
             data = self._pending.popleft().result()
         else:
-            # The caller has announced where reading will end, and no request goes beyond. The
-            # position is there already, so read some more bytes without running ahead.
+            # The position is beyond the end that the caller has announced, up to which requests run
+            # ahead. Read some bytes without requests for the next ones.
             data = self._read(self._position, FIRST_BYTES)
         return _Range(self._position, data)
 

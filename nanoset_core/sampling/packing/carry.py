@@ -103,7 +103,7 @@ def _carry_in_batch(pending: PieceArrays, batch: FilledPacks, length: int) -> _C
     full_packs = _packs_from(
         pieces=PieceArrays.concatenated([full_pieces, stream_pieces]),
         pack_of_piece=np.concatenate([place_of_full_piece, place_of_stream_piece]),
-        n_packs=np.count_nonzero(has_place),
+        n_packs=int(np.count_nonzero(has_place)),
     )
     return _CarriedBatch(full_packs, pending=cut.pieces.select(~is_complete))
 

@@ -39,10 +39,10 @@ def may_share_documents(config: ProjectConfig, spec: ResolvedNanoset) -> bool:
     if not train_names or not held_out_names:
         return False
 
-    # The setting `held_out` asks to compare the texts of documents as well. Equal texts may be in
-    # any two corpora.
-    compares_texts = spec.held_out is not None
-    if compares_texts:
+    # With the setting `held_out`, a document with the same tokens counts as the same document. Any
+    # two corpora may contain such copies.
+    finds_copies = spec.held_out is not None
+    if finds_copies:
         return True
 
     # Without shares, each split lists its own datasets, and reads all documents of these. A dataset

@@ -156,11 +156,12 @@ def _define_tokenizer_json(source: TokenizerFile) -> Definition:
     Args:
         source: The file.
     """
-    # Look for faults, and for the changes that transformers makes when it loads the file: settings
-    # of the model, and special tokens that are added.
+    # Look for faults. The result has settings of the model that must be changed, such as a random
+    # dropout, and special tokens that must be added.
     digest = sha256_file(source.path)
     examination = _examined(source, identity=digest, converted=None)
 
+    # The fingerprint depends on these changes, if there are any.
     fingerprint = digest
     changes: dict[str, Any] = {**examination.model_changes}
     if examination.added_tokens:

@@ -191,12 +191,12 @@ def _legacy_tokens(source: TokenizerFile, model: _Model, ids: Mapping[str, int])
     unique_names = dict.fromkeys(source.special_tokens or ())  # in the order of the configuration
     for name in unique_names:
         piece_id = ids.get(name)
-        is_found = piece_id is not None and model.pieces[piece_id].type != _PieceType.UNKNOWN
-        if piece_id is not None and is_found:
-            token_ids[name] = piece_id
-        else:
+        if piece_id is None or model.pieces[piece_id].type == _PieceType.UNKNOWN:
+            # The wrapper does not find the piece, and adds a token.
             token_ids[name] = next_id
             next_id += 1
+        else:
+            token_ids[name] = piece_id
     return token_ids
 
 
