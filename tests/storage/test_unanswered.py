@@ -102,7 +102,7 @@ def test_silence_is_counted_from_the_last_sign_of_a_server(
 
 def test_each_block_of_a_body_is_a_sign(monkeypatch):
     signs = []
-    monkeypatch.setattr(unanswered.Unanswered, "heard", lambda asked: signs.append(1))
+    monkeypatch.setattr(unanswered.Unanswered, "note_sign_of_server", lambda asked: signs.append(1))
     monkeypatch.setattr(unanswered, "BLOCK_BYTES", 4)
     body = unanswered.Body(io.BytesIO(b"0123456789"))
     assert (body.read(2), body.read(), len(signs)) == (b"01", b"23456789", 4)
