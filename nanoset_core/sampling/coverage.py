@@ -217,32 +217,33 @@ def _tokens_unseen(
     Returns:
         The number of tokens, or None if that depends on how epochs were shuffled.
     """
-    length = config.step
-    extra = config.overlap
-
-    # Count the samples that the run has taken.
+    # Samples that the run has taken, without those that repeat an epoch of the blend.
+    n_taken = n_samples
     if samples_in_epoch is not None:
-        is_repeated = samples_in_epoch > member.samples_given
-        if is_repeated and n_samples < samples_in_epoch:
-            return None  # some of them were taken twice
-        n_samples = min(n_samples, samples_in_epoch)
-    n_samples += member.taken_before
-    if n_samples == 0:
+        # If the epoch has more samples of the dataset than exist, some of them are in it twice.
+        has_samples_twice = samples_in_epoch > member.samples_given
+        if has_samples_twice and n_samples < samples_in_epoch:
+            return None
+        n_taken = min(n_samples, samples_in_epoch)
+    n_taken += member.taken_before
+    if n_taken == 0:
         return member.tokens
 
-    # The first epochs are complete if all their samples were taken: those before the last epoch, if
-    # it is shuffled on its own, or else those of all epochs, which are shuffled together.
+    # If several epochs are shuffled together, all tokens are read once all their samples are taken.
+    # Until then, it depends on the shuffle. The last epoch may be shuffled on its own: then those
+    # before it count.
     if member.epochs > 1:
         samples_together = member.samples_built
         if member.separate_last_epoch:
-            samples_together = ((member.epochs - 1) * member.tokens - extra) // length
-        return 0 if n_samples >= samples_together else None
+            tokens_together = (member.epochs - 1) * member.tokens
+            samples_together = (tokens_together - config.overlap) // config.step
+        return 0 if n_taken >= samples_together else None
 
-    # Neighbouring samples share a token: together they have `length` tokens each, and one more at
-    # their end.
+    # One epoch. Samples start `step` tokens apart, so each has `step` tokens that no other one has.
+    # The last sample of the dataset extends beyond its step.
     samples_of_epoch = config.samples_in(member.tokens)
-    n_different = min(n_samples, samples_of_epoch)
-    tokens_seen = n_different * length
+    n_different = min(n_taken, samples_of_epoch)
+    tokens_seen = n_different * config.step
     if n_different == samples_of_epoch:
-        tokens_seen += extra
+        tokens_seen += config.overlap
     return max(0, member.tokens - tokens_seen)

@@ -92,8 +92,9 @@ def _stop(config: NanosetConfig, limits: EpochLimits) -> NanosetConfig:
     samples: dict[SplitName, int | None] = {}
     for split in SPLITS:
         requested = config.samples(split)
-        samples[split] = None
-        if requested is not None:
+        if requested is None:
+            samples[split] = None  # one epoch, which is always allowed
+        else:
             samples[split] = _allowed_samples(config, split, requested, limits)
     return config.with_samples(samples)
 

@@ -311,15 +311,16 @@ class MemberPlanner:
             ConfigError: The trainer needs samples of the dataset and never joins epochs, but an
                 epoch has too few tokens for one sample.
         """
+        # Samples that all planned epochs give together.
         rules = self.rules
         n_built = self.config.samples_in(
             epochs.n_epochs * part.tokens,
             drop_last_partial=self.config.drops_last_partial(self.split),
         )
 
-        # A trainer that joins epochs gets as many of them as the samples need. One that draws from
-        # a single epoch cannot give a requested number if the epoch has no sample; if it reads
-        # windows, it needs a sample even if no number is requested.
+        # Some trainers never join epochs: they repeat the samples of a single one. If that is too
+        # short for a sample, there is nothing to repeat. Trainers that read windows need a sample
+        # even if no number is requested.
         needs_samples = requested is not None or rules.windows
         if rules.one_epoch and needs_samples and n_built == 0:
             raise ConfigError(
@@ -328,14 +329,13 @@ class MemberPlanner:
                 found=f"{prefix}: {part.tokens}",
                 expected=f"{self.config.sample_tokens} or more",
             )
-
         repeats = rules.repeats(requested, n_built)
         if epochs.order is None:
             return _PlannedSamples(n_built, repeats, available=n_built * repeats)
 
-        # The shuffle index of a later phase starts with `start` positions that are not read, and
-        # continues with the samples that no earlier phase took. Trainers with phases join epochs
-        # instead of repeating samples, so `repeats` is 1.
+        # In a later phase of a run, the shuffle index starts with `start` positions that are not
+        # read. It continues with the samples that no earlier phase took. Trainers with phases join
+        # epochs, so they repeat no samples.
         n_not_taken = n_built - epochs.order.taken
         n_available = min(n_built, start + n_not_taken)
         return _PlannedSamples(n_built, repeats, n_available)

@@ -361,6 +361,7 @@ class Preset:
 
     def needs_samples(self, split: SplitName) -> bool:
         """Return whether a number of samples must be requested for a blend with weights."""
+        # A shuffled blend has a size without that: as many samples as its datasets together.
         return self.takes_samples(split) and not self.shuffles_blend
 
     def repeats(self, requested: int | None, samples_of_epoch: int) -> int:
