@@ -224,18 +224,22 @@ def _json_lines(path: Path, columns: Sequence[str] | None) -> Iterator[_JsonLine
         FormatError: The table is damaged.
     """
 
-    def choose(schema: Any) -> Sequence[str] | None:
-        """Check and return the columns to read; called once with the schema of the table."""
+    def checked_columns(schema: Any) -> Sequence[str] | None:
+        """Return the columns to read, after a check that a table with this schema has them."""
         _check_columns(path, schema, columns)
         return columns
 
-    def convert(rows: Any, first_row: int) -> _JsonLines:
-        """Return a record batch as JSON lines; called for each batch."""
-        return _JsonLines(rows.num_rows, _objects(path, first_row, rows, columns))
+    def as_lines(rows: Any, first_row: int) -> _JsonLines:
+        """Return some rows of the table, a record batch, as JSON lines."""
+        lines = _objects(path, first_row, rows, columns)
+        return _JsonLines(n_rows=rows.num_rows, lines=lines)
 
+    # `read_table` opens the table, asks which columns to read, and converts batches of rows.
     try:
-        yield from read_table(path, choose, convert)
+        yield from read_table(path, choose=checked_columns, convert=as_lines)
     except FaultError as fault:
+        # An import stops here, so that no part of a table is missing unnoticed. When a corpus is
+        # built, the rows before the fault are used.
         raise FormatError(
             "a table is damaged",
             where=path,

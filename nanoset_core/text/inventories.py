@@ -32,7 +32,7 @@ class QuietPeriod:
     """How long a file must not have been written, in seconds."""
     now_ns: int
     """The present time, nanoseconds since 1970."""
-    before: Mapping[str, Sequence[Piece]] = field(default_factory=dict)
+    previous_pieces: Mapping[str, Sequence[Piece]] = field(default_factory=dict)
     """Path → pieces of each file in the previous inventory."""
 
     def is_unsettled(self, file: FileStat) -> bool:
@@ -53,9 +53,9 @@ class QuietPeriod:
             Path of the first such file, or None if all have their earlier content.
         """
         for file in files:
-            if file.path not in self.before or not self.is_unsettled(file):
+            if file.path not in self.previous_pieces or not self.is_unsettled(file):
                 continue
-            if not _still_holds(folder, file, self.before[file.path]):
+            if not _still_holds(folder, file, self.previous_pieces[file.path]):
                 return file.path
         return None
 
@@ -181,28 +181,31 @@ def take_inventory(
 def _known_files(
     files: Sequence[FileStat], memory: FingerprintMemory, quiet: QuietPeriod | None
 ) -> _KnownFiles:
-    """Return the pieces of the files that do not have to be read.
+    """Return the pieces of the files that do not have to be hashed.
 
-    A piece is a part of a file, with its digest. Files that the memory knows need not be read. Nor
-    do unsettled ones: as long as a file is being written, the inventory contains the pieces that it
-    had before.
+    A piece is a range of a file, with its digest. There are two kinds of such files:
+
+    - Files whose present version was hashed before: the memory has their pieces.
+    - Files that are being written, called unsettled: they are taken as they were in the previous
+      inventory, until nothing has written to them for a while.
 
     Args:
         files: The files, as they were listed.
-        memory: The pieces of earlier inventories.
+        memory: The pieces of files that were hashed before.
         quiet: Which files are unsettled; None if all files count as settled.
     """
     pieces_by_path: dict[str, Sequence[Piece]] = {}
-    unsettled = []
+    unsettled_paths = []
     for file in files:
         if quiet is not None and quiet.is_unsettled(file):
-            unsettled.append(file.path)
-            pieces_by_path[file.path] = quiet.before.get(file.path, ())  # () for a new file
+            unsettled_paths.append(file.path)
+            # A new file had no pieces in the previous inventory.
+            pieces_by_path[file.path] = quiet.previous_pieces.get(file.path, ())
             continue
-        pieces = memory.recall(file)
-        if pieces is not None:
-            pieces_by_path[file.path] = pieces
-    return _KnownFiles(pieces_by_path, tuple(unsettled))
+        remembered_pieces = memory.recall(file)
+        if remembered_pieces is not None:
+            pieces_by_path[file.path] = remembered_pieces
+    return _KnownFiles(pieces_by_path, tuple(unsettled_paths))
 
 
 def _inventory(corpus: str, files: Sequence[FileStat], known: _KnownFiles) -> Inventory:

@@ -155,18 +155,19 @@ def keys_of(folder: RawFolder, contents: Contents) -> LineKeys:
         for key, value in _flattened(row):
             values_by_key.setdefault(key, []).append(value)
 
-    # A key is one of texts if nearly all rows have a string for it.
+    # Which keys have texts. Nearly all rows must have a string there; a few may have none.
     min_strings = _MIN_SHARE_WITH_TEXT * len(rows)
-    average_lengths = {}  # key of texts → average length
-    type_names = {}  # any other key → type of its first value
+    length_by_text_key = {}  # key with texts → average length of its texts
+    type_by_other_key = {}  # any other key → name of the type of its first value
     for key, values in values_by_key.items():
         strings = [value for value in values if isinstance(value, str | bytes)]
         if len(strings) > min_strings:
+            # Rounded up, so that only a key whose texts are all empty has the length 0.
             total_length = sum(len(string.strip()) for string in strings)
-            average_lengths[key] = math.ceil(total_length / len(strings))
+            length_by_text_key[key] = math.ceil(total_length / len(strings))
         else:
-            type_names[key] = type(values[0]).__name__
-    return LineKeys(texts=average_lengths, others=type_names)
+            type_by_other_key[key] = type(values[0]).__name__
+    return LineKeys(texts=length_by_text_key, others=type_by_other_key)
 
 
 def _last_name(key: str) -> str:

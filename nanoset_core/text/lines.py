@@ -141,11 +141,14 @@ class _MembersDecoder:
                 contain the ends of several.
         """
         while data:
-            # Start the next member.
+            # Start the next member. Nothing may precede the first one: zeros there are a fault,
+            # which its decoder reports.
             if self._decoder is None:
-                data = self._without_padding(data)
+                if not self._is_first_member:
+                    data = self._skip_padding(data)
                 if not data:
                     return
+                self._is_first_member = False
                 self._decoder = self._codec.new_decoder()
 
             chunk = self._decoder.decompress(data)
@@ -156,20 +159,18 @@ class _MembersDecoder:
             data = self._decoder.unused_data
             self._decoder = None
 
-    def _without_padding(self, data: bytes) -> bytes:
-        """Return the bytes at the start of a member, without the padding in front of them.
+    def _skip_padding(self, data: bytes) -> bytes:
+        """Return bytes that follow a member without the padding at their start, and count it.
 
-        The bytes of padding are added to the count in the stored piece.
+        Padding are zero bytes after a member. Tapes and some programs add them to fill a block, and
+        gzip permits them. Their number is kept in `StoredPiece.padding`.
 
         Args:
-            data: The padding and the bytes after it.
+            data: Bytes after a member: perhaps padding, and then perhaps another member.
         """
-        if self._is_first_member:  # nothing may precede it: zeros there are a fault
-            self._is_first_member = False
-            return data
-        member = data.lstrip(self._codec.padding)
-        self._stored.padding += len(data) - len(member)
-        return member
+        next_member = data.lstrip(self._codec.padding)
+        self._stored.padding += len(data) - len(next_member)
+        return next_member
 
 
 def _feeds(stored: StoredPiece, size: int) -> Iterator[bytes]:
@@ -327,28 +328,32 @@ class _LineSplitter:
     def feed(self, chunk: bytes) -> Iterator[LineBlock]:
         """Yield the lines that end in a chunk, and hold the beginning of the line after them.
 
+        For example, with `b"He"` held from earlier chunks, the chunk `b"llo\\nWor"` yields the line
+        `b"Hello"`, and then `b"Wor"` is held.
+
         Nearly always, all lines are yielded as one block. If one of them is too long, each line is
         a separate block.
 
         Args:
             chunk: Decompressed bytes that follow those of the previous call.
         """
-        first, *rest = chunk.split(b"\n")
-        self._hold(first)  # the end of the line that was held
+        end_of_held_line, *rest = chunk.split(b"\n")
+        self._hold(end_of_held_line)
         if not rest:  # the chunk has no line end
             return
 
-        lines = rest[:-1]  # complete lines after the one that was held
-        tail = rest[-1]  # the beginning of the next line, whose end is in a later chunk
-        longest = max(map(len, lines), default=0)
+        # The line that is held is complete now, and so are the others except the last one.
+        other_lines = rest[:-1]
+        beginning_of_next_line = rest[-1]
+        longest = max(map(len, other_lines), default=0)
         if max(longest, self.held_bytes) <= self._max_line_bytes:
-            yield self.release(n_line_ends=len(lines) + 1, following=lines)
+            yield self.release(n_line_ends=1 + len(other_lines), following=other_lines)
         else:
             yield self.release(n_line_ends=1)
-            for line in lines:
+            for line in other_lines:
                 self._hold(line)
                 yield self.release(n_line_ends=1)
-        self._hold(tail)
+        self._hold(beginning_of_next_line)
 
     def _hold(self, part: bytes) -> None:
         """Append bytes to the line that is held."""
@@ -360,23 +365,31 @@ class _LineSplitter:
             self._held_parts = [b"".join(beginnings)[:EXCERPT_BYTES]]
 
     def release(self, n_line_ends: int, following: Sequence[bytes] = ()) -> LineBlock:
-        """Return the line that is held and those that follow it, and hold none.
+        """Return the line that is held and those that follow it, and start with the next line.
 
         Args:
             n_line_ends: How many of these lines have a line end; the last one of a file may not.
-            following: Complete lines after the one that is held.
+            following: Complete lines after the one that is held. There must be none if that one is
+                too long.
         """
-        lines = [b"".join(self._held_parts), *following]
+        # Neither the held bytes nor the lines contain line ends, which have one byte each.
         begin = self._offset
         end = begin + self.held_bytes + sum(map(len, following)) + n_line_ends
-        long_bytes = 0
+        lines = [b"".join(self._held_parts), *following]
+
+        # Of a line that is too long, only the first bytes were held: the block has its size, too.
+        size_of_long_line = 0
         if self.held_bytes > self._max_line_bytes:
-            long_bytes = self.held_bytes
+            size_of_long_line = self.held_bytes
         block = LineBlock(
-            lines, first_number=self.line_number, begin=begin, end=end, long_bytes=long_bytes
+            lines,
+            first_number=self.line_number,
+            begin=begin,
+            end=end,
+            long_bytes=size_of_long_line,
         )
 
-        # The next line starts after the block.
+        # The next line starts after the block, and nothing of it is held yet.
         self.line_number += len(lines)
         self.held_bytes = 0
         self._held_parts = []

@@ -206,8 +206,8 @@ def _entries_below(folder: RawFolder, within: RawFolder | None) -> Iterator[_Ent
 
     Args:
         folder: The folder, on this machine or in a bucket.
-        within: The folder that links may not lead out of, except into `folder` itself; None permits
-            all links.
+        within: Links must lead into this folder, or into `folder`; None permits all links. A bucket
+            has no links.
 
     Raises:
         MissingError: A link leads nowhere.
@@ -218,10 +218,13 @@ def _entries_below(folder: RawFolder, within: RawFolder | None) -> Iterator[_Ent
             yield _Entry(FileStat(*file), is_folder=False)
         return
 
+    # Compare real paths, since both folders may themselves be reached through links.
     allowed_targets = None
     if isinstance(within, Path):
         allowed_targets = (os.path.realpath(within), os.path.realpath(folder))
-    yield from _local_entries_below(folder, "", (folder.stat(),), allowed_targets)
+    yield from _local_entries_below(
+        folder, prefix="", above=(folder.stat(),), allowed_targets=allowed_targets
+    )
 
 
 def _local_entries_below(

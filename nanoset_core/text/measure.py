@@ -58,8 +58,8 @@ def measure(folder: RawFolder, contents: Contents, text_key: str) -> Measure:
             break
 
     scale = 1.0
-    if sampler.stored_bytes:
-        scale = contents.size / sampler.stored_bytes
+    if sampler.covered_bytes:
+        scale = contents.size / sampler.covered_bytes
     return Measure(
         documents=sampler.documents,
         text_bytes=sampler.text_bytes,
@@ -78,8 +78,9 @@ class _Sampler:
     text_bytes: int = 0
     read_bytes: int = 0
     """Bytes of lines after decompression, or of rows."""
-    stored_bytes: float = 0.0
-    """Bytes that the documents take in the stored files.
+    covered_bytes: float = 0.0
+    """How many bytes of the stored files the sample covers, as they are stored: compressed, and
+    with all columns. The sample is extrapolated from these to all files.
 
     It is not an integer, since it is estimated for a file that was not read to its end.
     """
@@ -94,14 +95,16 @@ class _Sampler:
     def read(self, file: FileStat) -> None:
         """Read a file to its end, or until the sample is complete.
 
+        A file that cannot be read is no error here, since building the corpus reports it. The
+        sample then covers all of it, as building the corpus would get no more documents from it.
+
         Args:
-            file: The file. If it cannot be read to its end, it still counts with its whole size, as
-                a file does that was read completely.
+            file: The file.
         """
         n_rows = 0
-        read_bytes = 0
-        stored_bytes: float = file.size
-        with suppress(NanosetError):  # building the corpus reports files that cannot be read
+        read_bytes = 0  # of lines after decompression, or of rows
+        covered_bytes: float = file.size  # unless reading stops before the end
+        with suppress(NanosetError):
             batches = read_documents(
                 self.folder,
                 SourceRange((whole_file(file),)),
@@ -114,13 +117,14 @@ class _Sampler:
                 n_rows += batch.read_lines
                 read_bytes += batch.read_bytes
                 if self.is_complete:
-                    # The rest of the file is not read.
+                    # The rest of the file is not read. How many stored bytes were read is not known
+                    # exactly, because the file may be compressed.
                     estimate = _estimated_stored_bytes(
                         self.folder, file, n_rows, read_bytes, self.text
                     )
-                    stored_bytes = min(file.size, estimate)
+                    covered_bytes = min(file.size, estimate)
                     break
-        self.stored_bytes += stored_bytes
+        self.covered_bytes += covered_bytes
 
     def _add(self, batch: DocumentBatch) -> None:
         """Count the documents of a batch, and keep the text of the first ones."""

@@ -93,24 +93,26 @@ def _requested_rows(
             requested row; None for any number.
 
     Yields:
-        Batches up to the last row that is near enough, then a TooFarError for each row that is not.
+        Batches up to the last row that is near enough. Then, in place of each row that is not near
+        enough, its number with a TooFarError.
     """
     requested = rows_between(rows, group.first_row, group.stop_row)
 
-    # The last row that may be read, by the average size of a row.
-    if most_skipped_bytes is None:
-        last_row: float = group.stop_row
-    else:
-        last_row = group.first_row + most_skipped_bytes / max(group.row_bytes, 1)
-    n_near = bisect_right(requested, last_row)
+    # Divide the requested rows into those that are near enough and those that are too far inside.
+    # How far inside a row is follows from the average size of a row.
+    n_near = len(requested)
+    if most_skipped_bytes is not None:
+        most_skipped_rows = most_skipped_bytes / max(group.average_row_bytes, 1)
+        n_near = bisect_right(requested, group.first_row + most_skipped_rows)
     near_rows = requested[:n_near]
     far_rows = requested[n_near:]
 
     if near_rows:
         yield from group.batches(stop_row=near_rows[-1] + 1)
     for row in far_rows:
-        skipped_bytes = int((row - group.first_row) * group.row_bytes)
-        yield NumberedBatch(row, TooFarError(f"{skipped_bytes:,} bytes into a row group"))
+        skipped_bytes = int((row - group.first_row) * group.average_row_bytes)
+        error = TooFarError(f"{skipped_bytes:,} bytes into a row group")
+        yield NumberedBatch(row, error)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +139,7 @@ class _RowGroup:
         return self.first_row + int(self.metadata.num_rows)
 
     @property
-    def row_bytes(self) -> float:
+    def average_row_bytes(self) -> float:
         """Average size of a row with all columns, decompressed."""
         return float(self.metadata.total_byte_size / max(self.metadata.num_rows, 1))
 
@@ -145,10 +147,12 @@ class _RowGroup:
         """Yield the rows of the group up to a row, in batches of about SLICE_BYTES.
 
         Args:
-            stop_row: The row after the last one to read. It may be in the middle of the group.
+            stop_row: Number of the row after the last one to yield. It may be in the middle of the
+                group. Then the rest of the group is not read.
 
         Raises:
-            TableDamageError: The row group has fewer rows than its metadata says.
+            TableDamageError: The row group has fewer rows than its metadata says. This is only
+                noticed if all of the group is read.
         """
         batches = self.table.iter_batches(
             self._batch_rows(),
@@ -156,13 +160,18 @@ class _RowGroup:
             columns=self.columns,
             use_threads=False,
         )
-        row = self.first_row
+        row = self.first_row  # of the next batch
         for batch in batches:
-            yield NumberedBatch(row, batch.slice(0, stop_row - row))
+            # The last batch may have more rows than are wanted.
+            n_wanted = stop_row - row
+            yield NumberedBatch(row, batch.slice(0, n_wanted))
             row += batch.num_rows
-            if stop_row <= row < self.stop_row:
-                return  # the rest of the row group is not read
+            is_end_of_group = row >= self.stop_row
+            if row >= stop_row and not is_end_of_group:
+                return
 
+        # All rows of the group were read, so their number can be checked. At the end of the group,
+        # the loop goes on until the reader has no further batch, to notice rows in excess.
         if row != self.stop_row:
             n_read = row - self.first_row
             n_rows = self.stop_row - self.first_row
@@ -173,12 +182,12 @@ class _RowGroup:
     def _batch_rows(self) -> int:
         """Choose how many rows to read at once, so that a batch has about SLICE_BYTES.
 
-        A dictionary stores a value once for many rows, but a batch stores it for each row. So fewer
-        rows are read at once if a dictionary may contain long values: even if all rows of the batch
-        have the longest one, they must fit into REPEATED_BYTES.
+        A dictionary stores a value once for many rows, but a batch stores it for each row. All rows
+        of a batch might have the longest value. So if there may be long values, fewer rows are read
+        at once: in this worst case, a batch must fit into REPEATED_BYTES.
         """
-        # pyarrow aborts the process when it returns damaged metadata of a column, unless reading
-        # the column has raised an exception before: so read a row.
+        # Read a row first. If the metadata of a column is damaged, this raises an exception. To
+        # look at damaged metadata, as below, would make pyarrow abort the process.
         first_batches = self.table.iter_batches(
             1, row_groups=[self.number], columns=self.columns, use_threads=False
         )
@@ -190,12 +199,15 @@ class _RowGroup:
         paths = [schema.column(index).path for index in range(len(schema))]
         chunks = [metadata.column(index) for index in column_indices(paths, self.columns)]
 
+        # How many rows of the average size have SLICE_BYTES.
         total_bytes = sum(chunk.total_uncompressed_size for chunk in chunks)
-        row_bytes = total_bytes / max(metadata.num_rows, 1)
-        rows_by_average = SLICE_BYTES / max(row_bytes, 1)
+        average_row_bytes = total_bytes / max(metadata.num_rows, 1)
+        rows_by_average = SLICE_BYTES / max(average_row_bytes, 1)
 
-        longest_values = sum(_dictionary_bytes(chunk) for chunk in chunks)
-        rows_by_longest = REPEATED_BYTES / max(longest_values, 1)
+        # How many rows have REPEATED_BYTES if each has the longest value of every dictionary. A
+        # value is at most as long as its dictionary.
+        longest_row_bytes = sum(_dictionary_bytes(chunk) for chunk in chunks)
+        rows_by_longest = REPEATED_BYTES / max(longest_row_bytes, 1)
 
         return int(max(1, min(BATCH_ROWS, rows_by_average, rows_by_longest)))
 

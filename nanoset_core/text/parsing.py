@@ -156,30 +156,29 @@ def parse_lines(lines: list[bytes], fields: Fields) -> ParsedLines | None:
     # Any exception here means that a line is unusual; `parse_line` finds out in which way.
     try:
         objects = [orjson.loads(line) for line in lines]
-        texts_by_key = [_required_values(objects, key) for key in fields.texts]
-        if "." in fields.id:
-            values_of_id = [value_at(value, fields.id) for value in objects]
-        else:
-            # Much faster than `value_at`. It raises a TypeError if a value is not an object.
-            values_of_id = [dict.get(value, fields.id) for value in objects]
+        documents_texts = _required_values(objects, fields.text)
+        # Texts at other keys are required, too, but not returned.
+        required_texts = [_required_values(objects, key) for key in fields.required]
+        identities = _optional_values(objects, fields.id)
     except (orjson.JSONDecodeError, KeyError, TypeError, NotADocumentError):
         return None
-    for texts in texts_by_key:
+    for texts in [documents_texts, *required_texts]:
         if not all(type(text) is str for text in texts):
             return None
 
     # Nearly all ids are strings of ASCII, which are kept unchanged.
     ids: list[str | None] = []
-    for identity, line in zip(values_of_id, lines, strict=True):
+    for identity, line in zip(identities, lines, strict=True):
         if _is_usual_id(identity):
             ids.append(identity)
         else:
             ids.append(id_text(identity, line, fields.id))
 
+    # A value that is missing is None, so no exception is possible here.
     kept_values: list[list[Any]] = []
     for key in fields.kept:
         kept_values.append([value_at(value, key) for value in objects])
-    return ParsedLines(texts_by_key[0], ids, kept_values)
+    return ParsedLines(documents_texts, ids, kept_values)
 
 
 def _required_values(objects: list[Any], key: str) -> list[Any]:
@@ -191,6 +190,20 @@ def _required_values(objects: list[Any], key: str) -> list[Any]:
     if "." in key:
         return [find(value, key)[0] for value in objects]
     return [value[key] for value in objects]  # much faster than `find`
+
+
+def _optional_values(objects: list[Any], key: str) -> list[Any]:
+    """Return the value at a key of each object, or None if an object lacks the key.
+
+    Raises:
+        TypeError: A value is not an object. With a key that has dots, it counts as one without the
+            key instead.
+    """
+    if "." in key:
+        return [value_at(value, key) for value in objects]
+    # Much faster than `value_at`. Called in this way, `get` raises a TypeError if a value is not a
+    # dict.
+    return [dict.get(value, key) for value in objects]
 
 
 def parse_line(line: bytes, fields: Fields) -> ParsedLine:
@@ -207,10 +220,16 @@ def parse_line(line: bytes, fields: Fields) -> ParsedLine:
         NotADocumentError: The line is not a document.
     """
     value = _parse(line)
-    texts = [_text_at(value, key) for key in fields.texts]
+    text = _text_at(value, fields.text)
+    # Texts at other keys are required, too, but not returned: the call raises the error for a line
+    # that lacks one.
+    for key in fields.required:
+        _text_at(value, key)
+
+    # The line helps to write an id that is a number as it is in the line.
+    identity = id_text(value_at(value, fields.id), line=line, key=fields.id)
     kept_values = [value_at(value, key) for key in fields.kept]
-    identity = id_text(value_at(value, fields.id), line, fields.id)
-    return ParsedLine(texts[0], identity, kept_values)
+    return ParsedLine(text, identity, kept_values)
 
 
 def has_long_id(line: bytes, key: str) -> bool:

@@ -169,36 +169,38 @@ def _entries(raw: RawFolder) -> tuple[list[RawFolder], dict[str, NanosetError]]:
         raw: The raw folder, on this machine or in a bucket.
 
     Returns:
-        (the entries by name, without hidden ones, name → error of entries with invalid names).
+        (paths, errors). The paths are those of files and folders, sorted by their names, without
+        hidden ones. The errors, by name, are those of entries with invalid names.
 
     Raises:
         MissingError: The folder does not exist.
         InputError: The folder cannot be listed.
     """
-    entries: list[RawFolder] = []
-    faults: dict[str, NanosetError] = {}
+    paths: list[RawFolder] = []
+    error_by_name: dict[str, NanosetError] = {}
     try:
         if isinstance(raw, RemoteFolder):
-            remote_entries, bad_keys = raw.entries()
-            entries.extend(remote_entries)
-            faults.update(bad_keys)
+            remote_paths, errors_of_names = raw.entries()
+            paths.extend(remote_paths)
+            error_by_name.update(errors_of_names)
         else:
-            entries.extend(raw.iterdir())
+            paths.extend(raw.iterdir())
     except OSError as error:
-        if raw.is_dir():
-            raise InputError(
-                "the folder of raw text cannot be listed",
-                where=raw,
-                found=error.strerror,
-                remedy="give this user the right to read it",
-            ) from error
-        # Otherwise it does not exist, which is reported below.
+        if not raw.is_dir():
+            raise _no_raw_folder(raw) from error
+        raise InputError(
+            "the folder of raw text cannot be listed",
+            where=raw,
+            found=error.strerror,
+            remedy="give this user the right to read it",
+        ) from error
 
-    visible_entries = [entry for entry in entries if not entry.name.startswith(".")]
-    if not visible_entries and not faults and not raw.is_dir():
+    visible_paths = [path for path in paths if not path.name.startswith(".")]
+    # A folder of a bucket that does not exist is listed as an empty one.
+    if not visible_paths and not error_by_name and not raw.is_dir():
         raise _no_raw_folder(raw)
-    visible_entries.sort(key=lambda entry: entry.name)
-    return visible_entries, faults
+    visible_paths.sort(key=lambda path: path.name)
+    return visible_paths, error_by_name
 
 
 def _no_raw_folder(raw: RawFolder) -> MissingError:
@@ -221,12 +223,15 @@ def _check_not_text(raw: RawFolder, file: RawFolder) -> None:
 
     Args:
         raw: The raw folder.
-        file: A file directly in the raw folder.
+        file: Path of an entry directly in the raw folder.
 
     Raises:
         InputError: The name of the file is that of a file of text.
     """
-    if is_text(file.name) and file.name.endswith(_TEXT_ENDINGS) and file.is_file():
+    # `is_text` leaves out descriptions of a dataset. Of all other endings of text, only those count
+    # that nothing else has: a .json file in the raw folder may be anything.
+    looks_like_text = is_text(file.name) and file.name.endswith(_TEXT_ENDINGS)
+    if looks_like_text and file.is_file():
         corpus = file.name.partition(".")[0]
         raise InputError(
             "a file of text belongs to no corpus",

@@ -15,7 +15,7 @@ from nanoset_core.text.json_values import NotJsonError
 from nanoset_core.text.parsing import Fields, NotADocumentError
 from nanoset_core.text.rejects import NO_OFFSET, Reject
 from nanoset_core.text.stored_piece import StoredPiece
-from nanoset_core.text.table_ids import TableIds, escaped_count, ids_of
+from nanoset_core.text.table_ids import TableIds, count_not_utf8, ids_of
 from nanoset_core.text.tables import read_table
 from nanoset_core.text.values import narrowed
 
@@ -62,15 +62,18 @@ class RowReader:
         self._path = path
         self._fields = fields
         self._max_text_bytes = max_text_bytes
-        # Names that lead to the columns. Empty for a column that the file does not have.
-        self._text_names: list[tuple[str, ...]] = []
-        self._id_names: tuple[str, ...] = ()
-        self._kept_names: list[tuple[str, ...]] = []
-        # Why no row can be a document.
-        self._error: NotADocumentError | None = None
+        # Set by `choose`: the path of each column, which is its name after those of the structs
+        # around it. The path of a column that the file does not have is empty.
+        self._text_paths: list[tuple[str, ...]] = []
+        self._id_path: tuple[str, ...] = ()
+        self._kept_paths: list[tuple[str, ...]] = []
+        # Also set by `choose`: why no row of the file can be a document, if that is so.
+        self._no_documents: NotADocumentError | None = None
 
     def choose(self, schema: Any) -> list[str]:
-        """Find the columns of texts, ids and kept values, and return their names.
+        """Choose the columns to read: those of texts, ids and kept values.
+
+        `documents` needs to know them, too, so their paths are also stored in this object.
 
         Args:
             schema: Arrow schema of the file.
@@ -83,17 +86,18 @@ class RowReader:
             FaultError: Several columns have one of the names.
         """
         try:
-            self._text_names = [locate(schema, key, is_text=True) for key in self._fields.texts]
+            self._text_paths = [locate(schema, key, is_text=True) for key in self._fields.texts]
         except NotADocumentError as error:
-            self._error = error
+            # This is no fault of the file: `documents` rejects each row for this reason.
+            self._no_documents = error
             return []
-        self._id_names = _locate_optional(schema, self._fields.id)
-        self._kept_names = [_locate_optional(schema, key) for key in self._fields.kept]
+        self._id_path = _locate_optional(schema, self._fields.id)
+        self._kept_paths = [_locate_optional(schema, key) for key in self._fields.kept]
 
         # Two fields may be the same column, which is read once.
-        columns = [*self._text_names, self._id_names, *self._kept_names]
-        paths = [".".join(names) for names in columns if names]
-        return list(dict.fromkeys(paths))
+        paths = [*self._text_paths, self._id_path, *self._kept_paths]
+        dotted_names = [".".join(path) for path in paths if path]
+        return list(dict.fromkeys(dotted_names))
 
     def documents(self, rows: Any, first_row: int) -> DocumentBatch:
         """Return the documents of a record batch, and its other rows as rejects.
@@ -102,11 +106,11 @@ class RowReader:
             rows: A pyarrow.RecordBatch with the columns that `choose` returned.
             first_row: 1-based number of the first row of the batch in the file.
         """
-        if self._error is not None:
-            return self._all_rejected(rows.num_rows, first_row, self._error)
+        if self._no_documents is not None:
+            return self._all_rejected(rows.num_rows, first_row, self._no_documents)
 
         # A row is a document if it has a text in each of these columns.
-        columns = [texts_at(rows, names, self._max_text_bytes) for names in self._text_names]
+        columns = [texts_at(rows, path, self._max_text_bytes) for path in self._text_paths]
         problems = _problems_of_rows(columns)
         kept_rows = [row for row in range(rows.num_rows) if row not in problems]
         document_rows = np.array(kept_rows, np.int64)  # (n_documents,)
@@ -167,12 +171,12 @@ class RowReader:
             rows: A pyarrow.RecordBatch.
             document_rows: Rows that are documents, shape (n_documents,).
         """
-        if self._id_names:
-            ids = ids_of(column_at(rows, self._id_names).take(document_rows))
+        if self._id_path:
+            ids = ids_of(column_at(rows, self._id_path).take(document_rows))
         else:
             ids = TableIds([None] * len(document_rows))
         batch.ids = ids.texts
-        batch.dropped_ids = counter_of(self._path, ids.n_unkept)
+        batch.dropped_ids = counter_of(self._path, ids.n_dropped)
         batch.escaped_ids = counter_of(self._path, ids.n_escaped)
 
     def _add_kept_values(
@@ -190,23 +194,26 @@ class RowReader:
         """
         import pyarrow as pa
 
-        arrays: list[Any] = []
-        for names in self._kept_names:
-            if not names:  # the file does not have this column
-                arrays.append(pa.nulls(len(document_rows)))
+        kept_arrays: list[Any] = []  # one for each key, each of shape (n_documents,)
+        for path in self._kept_paths:
+            if not path:  # the file does not have this column
+                kept_arrays.append(pa.nulls(len(document_rows)))
                 continue
-            column = column_at(rows, names)
-            arrays.append(self._narrowed(column, names).take(document_rows))
-            batch.escaped_values += escaped_count(column.take(document_rows))
-        if arrays:
-            batch.kept_columns = [arrays]
+            column = column_at(rows, path)
+            # All rows are converted before documents are taken, so that the type of the result does
+            # not depend on which rows are documents.
+            kept_arrays.append(self._as_kept_type(column, path).take(document_rows))
+            # Bytes that are not UTF-8 are kept as \xNN, and counted.
+            batch.escaped_values += count_not_utf8(column.take(document_rows))
+        if kept_arrays:
+            batch.kept_columns = [kept_arrays]  # these documents are one group
 
-    def _narrowed(self, column: Any, names: tuple[str, ...]) -> Any:
+    def _as_kept_type(self, column: Any, path: tuple[str, ...]) -> Any:
         """Convert a column to one of the few types in which values are kept; see values.py.
 
         Args:
             column: An Arrow array.
-            names: The names that lead to the column, for messages.
+            path: Path of the column, for messages.
 
         Raises:
             InputError: JSON cannot hold the values.
@@ -215,7 +222,7 @@ class RowReader:
             return narrowed(column)
         except NotJsonError as error:
             raise InputError(
-                f"the column {'.'.join(names)!r} cannot be kept",
+                f"the column {'.'.join(path)!r} cannot be kept",
                 where=self._path,
                 found=error,
                 remedy="take it out of documents.columns",

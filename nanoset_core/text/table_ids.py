@@ -22,17 +22,18 @@ class TableIds(NamedTuple):
 
     texts: list[str | None]
     """Id of each row, or None if it has no id, or one that cannot be kept."""
-    n_unkept: int = 0
+    n_dropped: int = 0
     """Rows whose id has no usual text form, or is too long."""
     n_escaped: int = 0
     """Rows whose id is bytes that are not UTF-8; such bytes are in its text as \\xNN."""
 
 
 def ids_of(array: Any) -> TableIds:
-    """Return the ids in a column as text, so that a list of ids can name them.
+    """Return the ids in a column of a table as texts.
 
-    Strings and bytes are their text, UUIDs have hyphens, and numbers, times and other values are
-    written as in JSON.
+    Users name documents by these texts, for example in a list of documents to leave out. Strings
+    and bytes are taken as they are, UUIDs are written with hyphens, and all other values, such as
+    numbers, as in JSON.
 
     Args:
         array: An Arrow array of any type, one id a row.
@@ -40,19 +41,20 @@ def ids_of(array: Any) -> TableIds:
     Raises:
         pyarrow.ArrowException: The array is damaged.
     """
-    array = _plain_ids(array)
+    array = _plain_values(array)
     if is_bytes_array(array):
         values: list[Any] = to_strings(array, "backslashreplace")
     else:
         values = _json_values_or_none(array)
 
-    # Rows without an id have no text either, and do not count as ids that are not kept.
+    # A text is None if the row has no id (null), or if its id is dropped, for example because it is
+    # too long. Only the latter are counted.
     texts = [id_text(value) for value in values]
-    n_unkept = texts.count(None) - array.null_count
-    return TableIds(texts, n_unkept=n_unkept, n_escaped=escaped_count(array))
+    n_dropped = texts.count(None) - array.null_count
+    return TableIds(texts, n_dropped=n_dropped, n_escaped=count_not_utf8(array))
 
 
-def escaped_count(array: Any) -> int:
+def count_not_utf8(array: Any) -> int:
     """Return how many values of a column are bytes that are not UTF-8.
 
     Args:
@@ -60,7 +62,7 @@ def escaped_count(array: Any) -> int:
     """
     import pyarrow as pa
 
-    array = _plain_ids(array)
+    array = _plain_values(array)
     if not is_bytes_array(array):
         return 0
 
@@ -68,12 +70,13 @@ def escaped_count(array: Any) -> int:
     try:
         as_unchecked_strings(array).validate(full=True)
     except pa.ArrowInvalid:
+        # Some are not, so look at each. Nulls are no values.
         values = array.drop_null().to_pylist()
         return sum(not _is_utf_8(value) for value in values)
     return 0
 
 
-def _plain_ids(array: Any) -> Any:
+def _plain_values(array: Any) -> Any:
     """Return a column as `plain_array` does, with bytes of a fixed size as other bytes, too."""
     import pyarrow as pa
 

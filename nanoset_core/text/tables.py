@@ -110,19 +110,26 @@ def read_table(
 
 
 def _slices(first_row: int, batch: Any, rows: Sequence[int] | None) -> Iterator[NumberedBatch]:
-    """Divide a record batch into slices, each of which has about SLICE_BYTES of values.
+    """Divide a record batch into slices.
 
     Args:
         first_row: 1-based number of the first row of the batch in the file.
         batch: A pyarrow.RecordBatch.
-        rows: Numbers of the only rows to yield, each as a slice of one row; None yields all rows.
+        rows: Numbers of the requested rows of the file, ascending; None for all rows.
+
+    Yields:
+        If all rows are requested, slices that have about SLICE_BYTES of values each. Otherwise each
+        requested row of the batch as a slice of one row.
     """
-    n_rows = 1
+    stop_row = first_row + batch.num_rows
     if rows is None:
-        n_rows = _rows_of_slice(batch)
-    requested = rows_between(rows, first_row, first_row + batch.num_rows)
-    for row in requested[::n_rows]:
-        yield NumberedBatch(row, batch.slice(row - first_row, n_rows))
+        rows_per_slice = _rows_of_slice(batch)
+        slice_starts: Sequence[int] = range(first_row, stop_row, rows_per_slice)
+    else:
+        rows_per_slice = 1
+        slice_starts = rows_between(rows, first_row, stop_row)
+    for row in slice_starts:
+        yield NumberedBatch(row, batch.slice(row - first_row, rows_per_slice))
 
 
 def _rows_of_slice(batch: Any) -> int:

@@ -111,9 +111,9 @@ def kind_of(array: Any) -> str:
 def as_type(array: Any, target: Any) -> Any:
     """Convert an Arrow array to another type, so that several arrays can become one column.
 
-    Among strings, a float without a fraction is written without a decimal point. Otherwise the text
-    would depend on whether the same column has a float elsewhere, which turns all its integers into
-    floats.
+    In a column of strings, the float 2.0 is written as "2", like the integer 2. The reason is that
+    2 may be stored as a float only because other numbers of its array have a fraction. Its text
+    must not depend on them.
 
     Args:
         array: An array that `from_json` or `narrowed` returned; it may be chunked.
@@ -127,7 +127,8 @@ def as_type(array: Any, target: Any) -> Any:
     if array.null_count == len(array):
         return pa.nulls(len(array), target)
     if array.type == pa.float64() and target == pa.string():
-        # Write 2.0 as "2", and 2.5 as "2.5". Above 2**53, floats have no exact integers.
+        # Write numbers without a fraction as integers. Above 2**53, a float no longer shows which
+        # integer was meant, so it is written as a float.
         has_no_fraction = pc.equal(pc.floor(array), array)
         is_exact = pc.less_equal(pc.abs(array), float(_MAX_EXACT))
         is_integer = pc.and_(has_no_fraction, is_exact)
@@ -275,9 +276,11 @@ def _as_text(value: Any) -> str | None:
     if value is None:
         return None
     if type(value) is float:
-        # Write it as `as_type` does. If all values of the batch were floats, they would be stored
-        # as floats first, and the text must not depend on how rows are divided into batches.
-        text: str | None = as_type(_without_nan(pa.array([value])), pa.string())[0].as_py()
+        # Write it exactly as `as_type` writes floats in a column of texts. Rows are converted in
+        # batches: in a batch with other values than numbers, a float becomes text here. In a batch
+        # of numbers only, it becomes text later, by `as_type`.
+        number = _without_nan(pa.array([value]))
+        text: str | None = as_type(number, pa.string())[0].as_py()
         return text
     if type(value) is not str:
         value = json.dumps(value, ensure_ascii=False, separators=(",", ":"))

@@ -75,7 +75,7 @@ def test_bytes_that_are_not_utf_8_are_kept_escaped_and_counted(kind):
     (pa.array([2**60, 0], pa.timestamp("s")), [None, "1970-01-01T00:00:00"]),
 ], ids=["interval", "long", "beyond the calendar"])  # fmt: skip
 def test_ids_that_cannot_be_kept_are_counted_alone(array, texts):
-    assert ids_of(array) == TableIds(texts, n_unkept=1)
+    assert ids_of(array) == TableIds(texts, n_dropped=1)
 
 
 def test_what_is_counted_is_of_documents_alone(tmp_path, stored, as_file):

@@ -16,7 +16,7 @@ from nanoset_core.text.columns import plain_array
 from nanoset_core.text.json_values import NotJsonError
 from nanoset_core.text.listing import FileStat
 from nanoset_core.text.rejects import FaultError
-from nanoset_core.text.table_ids import escaped_count
+from nanoset_core.text.table_ids import count_not_utf8
 from nanoset_core.text.tables import read_table
 from nanoset_core.text.values import MOST_BYTES, narrowed
 
@@ -118,7 +118,7 @@ class AttributeTables:
             """Convert some rows, an Arrow record batch, to the types that are kept."""
             ids = batch.column(self.schema.id)
             columns = [batch.column(name) for name in self.schema.names]
-            self.n_escaped += sum(escaped_count(column) for column in [ids, *columns])
+            self.n_escaped += sum(count_not_utf8(column) for column in [ids, *columns])
             return _Rows(_to_id_texts(ids), [_to_kept_type(column) for column in columns])
 
         try:

@@ -211,12 +211,12 @@ def _ids_in_rows(column: Any, first_row: int, path: RawFolder) -> Any:
     import pyarrow as pa
 
     ids = ids_of(column)
-    if ids.n_unkept:
+    if ids.n_dropped:
         last_row = first_row + len(column) - 1
         raise InputError(
             "a list of ids has ids that are no text",
             where=path,
-            found=f"{ids.n_unkept:,} in rows {first_row:,} to {last_row:,}",
+            found=f"{ids.n_dropped:,} in rows {first_row:,} to {last_row:,}",
             expected=_EXPECTED_TABLE,
             remedy="write them as text",
         )
