@@ -133,7 +133,7 @@ def quiet_period_of(project: Project, corpus: str) -> QuietPeriod | None:
     return QuietPeriod(
         seconds=project.config.automation.settle_seconds,
         now_ns=time.time_ns(),
-        before=known_pieces,
+        previous_pieces=known_pieces,
     )
 
 
