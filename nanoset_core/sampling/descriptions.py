@@ -47,7 +47,9 @@ def member_names(
 ) -> IndexNames:
     """Return the names of the index files of one dataset's part of a split.
 
-    Sources: Megatron-LM `MegatronDataset`, nanotron `Nanoset`.
+    The trainer describes the part by a text, and most trainers name the files by its hash. So the
+    text must be exactly that of the trainer. Sources: Megatron-LM `MegatronDataset`, nanotron
+    `Nanoset`.
 
     Args:
         config: Configuration of the nanoset.
@@ -57,7 +59,9 @@ def member_names(
     """
     rules = config.rules
     path = config.trainer_path(prefix)
-    values: dict[str, Any] = {
+
+    # All values that a trainer may describe. The preset says which of them this trainer does.
+    value_by_key: dict[str, Any] = {
         "class": rules.member_kind,
         "dataset_path": path,
         "path_prefix": path,
@@ -70,12 +74,21 @@ def member_names(
         "split_matrix": None,
         "tokenizer": config.tokenizer_identifiers,
     }
-    # A split with data of its own is all of that data.
+    # If splits have separate blends, a split has all data of its blend, and no shares are needed.
     if config.blend_per_split is None:
-        values["split"] = config.split
-        values["split_matrix"] = split_bookends(parse_split(config.split))
-    description = _description(rules.member_keys, values)
+        value_by_key["split"] = config.split
+        value_by_key["split_matrix"] = split_bookends(parse_split(config.split))
+    description = _description(rules.member_keys, value_by_key)
 
+    # A file name consists of some of these fields, the hash of the description, and an ending.
+    fields_of_names = {
+        "kind": rules.member_kind,
+        "split": split,
+        "basename": os.path.basename(path),
+        "samples": requested,
+        "sequence_length": config.sequence_length,
+        "seed": config.random_seed,
+    }
     document_ending, sample_ending, shuffle_ending = rules.member_parts
     endings = {
         "document_index": document_ending,
@@ -84,15 +97,7 @@ def member_names(
     }
     if rules.describes:
         endings["description"] = _DESCRIPTION_ENDING
-    fields = {
-        "kind": rules.member_kind,
-        "split": split,
-        "basename": os.path.basename(path),
-        "samples": requested,
-        "sequence_length": config.sequence_length,
-        "seed": config.random_seed,
-    }
-    return _names(description, rules.member_file, fields, endings)
+    return _names(description, rules.member_file, fields_of_names, endings)
 
 
 def blend_names(
