@@ -184,7 +184,7 @@ def move_into_place(scratch: Path, final: Path, keep: Callable[[], bool] = lambd
     """Rename a folder to its final path, replacing the folder that may be there.
 
     A folder that has files in it cannot be replaced by one rename. So the old one is first renamed
-    to a temporary name.
+    to a temporary name, and removed at the end.
 
     Args:
         scratch: The folder.
@@ -192,26 +192,30 @@ def move_into_place(scratch: Path, final: Path, keep: Callable[[], bool] = lambd
         keep: Called if there is a folder at `final`. Returns whether that one stays; `scratch` is
             then not renamed.
     """
-    replaced: list[Path] = []  # temporary names of old folders
+    temporary_names: list[Path] = []  # of old folders
     try:
+        # Usually a single rename is enough. Repeat it as long as there is another folder, since
+        # another process may put one there again at any time.
         while True:
             try:
                 scratch.rename(final)
                 break
             except OSError as error:
-                if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
+                is_occupied = error.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR)
+                if not is_occupied:
                     raise
             if keep():
                 return
-            # Move the old folder away, unless another process was faster, and try again. The loop
-            # repeats if another process puts a folder there in between.
-            replaced.append(unfinished_name(final))
+
+            # Move the old folder away, unless another process has done so already.
+            temporary_name = unfinished_name(final)
+            temporary_names.append(temporary_name)
             with contextlib.suppress(FileNotFoundError):
-                final.rename(replaced[-1])
+                final.rename(temporary_name)
         fsync_folder(final.parent)
     finally:
-        for folder in replaced:
-            shutil.rmtree(folder, ignore_errors=True)
+        for old_folder in temporary_names:
+            shutil.rmtree(old_folder, ignore_errors=True)
 
 
 def unfinished_name(target: Path) -> Path:

@@ -285,6 +285,8 @@ def leased(
 
     with contextlib.ExitStack() as stack:
         stack.enter_context(explained(access.folder, expected=expected))
+
+        # Write a lease to each store: a local folder and perhaps a bucket.
         stores = _stores(access)
         for store in stores:
             if _holds_lease(store, requested_names):
@@ -298,15 +300,19 @@ def leased(
                 takes_turns=on_wait is not None,
             )
 
-            # The lease is written before gates are looked for: see the docstring of the module.
+            # Write the lease, and renew it until the block ends. Only then look for collections: if
+            # one begins at the same time, either it sees the lease, or this process sees it.
             stack.enter_context(kept_fresh(store, lease.name, lease.content))
             _wait_for_gates(store, ignored=lease.name)
             if on_wait is not None:
                 lease.draw_ticket()
                 _wait_for_turn(lease, on_wait)
+
+            # From now on, `at_work` reports the progress in this lease.
             if _current_work.get() is not work:
                 _set_in_block(stack, _current_work, work)
 
+        # Calls within the block need no second lease on the same outputs.
         new_leases = [_HeldLease(store, requested_names) for store in stores]
         _set_in_block(stack, _held_leases, (*_held_leases.get(), *new_leases))
         yield

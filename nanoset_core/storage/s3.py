@@ -272,11 +272,12 @@ class S3Store(Store):
             """Read the bytes, and compare them with their description."""
             data: bytes = answer["Body"].read()
             stored = _stored(name, answer)
-            has_right_size = len(data) == stored.size
-            has_right_sha256 = (
-                stored.sha256 is None or stored.sha256 == hashlib.sha256(data).hexdigest()
-            )
-            if not (has_right_size and has_right_sha256):
+            is_damaged = len(data) != stored.size
+            # The writer may have stored the sha256 with the object.
+            if stored.sha256 is not None and not is_damaged:
+                is_damaged = hashlib.sha256(data).hexdigest() != stored.sha256
+            if is_damaged:
+                # The request is sent again.
                 raise DamagedTransferError(
                     f"{len(data):,} bytes that are not those of {self.url(name)}"
                 )
@@ -346,9 +347,10 @@ class S3Store(Store):
         """
 
         def take(answer: Any) -> tuple[bytes, Stored]:
-            """Read the bytes, and check that none is missing."""
-            # "bytes 0-99/1234" has the size of the object at its end. A server that does not know
-            # ranges sends the whole object.
+            """Read the bytes, and check that none is missing; if so, the request is sent again."""
+            # The size of the whole object. If the answer is a range, its header is such as
+            # "bytes 0-99/1234", with the size at its end. A server that does not know ranges sends
+            # the whole object, and its length.
             size_text = str(answer.get("ContentRange", answer["ContentLength"]))
             object_bytes = int(size_text.rpartition("/")[2])
             data: bytes = answer["Body"].read()

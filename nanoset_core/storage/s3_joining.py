@@ -218,6 +218,7 @@ def join(
         StorageError: A source has other bytes than expected, or the object cannot be written.
         MissingError: A source does not exist.
     """
+    # If one upload is not enough for all sources, join runs of them, and then the results.
     sizes = [source.size for source in sources]
     most = most_bytes(sizes, COPIED_BYTES)
     slices = runs_of(sizes, most=most)
@@ -229,11 +230,12 @@ def join(
         _join_runs(store, name, runs, joined)
         return None
 
+    # Plan the parts of the object: those that the bucket copies, and those that are sent.
     joining = Joining(store, sources, sha256, joined)
     joining.check_sources()
     plan = plan_parts(sizes, most=most)
 
-    # A small object needs no upload in parts.
+    # A small object needs no upload in parts: read its sources, and write it by one request.
     if len(plan) <= 1 and all(_is_sent(part) for part in plan):
         data = b"".join(joining.read(part) for part in plan)
         store.put(name, data)
@@ -245,7 +247,8 @@ def join(
     except (SourceChangedError, StorageError) as error:
         if not _may_have_copied_lists(error, sources):
             raise
-        # Report no progress so far, and send the bytes of all sources.
+        # This bucket cannot copy these sources. Take back the progress that was reported, and begin
+        # again: read the bytes of all sources, and send them.
         joining.report(-joining.n_reported)
         sent_plan = plan_parts(sizes, most=most_bytes(sizes, SENT_BYTES))
         joining.write(name, sent_plan, copies=False)

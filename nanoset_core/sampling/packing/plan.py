@@ -414,6 +414,7 @@ def _expand(filling: _PackFilling) -> PackPlan:
     Args:
         filling: All packs. Classes all of whose packs got further pieces are left out.
     """
+    # The classes that have packs at the end, ordered by the room that is left in a pack.
     final_packs: list[_OpenPacks] = []
     for room in filling.rooms:
         final_packs += filling.packs_by_room[room]

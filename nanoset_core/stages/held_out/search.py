@@ -124,8 +124,9 @@ def read_corpora(project: Project, nanoset: NanosetContext) -> list[ReadCorpus]:
     for split_number, split in enumerate(SPLITS):
         planned = nanoset.plan(split)
         if planned.plan is None:
-            continue
-        # A plan has as many members as the split has datasets, or none.
+            continue  # the split reads no documents
+        # A member of the plan says which rows of a dataset the split reads. There are as many
+        # members as datasets, or none.
         for name, member in zip(planned.corpora, planned.plan.members, strict=False):
             # Documents of views and packs are marked in the corpus that they are taken from.
             dataset = datasets.open(nanoset.dataset(name))
@@ -143,6 +144,8 @@ def read_corpora(project: Project, nanoset: NanosetContext) -> list[ReadCorpus]:
                     where=dataset.unpacked.manifest.url(),
                     remedy="run `nanoset build`",
                 )
+
+            # Set the bit of this split for each document in these rows.
             for documents in dataset.documents_in(*member.rows):
                 corpus.marks[documents] |= 1 << split_number
     return list(corpus_by_name.values())
