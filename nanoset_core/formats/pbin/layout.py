@@ -281,21 +281,22 @@ def _fetch(file: MappedFile, begin: int, end: int) -> None:
 
 
 def _unknown_layout(path: Path, view: memoryview) -> FormatError:
-    """Return the error for a file that has none of the layouts, with the most likely reason.
+    """Return the error for a file that is no `.pbin`, or a damaged one, with the likely reason.
 
     Args:
         path: Path of the file.
-        view: The file; its header, of layout D, is read again.
+        view: The file, at least as long as a header of layout D.
     """
+    # Assume layout D, the usual one, and find out what contradicts it.
     data_bytes, token_bytes = _HEADER.unpack_from(view)
     index_begin = HEADER_BYTES + data_bytes
-    # Writers fill in the bytes of all tokens last, and write 0 until then.
     if token_bytes not in TOKEN_BYTES:
         what = "this is no .pbin"
-        byte = 8
+        byte = 8  # where the header stores the bytes of one token
     elif data_bytes == 0:
+        # Writers fill in the bytes of all tokens last, and write 0 until then.
         what = "the header is not complete: the program that wrote this file was interrupted"
-        byte = 0
+        byte = 0  # where the header stores the bytes of all tokens
     elif index_begin >= len(view):
         what = "the file ends too early"
         byte = len(view)
@@ -311,10 +312,10 @@ def _unknown_layout(path: Path, view: memoryview) -> FormatError:
 
 
 def scan_index(file: PbinFile) -> IndexFacts:
-    """Check every entry of an index, without keeping the entries in memory.
+    """Check every entry of an index, and return counts instead of the entries.
 
-    This needs memory for a chunk of entries. But an index that was not written by Python's own
-    pickler is read as a whole, which takes some 150 bytes for each entry.
+    An index that Python's own pickler wrote is decoded chunk by chunk, so this needs memory for one
+    chunk. Any other index is decoded as a whole, which takes some 150 bytes for each entry.
 
     Args:
         file: The file.
@@ -397,40 +398,42 @@ def _entries(file: PbinFile) -> Iterator[Entries]:
 class _IndexScan:
     """Checks the entries of an index chunk by chunk, and recognises Modalities' wrong merges.
 
-    When Modalities merges files (`join_embedded_stream_data`), it forgets their headers: all
-    offsets of the k-th file are 12 (k - 1) bytes too small. The lengths are right, so the offsets
-    can be computed from them. For example, a file with documents of 6 and 4 bytes, and one with a
-    document of 8 bytes, give
+    When Modalities merges files (`join_embedded_stream_data`), it forgets their headers. Each
+    header has 12 bytes, so all offsets of the second file are 12 bytes too small, those of the
+    third 24, and so on. The lengths are right, so the offsets can be computed from them.
 
-        lengths              6    4    8
-        correct offsets      0    6   10
-        stored offsets       0    6   -2
-        shortfalls           0    0   12
+    For example, one file has documents of 6 and 4 bytes, and a second one has a document of 8:
+
+        lengths                        6    4    8
+        correct offsets                0    6   10
+        stored offsets                 0    6   -2
+        stored offset is too small by  0    0   12
+
+    The last row changes once, at the first document of the second file: that is one *jump*.
     """
 
     def __init__(self, file: PbinFile) -> None:
         """Prepare to check the index of a file, of which no entry was added yet."""
         self._file = file
-        self._documents = 0
-        self._empty_documents = 0
-        self._bytes = 0
+        self._n_documents = 0
+        self._n_empty_documents = 0
+        self._total_bytes = 0
         """Bytes of all documents so far."""
-        self._shortfall = 0
-        """How much the last offset is too small, in bytes, if documents are stored in sequence."""
-        self._shortfall_changes = 0
-        """How many times the shortfall has changed so far."""
-        self._may_be_merged = file.layout is D
-        """Whether all shortfalls so far can be explained by a merge."""
-        self._outside: FormatError | None = None
-        """The error for the first document outside of the tokens. It counts only if the shortfalls
-        are not explained by a merge.
+        self._last_offset_error = 0
+        """How many bytes the offset of the last document is too small."""
+        self._n_jumps = 0
+        """How many documents have another offset error than the document before them."""
+        self._fits_merge = file.layout is D
+        """Whether a wrong merge explains all offset errors so far. Only files of layout D are
+        merged.
+        """
+        self._outside_error: FormatError | None = None
+        """The error for the first document that is outside of the tokens. It is raised only if no
+        wrong merge explains the offsets.
         """
 
     def add(self, entries: Entries) -> None:
-        """Check the next entries of the index.
-
-        A wrong merge of Modalities makes offsets too small, by the headers of the files that were
-        merged: this is their *shortfall*. It can be corrected, so it is only counted here.
+        """Check the next entries of the index, and count what `facts` reports.
 
         Args:
             entries: The entries, at least one, with offsets from the first token.
@@ -438,68 +441,82 @@ class _IndexScan:
         Raises:
             FormatError: An entry is impossible, even if a merge has damaged the index.
         """
-        offsets, lengths = entries
         self._check_values(entries)
+        offsets, lengths = entries
+
+        # A wrong merge may explain an offset outside of the tokens: keep the error for `facts`.
         is_outside = (offsets < 0) | (offsets > self._file.data_bytes - lengths)
-        if self._outside is None and is_outside.any():
-            self._outside = self._misplaced(entries, is_outside)
+        if self._outside_error is None and is_outside.any():
+            self._outside_error = self._misplaced(entries, is_outside)
 
         # In a correct index, every document starts where the previous one ends.
-        stops = self._bytes + np.cumsum(lengths)
-        correct_offsets = stops - lengths
-        shortfalls = correct_offsets - offsets  # (n_entries,) bytes
-        changes = int(np.count_nonzero(np.diff(shortfalls, prepend=self._shortfall)))
-        if changes:
-            self._shortfall_changes += changes
-            self._shortfall = int(shortfalls[-1])
-            # A merge forgets whole headers. Any other shortfall has another reason.
-            is_by_merge = (shortfalls >= 0) & (shortfalls % HEADER_BYTES == 0)
-            self._may_be_merged &= bool(is_by_merge.all())
+        document_stops = self._total_bytes + np.cumsum(lengths)
+        correct_offsets = document_stops - lengths
+        self._add_offset_errors(correct_offsets - offsets)
 
-        self._documents += len(lengths)
-        self._empty_documents += int(np.count_nonzero(lengths == 0))
-        self._bytes = int(stops[-1])
+        self._n_documents += len(lengths)
+        self._n_empty_documents += int(np.count_nonzero(lengths == 0))
+        self._total_bytes = int(document_stops[-1])
+
+    def _add_offset_errors(self, offset_errors: NDArray[np.int64]) -> None:
+        """Count the jumps of the next offset errors, and check if a wrong merge explains them.
+
+        Args:
+            offset_errors: How many bytes each stored offset is too small, shape (n_entries,).
+        """
+        previous_errors = np.concatenate([[self._last_offset_error], offset_errors[:-1]])
+        n_jumps = int(np.count_nonzero(offset_errors != previous_errors))
+        if n_jumps == 0:
+            return  # this holds for nearly all chunks, and saves the check below
+        self._n_jumps += n_jumps
+        self._last_offset_error = int(offset_errors[-1])
+
+        # A merge forgets whole headers. Any other error has another reason.
+        is_whole_headers = (offset_errors >= 0) & (offset_errors % HEADER_BYTES == 0)
+        if not is_whole_headers.all():
+            self._fits_merge = False
 
     def facts(self) -> IndexFacts:
         """Return the counts and findings, after all entries were added.
 
-        An index is *sound* if its documents cover the tokens in sequence, without a gap. If
-        Modalities merges several files, it writes offsets that are too small by the headers of the
-        earlier files. Such an index is damaged, but can be corrected: each document starts where
-        the previous one ends. Any other index of layout D may have documents in any order.
+        An index is *correct* if its documents follow each other without gaps, and contain all
+        tokens. An index that Modalities has merged wrongly is not correct, but its reader can
+        compute the right offsets. Any other index of layout D may list documents in any order, as
+        long as they are inside the tokens.
 
         Raises:
             FormatError: A document is outside of the tokens; or the file has an old layout, and its
-                documents are not in sequence, as these layouts always have them.
+                index is not correct.
         """
-        file = self._file
-        is_complete = self._bytes == file.data_bytes
-        is_sound = is_complete and self._shortfall_changes == 0
+        has_all_tokens = self._total_bytes == self._file.data_bytes
+        is_correct = has_all_tokens and self._n_jumps == 0
+        is_merged_wrongly = has_all_tokens and self._n_jumps > 0 and self._fits_merge
 
-        # Layouts before D, whose offsets do not start at 0, always store documents in sequence.
-        if file.layout.first_offset and not is_sound:
-            raise damaged(
-                f"the index is not that of a file of layout {file.layout.name}",
-                where=f"{file.path}, byte {file.index_begin}",
-                found=f"{self._documents} documents of {self._bytes} bytes, "
-                f"{self._shortfall_changes} of them out of place",
-                expected=f"documents back to back, {file.data_bytes} bytes from "
-                f"{file.layout.first_offset}",
-            )
+        # Programs that wrote the layouts A and C always stored documents in sequence.
+        if self._file.layout is not D and not is_correct:
+            raise self._not_in_sequence()
+        if self._outside_error is not None and not is_merged_wrongly:
+            raise self._outside_error
 
-        # The number of places after which offsets are too small because of a merge; 0 if a merge
-        # does not explain all offsets. In that case, a document outside of the tokens is an error.
-        merge_faults = 0
-        if self._may_be_merged and is_complete:
-            merge_faults = self._shortfall_changes
-        if self._outside is not None and not merge_faults:
-            raise self._outside
+        n_merge_faults = self._n_jumps if is_merged_wrongly else 0
         return IndexFacts(
-            documents=self._documents,
-            tokens=self._bytes // file.token_bytes,
-            empty_documents=self._empty_documents,
-            is_contiguous=is_sound or merge_faults > 0,
-            merge_faults=merge_faults,
+            documents=self._n_documents,
+            tokens=self._total_bytes // self._file.token_bytes,
+            empty_documents=self._n_empty_documents,
+            is_contiguous=is_correct or is_merged_wrongly,
+            merge_faults=n_merge_faults,
+        )
+
+    def _not_in_sequence(self) -> FormatError:
+        """Return the error for an index of an old layout whose documents are not in sequence."""
+        file = self._file
+        return damaged(
+            f"the index is not that of a file of layout {file.layout.name}",
+            where=f"{file.path}, byte {file.index_begin}",
+            found=f"{self._n_documents} documents of {self._total_bytes} bytes, "
+            f"{self._n_jumps} of them out of place",
+            expected=f"documents back to back, {file.data_bytes} bytes from "
+            f"{file.layout.first_offset}",
         )
 
     def _check_values(self, entries: Entries) -> None:
@@ -535,7 +552,7 @@ class _IndexScan:
         row = int(np.argmax(is_wrong))
         return damaged(
             "a document is outside of the tokens",
-            where=f"{file.path}, entry {self._documents + row} of the index at byte "
+            where=f"{file.path}, entry {self._n_documents + row} of the index at byte "
             f"{file.index_begin}",
             found=f"{entries.lengths[row]} bytes from byte {entries.offsets[row]} of the tokens",
             expected=f"within [0, {file.data_bytes}), "

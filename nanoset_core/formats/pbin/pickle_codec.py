@@ -81,6 +81,12 @@ _APPENDS = 0x65
 _TUPLE2 = 0x86
 _MEMOIZE = 0x94
 _LONG1 = 0x8A
+_LIST_START = b"]\x94("
+"""EMPTY_LIST, MEMOIZE, MARK: the opcodes in front of the entries of a list of two or more."""
+_LIST_END = b"e."
+"""APPENDS, STOP: the opcodes after the last entry of such a list."""
+_FAST_PROTOCOLS = (b"\x80\x04", b"\x80\x05")
+"""PROTO and its version, of pickles that `_FastDecoder` can decode."""
 
 # Encoding: a chunk of ints becomes a table with a row for each int. The columns of a row have all
 # bytes that may surround the int; those that a particular int needs are then selected by a mask.
@@ -117,6 +123,8 @@ _LONGEST_ENTRY = 24
 """Bytes of an entry, with the opcodes that may be in front of it."""
 _PADDING = 32
 """Zeros after a chunk, so that looking ahead from any of its bytes stays inside the array."""
+_WORD_BYTES = 8
+"""Bytes of the longest payload of an int; every payload is read as a part of so many bytes."""
 
 # Opcodes that Python's unpickler may run, by their names in `pickletools`.
 _NUMBERS = ("BININT", "BININT1", "BININT2", "LONG1")
@@ -154,66 +162,86 @@ _PREFIX_BYTES = 64
 
 
 def encode_index(entries: Iterable[Entries]) -> Iterator[bytes]:
-    """Yield the bytes of the pickle of all entries, in pieces.
+    """Yield the bytes of the pickle of all entries, one frame after another.
 
-    It takes memory for a chunk of entries, however many there are.
+    At the top of this module is a drawing of such a pickle. It takes memory for a chunk of entries,
+    however many there are.
 
     Args:
         entries: Chunks of any number of entries; no value is negative.
     """
     yield b"\x80\x04"  # PROTO
-    pending = b"]\x94"  # EMPTY_LIST, MEMOIZE: opcodes that are in no complete frame yet
+    unframed = b"]\x94"  # EMPTY_LIST, MEMOIZE: opcodes that are in no complete frame yet
     n_entries = 0
     for chunk in _regrouped(entries):
-        # If the first chunk has a single entry, there are no others.
-        is_single = n_entries == 0 and len(chunk.offsets) == 1
-        opcodes, int_starts = _encode_chunk(chunk, n_entries, has_marks=not is_single)
+        # Opcodes around the entries: MARK … APPENDS for a list of several, only APPEND for a single
+        # one. If the first chunk has a single entry, there are no others.
+        is_single_entry = n_entries == 0 and len(chunk.offsets) == 1
+        opcodes, int_starts = _encode_chunk(chunk, n_entries, has_marks=not is_single_entry)
         n_entries += len(chunk.offsets)
-        int_starts += len(pending)
-        pending += opcodes
 
-        # Yield all complete frames. Each ends at the first int that starts after its first 64 KiB.
-        frame_start = 0
-        while True:
-            next_int = int(np.searchsorted(int_starts, frame_start + FRAME_BYTES))
-            if next_int == len(int_starts):
-                break  # no such int so far
-            frame_stop = int(int_starts[next_int])
-            yield _with_frame_header(pending[frame_start:frame_stop])
-            frame_start = frame_stop
-        pending = pending[frame_start:]
+        int_starts += len(unframed)  # from now on, positions in `unframed`
+        unframed += opcodes
+        start = 0
+        for stop in _frame_stops(int_starts):
+            yield _with_frame_header(unframed[start:stop])
+            start = stop
+        unframed = unframed[start:]
 
     # Close the list, and end the pickle with STOP.
     if n_entries == 0:
-        pending += b"."
+        unframed += b"."
     elif n_entries == 1:
-        pending += b"a."  # APPEND
+        unframed += b"a."  # APPEND
     else:
-        pending += b"e."  # APPENDS
-    yield _with_frame_header(pending)
+        unframed += _LIST_END
+    yield _with_frame_header(unframed)
+
+
+def _frame_stops(int_starts: NDArray[np.int64]) -> list[int]:
+    """Return where the complete frames end, if the first one starts at 0.
+
+    Python's pickler looks at the length of the frame whenever it is about to write an int. If the
+    frame has 64 KiB or more, it ends there, in front of the int.
+
+    Args:
+        int_starts: Position of each int, ascending, shape (n_ints,).
+    """
+    stops: list[int] = []
+    frame_start = 0
+    while True:
+        # The first int that starts 64 KiB or more after the frame
+        number = int(np.searchsorted(int_starts, frame_start + FRAME_BYTES))
+        if number == len(int_starts):
+            return stops  # the last frame is not complete yet
+        frame_start = int(int_starts[number])
+        stops.append(frame_start)
 
 
 def _regrouped(chunks: Iterable[Entries]) -> Iterator[Entries]:
-    """Yield entries in chunks of at most 8,192.
+    """Yield entries in chunks of at most 8,192, the first with two entries or more if possible.
 
-    The first chunk has a single entry only if there are no others: an index of one entry is pickled
-    differently, so its encoder must know that.
+    A list of one entry is pickled differently, so the encoder of the first chunk must know whether
+    more entries follow. For this, a single entry is held back until the next chunk, or the end.
 
     Args:
         chunks: The entries, in chunks of any size.
     """
-    pending = Entries(np.empty(0, np.int64), np.empty(0, np.int64))  # a single one, or none
+    held_back = Entries(np.empty(0, np.int64), np.empty(0, np.int64))  # no entry, or one
     for offsets, lengths in chunks:
-        pending = Entries(
-            np.concatenate([pending.offsets, offsets]),
-            np.concatenate([pending.lengths, lengths]),
+        entries = Entries(
+            np.concatenate([held_back.offsets, offsets]),
+            np.concatenate([held_back.lengths, lengths]),
         )
-        if len(pending.offsets) > 1:
-            for start in range(0, len(pending.offsets), _CHUNK_ENTRIES):
-                yield pending.slice(start, start + _CHUNK_ENTRIES)
-            pending = pending.slice(0, 0)
-    if len(pending.offsets):
-        yield pending
+        n_entries = len(entries.offsets)
+        if n_entries <= 1:
+            held_back = entries
+            continue
+        for start in range(0, n_entries, _CHUNK_ENTRIES):
+            yield entries.slice(start, start + _CHUNK_ENTRIES)
+        held_back = entries.slice(0, 0)
+    if len(held_back.offsets):
+        yield held_back
 
 
 def _encode_chunk(
@@ -270,18 +298,22 @@ def _encode_chunk(
 
 
 def _payload_bytes(values: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return how many bytes pickle uses for each value: 1, 2, or 4 to 8.
+    """Return in how many bytes pickle stores each value: 1, 2, or 4 to 8.
 
-    Integers of 1 and 2 bytes are unsigned; those of 4 to 8 bytes are signed.
+    Pickle stores the numbers below 2^16 without a sign, so 1 byte is enough up to 255. It stores
+    larger ones with a sign, which takes one bit: 4 bytes are enough up to 2^31 - 1.
 
     Args:
         values: Integers, none of them negative, shape (n,).
     """
     sizes = np.ones(len(values), np.int64)
+    # Add what a value needs in addition if it reaches a limit.
     sizes += values >= 1 << 8  # 2 bytes
-    sizes += 2 * (values >= 1 << 16)  # 4 bytes, since there is no int of 3
-    for bits in (31, 39, 47, 55):  # 5 to 8 bytes, one of whose bits is the sign
-        sizes += values >= 1 << bits
+    sizes += 2 * (values >= 1 << 16)  # 4 bytes: pickle has no opcode for 3
+    sizes += values >= 1 << 31  # 5 bytes
+    sizes += values >= 1 << 39  # 6 bytes
+    sizes += values >= 1 << 47  # 7 bytes
+    sizes += values >= 1 << 55  # 8 bytes
     return sizes
 
 
@@ -306,11 +338,16 @@ def decode_index(view: memoryview, begin: int, where: str) -> Iterator[Entries]:
     Raises:
         FormatError: The pickle is anything but a list of pairs of ints; the message names the byte.
     """
+    # The fast decoder stops at the first opcode that Python's own pickler would not write there.
     decoder = _FastDecoder(view, begin, where)
     yield from decoder.entries()
     if decoder.is_complete:
         return
-    remaining = unpickle_index(view, begin, where).slice(decoder.n_entries)
+
+    # Another pickler has written the index, or it is damaged. Read it again as a whole, and yield
+    # the entries after those that the fast decoder has yielded.
+    all_entries = unpickle_index(view, begin, where)
+    remaining = all_entries.slice(decoder.n_entries)
     if len(remaining.offsets):
         yield remaining
 
@@ -336,32 +373,38 @@ class _FastDecoder:
     def entries(self) -> Iterator[Entries]:
         """Yield the entries up to the first unexpected opcode, in chunks.
 
-        Chunks of opcodes may end within an entry: the rest waits for the next chunk.
+        Opcodes are the bytes of a pickle, drawn at the top of this module. They are read in chunks,
+        which may end within an entry. The rest of the entry is then in the next chunk.
 
         Raises:
             FormatError: A frame is empty, or longer than the file.
         """
         protocol = bytes(self._view[self._begin : self._begin + 2])
-        if protocol not in (b"\x80\x04", b"\x80\x05"):
+        if protocol not in _FAST_PROTOCOLS:
             return
 
-        pending = np.empty(0, np.uint8)  # opcodes that are not decoded yet
-        is_first = True
+        undecoded = np.empty(0, np.uint8)
+        is_first_chunk = True
         for opcodes in self._opcodes():
-            if is_first:
-                if opcodes[:3].tobytes() != b"]\x94(":
-                    return  # among others an empty list, and a list of one entry
-                opcodes = opcodes[3:]
-                is_first = False
-            pending = np.concatenate([pending, opcodes])
-            entries, n_bytes = _decode_chunk(pending)
-            if n_bytes:
+            if is_first_chunk:
+                is_first_chunk = False
+                # An empty list, and a list of one entry, start differently.
+                if opcodes[: len(_LIST_START)].tobytes() != _LIST_START:
+                    return
+                opcodes = opcodes[len(_LIST_START) :]
+
+            undecoded = np.concatenate([undecoded, opcodes])
+            entries, n_decoded_bytes = _decode_chunk(undecoded)
+            if n_decoded_bytes:
                 yield entries
                 self.n_entries += len(entries.offsets)
-            pending = pending[n_bytes:]
-            if len(pending) >= 2 * _LONGEST_ENTRY:
-                return  # the next entry is complete, and was not recognised
-        self.is_complete = pending.tobytes() == b"e."
+            undecoded = undecoded[n_decoded_bytes:]
+
+            # So many bytes contain a complete entry. It was not decoded, so it has other opcodes
+            # than Python's own pickler would write.
+            if len(undecoded) >= 2 * _LONGEST_ENTRY:
+                return
+        self.is_complete = undecoded.tobytes() == _LIST_END
 
     def _opcodes(self) -> Iterator[NDArray[np.uint8]]:
         """Yield the opcodes, without headers of frames, in arrays of about a MiB."""
@@ -383,60 +426,85 @@ class _FastDecoder:
     def _frames(self) -> Iterator[tuple[int, int]]:
         """Yield the start and the stop of the opcodes of each frame.
 
-        Opcodes without a header extend to the end of the file.
+        A pickle is divided into frames. Each starts with a header, FRAME and the number of its
+        bytes. Only the last one may have no header: it extends to the end of the file.
         """
-        position = self._begin + 2  # after the opcode PROTO and the version of the protocol
-        while position < len(self._view):
+        position = self._begin + len(_FAST_PROTOCOLS[0])
+        file_bytes = len(self._view)
+        while position < file_bytes:
             if self._view[position] != _FRAME:
-                yield position, len(self._view)
+                yield position, file_bytes
                 return
-            # The header of a frame is the opcode FRAME and the size, a number of 8 bytes.
-            start = position + 9
-            size = int.from_bytes(self._view[position + 1 : start], "little")
-            bytes_left = max(len(self._view) - start, 0)
-            if not 0 < size <= bytes_left:
-                what = "the index ends too early" if size else "an empty frame in the index"
-                raise damaged(
-                    what,
-                    where=f"{self._where}, byte {position}",
-                    found=f"a frame of {size} bytes, {bytes_left} bytes left",
-                    expected=_EXPECTED,
-                )
-            position = start + size
+            # FRAME is one byte, and the number of bytes has eight.
+            start = position + 1 + 8
+            frame_bytes = int.from_bytes(self._view[position + 1 : start], "little")
+            bytes_left = max(file_bytes - start, 0)
+            if frame_bytes == 0:
+                raise self._wrong_frame("an empty frame in the index", position, 0, bytes_left)
+            if frame_bytes > bytes_left:
+                what = "the index ends too early"
+                raise self._wrong_frame(what, position, frame_bytes, bytes_left)
+            position = start + frame_bytes
             yield start, position
+
+    def _wrong_frame(
+        self, what: str, position: int, frame_bytes: int, bytes_left: int
+    ) -> FormatError:
+        """Return the error for a frame whose header has an impossible number of bytes.
+
+        Args:
+            what: What is wrong, in a few words.
+            position: Where the header of the frame starts.
+            frame_bytes: The number of bytes in the header.
+            bytes_left: How many bytes the file has after the header.
+        """
+        return damaged(
+            what,
+            where=f"{self._where}, byte {position}",
+            found=f"a frame of {frame_bytes} bytes, {bytes_left} bytes left",
+            expected=_EXPECTED,
+        )
 
 
 def _decode_chunk(opcodes: NDArray[np.uint8]) -> tuple[Entries, int]:
-    """Decode the entries at the start of some opcodes, up to the first that is not complete.
+    """Decode the entries of a pickled list from its opcodes, up to the first incomplete entry.
 
-    For example, the opcodes `4b 00 4b 06 86 94  4b 06 4d 2c` have the candidates 0 and 6, the
-    positions after each TUPLE2 MEMOIZE. At 0 is the entry (0, 6), which ends at 6. At 6 is no
-    complete entry. So the result is (0, 6), which has 6 bytes.
+    Pickle writes the entry (offset, length) as two ints, which differ in width, and then the two
+    opcodes TUPLE2 and MEMOIZE, `86 94`. In front of every 1000th entry are APPENDS and MARK.
+
+    So an entry may start at 0, and after each `86 94`. These are the *candidates*. All of them are
+    decoded at once. For example, the opcodes
+
+        4b 00 4b 06 86 94   4b 06 4d 2c
+
+    have the candidates 0 and 6. At 0 is the entry (0, 6). At 6 an entry begins, but it is not
+    complete. So the result is the entry (0, 6), which takes 6 bytes.
 
     Args:
         opcodes: uint8, shape (n_bytes,); the first byte starts an entry.
 
     Returns:
-        (the entries, how many bytes they have)
+        (the entries, how many bytes they take)
     """
-    size = len(opcodes)
-    padded = np.zeros(size + _PADDING, np.uint8)
-    padded[:size] = opcodes
+    n_bytes = len(opcodes)
+    padded = np.zeros(n_bytes + _PADDING, np.uint8)
+    padded[:n_bytes] = opcodes
 
-    # Decode an entry at each candidate; the arrays below have shape (n_candidates,).
+    # Decode two ints at each candidate; all arrays have shape (n_candidates,).
     starts = _candidates(opcodes)
     has_mark = (padded[starts] == _APPENDS) & (padded[starts + 1] == _MARK)
-    first_ints = starts + 2 * has_mark
-    offsets, second_ints = _decode_ints(padded, first_ints)
-    lengths, stops = _decode_ints(padded, second_ints)
+    offsets = _decode_ints(padded, starts + 2 * has_mark)
+    lengths = _decode_ints(padded, offsets.stops)
 
-    # An entry has two ints, and ends in TUPLE2 MEMOIZE before the end of the opcodes.
-    is_entry = (padded[stops] == _TUPLE2) & (padded[stops + 1] == _MEMOIZE) & (stops + 2 <= size)
-    is_entry &= (second_ints > first_ints) & (stops > second_ints)
-    next_starts = np.where(is_entry, stops + 2, -1)
+    # A candidate is a complete entry if TUPLE2 and MEMOIZE follow the two ints.
+    tuple_starts = lengths.stops
+    has_tuple = (padded[tuple_starts] == _TUPLE2) & (padded[tuple_starts + 1] == _MEMOIZE)
+    entry_stops = tuple_starts + 2
+    is_entry = offsets.is_int & lengths.is_int & has_tuple & (entry_stops <= n_bytes)
+    next_starts = np.where(is_entry, entry_stops, -1)
 
-    chosen, n_bytes = _follow(starts, next_starts)
-    return Entries(offsets[chosen], lengths[chosen]), n_bytes
+    chosen, n_decoded_bytes = _follow(starts, next_starts)
+    return Entries(offsets.values[chosen], lengths.values[chosen]), n_decoded_bytes
 
 
 def _candidates(opcodes: NDArray[np.uint8]) -> NDArray[np.int64]:
@@ -445,81 +513,126 @@ def _candidates(opcodes: NDArray[np.uint8]) -> NDArray[np.int64]:
     return np.concatenate([np.zeros(1, np.int64), pairs + 2])
 
 
-def _decode_ints(
-    padded: NDArray[np.uint8], positions: NDArray[np.int64]
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+class _Ints(NamedTuple):
+    """What was decoded at some positions of a pickle; all arrays have shape (n_positions,)."""
+
+    values: NDArray[np.int64]
+    """The int at each position; any number if there is no int."""
+    stops: NDArray[np.int64]
+    """Position after each int; any position inside the array if there is no int."""
+    is_int: NDArray[np.bool_]
+    """Whether there is an int at the position."""
+
+
+def _decode_ints(padded: NDArray[np.uint8], positions: NDArray[np.int64]) -> _Ints:
     """Decode the int that starts at each of some positions.
 
-    For example, `4d 2c 01` is BININT2 with a payload of two bytes, 300, and ends after 3 bytes.
+    A pickled int is an opcode and a payload, the bytes of its value. The opcode says how many bytes
+    the payload has. Only LONG1 has another byte after it, which says that. For example, `4d 2c 01`
+    is BININT2 with the payload 300 in two bytes.
 
     Args:
         padded: Opcodes, with at least 32 zeros after them.
         positions: Where ints may start, shape (n_positions,).
-
-    Returns:
-        (values, positions after them), both of shape (n_positions,). If there is no int at a
-        position, the position after it is the same.
     """
     opcodes = padded[positions]
-    is_long = opcodes == _LONG1  # an int whose size is in the byte after the opcode
-    sizes = np.where(is_long, padded[positions + 1], _PAYLOAD_BYTES[opcodes])  # of the payloads
-    is_int = (sizes > 0) & (sizes <= 8)
-    sizes = np.where(is_int, sizes, 8)  # any size that the code below can handle
-    payloads = positions + 1 + is_long  # where they start
+    is_long = opcodes == _LONG1
+    payload_bytes = np.where(is_long, padded[positions + 1], _PAYLOAD_BYTES[opcodes])
+    payload_starts = positions + 1 + is_long
 
-    # Read eight bytes at each payload: an array of one unaligned word for each byte position.
-    words = np.ndarray((len(padded) - 7,), "<u8", buffer=padded, strides=(1,))
-    payload_words = words[np.minimum(payloads, len(words) - 1)]
+    # Other opcodes have no payload in the table. Give them one of eight bytes, so that the code
+    # below can handle them as well. Their values are not used.
+    is_int = (payload_bytes > 0) & (payload_bytes <= _WORD_BYTES)
+    payload_bytes = np.where(is_int, payload_bytes, _WORD_BYTES)
 
-    # Shift out the bytes after the payload to the left, and shift back, with or without the sign.
-    shifts = (64 - 8 * sizes).astype(np.uint64)
-    shifted = payload_words << shifts
+    # Payloads of 1 and 2 bytes have no sign.
+    is_signed = is_long | (payload_bytes == 4)
+    words = _words_at(padded, payload_starts)
+    values = _first_bytes(words, payload_bytes, is_signed)
+
+    # Without an int, the stop may be beyond the array. Leave room for the two bytes that the caller
+    # looks at.
+    stops = np.minimum(payload_starts + payload_bytes, len(padded) - 2)
+    return _Ints(values, stops, is_int)
+
+
+def _words_at(padded: NDArray[np.uint8], positions: NDArray[np.int64]) -> NDArray[np.uint64]:
+    """Return the eight bytes from each position on as one little-endian number.
+
+    Args:
+        padded: Any bytes.
+        positions: Positions of `padded`; one that has fewer than eight bytes after it is moved.
+    """
+    # All words of `padded`, which overlap: the first starts at byte 0, the second at byte 1, …
+    n_words = len(padded) - (_WORD_BYTES - 1)
+    overlapping_words = np.ndarray((n_words,), "<u8", buffer=padded, strides=(1,))
+    return overlapping_words[np.minimum(positions, n_words - 1)]
+
+
+def _first_bytes(
+    words: NDArray[np.uint64], n_bytes: NDArray[np.int64], is_signed: NDArray[np.bool_]
+) -> NDArray[np.int64]:
+    """Return the number in the first bytes of each little-endian word.
+
+    For example, the first 2 bytes of the word `2c 01 86 94 …` are the number 300.
+
+    Args:
+        words: Words of eight bytes, shape (n,).
+        n_bytes: How many bytes of each word belong to the number, 1 to 8.
+        is_signed: Whether the highest bit of the number is its sign.
+    """
+    # The other bytes are the high ones. A shift to the left drops them. A shift back to the right
+    # fills in zeros if the word is unsigned, and copies of the sign if it is signed.
+    shifts = (8 * (_WORD_BYTES - n_bytes)).astype(np.uint64)
+    shifted = words << shifts
     signed = (shifted.view(np.int64) >> shifts.view(np.int64)).astype(np.int64)
     unsigned = (shifted >> shifts).view(np.int64)
-    values = np.where(is_long | (sizes == 4), signed, unsigned)  # 1 and 2 bytes have no sign
-
-    stops = np.minimum(payloads + sizes, len(padded) - 2)
-    return values, np.where(is_int, stops, positions)
+    return np.where(is_signed, signed, unsigned)
 
 
 def _follow(
     starts: NDArray[np.int64], next_starts: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64] | slice, int]:
-    """Follow the chain of entries from the first candidate on.
+    """Return which candidates are entries: the first one, and each that starts where one ends.
 
-    For example, candidates 0 to 3 start at 0, 6, 9 and 15, and candidate 1 is an entry that extends
-    to 15: the bytes before 9 only look like the end of an entry. Candidate 3 is not complete.
+    A candidate is a position at which an entry may start. Nearly all of them are entries. But the
+    bytes by which candidates are recognised may also be inside a number, as here before 9:
 
+        candidate      0  1   2   3
         starts         0  6   9   15
         next_starts    6  15  15  -1
-        chosen         0, 1                  the last one ends at 15
+
+    Candidate 0 is an entry. It ends at 6, where candidate 1 starts, so this is an entry, too. It
+    ends at 15, so candidate 2 is inside of it. Candidate 3 is no complete entry, so the result is
+    (candidates 0 and 1, 15).
 
     Args:
-        starts: Positions of the candidates, ascending, shape (n_candidates,).
-        next_starts: Where the entry after each candidate starts; -1 for a candidate that is no
-            entry.
+        starts: Positions of the candidates, ascending, shape (n_candidates,). Every entry ends at
+            one of them.
+        next_starts: Where each candidate ends, if it is an entry; -1 if it is no complete entry.
 
     Returns:
-        (which candidates are entries, where the last entry ends)
+        (the candidates that are entries, where the last entry ends)
     """
-    # Numbers of the candidates whose entry does not end where the next candidate starts.
-    jumps = np.flatnonzero(next_starts[:-1] != starts[1:])
-    runs: list[NDArray[np.int64]] = []  # numbers of candidates
-    current = 0
+    # The candidates that do not end where the next one starts. The last one has no next one.
+    is_joined = next_starts[:-1] == starts[1:]
+    breaks = np.append(np.flatnonzero(~is_joined), len(starts) - 1)
+
+    runs: list[NDArray[np.int64]] = []  # each has consecutive candidates that are entries
+    first = 0
     while True:
-        # All candidates from the current one to the next jump follow each other.
-        number = int(np.searchsorted(jumps, current))
-        last = int(jumps[number]) if number < len(jumps) else len(starts) - 1
+        # All candidates from `first` up to the next break are entries, perhaps without the last.
+        last = int(breaks[np.searchsorted(breaks, first)])
         if next_starts[last] < 0:
-            runs.append(np.arange(current, last))
+            runs.append(np.arange(first, last))
             break
-        # The end of an entry is a candidate, too, since TUPLE2 MEMOIZE are in front of it.
-        runs.append(np.arange(current, last + 1))
-        current = int(np.searchsorted(starts, next_starts[last]))
+        # The entry `last` contains some candidates. Continue with the candidate at its end.
+        runs.append(np.arange(first, last + 1))
+        first = int(np.searchsorted(starts, next_starts[last]))
 
     stop = int(starts[last])
     if len(runs) == 1:
-        return slice(0, last), stop  # the usual case, without a copy
+        return slice(0, last), stop  # the usual case: select without copying
     return np.concatenate(runs), stop
 
 
