@@ -280,30 +280,33 @@ class DocumentBlocks(_PbinSamples):
     def _cut(self, dataset: PackedDataset, block_size: int) -> None:
         """Cut the documents into pieces, and set `_starts` and `_stops`.
 
-        These are the first token of each piece, and the one after its last token, int64, shape
+        These say where each piece starts and stops in the tokens of the file, int64, shape
         (n_pieces,). For example, documents of 5, 2 and 3 tokens, cut every 2 tokens:
 
-            starts    0  2  4  5  7  9
-            stops     2  4  5  7  9  10
+            document of each piece     0  0  0  1  2  2
+            number in its document     0  1  2  0  0  1
+            starts                     0  2  4  5  7  9
+            stops                      2  4  5  7  9  10
 
         Args:
             dataset: The dataset.
             block_size: Largest number of tokens in a piece.
         """
-        starts = dataset.document_starts
-        lengths = dataset.document_lengths
-        n_pieces = -(-lengths // block_size)  # (n_documents,) a quotient that is rounded up
-        document_of_piece = np.repeat(np.arange(len(starts)), n_pieces)
+        document_starts = dataset.document_starts
+        document_lengths = dataset.document_lengths
+        pieces_per_document = -(-document_lengths // block_size)  # rounded up: 5 tokens, 3 pieces
 
-        # (n_pieces,) tokens of the same document before each piece
-        first_pieces = np.cumsum(n_pieces) - n_pieces
-        numbers_in_document = np.arange(len(document_of_piece)) - first_pieces[document_of_piece]
-        tokens_before = numbers_in_document * block_size
+        # Number the pieces of each document from 0 on; these arrays have shape (n_pieces,).
+        document_of_piece = np.repeat(np.arange(len(document_starts)), pieces_per_document)
+        pieces_in_earlier_documents = np.cumsum(pieces_per_document) - pieces_per_document
+        piece_numbers = np.arange(len(document_of_piece))
+        numbers_in_document = piece_numbers - pieces_in_earlier_documents[document_of_piece]
 
-        self._starts = starts[document_of_piece] + tokens_before
-        self._stops = self._starts + np.minimum(
-            lengths[document_of_piece] - tokens_before, block_size
-        )
+        # The last piece of a document has the remainder of its tokens.
+        tokens_before = numbers_in_document * block_size  # in the same document
+        tokens_left = document_lengths[document_of_piece] - tokens_before
+        self._starts = document_starts[document_of_piece] + tokens_before
+        self._stops = self._starts + np.minimum(tokens_left, block_size)
 
     def __getitem__(self, index: int) -> NDArray[np.integer]:
         """Return the tokens of one sample, shape (lengths[index],).
@@ -331,17 +334,19 @@ def _sample_bounds(tokens_before: NDArray[np.int64], block_size: int) -> NDArray
     Returns:
         First piece of each sample, and last the number of pieces, shape (n_samples + 1,).
     """
+    # Suppose that a sample starts with piece k. It may extend up to the token `limits[k]`. So it
+    # has all pieces that end there or before. The piece after these is the first of the next
+    # sample: the last piece with `tokens_before <= limits[k]`.
     n_pieces = len(tokens_before) - 1
-    # If a sample starts with a piece, which is the first piece that no longer fits? (n_pieces,)
-    most_tokens = tokens_before[:-1] + block_size
-    next_first_pieces = np.searchsorted(tokens_before, most_tokens, side="right") - 1
+    limits = tokens_before[:-1] + block_size  # (n_pieces,)
+    first_of_next_sample = np.searchsorted(tokens_before, limits, side="right") - 1  # (n_pieces,)
 
     # Go from the first piece of each sample to that of the next one. This reads single entries,
     # which a buffer returns several times as fast as an array.
-    next_first_piece = next_first_pieces.data
+    first_of_next_sample_buffer = first_of_next_sample.data
     bounds = array("q", [0])
     while bounds[-1] < n_pieces:
-        bounds.append(next_first_piece[bounds[-1]])
+        bounds.append(first_of_next_sample_buffer[bounds[-1]])
     return np.frombuffer(bounds, np.int64)
 
 

@@ -52,9 +52,11 @@ def create_raw_index(
     """Write the `.idx` of an uncompressed JSONL file.
 
     It is a pickled list with the (byte offset, length) of each line, byte for byte as Modalities'
-    `IndexGenerator` writes it. The length does not include the line feed at the end of a line, but
-    a carriage return before it. The last line may lack its line feed. It takes memory for 8 MiB of
-    text, or for the longest line. The index appears once it is complete.
+    `IndexGenerator` writes it. The length does not count the line feed at the end of a line. It
+    does count a carriage return before that. The last line may lack its line feed.
+
+    This takes memory for 8 MiB of text, or for the longest line. The index appears once it is
+    complete.
 
     Args:
         source: The text.
@@ -72,8 +74,10 @@ def create_raw_index(
     if path == source:
         raise ConfigError("the index would replace the text", where=path, remedy="give a target")
 
+    # The size is only for the progress bar. If the text is missing, `entries` raises the error.
     text_bytes = source.stat().st_size if source.is_file() else 0
-    lines = _Lines(source, on_fault, progress.work("index", source.name, text_bytes))
+    work = progress.work("index", source.name, text_bytes)
+    lines = _Lines(source, on_fault, work)
     with atomic_file(path) as file:
         file.writelines(encode_index(lines.entries()))
     return RawIndexFacts(
@@ -103,30 +107,31 @@ class _Lines:
     """1-based numbers of the first lines that are not JSON."""
 
     def entries(self) -> Iterator[Entries]:
-        """Yield the entries of the lines that are JSON, block by block."""
+        """Yield the entries of the lines that are JSON, block by block.
+
+        Raises:
+            MissingError: The text does not exist.
+            InputError: A line is not JSON, and `on_fault` is "raise".
+        """
         is_json = _json_test()
         with required(self.source, "a .jsonl file", "name a file that exists"):
             file = open_regular(self.source)
+        block_start = 0  # byte of the text
         with file:
             for lines in _blocks(file):
-                # (n_lines,) bytes of each line, with and without its line feed; only the last line
-                # of the file may have none
-                sizes = np.fromiter(map(len, lines), np.int64, len(lines))
-                lengths = sizes - 1
-                if not lines[-1].endswith(b"\n"):
-                    lengths[-1] += 1
-                # The file was read up to the end of the last line.
-                block_start = file.tell() - sizes.sum()
-                stops = block_start + np.cumsum(sizes)
-                entries = Entries(stops - sizes, lengths)
-
-                is_document = np.fromiter(map(is_json, lines), bool, len(lines))
-                self._count(lines, entries, is_document)
-                self.work.advance(int(sizes.sum()))
+                entries = _entries_of(lines, block_start)
+                is_document = np.fromiter(map(is_json, lines), bool, len(lines))  # (n_lines,)
+                self._count_lines(lines, entries, is_document)
                 yield Entries(entries.offsets[is_document], entries.lengths[is_document])
 
-    def _count(self, lines: list[bytes], entries: Entries, is_document: NDArray[np.bool_]) -> None:
-        """Count the lines of a block.
+                block_bytes = sum(map(len, lines))
+                self.work.advance(block_bytes)
+                block_start += block_bytes
+
+    def _count_lines(
+        self, lines: list[bytes], entries: Entries, is_document: NDArray[np.bool_]
+    ) -> None:
+        """Count the lines of a block, or raise an error if a line is not JSON.
 
         Args:
             lines: The lines, with their line feeds.
@@ -136,24 +141,51 @@ class _Lines:
         Raises:
             InputError: A line is not JSON, and `on_fault` is "raise".
         """
-        faulty = np.flatnonzero(~is_document)
+        faulty = np.flatnonzero(~is_document)  # indices in the block
         if len(faulty) and self.on_fault == "raise":
-            first_faulty = int(faulty[0])
-            line = lines[first_faulty]
-            is_blank = not line.strip()
-            raise InputError(
-                "this line is blank" if is_blank else "this line is not JSON",
-                where=f"{self.source}, line {self.total + first_faulty + 1}, "
-                f"byte {int(entries.offsets[first_faulty])}",
-                found=repr(line[:80]),
-                expected="one JSON value on each line of a plain (not compressed) file",
-                remedy="make the line valid JSON, "
-                "or leave such lines out: --drop-faulty (on_fault='drop')",
-            )
-        n_unnamed = _MAX_NAMED_LINES - len(self.first_dropped)
-        self.first_dropped.extend((self.total + 1 + faulty[:n_unnamed]).tolist())
+            index = int(faulty[0])
+            line_number = self.total + index + 1
+            raise self._not_json(lines[index], line_number, int(entries.offsets[index]))
+
+        # Store the numbers of the first dropped lines only: there may be very many.
+        n_more = _MAX_NAMED_LINES - len(self.first_dropped)
+        line_numbers = self.total + 1 + faulty[:n_more]
+        self.first_dropped.extend(line_numbers.tolist())
         self.total += len(lines)
         self.documents += len(lines) - len(faulty)
+
+    def _not_json(self, line: bytes, line_number: int, offset: int) -> InputError:
+        """Return the error for a line that is not JSON.
+
+        Args:
+            line: The line.
+            line_number: Its number, from 1 on.
+            offset: The byte of the text at which it starts.
+        """
+        is_blank = not line.strip()
+        return InputError(
+            "this line is blank" if is_blank else "this line is not JSON",
+            where=f"{self.source}, line {line_number}, byte {offset}",
+            found=repr(line[:80]),
+            expected="one JSON value on each line of a plain (not compressed) file",
+            remedy="make the line valid JSON, "
+            "or leave such lines out: --drop-faulty (on_fault='drop')",
+        )
+
+
+def _entries_of(lines: list[bytes], block_start: int) -> Entries:
+    """Return where each line of a block starts, and its length without its line feed.
+
+    Args:
+        lines: The lines, with their line feeds. Only the last line of a text may have none.
+        block_start: The byte of the text at which the first line starts.
+    """
+    sizes = np.fromiter(map(len, lines), np.int64, len(lines))  # (n_lines,) with line feeds
+    stops = block_start + np.cumsum(sizes)
+    lengths = sizes - 1
+    if not lines[-1].endswith(b"\n"):
+        lengths[-1] = sizes[-1]
+    return Entries(stops - sizes, lengths)
 
 
 def _blocks(file: BinaryIO) -> Iterator[list[bytes]]:
@@ -182,13 +214,16 @@ def _is_json(fast_loads: Callable[[bytes], object], line: bytes) -> bool:
         fast_loads: A faster parser, `orjson.loads`, which is tried first.
         line: The line, with its line feed.
     """
-    # What orjson accepts, json accepts, too, except for integers of more than 4,300 digits.
     try:
         fast_loads(line)
+        return True
     except ValueError:
-        try:
-            # json also reads UTF-16 and UTF-32, which a line feed of one byte would make invalid.
-            json.loads(line.removesuffix(b"\n"))
-        except (ValueError, RecursionError):
-            return False
-    return True
+        pass  # Python's module accepts more, such as NaN and other encodings than UTF-8
+
+    # Without its line feed: this is a single byte, and so it would be wrong in UTF-16 or UTF-32,
+    # which use two or four bytes for each character.
+    try:
+        json.loads(line.removesuffix(b"\n"))
+        return True
+    except (ValueError, RecursionError):
+        return False
