@@ -66,26 +66,27 @@ class Delivery:
 
     If a call does not make one, it removes the one of an earlier call.
     """
-    completing: tuple[str, ...] = ()
-    """Those of `files` without which readers find no output. They must be the last ones of `files`.
+    completing_files: tuple[str, ...] = ()
+    """The files by which readers recognise a complete output, such as the .idx of a .bin/.idx pair.
 
-    They are removed before any other file is replaced. A single file is replaced at once, so that
-    it need not be listed here.
+    They must be the last ones of `files`. They are removed before any other file is replaced, and
+    put in place last. If there is a single file, it need not be listed: it is replaced at once.
     """
     inputs: tuple[Location, ...] = ()
     """Files that the output is made from, which must not be replaced by it."""
-    apart_remedy: str = "name another output"
+    replaced_input_remedy: str = "name another output"
     """What the error says to do if an input would be replaced."""
     is_hashed: bool = False
     """Whether the receipt stores the sha256 of the files instead of their times of change."""
-    keeps_equal: bool = False
+    keeps_equal_output: bool = False
     """Whether the files of another call stay, if it has delivered the same output meanwhile."""
     compares_sizes: bool = False
     """Whether a repeated call compares only the sizes of the files with the receipt."""
-    is_resumable: bool = False
-    """Whether `Draft.writers` keep files that an interrupted call has put in place.
+    resumes_interrupted: bool = False
+    """Whether the call keeps the files that an interrupted call has put in place.
 
-    Then all files of other calls are removed first, so that none is kept by mistake.
+    Its `Draft.writers` decide that: each does nothing if its file exists. So the files of other
+    calls are removed first, or a writer would keep one of these by mistake.
     """
 
     @classmethod
@@ -128,44 +129,51 @@ class Delivery:
         An opening receipt comes first: it says that a call began to replace the files. A file of
         the same name that has none of the keys of the receipt is something else, and is ignored.
         """
-        for name in (self.receipt.opening_name, self.receipt.name):
-            stored = None if name is None else read_receipt(self.folder / name)
+        names = [self.receipt.name]
+        if self.receipt.opening_name is not None:
+            names.insert(0, self.receipt.opening_name)
+        for name in names:
+            stored = read_receipt(self.folder / name)
             if stored is not None and not stored.content.keys().isdisjoint(self.receipt.made_from):
                 return stored
         return None
 
     def find(self, *, overwrite: bool = False) -> Mapping[str, Any] | None:
-        """Find out whether the same call has delivered this output already.
+        """Return the receipt if the same call has made this output before, or None if not.
+
+        Two calls are the same if they make the output from equal inputs with equal settings. The
+        receipt is a file next to the output that says what made it.
 
         Args:
-            overwrite: Whether other files in the place of the output may be replaced.
+            overwrite: Whether files that another call or program has made may be replaced.
 
         Returns:
             The content of the receipt if the output is complete; None if it has to be made.
 
         Raises:
-            ConfigError: There are other files, and `overwrite` is not set; or an input would be
-                replaced, or a folder has the name of a file.
+            ConfigError: A file of the output is also one of its inputs; or a folder has the name of
+                a file; or another call or program has made one of the files, and `overwrite` is not
+                set.
         """
         outputs = [self.folder / name for name in self.names]
-        check_apart(outputs, self.inputs, remedy=self.apart_remedy)
-        return self.find_apart(overwrite=overwrite)
+        check_apart(outputs, self.inputs, remedy=self.replaced_input_remedy)
+        return self.find_finished(overwrite=overwrite)
 
-    def find_apart(self, *, overwrite: bool) -> Mapping[str, Any] | None:
-        """Find out whether the same call has delivered this output already.
+    def find_finished(self, *, overwrite: bool) -> Mapping[str, Any] | None:
+        """Return the receipt if the same call has made this output before, or None if not.
 
-        Unlike `find`, it does not check that no input would be replaced, which takes long if there
-        are very many inputs.
+        Unlike `find`, this does not check that no file of the output is one of its inputs. That
+        check is slow if there are very many inputs, and need not be repeated.
 
         Args:
-            overwrite: Whether other files in the place of the output may be replaced.
+            overwrite: Whether files that another call or program has made may be replaced.
 
         Returns:
             The content of the receipt if the output is complete; None if it has to be made.
 
         Raises:
-            ConfigError: There are other files, and `overwrite` is not set; or a folder has the name
-                of a file.
+            ConfigError: Another call or program has made one of the files, and `overwrite` is not
+                set; or a folder has the name of a file.
         """
         self._check_no_folders()
         store = self.store
@@ -173,7 +181,7 @@ class Delivery:
 
         # Files without a receipt of the same call belong to another call or program.
         stored = self.stored_receipt()
-        if stored is None or not stored.is_of(self.receipt):
+        if stored is None or not stored.is_of_same_output(self.receipt):
             if existing and not overwrite:
                 raise self._occupied(existing[0], stored)
             return None
@@ -254,20 +262,27 @@ class Delivery:
     def drafting(self, *, overwrite: bool = False, sweeps: bool = True) -> Iterator[Draft]:
         """Yield a draft to write the files into, and deliver them if the block succeeds.
 
+        A draft is a temporary folder. Its name, and that of the temporary file of a receipt, begin
+        with the name of the file that they will become.
+
         Args:
-            overwrite: Whether other files in their place may be replaced.
-            sweeps: Whether drafts of killed processes are removed first, for which the whole folder
-                is listed.
+            overwrite: Whether files that another call or program has made may be replaced.
+            sweeps: Whether temporary files of killed processes are removed first, for which the
+                whole folder is listed.
 
         Raises:
-            ConfigError: There are other files, or another call made some in the meantime, and
-                `overwrite` is not set.
+            ConfigError: Another call or program has made one of the files, perhaps while the block
+                ran, and `overwrite` is not set.
             StorageError: The folder cannot be written to, or is full.
         """
         with writing_into(self.folder):
-            self.find_apart(overwrite=overwrite)
-            swept_names = (self.files[-1], self.receipt.name) if sweeps else ()
-            with draft_folder(self.folder, self.files[-1], swept_names) as folder:
+            # Raise an error before the work begins if the files must not be replaced. `deliver`
+            # checks that again.
+            self.find_finished(overwrite=overwrite)
+
+            draft_name = self.files[-1]
+            swept_names = (draft_name, self.receipt.name) if sweeps else ()
+            with draft_folder(self.folder, draft_name, swept_names) as folder:
                 draft = Draft(folder)
                 yield draft
                 deliver(draft, self, overwrite=overwrite)
@@ -276,13 +291,15 @@ class Delivery:
 def deliver(draft: Draft, delivery: Delivery, *, overwrite: bool = False) -> None:
     """Put the files of a draft in their places, and write their receipt last.
 
+    The receipt is a file next to the output that says what made it.
+
     Args:
         draft: The finished files.
         delivery: Where they go, and what they were made from.
-        overwrite: Whether other files in their place may be replaced.
+        overwrite: Whether files that another call or program has made may be replaced.
 
     Raises:
-        ConfigError: There are other files in their place, and `overwrite` is not set.
+        ConfigError: Another call or program has made one of the files, and `overwrite` is not set.
         StorageError: Another call has replaced a file in the meantime.
     """
     # Hash the files before the folder is locked, since it takes long.
@@ -294,15 +311,22 @@ def deliver(draft: Draft, delivery: Delivery, *, overwrite: bool = False) -> Non
     with ExitStack() as stack:
         if isinstance(folder, Path):
             stack.enter_context(alone_in(folder))
-        existing = delivery.find_apart(overwrite=overwrite)
-        if existing is None or not delivery.keeps_equal:
-            put_files_in_place(draft, delivery)
+
+        # Look at the folder again: another call may have written to it since the work began. This
+        # raises the ConfigError.
+        receipt_of_same_call = delivery.find_finished(overwrite=overwrite)
+        if receipt_of_same_call is not None and delivery.keeps_equal_output:
+            return  # another process has delivered the same output in the meantime
+        put_files_in_place(draft, delivery)
 
 
 def put_files_in_place(draft: Draft, delivery: Delivery) -> None:
     """Deliver the files of a draft without checking which files they replace.
 
-    The steps, and why they have this order, are described at the top of this module.
+    A receipt is a file next to the output that says what made it. It is written twice. The
+    *opening* one says that a call has begun to put its files in place, and the final one that all
+    are in place. If this call is killed in between, the same call recognises the opening receipt,
+    and completes the output.
 
     Args:
         draft: The finished files.
@@ -314,21 +338,22 @@ def put_files_in_place(draft: Draft, delivery: Delivery) -> None:
     store = delivery.store
     receipt = delivery.receipt
     missing_names: frozenset[str] = frozenset()  # names of files that are known not to exist
-    if delivery.is_resumable:
+    if delivery.resumes_interrupted:
         missing_names = _remove_files_of_other_calls(delivery)
 
-    # From here on, readers must find no complete output until all files are in place.
+    # From here on, readers must find no complete output until all files are in place. They
+    # recognise one by its completing files, such as the .idx of a .bin/.idx pair.
     _put_opening_receipt(delivery)
     if receipt.opening_name is not None:
-        store.delete(receipt.name)
-    for name in delivery.completing:
+        store.delete(receipt.name)  # the final receipt of an earlier call
+    for name in delivery.completing_files:
         store.delete(name)
 
-    # The files that complete the output come last.
-    other_names = [name for name in delivery.files if name not in delivery.completing]
+    # Put the completing files in place last.
+    other_names = [name for name in delivery.files if name not in delivery.completing_files]
     first_names = [*delivery.optional, *other_names]
     entries = _put_files(draft, delivery, first_names, missing_names)
-    entries |= _put_files(draft, delivery, delivery.completing, missing_names)
+    entries |= _put_files(draft, delivery, delivery.completing_files, missing_names)
 
     # The receipt lists the files in the order of the delivery.
     files = {name: entries[name] for name in delivery.names if name in entries}
@@ -354,32 +379,40 @@ def _put_opening_receipt(delivery: Delivery) -> None:
 def _remove_files_of_other_calls(delivery: Delivery) -> frozenset[str]:
     """Remove the files in the place of an output, unless this call can continue with them.
 
-    It can if they are those of an interrupted call that has written the same receipt.
+    It can continue with the files of an interrupted call that was to make the same output.
 
     Returns:
         Names of the files of the delivery that do not exist now.
     """
     store = delivery.store
     _, file_names = store.level()
-    present_names = set(file_names)
-
-    # The same call was interrupted if its opening receipt exists, which lists no files.
+    existing_names = set(file_names)
     stored = delivery.stored_receipt()
-    if stored is not None and stored.files is None and stored.is_of(delivery.receipt):
-        return frozenset(delivery.names).difference(present_names)
 
-    # Otherwise remove all files of the output, and those that the receipt of another call lists.
-    earlier_names = () if stored is None else stored.files or ()
-    for name in dict.fromkeys([*delivery.completing, *delivery.names, *earlier_names]):
-        if name in present_names:
+    # The receipt of an interrupted call does not say which files it has put in place.
+    if stored is not None:
+        is_interrupted = stored.files is None
+        if is_interrupted and stored.is_of_same_output(delivery.receipt):
+            return frozenset(delivery.names) - existing_names
+
+    # Other files are removed. First those by which readers recognise a complete output, then the
+    # rest of the output, and then files that only the earlier call has made.
+    names_to_remove = [*delivery.completing_files, *delivery.names]
+    if stored is not None and stored.files is not None:
+        names_to_remove += stored.files
+    for name in names_to_remove:
+        if name in existing_names:
             store.delete(name)
+            existing_names.remove(name)  # it may be in the list twice
     return frozenset(delivery.names)
 
 
 def _put_files(
     draft: Draft, delivery: Delivery, names: Sequence[str], missing_names: frozenset[str]
 ) -> dict[str, Mapping[str, Any]]:
-    """Put some files of a draft in place, and remove those that were not made.
+    """Put some files of a draft in place, and return their entries of the receipt.
+
+    If the draft does not have a file, it is optional. Then one of an earlier call is removed.
 
     Args:
         draft: The files.
@@ -388,26 +421,33 @@ def _put_files(
         missing_names: Names of files that are known not to be in that place.
 
     Returns:
-        Name of each file → its entry of the receipt.
+        Name of each file that was made → its entry of the receipt.
     """
 
     def put(name: str) -> Mapping[str, Any] | None:
         """Put one file in place, and return its entry."""
-        return _put_file(draft, delivery, name, is_new=name in missing_names)
+        return _put_or_remove_file(draft, delivery, name, is_new=name in missing_names)
 
-    # Uploads take long, so several run at once. Writers depend on those before them.
+    # Uploads take long, so several run at once. But files that the draft writes directly to their
+    # places (`Draft.writers`) are written in sequence: one may need those before it.
     if isinstance(delivery.folder, RemoteFolder) and not draft.writers:
         entries = in_parallel(put, names)
     else:
         entries = [put(name) for name in names]
-    entry_by_name = zip(names, entries, strict=True)
-    return {name: entry for name, entry in entry_by_name if entry is not None}
+
+    entry_by_name: dict[str, Mapping[str, Any]] = {}
+    for name, entry in zip(names, entries, strict=True):
+        if entry is not None:
+            entry_by_name[name] = entry
+    return entry_by_name
 
 
-def _put_file(
+def _put_or_remove_file(
     draft: Draft, delivery: Delivery, name: str, *, is_new: bool
 ) -> Mapping[str, Any] | None:
-    """Put one file of a draft in place, or remove an earlier one if it was not made.
+    """Put one file of a draft in place, and return its entry of the receipt.
+
+    If the file is optional and the draft does not have it, the file of an earlier call is removed.
 
     Args:
         draft: The files.
@@ -416,31 +456,36 @@ def _put_file(
         is_new: Whether it is known that there is no such file in that place.
 
     Returns:
-        Its entry of the receipt; None if it was not made.
+        The entry; None if the draft does not have the file.
     """
     folder = delivery.folder
-    sha256 = draft.sha256_by_name.get(name)
-    has_marks = delivery.receipt.has_marks
+    path = draft.folder / name
+    size: int | None = None  # unknown if a function writes the file directly to its place
     if name in draft.writers:
         write_in_place = draft.writers[name]
         write_in_place()
-        # The writer does not say how many bytes it has written: the store is asked.
-        return entry_of(folder, name, size=None, sha256=sha256, has_marks=has_marks)
-
-    path = draft.folder / name
-    if name in delivery.optional and not path.exists():
+    elif name in delivery.optional and not path.exists():
         delivery.store.delete(name)
         return None
-    size = path.stat().st_size
-    put_in_folder(path, folder, name, sha256, is_new=is_new)
-    return entry_of(folder, name, size=size, sha256=sha256, has_marks=has_marks)
+    else:
+        size = path.stat().st_size
+        put_in_folder(path, folder, name, draft.sha256_by_name.get(name), is_new=is_new)
+
+    return entry_of(
+        folder,
+        name,
+        size=size,
+        sha256=draft.sha256_by_name.get(name),
+        has_etag_or_time=delivery.receipt.has_etag_or_time,
+    )
 
 
 @contextmanager
 def replaced_file(target: Location) -> Iterator[Path]:
-    """Yield a path to write a file to, which replaces another one at once if the block succeeds.
+    """Yield a path to write a new version of a file to, and replace the file if the block succeeds.
 
-    No receipt is written: this is for commands that change a file of the user in place.
+    Readers find either the old file or the complete new one. Unlike outputs that are delivered, the
+    file gets no receipt next to it: this is for commands that change a file of the user.
 
     Args:
         target: The file that is replaced, on this machine or in a bucket.
@@ -450,8 +495,11 @@ def replaced_file(target: Location) -> Iterator[Path]:
     """
     folder = target.parent
     with writing_into(folder), draft_folder(folder, target.name, [target.name]) as draft:
-        yield draft / target.name
-        put_in_folder(draft / target.name, folder, target.name)
+        new_file = draft / target.name
+        yield new_file
+        put_in_folder(new_file, folder, target.name)
+        # A local file was renamed, which is lost in a power failure until the folder is synced. An
+        # object in a bucket is durable once it is uploaded.
         if isinstance(folder, Path):
             fsync_folder(folder)
 

@@ -71,7 +71,10 @@ def writing_into(folder: Location, *, expected: str | None = None) -> Iterator[N
             yield
         return
 
+    # Begin an upload to the bucket, and abort it: this fails now rather than after the work.
     folder.place.check_writable(".probe")
+    # The block writes its files to a local temporary folder first, so errors of the system are
+    # about that folder.
     with explained(scratch_root(), expected=expected):
         yield
 

@@ -12,58 +12,78 @@ from typing import Any
 
 from nanoset_core.errors import StorageError
 from nanoset_core.storage.location import Location, RemoteFolder, store_of
-from nanoset_core.storage.store import Store
+from nanoset_core.storage.store import Store, Stored
 
 
 def entry_of(
-    folder: Location, name: str, size: int | None, sha256: str | None, *, has_marks: bool
+    folder: Location, name: str, size: int | None, sha256: str | None, *, has_etag_or_time: bool
 ) -> Mapping[str, Any]:
-    """Return the entry of a file that was put in place.
+    """Return what a receipt stores about a file that was put in place.
+
+    `change_of` compares the file with it later.
+
+    Args:
+        folder: Folder of the file, on this machine or in a bucket.
+        name: Name of the file.
+        size: Bytes that were put in place, or None if that is not known.
+        sha256: Checksum of the file as hex, or None if it was not hashed.
+        has_etag_or_time: Whether to add the ETag of an object in a bucket, or the time of change of
+            a local file without a checksum.
+
+    Returns:
+        `bytes`, and some of `sha256`, `etag` and `mtime_ns`.
+
+    Raises:
+        StorageError: Another call has replaced or removed the file in the meantime.
+    """
+    # Look the file up only if something is needed that the arguments do not say.
+    stored: Stored | None = None
+    if size is None or has_etag_or_time:
+        stored = _stat_after_put(folder, name, size)
+        size = stored.size
+
+    entry: dict[str, Any] = {"bytes": size}
+    if sha256 is not None:
+        entry["sha256"] = sha256
+    if stored is not None and has_etag_or_time:
+        if isinstance(folder, RemoteFolder):
+            entry["etag"] = stored.mark  # in a bucket, the mark of an object is its ETag
+        elif sha256 is None:
+            # Without a checksum, the time of change is the only sign of other bytes of this size.
+            entry["mtime_ns"] = stored.written_ns
+    return entry
+
+
+def _stat_after_put(folder: Location, name: str, size: int | None) -> Stored:
+    """Look up a file that was just put in place.
 
     Args:
         folder: Folder of the file.
         name: Name of the file.
         size: Bytes that were put in place, or None if that is not known.
-        sha256: Checksum of the file as hex, or None if it was not hashed.
-        has_marks: Whether the entry gets an ETag or a time of change.
-
-    Returns:
-        `bytes`, and some of `sha256`, `etag` and `mtime_ns`. `change_of` compares them later.
 
     Raises:
-        StorageError: Another call has replaced or removed the file in the meantime.
+        StorageError: The file is missing or has another size, so another call has changed it.
     """
-    if not has_marks and size is not None:
-        # Nothing that only the store knows is needed.
-        return {"bytes": size} if sha256 is None else {"bytes": size, "sha256": sha256}
     stored = store_of(folder).stat(name)
-    if stored is None or size not in (None, stored.size):
+    has_other_size = stored is not None and size is not None and stored.size != size
+    if stored is None or has_other_size:
         raise StorageError(
             "another call wrote this output meanwhile",
             where=folder / name,
             remedy="run again once the other has ended",
         )
-
-    entry: dict[str, Any] = {"bytes": stored.size}
-    if sha256 is not None:
-        entry["sha256"] = sha256
-    if not has_marks:
-        return entry
-    if isinstance(folder, RemoteFolder):
-        entry["etag"] = stored.mark
-    elif sha256 is None:
-        # Without a checksum, the time of change is the only sign of other bytes of this size.
-        entry["mtime_ns"] = stored.written_ns
-    return entry
+    return stored
 
 
 def change_of(store: Store, name: str, entry: Mapping[str, Any], *, by_size: bool) -> str | None:
-    """Return how a file differs from its entry of a receipt, or None if it does not.
+    """Return how a file differs from what a receipt stores about it, or None if it does not.
 
     Args:
         store: The folder of the file.
         name: Name of the file.
-        entry: What `entry_of` returned for it.
+        entry: What `entry_of` returned for it: its size, and perhaps its checksum, its ETag (in a
+            bucket) or its time of change (on this machine).
         by_size: Whether to compare only the size.
     """
     stored = store.stat(name)
@@ -74,15 +94,17 @@ def change_of(store: Store, name: str, entry: Mapping[str, Any], *, by_size: boo
     if by_size:
         return None
 
+    # Compare the checksum, which takes long. It is not needed if the ETag is the same. If the ETag
+    # differs, the bytes may still be equal: a copy of an object can have another ETag.
+    etag = stored.mark  # of an object in a bucket; no entry of a local file has one
     if "sha256" in entry:
-        # A copy of an object may have another ETag: it depends on the parts of the upload. So
-        # the bytes are hashed if the ETag differs.
-        if stored.mark == entry.get("etag") or store.sha256(name) == entry["sha256"]:
+        if etag == entry.get("etag") or store.sha256(name) == entry["sha256"]:
             return None
         return f"{name} has other bytes than those that were written"
 
-    has_same_mark = entry.get("etag", stored.mark) == stored.mark
-    has_same_time = entry.get("mtime_ns", stored.written_ns) == stored.written_ns
-    if has_same_mark and has_same_time:
-        return None
-    return f"{name} was written again"
+    # Without a checksum, any sign that the file was written again counts as a change.
+    if "etag" in entry and entry["etag"] != etag:
+        return f"{name} was written again"
+    if "mtime_ns" in entry and entry["mtime_ns"] != stored.written_ns:
+        return f"{name} was written again"
+    return None

@@ -71,8 +71,8 @@ class Receipt:
     """
     flags: Mapping[str, str] = field(default_factory=dict)
     """Setting → flag of the command, for settings whose flag has another name; for messages."""
-    has_marks: bool = True
-    """Whether entries of files have ETags of a bucket, or times of change of files not hashed."""
+    has_etag_or_time: bool = True
+    """Whether entries of files have ETags (in a bucket) or times of change (on this machine)."""
     json_form: JsonForm = _RECORD_FORM
     """How the content of the receipt is written as JSON."""
 
@@ -119,7 +119,7 @@ class StoredReceipt:
                 return None
         return files
 
-    def is_of(self, receipt: Receipt) -> bool:
+    def is_of_same_output(self, receipt: Receipt) -> bool:
         """Return whether a call with another receipt makes the same output."""
         return all(self.content.get(key) == value for key, value in receipt.made_from.items())
 
@@ -164,11 +164,12 @@ def read_record(path: Location) -> dict[str, Any] | None:
 def record_of(
     command: str, output: Location, sources: Iterable[Location], options: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return the part of a record that says what a call makes its output from.
+    """Return what a call makes its output from: its command, options and input files.
 
-    Local sources are known by their size and time of change, objects of a bucket by their ETag.
-    If output and source are both local, the path of the source is relative to the folder of the
-    output, so that both can be moved together.
+    The record of the output, a file next to it, stores this. A later call compares its own with the
+    stored one: if they are equal, the output need not be made again.
+
+    Input files are recognised by size and time of change, objects of a bucket by their ETag.
 
     Args:
         command: The call's name, such as `pack merge`.
@@ -183,7 +184,8 @@ def record_of(
     max_parallel = CONNECTIONS if any_remote(source_paths) else 1
     rows = in_parallel(lambda path: _source_row(path, output), source_paths, max_parallel)
 
-    # The record is compared with one that was read from a file.
+    # Convert tuples to lists, and so on, as if this had been read from a file: it is compared with
+    # records that were.
     content: dict[str, Any] = as_parsed({"options": dict(options), "sources": rows})
     return {"nanoset": RECORD_VERSION, "command": command, **content}
 
@@ -218,39 +220,46 @@ def _source_row(path: Location, output: Location) -> dict[str, Any]:
     return {"path": noted, "bytes": stat.st_size, "mtime_ns": stat.st_mtime_ns}
 
 
-def noted_path(source: Mapping[str, Any], output: Location) -> Location:
-    """Return the location of a source that the record of an output lists.
+def source_location(source: Mapping[str, Any], output: Location) -> Location:
+    """Return the location of an input file that the record of an output lists.
 
     Args:
-        source: One of the record's `sources`.
+        source: One of the record's `sources`, as `_source_row` returned it.
         output: The output whose record it is.
     """
     path = str(source["path"])
     if is_remote(path):
         return remote_location(path, where=str(output), only_read=True)
     if isinstance(output, Path):
-        return output.parent / path
+        return output.parent / path  # the path is relative to the folder of the output
+    # The output is in a bucket and the input is not, so there is no relative path between them: the
+    # record has an absolute one.
     return Path(path)
 
 
 def receipt_differences(content: Mapping[str, Any], receipt: Receipt) -> list[str]:
-    """Return how the call that wrote a hidden record differs from another call, for a message.
+    """Return how the call that made an existing output differs from this call, for a message.
 
     Args:
-        content: The record of an existing output, which may have been edited.
-        receipt: What the other call writes into its record.
+        content: The record of the existing output, a file that says what made it. It may have been
+            edited.
+        receipt: The receipt of this call, for which such a record would be written.
     """
-    made_from = receipt.made_from
-    if content.get("command") != made_from.get("command"):
+    made_from = receipt.made_from  # the "command", "options" and "sources" of this call
+    command = content.get("command")
+    if command != made_from.get("command"):
         # Records of `nanoset tokenize` once did not name their command.
-        return [f"it was made by `nanoset {content.get('command') or 'tokenize'}`"]
+        return [f"it was made by `nanoset {command or 'tokenize'}`"]
 
-    file_differences = _source_differences(content.get("sources"), made_from["sources"])
     options = content.get("options")
     if not isinstance(options, Mapping):
-        options = {}
-    option_differences = flag_differences(options, made_from["options"], receipt.flags)
-    return [*file_differences, *option_differences] or ["another version"]
+        options = {}  # somebody edited the record
+    differences = _source_differences(content.get("sources"), made_from["sources"])
+    differences += flag_differences(options, made_from["options"], receipt.flags)
+    if not differences:
+        # The records differ all the same, so another version of nanoset wrote the existing one.
+        return ["another version"]
+    return differences
 
 
 def _source_differences(sources_before: object, sources_now: object) -> list[str]:

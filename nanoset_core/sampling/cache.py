@@ -253,9 +253,9 @@ class FileSet:
             folder=target_folder,
             receipt=receipt,
             files=tuple(self.files.values()),
-            completing=self._completing_files(target_folder, receipt),
+            completing_files=self._completing_files(target_folder, receipt),
             is_hashed=True,
-            keeps_equal=True,
+            keeps_equal_output=True,
             compares_sizes=compares_sizes,
         )
 
@@ -285,7 +285,7 @@ class FileSet:
         return Receipt(
             name=self.sidecar,
             made_from={"version": _VERSION, "made_from": self.made_from},
-            has_marks=False,
+            has_etag_or_time=False,
             json_form=_SIDECAR_FORM,
         )
 
@@ -301,7 +301,7 @@ class FileSet:
             files that were made from other data or settings, or if the digest of a file is missing.
         """
         stored = parse_receipt(sidecar)
-        if stored is None or not stored.is_of(self._receipt()):
+        if stored is None or not stored.is_of_same_output(self._receipt()):
             return None
         has_all_digests = self._digests_in(stored.content) is not None
         return stored.files if has_all_digests else None
@@ -411,7 +411,7 @@ def _is_finished_or_other_set(stored: StoredReceipt | None, receipt: Receipt) ->
     if stored is None:
         return False
     is_finished = stored.files is not None
-    return is_finished or not stored.is_of(receipt)
+    return is_finished or not stored.is_of_same_output(receipt)
 
 
 def _sha256_of(pieces: list[memoryview]) -> str:

@@ -247,7 +247,7 @@ def delivery_of_pair(folder: Path, source: Path, **options: object) -> Delivery:
         receipt=Receipt(name=".x.made.json", made_from=made_from),
         files=("x.bin", "x.idx"),
         optional=("x.rejects",),
-        completing=("x.idx",),
+        completing_files=("x.idx",),
     )
 
 
@@ -429,8 +429,8 @@ def delivery_of_samples(folder: Path, made_from: Mapping[str, Any], **more: Any)
         folder=folder,
         receipt=Receipt(name="receipt.json", made_from=made_from, **more),
         files=("0", "1", "index"),
-        completing=("index",),
-        is_resumable=True,
+        completing_files=("index",),
+        resumes_interrupted=True,
     )
 
 

@@ -23,10 +23,10 @@ from nanoset_core.outputs.deliver import Delivery
 from nanoset_core.outputs.drafts import Draft
 from nanoset_core.outputs.receipts import (
     Receipt,
-    noted_path,
     read_record,
     record_name,
     record_of,
+    source_location,
 )
 from nanoset_core.storage.identity import names_of_both
 from nanoset_core.storage.location import Location, RemoteFolder, store_of
@@ -254,7 +254,7 @@ def _check_each_once(parts: Sequence[Location]) -> None:
         if not _is_merged(merged):
             continue
         for source in _record(merged).get("sources", []):
-            source_file = real_path(noted_path(source, merged))
+            source_file = real_path(source_location(source, merged))
             contained_part = part_by_bin.get(source_file)
             if contained_part is not None:
                 raise ConfigError(
@@ -300,10 +300,10 @@ class _FolderMerge:
             files=(bin_name, idx_name),
             # Readers find no dataset without the .idx. So it is removed before the .bin is
             # replaced, and put in place after it.
-            completing=(idx_name,),
+            completing_files=(idx_name,),
             inputs=tuple(self.source_files),
             # For the error if the output is one of the files that are merged.
-            apart_remedy=(
+            replaced_input_remedy=(
                 "if this is an earlier merge, move it out of the folder; else name another output"
             ),
         )

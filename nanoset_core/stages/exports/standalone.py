@@ -130,14 +130,14 @@ class _Pair:
         """Name of the export's files."""
         return self.options.name or self.prefix.name
 
-    def delivery(self, names: list[str], *, is_resumable: bool = False) -> Delivery:
+    def delivery(self, names: list[str], *, resumes_interrupted: bool = False) -> Delivery:
         """Return which files are written, and a receipt that says what they are made from.
 
         The receipt is a small file next to the others. By it, a later call recognises the export.
 
         Args:
             names: Names of the files.
-            is_resumable: Whether files that an interrupted call has put in place are kept.
+            resumes_interrupted: Whether files that an interrupted call has put in place are kept.
         """
         # The receipt names everything that decides the bytes of the files: the pair and these
         # settings.
@@ -169,9 +169,9 @@ class _Pair:
             folder=self.folder,
             receipt=receipt,
             files=tuple(names),
-            completing=completing,
+            completing_files=completing,
             inputs=source_files,
-            is_resumable=is_resumable,
+            resumes_interrupted=resumes_interrupted,
         )
 
     def open(self, export_format: ExportFormat) -> _OpenedPair:
@@ -290,7 +290,7 @@ def _export_samples(pair: _Pair, export_format: SampledFormat, *, overwrite: boo
     # A complete export has a receipt, which contains its facts.
     names = export_format.names(samples.cut)
     files = [pair.folder / name for name in names]
-    delivery = pair.delivery(names, is_resumable=True)
+    delivery = pair.delivery(names, resumes_interrupted=True)
     receipt = delivery.find(overwrite=overwrite)
     if receipt is not None:
         return Exported(receipt["facts"], files, is_new=False)

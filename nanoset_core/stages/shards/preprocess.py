@@ -365,7 +365,7 @@ class _Call:
             files=(pair.bin.name, pair.idx.name),
             optional=(self.rejects.name,) if is_last_key else (),
             # The .idx is written last: without it, readers do not take the pair as complete.
-            completing=(pair.idx.name,),
+            completing_files=(pair.idx.name,),
             is_hashed=True,  # notice later changes by the content, not by the times of the files
         )
 

@@ -192,7 +192,7 @@ class TarsFolder:
             name=MANIFEST,
             opening_name=_UPLOAD_NOTE,
             made_from={key: content[key] for key in _KEYS_OF_RECIPE},
-            has_marks=False,
+            has_etag_or_time=False,
             json_form=StoredManifest.json_form,
         )
         # Readers find the tars by the lists, so these are removed first and sent after the tars.
@@ -202,8 +202,8 @@ class TarsFolder:
             folder=self.output,
             receipt=receipt,
             files=(*tars_and_others, *lists),
-            completing=lists,
-            is_resumable=True,
+            completing_files=lists,
+            resumes_interrupted=True,
         )
         draft = Draft(self.draft, facts=content["facts"], more={"sha256": content["sha256"]})
         for name, fact in manifest.files.items():
