@@ -82,21 +82,24 @@ class CurrentVersion:
         return []
 
     def other_settings(self, expected: Recipe) -> list[str]:
-        """Return the settings that differ from those of a recipe, if its inputs are the same.
+        """Return which settings differ between this version and a recipe with the same inputs.
+
+        A recipe says what an output is made from: its inputs and settings.
 
         Args:
             expected: The recipe to compare with.
 
         Returns:
-            Differences such as `seed: 7 → 8`. The list is empty if inputs differ, or if the recipe
-            has none.
+            Differences such as `seed: 7 → 8`. The list is empty if there is no version, or if it
+            was made from other inputs, or from none.
         """
-        if self.manifest is None or not expected.parents:
+        if self.manifest is None:
             return []
-        recipe = self.manifest.recipe
-        if recipe["parents"] != expected.parents:
+        made_by = self.manifest.recipe
+        input_digests = expected.parents  # name of each input → digest
+        if not input_digests or made_by["parents"] != input_digests:
             return []
-        return setting_differences(recipe["options"], expected.options)
+        return setting_differences(made_by["options"], expected.options)
 
 
 def differences(recipe: Mapping[str, Any], expected: Recipe) -> list[Reason]:
@@ -157,8 +160,8 @@ def setting_differences(
 def _flatten(options: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Return settings without nesting: {"a": {"b": 1}} becomes {"a.b": 1}.
 
-    A list that stores several settings becomes one entry for each. Tuples become lists, so that
-    they compare equal to lists that were read from JSON.
+    The option `schedule` is a list of four numbers, each of which is a setting of its own. So
+    {"schedule": [100, 8]} becomes {"schedule.iterations": 100, "schedule.global_batch_size": 8}.
 
     Args:
         options: Settings, whose values may be mappings again.
@@ -166,14 +169,17 @@ def _flatten(options: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """
     flat: dict[str, Any] = {}
     for name, value in options.items():
+        path = f"{prefix}{name}"
         if isinstance(value, Mapping):
-            flat |= _flatten(value, f"{prefix}{name}.")
+            flat |= _flatten(value, f"{path}.")
         elif value and name in _SETTINGS_OF_LIST:
-            # Recipes of older versions may have fewer values.
+            # Not strict: recipes of older versions may have fewer values.
             for setting, item in zip(_SETTINGS_OF_LIST[name], value, strict=False):
-                flat[f"{name}.{setting}"] = item
+                flat[f"{path}.{setting}"] = item
+        elif isinstance(value, tuple):
+            flat[path] = list(value)  # so that it is equal to a list that was read from JSON
         else:
-            flat[f"{prefix}{name}"] = list(value) if isinstance(value, tuple) else value
+            flat[path] = value
     return flat
 
 

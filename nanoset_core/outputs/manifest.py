@@ -101,6 +101,11 @@ class FileFact:
     begin: int = field(default=0, metadata=stored(only_with="within"))
     """Position of its first byte in the file `within`."""
 
+    @property
+    def is_in_other_output(self) -> bool:
+        """Whether the bytes are part of a file of another output, and not stored a second time."""
+        return self.within is not None
+
 
 class FilePlace(NamedTuple):
     """Where the bytes of an output's file are."""
@@ -169,15 +174,22 @@ class Manifest:
         Returns:
             The path of the file, or the prefix as a path.
         """
-        names = [name]
-        if name not in self.files:
-            names = [file for file in self.files if file.startswith(f"{name}.")]
-        for file in names:
-            fact = self.files[file]
-            if fact.within is not None:
-                continue  # Its bytes are in a file of another output.
-            pieces = None if fact.pieces is None else self.path(fact.pieces)
-            self.access.fetch(self.folder / file, size=fact.size, sha256=fact.sha256, pieces=pieces)
+        if name in self.files:
+            file_names = [name]
+        else:
+            file_names = [file for file in self.files if file.startswith(f"{name}.")]
+
+        for file_name in file_names:
+            fact = self.files[file_name]
+            if fact.is_in_other_output:
+                continue  # the folder has no such file; see `place`
+            # A file that was joined in the bucket from pieces has no checksum of its own. Another
+            # file lists those of the pieces: download the list first.
+            piece_list = None
+            if fact.pieces is not None:
+                piece_list = self.path(fact.pieces)
+            path = self.folder / file_name
+            self.access.fetch(path, size=fact.size, sha256=fact.sha256, pieces=piece_list)
         return self.folder / name
 
     def place(self, name: str) -> FilePlace:
@@ -259,23 +271,27 @@ class Manifest:
         return f"{fault.name} has {fault.size:,} bytes instead of {sizes[fault.name]:,}"
 
     def sizes(self) -> Mapping[str, int]:
-        """Return the sizes of the files that exist.
+        """Return the sizes of the files of the output that exist.
+
+        The bytes of a file may also be a range of another output's file. Such a file exists if the
+        other one is long enough.
 
         Returns:
             Path below the folder → bytes.
         """
+        # Sizes of the files in the folder; they may have been looked up with the manifest.
         sizes = self.stored
         if sizes is None:
             sizes = self.access.sizes(self.folder, self.files)
-        borrowed = {name: fact for name, fact in self.files.items() if fact.within is not None}
-        if not borrowed:
-            return sizes
 
-        # A range of another output's file exists if that file is long enough.
-        existing = {name: size for name, size in sizes.items() if name not in borrowed}
-        for name, fact in borrowed.items():
-            containing_size = self.access.size(self.place(name).path) or 0
-            if fact.begin + fact.size <= containing_size:
+        ranges = {name: fact for name, fact in self.files.items() if fact.is_in_other_output}
+        if not ranges:
+            return sizes
+        existing = {name: size for name, size in sizes.items() if name not in ranges}
+        for name, fact in ranges.items():
+            other_file = self.place(name).path
+            other_size = self.access.size(other_file) or 0
+            if fact.begin + fact.size <= other_size:
                 existing[name] = fact.size
         return existing
 
@@ -333,7 +349,7 @@ class StoredManifest(Record):
         """Check that the manifest was not altered, and that its paths stay where they belong.
 
         Args:
-            value: The parsed file. Its checksum includes keys of files that are not known here.
+            value: The parsed file from which this object was made.
 
         Raises:
             ValueError: The digest or the checksum is another one, or a path leads out of the
@@ -341,12 +357,15 @@ class StoredManifest(Record):
         """
         if self.digest != self.recipe.digest:
             raise ValueError(f"digest {self.digest}, but its recipe has {self.recipe.digest}")
+        # Compute the checksum from the parsed file: a newer version of nanoset may have written
+        # keys that this object lacks.
         if "sha256" in value and self.sha256 != _checksum(value["facts"], value["files"]):
             raise ValueError("its facts and files do not have the sha256 that it states")
 
         for name, fact in self.files.items():
             if not is_inside(name):
                 raise ValueError(f"a file named {name!r}, which is not below its folder")
+            # The bytes of a file may be part of another output's file, anywhere below the root.
             if fact.within is not None and not is_inside(fact.within):
                 raise ValueError(f"{name!r} within {fact.within!r}, which is not below the root")
             if fact.pieces is not None and not self._is_list_of_pieces(fact.pieces):

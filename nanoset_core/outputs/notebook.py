@@ -106,20 +106,30 @@ class Notebook(Generic[NoteType]):
         Raises:
             FormatError: A note cannot be read, and damaged ones are not skipped.
         """
-        access = outputs.access
-        now = time.monotonic()
-        # A local folder is listed each time. A bucket is only listed again after a while.
-        seen = self._seen.get(outputs.folder)
-        is_recent = False
-        if seen is not None and access.has_copies and not refresh:
-            is_recent = now - seen.listed_at <= SEEN_SECONDS
-        if seen is None or not is_recent:
-            names = access.names(outputs.folder / self._folder)
-            seen = _SeenNotes(now, names)
+        seen = None if refresh else self._recently_seen(outputs)
+        if seen is None:
+            listed_at = time.monotonic()
+            names = outputs.access.names(outputs.folder / self._folder)
+            seen = _SeenNotes(listed_at, names)
             self._seen[outputs.folder] = seen
+
         if section not in seen.by_section:
             seen.by_section[section] = self._read_section(outputs, section, seen.names)
         return list(seen.by_section[section])
+
+    def _recently_seen(self, outputs: OutputRoot) -> _SeenNotes[NoteType] | None:
+        """Return what was read below a root in the last seconds, or None.
+
+        Args:
+            outputs: The root. If it is a local folder, nothing is returned: listing it is fast.
+        """
+        is_in_bucket = outputs.access.has_copies
+        seen = self._seen.get(outputs.folder)
+        if not is_in_bucket or seen is None:
+            return None
+        if time.monotonic() - seen.listed_at > SEEN_SECONDS:
+            return None
+        return seen
 
     def _read_section(
         self, outputs: OutputRoot, section: str, names: Collection[str]

@@ -143,9 +143,12 @@ class OutputRoot:
     ) -> list[R]:
         """Call a function for many versions of an output, with few requests to a bucket.
 
+        If the outputs are in a bucket, their folders are listed together. Then the function needs
+        no request to find out which files a version has.
+
         Args:
-            work: Called with an `OutputRoot` of the same outputs, and the folder of a version. If
-                the outputs are in a bucket, that `OutputRoot` answers from a listing of the folder.
+            work: Called with (outputs, folder of the version). It has to use these outputs instead
+                of `self`, because they know the listing.
             stage: Stage of the output.
             name: Name of the output.
             digests: The versions.
@@ -154,11 +157,12 @@ class OutputRoot:
             The results, in the order of the digests.
         """
 
-        def call_with_outputs(access: FileAccess, folder: Path) -> R:
-            """Call the function with outputs that use the access to one listed folder."""
-            return work(replace(self, access=access), folder)
+        def work_with_listing(listed_access: FileAccess, folder: Path) -> R:
+            """Call `work` with outputs that know the listing of a folder."""
+            listed_outputs = replace(self, access=listed_access)
+            return work(listed_outputs, folder)
 
-        return call_for_folders(self.access, call_with_outputs, self.folder / stage / name, digests)
+        return call_for_folders(self.access, work_with_listing, self.folder / stage / name, digests)
 
     def manifest_at(self, folder: Path) -> Manifest | None:
         """Return the manifest of the version in a folder, or None if it has none.
@@ -205,25 +209,30 @@ class OutputRoot:
         Returns:
             The manifest of the output.
         """
-        # Return the output if it exists and is whole.
-        place = self.place(recipe)
-        looked_up_at = time.monotonic()
-        had_manifest = True
-        if not self.rebuild:
-            # An output with a damaged manifest is rebuilt.
-            with contextlib.suppress(FormatError):
-                manifest = self.manifest_at(place)
-                if manifest is not None and self.is_whole(manifest, place):
-                    return manifest
-                had_manifest = manifest is not None
+        folder = self.place(recipe)
+        if self.rebuild:
+            self._make(recipe, write)
+            return self._upload(folder)
 
-        # If the upload of an earlier run was interrupted, the output is complete on this machine.
-        if self.rebuild or self.local.find(recipe) is None:
+        # Return the output if it exists and is whole.
+        looked_up_at = time.monotonic()
+        is_missing = False
+        try:
+            manifest = self.manifest_at(folder)
+            if manifest is None:
+                is_missing = True
+            elif self.is_whole(manifest, folder):
+                return manifest
+        except FormatError:
+            pass  # the manifest is damaged, so the output is made again
+
+        # If only the upload of an earlier run was interrupted, this machine has a complete copy.
+        if self.local.find(recipe) is None:
             self._make(recipe, write)
 
-        # After a long time, another machine may have stored the output.
+        # If making the output took long, another machine may have stored it in the meantime.
         is_recent = time.monotonic() - looked_up_at < SEEN_SECONDS
-        return self._send(place, is_new=is_recent and not had_manifest)
+        return self._upload(folder, is_new=is_missing and is_recent)
 
     def _make(self, recipe: Recipe, write: Writing) -> None:
         """Write the files of an output and its manifest to its local folder.
@@ -243,13 +252,13 @@ class OutputRoot:
             content = StoredManifest.of(recipe, written.facts, files)
             (scratch / MANIFEST).write_bytes(dump(content))
 
-    def _send(self, place: Path, *, is_new: bool = False) -> Manifest:
+    def _upload(self, place: Path, *, is_new: bool = False) -> Manifest:
         """Upload an output from its local folder, if the outputs are in a bucket.
 
         Args:
             place: The local folder.
-            is_new: Whether the bucket had no manifest of the output within the last `SEEN_SECONDS`.
-                Then it is not asked for files that may have to be replaced.
+            is_new: Whether the output is known to be missing from the bucket. This saves the
+                requests that find out which of its files have to be replaced.
 
         Returns:
             The manifest of the output.
@@ -258,6 +267,7 @@ class OutputRoot:
             MissingError: Another process has removed the output.
         """
         manifest = self.local.manifest_at(place)
+        # The version that this process remembers as the current one may be replaced now.
         self.forget(place.parent)
         if manifest is None:
             raise MissingError(
@@ -297,7 +307,10 @@ class OutputRoot:
     def finalize(
         self, recipe: Recipe, facts: Mapping[str, Any], files: Mapping[str, FileFact]
     ) -> Manifest:
-        """Complete an output whose files are in its folder already, by writing its manifest.
+        """Complete an output whose files are in its local folder, by writing its manifest.
+
+        If the outputs are in a bucket, the files and the manifest are then uploaded. Files that the
+        bucket has already are not uploaded again.
 
         Args:
             recipe: What the output was made from.
@@ -308,9 +321,10 @@ class OutputRoot:
             The manifest.
         """
         place = self.place(recipe)
+        # A complete output has no other files, such as unfinished ones of killed processes.
         sweep_abandoned(place)
         write_atomic(place / MANIFEST, dump(StoredManifest.of(recipe, facts, files)))
-        return self._send(place)
+        return self._upload(place)
 
     def current_version(self, stage: str, name: str) -> CurrentVersion:
         """Return the current version of an output, with what is wrong with it.
@@ -321,47 +335,55 @@ class OutputRoot:
             stage: Stage of the output.
             name: Name of the output.
         """
-        version = self._current_version(stage, name)
-        listing = self.access.snapshot
-        if listing is None or listing.contents is not None:
+        version = self._look_up_current(stage, name)
+
+        # A snapshot is a listing that was made earlier, and replaces requests to a bucket. One of
+        # the whole bucket also has the contents of manifests: all that it says fits together.
+        snapshot = self.access.snapshot
+        if snapshot is None or snapshot.contents is not None:
             return version
 
-        # These outputs answer from a listing of one folder. A problem may mean that the output has
-        # been rebuilt since then, so ask the store again.
-        unlisted = replace(self, access=replace(self.access, snapshot=None))
+        # This snapshot has only the names of the files of one folder. If something seems to be
+        # wrong, the output may have been rebuilt since it was made. So ask the bucket itself.
+        without_snapshot = replace(self, access=replace(self.access, snapshot=None))
         if version.exists and version.problem is not None:
-            return unlisted._current_version(stage, name)
+            return without_snapshot._look_up_current(stage, name)
+
+        # The result must not read files by the snapshot later, when that is outdated.
         if version.manifest is None:
             return version
-        return replace(version, manifest=unlisted.rebase(version.manifest))
+        return replace(version, manifest=without_snapshot.rebase(version.manifest))
 
-    def _current_version(self, stage: str, name: str) -> CurrentVersion:
-        """Return the current version of an output as the access has it, perhaps from a listing.
+    def _look_up_current(self, stage: str, name: str) -> CurrentVersion:
+        """Read which version of an output is current, and check its files.
+
+        If `access` has a snapshot, an earlier listing of a bucket, this relies on it.
 
         Args:
             stage: Stage of the output.
             name: Name of the output.
         """
         folder = self.folder / stage / name
-        seen = self._seen_current(folder)
-        if seen is not None:
-            return _with_damage(seen)
+        remembered = self._seen_current(folder)
+        if remembered is not None:
+            return _checked_version(remembered)
 
         try:
             digest = read_current(folder, self.access)
             if digest is None:
                 return CurrentVersion(None, NOT_BUILT)
             manifest = self.manifest_at(folder / digest)
-            if manifest is None:
-                return CurrentVersion(None, f"damaged: {digest}/{MANIFEST} is missing")
-            if (manifest.stage, manifest.name, manifest.digest) != (stage, name, digest):
-                found = f"that of {manifest.stage}/{manifest.name}/{manifest.digest}"
-                raise no_manifest(manifest.url(MANIFEST), found)
         except FormatError as error:
-            problem = f"damaged: {error.where}: {error.what}: {error.found}"
-            return CurrentVersion(None, problem, error)
+            return _damaged_version(error)
+        if manifest is None:
+            return CurrentVersion(None, f"damaged: {digest}/{MANIFEST} is missing")
 
-        version = _with_damage(manifest)
+        # Somebody may have copied the folder of another output here.
+        if (manifest.stage, manifest.name, manifest.digest) != (stage, name, digest):
+            found = f"that of {manifest.stage}/{manifest.name}/{manifest.digest}"
+            return _damaged_version(no_manifest(manifest.url(MANIFEST), found))
+
+        version = _checked_version(manifest)
         if version.problem is None:
             self._remember(manifest)
         return version
@@ -377,11 +399,13 @@ class OutputRoot:
             What `current_version` returns for each name, in the same order.
         """
 
-        def look_up(outputs: OutputRoot, folder: Path) -> CurrentVersion:
-            """Return the current version of the output in a folder."""
-            return outputs.current_version(stage, folder.name)
+        def look_up(listed_access: FileAccess, folder: Path) -> CurrentVersion:
+            """Return the current version of the output in a folder, whose listing is known."""
+            listed_outputs = replace(self, access=listed_access)
+            return listed_outputs.current_version(stage, folder.name)
 
-        return self.each_version(look_up, stage, "", names)
+        # The folder of a stage has a folder for each output. They are listed together.
+        return call_for_folders(self.access, look_up, self.folder / stage, names)
 
     def current(self, stage: str, name: str) -> Manifest | None:
         """Return the current version of an output, or None if there is none or it is damaged.
@@ -569,6 +593,7 @@ class OutputRoot:
         """
         output = manifest.folder.parent
         link = output / "current"
+        # A program that copies outputs may follow the link, and make a folder in its place.
         if link.is_dir() and not link.is_symlink():
             raise StorageError(
                 "a folder is where the link to the current version should be",
@@ -580,6 +605,7 @@ class OutputRoot:
                 ),
             )
 
+        # Forget the earlier version first: if writing fails, it is unknown which one is current.
         self.forget(output)
         write_small_file(self.access, output / CURRENT, dump(_CurrentFile(manifest.digest)))
         if not link.is_symlink() or link.readlink() != Path(manifest.digest):
@@ -595,23 +621,31 @@ def _complete_file_facts(
 
     Args:
         folder: The folder of the output, with all its files except those that are stored elsewhere.
-        known_facts: Name of some files → sha256, or their `FileFact`. Other files are hashed if
-            they are small, so that no large file is read again.
+        known_facts: Name of some files → what the program that wrote them knows: the sha256, or a
+            complete `FileFact`. Other files are hashed here if they are small. Large ones are not
+            read again, and get no checksum.
 
     Returns:
         Name → size and checksum.
     """
-    files = {name: fact for name, fact in known_facts.items() if isinstance(fact, FileFact)}
+    facts_by_name: dict[str, FileFact] = {}
+    sha256_by_name: dict[str, str] = {}
+    for name, fact in known_facts.items():
+        if isinstance(fact, FileFact):
+            facts_by_name[name] = fact
+        else:
+            sha256_by_name[name] = fact
+
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
-        if name in files or not path.is_file():
+        if name in facts_by_name or not path.is_file():
             continue
         size = path.stat().st_size
-        checksum = known_facts.get(name)
-        if not isinstance(checksum, str):
-            checksum = sha256_file(path) if size <= HASHED_BYTES else None
-        files[name] = FileFact(size, checksum)
-    return files
+        sha256 = sha256_by_name.get(name)
+        if sha256 is None and size <= HASHED_BYTES:
+            sha256 = sha256_file(path)
+        facts_by_name[name] = FileFact(size, sha256)
+    return facts_by_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -644,11 +678,17 @@ def _possible_contents(folder: Path, access: FileAccess) -> Iterator[bytes]:
             yield dump(_CurrentFile(name))
 
 
-def _with_damage(manifest: Manifest) -> CurrentVersion:
+def _checked_version(manifest: Manifest) -> CurrentVersion:
     """Return a version that is the current one of its output, after checking its files."""
     damage = manifest.damage()
     problem = None if damage is None else f"damaged: {damage}"
     return CurrentVersion(manifest, problem)
+
+
+def _damaged_version(error: FormatError) -> CurrentVersion:
+    """Return the current version of an output whose manifest or current.json is not valid."""
+    problem = f"damaged: {error.where}: {error.what}: {error.found}"
+    return CurrentVersion(None, problem, error)
 
 
 def read_current(folder: Path, access: FileAccess) -> str | None:

@@ -82,7 +82,7 @@ def test_what_was_not_sent_is_no_version(remote_project, place):
     project = Project.open(config)
     unsent = project.outputs.local
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(OutputRoot, "_send", lambda outputs, folder, **how: None)
+        patch.setattr(OutputRoot, "_upload", lambda outputs, folder, **how: None)
         unsent.commit(
             Recipe("datasets", "web", 1, options={"of": "a build that was killed"}), write
         )
