@@ -112,7 +112,7 @@ def build(
     check_disk(project, set(nodes), say)
     distrusted_before = load_records(project.outputs)
 
-    report = _report_before_runs(survey, steps, is_whole=not corpora)
+    report = _report_before_runs(survey, steps, has_all_corpora=not corpora)
     build_runs = BuildRuns(
         project=project,
         project_defs=project_defs,
@@ -232,7 +232,7 @@ class _ProjectSurvey:
     """The steps of the outputs that the build considers: of all outputs, or of those that belong to
     corpora if `--corpus` is given.
     """
-    aside: Mapping[str, str]
+    unread_entries: Mapping[str, str]
     """Entry of the raw folder that is no corpus → why it is not read."""
     unreadable: dict[Node, Exception]
     """Inventory of a corpus that cannot be read → the error."""
@@ -279,7 +279,7 @@ def _survey(
     if corpora:
         # A nanoset or webdataset may need corpora that were not examined: leave it out.
         steps = [step for step in steps if is_of_corpora(step.node.stage)]
-    return _ProjectSurvey(graph, state, steps, text.aside, unreadable)
+    return _ProjectSurvey(graph, state, steps, text.unread_entries, unreadable)
 
 
 def _runs_to_execute(
@@ -319,7 +319,7 @@ def _runs_to_execute(
 
 
 def _report_before_runs(
-    survey: _ProjectSurvey, steps: Sequence[Step], *, is_whole: bool
+    survey: _ProjectSurvey, steps: Sequence[Step], *, has_all_corpora: bool
 ) -> BuildReport:
     """Return a report that lists what is known before the first run.
 
@@ -329,12 +329,14 @@ def _report_before_runs(
     Args:
         survey: The state of the project.
         steps: The steps that will run.
-        is_whole: Whether all corpora were examined.
+        has_all_corpora: Whether all corpora were examined.
     """
-    report = BuildReport(survey.steps, survey.graph, survey.aside, whole=is_whole)
+    report = BuildReport(
+        survey.steps, survey.graph, survey.unread_entries, has_all_corpora=has_all_corpora
+    )
     for node, error in survey.unreadable.items():
         report.failed[label_of(node)] = error
-    if is_whole:
+    if has_all_corpora:
         report.skipped += _blocked_labels(survey.graph)
     report.replaced |= _replaced_settings(survey.graph, steps)
     return report

@@ -35,9 +35,9 @@ class BuildReport:
     """Every step that the build considered, whether or not it was selected."""
     graph: Graph
     """The outputs of the project, those that the build made included."""
-    aside: Mapping[str, str] = field(default_factory=dict)
+    unread_entries: Mapping[str, str] = field(default_factory=dict)
     """Entry of the raw folder that is no corpus → why it is not read."""
-    whole: bool = True
+    has_all_corpora: bool = True
     """Whether all corpora were examined, and not only those that `--corpus` names."""
     made: dict[str, float] = field(default_factory=dict)
     """Label of each step that ran → seconds of its run, shared evenly by the steps of the run."""
@@ -187,7 +187,7 @@ class BuildRuns:
             recipe = self.report.graph.recipe(step.node)
             # A step whose output is up to date is one of these because its rebuild is forced, or
             # because a check failed: it has to run.
-            if step.done or recipe is None:
+            if step.is_up_to_date or recipe is None:
                 continue
             # If an output cannot be read, the step that makes it reports the error.
             with contextlib.suppress(NanosetError, OSError):

@@ -210,8 +210,8 @@ def _rows(report: BuildReport) -> list[StatusRow]:
     """
     from nanoset_core.project.status import graph_status
 
-    rows = list(graph_status(report.graph, report.aside))
-    if report.whole:
+    rows = list(graph_status(report.graph, report.unread_entries))
+    if report.has_all_corpora:
         return rows
     examined = {step.node.row for step in report.steps}
     return [row for row in rows if _row_key(row) in examined]
@@ -247,7 +247,7 @@ def show_report(
         _print_nothing_to_do(project, report, rows)
     else:
         _print_tables(project, report, rows)
-    if report.whole:
+    if report.has_all_corpora:
         from nanoset_core.cli.commands.status import print_old_versions
 
         # Mention old versions once they take more space than the current ones.

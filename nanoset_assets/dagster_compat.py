@@ -54,6 +54,7 @@ __all__ = [
     "OpenBackfill",
     "RunLauncher",
     "WorkerStatus",
+    "checks_without_success",
     "code_location_of",
     "condition_sensors",
     "interruptible_runs",
@@ -67,7 +68,6 @@ __all__ = [
     "remembered_for_run",
     "repository_of",
     "runs_in_code_location",
-    "unsound_checks",
 ]
 
 DATA_VERSION_TAG = "dagster/data_version"
@@ -252,7 +252,7 @@ def repository_of(context: dg.AssetExecutionContext) -> dg.RepositoryDefinition 
     return None
 
 
-def unsound_checks(
+def checks_without_success(
     instance: dg.DagsterInstance, checks: Iterable[dg.AssetCheckKey]
 ) -> set[tuple[dg.AssetKey, str | None]]:
     """Return the assets, each with a partition, whose latest check failed or did not end.

@@ -61,7 +61,7 @@ def due_runs(
     def can_be_requested(step: Step) -> bool:
         """Return whether a step can be requested now; if it has to wait, note why."""
         is_inventory = step.node.stage is INVENTORY
-        if is_inventory and not step.done and not again:
+        if is_inventory and not step.is_up_to_date and not again:
             return False  # the sensor over raw text requests it
         reason = _reason_to_wait(step, active_runs, loaded_assets, again=again)
         if reason is not None:

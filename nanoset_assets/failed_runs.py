@@ -15,7 +15,13 @@ from nanoset_assets.active_runs import end_time, last_run
 from nanoset_assets.asset_names import asset_path, partition_of
 from nanoset_assets.dagster_compat import DATA_VERSION_TAG
 from nanoset_assets.names import Names
-from nanoset_assets.tags import CONFIG_ERROR_TAG, LOADED, UNSUCCESSFUL, WANTED_TAG, WILL_RETRY_TAG
+from nanoset_assets.tags import (
+    CONFIG_ERROR_TAG,
+    PROCESS_STARTED_AT,
+    UNSUCCESSFUL,
+    WANTED_TAG,
+    WILL_RETRY_TAG,
+)
 from nanoset_core.project.graph import Step
 
 MAX_ATTEMPTS = 5
@@ -43,7 +49,7 @@ def why_not_requested(instance: dg.DagsterInstance, names: Names, step: Step) ->
     last = last_run(instance, asset, partition_of(step.node))
     if last is None or last.dagster_run.status not in UNSUCCESSFUL:
         return None
-    if end_time(last) < LOADED:
+    if end_time(last) < PROCESS_STARTED_AT:
         return None
 
     # The sensors tag their runs with the digests of the outputs. A run that a person started has no
@@ -78,7 +84,7 @@ def why_not_repeated(
     run = last.dagster_run
     if _is_about_to_be_retried(last):
         return "its run was killed, and will be started again"
-    if end_time(last) < LOADED:
+    if end_time(last) < PROCESS_STARTED_AT:
         return None
 
     # A run that failed by itself would fail again.
@@ -91,7 +97,7 @@ def why_not_repeated(
         )
 
     # A run that did not fail by itself may be repeated, but not forever.
-    n_attempts = sum(end_time(attempt) >= LOADED for attempt in attempts)
+    n_attempts = sum(end_time(attempt) >= PROCESS_STARTED_AT for attempt in attempts)
     if n_attempts >= MAX_ATTEMPTS:
         return f"{n_attempts} runs did not build it; the last is {run.run_id[:8]}"
     return None

@@ -9,7 +9,11 @@ import dagster as dg
 
 from nanoset_assets.active_runs import ActiveRuns
 from nanoset_assets.asset_names import asset_path, partition_of
-from nanoset_assets.dagster_compat import DATA_VERSION_TAG, latest_data_versions, unsound_checks
+from nanoset_assets.dagster_compat import (
+    DATA_VERSION_TAG,
+    checks_without_success,
+    latest_data_versions,
+)
 from nanoset_assets.names import Names
 from nanoset_assets.tags import CHECK
 from nanoset_assets.ui.mappings import reader_metadata
@@ -47,7 +51,7 @@ def load_graph_state(
     steps = {step.node: step for step in graph.steps()}
     _record_existing_outputs(graph, steps, instance, names, active_runs)
     faulty = _faulty_outputs(steps, instance, names)
-    return GraphState(steps, unverified=faulty)
+    return GraphState(steps, failed_check=faulty)
 
 
 def _record_existing_outputs(
@@ -77,7 +81,7 @@ def _record_existing_outputs(
 
     for node, step in steps.items():
         recorded_digest = recorded_digests[asset_path(node)].get(partition_of(node))
-        if not step.done or recorded_digest == step.digest:
+        if not step.is_up_to_date or recorded_digest == step.digest:
             continue
         # `node in active_runs` queries the history. Without active runs, save these queries: a new
         # history lacks all outputs of the project, which may be thousands.
@@ -103,7 +107,7 @@ def _faulty_outputs(
         check_keys[dg.AssetCheckKey(names.asset(asset_path(node)), CHECK)] = None
 
     unsound: set[tuple[tuple[str, ...] | None, str | None]] = set()
-    for asset_key, partition in unsound_checks(instance, check_keys):
+    for asset_key, partition in checks_without_success(instance, check_keys):
         unsound.add((names.path(asset_key), partition))
     return frozenset(node for node in outputs if (asset_path(node), partition_of(node)) in unsound)
 

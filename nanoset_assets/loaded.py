@@ -65,7 +65,7 @@ class LoadedAssets:
         return [node for node in nodes if node not in self]
 
 
-def not_loaded(loaded: ProjectConfig, now: ProjectConfig) -> list[str]:
+def reload_notes(loaded: ProjectConfig, now: ProjectConfig) -> list[str]:
     """Return at most one note on changes of nanoset.yaml that need a reload of definitions.
 
     Most edits need no reload, because every run and tick reads the settings again.

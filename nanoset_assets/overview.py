@@ -22,7 +22,7 @@ from nanoset_assets.project_look import (
     readers_of,
 )
 from nanoset_assets.stage_assets import GROUP
-from nanoset_assets.tags import LOADED
+from nanoset_assets.tags import PROCESS_STARTED_AT
 from nanoset_assets.ui.metadata import failure
 from nanoset_core.errors import NanosetError, one_line
 from nanoset_core.project.graph import requested_nodes
@@ -210,7 +210,7 @@ def _change_digest(
     runs = latest_runs(instance, sorted(keys))
     corpora = instance.get_dynamic_partitions(names.corpora_name)
     note = condition_note(project_defs, automation, instance, repository)
-    return _digest((LOADED, project.config, corpora, runs, note))
+    return _digest((PROCESS_STARTED_AT, project.config, corpora, runs, note))
 
 
 def _digest(value: object) -> str:

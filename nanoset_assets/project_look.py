@@ -21,7 +21,7 @@ from nanoset_assets.dagster_compat import (
     condition_sensors,
     latest_data_versions,
 )
-from nanoset_assets.loaded import not_loaded
+from nanoset_assets.loaded import reload_notes
 from nanoset_assets.names import Names
 from nanoset_assets.project_defs import Automation, ProjectDefs
 from nanoset_assets.ui.metadata import markdown, table
@@ -91,7 +91,7 @@ def overview_content(
     # Dagster shows metadata in the order of this dictionary: first a summary, and what the user has
     # to do.
     metadata: dict[str, Any] = {"summary": _summary(project, rows)}
-    warnings = not_loaded(project_defs.config, project.config)
+    warnings = reload_notes(project_defs.config, project.config)
     if warnings:
         metadata["not_loaded"] = markdown(*warnings)
     note = condition_note(project_defs, automation, instance, repository)

@@ -24,7 +24,7 @@ from nanoset_assets.corpus_partitions import KnownCorpora, PartitionsRequest, pa
 from nanoset_assets.dagster_compat import latest_data_versions
 from nanoset_assets.failed_runs import has_made, why_not_repeated
 from nanoset_assets.graph_state import current_inventories, load_graph_state
-from nanoset_assets.loaded import not_loaded
+from nanoset_assets.loaded import reload_notes
 from nanoset_assets.project_defs import ProjectDefs
 from nanoset_assets.raw_text_cursor import RawTextCursor, read_cursor
 from nanoset_assets.run_owner import close_abandoned_runs
@@ -90,7 +90,7 @@ def raw_text_sensor(project_defs: ProjectDefs, job: Any) -> dg.SensorDefinition:
             text=scan_corpora(project),
             before=read_cursor(context.cursor),
         )
-        tick.notes += not_loaded(project_defs.config, project.config)
+        tick.notes += reload_notes(project_defs.config, project.config)
         try:
             return tick.result()
         finally:
@@ -404,7 +404,7 @@ class _Tick:
             texts.append(f"waiting until nothing writes to {abbreviated(waiting, _MAX_NAMES)}")
         texts += self.notes
 
-        not_read = [f"{name}: {reason}" for name, reason in text.aside.items()]
+        not_read = [f"{name}: {reason}" for name, reason in text.unread_entries.items()]
         texts += not_read[:_MAX_NAMES]
         n_more = len(not_read) - _MAX_NAMES
         if n_more > 0:

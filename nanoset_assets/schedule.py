@@ -17,7 +17,7 @@ from nanoset_assets.asset_names import is_asset, label_of
 from nanoset_assets.asset_table import shape_of
 from nanoset_assets.due_runs import due_runs, run_request
 from nanoset_assets.graph_state import load_graph_state
-from nanoset_assets.loaded import LoadedAssets, not_loaded
+from nanoset_assets.loaded import LoadedAssets, reload_notes
 from nanoset_assets.names import Names
 from nanoset_assets.partition_sets import register
 from nanoset_assets.project_defs import ProjectDefs
@@ -98,7 +98,7 @@ def reconcile_schedule(project_defs: ProjectDefs) -> list[dg.ScheduleDefinition]
         # Log what a person has to correct. Several corpora may have the same fault.
         for fault in dict.fromkeys(text.faults.values()):
             context.log.warning(visible(Multiline(fault)))
-        for note in not_loaded(project_defs.config, project.config):
+        for note in reload_notes(project_defs.config, project.config):
             context.log.warning(note)
 
         # Request corpora with new files as a whole, and other outputs as far as they are stale.

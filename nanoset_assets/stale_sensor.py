@@ -21,7 +21,7 @@ from nanoset_assets.asset_names import job_of
 from nanoset_assets.asset_table import shape_of
 from nanoset_assets.due_runs import DueRuns, due_runs, run_request
 from nanoset_assets.graph_state import current_inventories, load_graph_state
-from nanoset_assets.loaded import LoadedAssets, not_loaded
+from nanoset_assets.loaded import LoadedAssets, reload_notes
 from nanoset_assets.names import Names
 from nanoset_assets.partition_sets import register
 from nanoset_assets.project_defs import ProjectDefs, tick_result
@@ -64,7 +64,7 @@ def stale_sensor(project_defs: ProjectDefs, jobs: Iterable[Any]) -> dg.SensorDef
         due = due_runs(state, active_runs, LoadedAssets.of(project_defs.config))
 
         requests = _run_requests(names, due)
-        notes = [*not_loaded(project_defs.config, project.config), *_notes_on(due)]
+        notes = [*reload_notes(project_defs.config, project.config), *_notes_on(due)]
         n_outputs = len(state.steps)
         return tick_result(
             context,

@@ -35,7 +35,7 @@ WILL_RETRY_TAG = "dagster/will_retry"
 
 MAX_REQUESTS = 200
 """How many runs a tick of a sensor requests at most; the next ticks request the rest."""
-LOADED = time.time()
+PROCESS_STARTED_AT = time.time()
 """When this process started, in seconds since 1970.
 
 Runs that failed earlier may be requested again: the cause may have been fixed by the restart.

@@ -59,14 +59,15 @@ def without_secrets(text: object) -> str:
 
     Digests, other parameters and the rest of each address are kept.
     """
+    # Regular expressions are slow, and most texts contain no secret. So each one is applied only to
+    # texts that contain a substring of all its matches.
     result = str(text)
-    # Most texts contain no secret. A search for a substring, without which there is none, is faster
-    # than a regular expression.
     if "@" in result:
-        result = _PASSWORD.sub(rf"//{HIDDEN}@", result)
-        result = _USER.sub(f"//{HIDDEN}@", result)
-    result = without_secret_parameters(result)
+        result = _PASSWORD.sub(f"//{HIDDEN}@", result)  # //user:password@host
+        result = _USER.sub(f"//{HIDDEN}@", result)  # //token@host
+    result = without_secret_parameters(result)  # ?sig=…; it does the same with "="
     if any(hint in result for hint in _BEARER_HINTS):
+        # `Authorization: Bearer …`: the first group of the match is all that precedes the token.
         result = _BEARER.sub(rf"\g<1>{HIDDEN}", result)
     return result
 

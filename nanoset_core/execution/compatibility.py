@@ -70,7 +70,7 @@ class CompatibilityCheck:
 
     store: Store
     """Where the outputs are stored."""
-    place: str
+    run_folder: str
     """The run's folder in the store, which exists as long as the run."""
     token: bytes
     """Content of the marker in this folder."""
@@ -99,7 +99,7 @@ class CompatibilityCheck:
         # The marker proves that this machine sees the same store of outputs.
         deadline = time.monotonic() + _APPEARS_WITHIN_SECONDS
         while True:
-            content = self.store.read(f"{self.place}/{_MARKER}")
+            content = self.store.read(f"{self.run_folder}/{_MARKER}")
             if content == self.token:
                 return
             if time.monotonic() > deadline:
@@ -121,13 +121,16 @@ class CompatibilityCheck:
         """
         copies = {}
         for file in self.files:
+            # Files from one folder stay together: a tokenizer is read with those next to it.
             copy = folder / self._group_digest(file.path.parent) / file.path.name
             copies[file.path] = copy
             if copy.is_file():
                 continue
             was_downloaded = self.store.fetch(file.name, copy, sha256=file.sha256)
-            if not was_downloaded:  # the run has ended, and removed its marker with the file
-                raise self._unreadable_marker_error(None)
+            if not was_downloaded:
+                # The run has ended, and removed its folder in the store, with the file and the
+                # marker by which workers recognise the store.
+                raise self._unreadable_marker_error(content=None)
         return copies
 
     def _group_digest(self, folder: Path) -> str:
@@ -164,11 +167,12 @@ class CompatibilityCheck:
                 "see storage.endpoint_url and AWS_ENDPOINT_URL"
             )
         found = "no such file" if content is None else "another file of that name"
+        marker = f"{self.run_folder}/{_MARKER}"
         return MissingError(
             what,
             where=self.store.url(),
             found=found,
-            expected=f"{self.place}/{_MARKER}, which the process that hands out tasks wrote there",
+            expected=f"{marker}, which the process that hands out tasks wrote there",
             remedy=remedy,
         )
 
@@ -177,9 +181,10 @@ class CompatibilityCheck:
 def compatibility_check(
     access: FileAccess, files: Sequence[Path] = ()
 ) -> Iterator[CompatibilityCheck]:
-    """Write a folder for workers to the store of the outputs, and remove it after the block.
+    """Let workers on other machines check, during the block, that they may work for this process.
 
-    The folder has a marker, a file with a random token. A worker that reads the same token has the
+    For this, a folder for the run is written to the store of the outputs, and removed after the
+    block. It has a marker, a file with a random token. A worker that reads the same token sees the
     same store.
 
     Args:
@@ -190,35 +195,44 @@ def compatibility_check(
         The check that workers have to pass.
     """
     store = access.store
-    place = f"{FOLDER}/{new_mark()}"
+    run_folder = f"{FOLDER}/{new_mark()}"
     token = secrets.token_hex(16).encode()
+
+    def marker_content() -> bytes:
+        """Return the content of the marker, which is the same whenever it is written."""
+        return token
+
     try:
-        carried = []
+        # Copy the files into the folder. Numbers distinguish files of the same name.
+        carried_files = []
         for number, path in enumerate(files):
-            name = f"{place}/{number}-{path.name}"
-            carried.append(_CarriedFile(path, name, sha256_file(path)))
-        for file in carried:
+            file = _CarriedFile(path, f"{run_folder}/{number}-{path.name}", sha256_file(path))
             store.put_file(file.name, file.path, sha256=file.sha256, is_new=True)
-        with kept_fresh(store, f"{place}/{_MARKER}", lambda: token):
-            yield CompatibilityCheck(store, place, token, software(), tuple(carried))
+            carried_files.append(file)
+
+        # Write the marker again and again, as a sign that this process is alive.
+        with kept_fresh(store, f"{run_folder}/{_MARKER}", marker_content):
+            yield CompatibilityCheck(store, run_folder, token, software(), tuple(carried_files))
     finally:
         # If this fails, a later run removes the folder. The error that ended this run counts more.
         with contextlib.suppress(StorageError):
-            _remove_run(access, place)
+            _remove_run(access, run_folder)
 
 
-def _remove_run(access: FileAccess, place: str) -> None:
+def _remove_run(access: FileAccess, run_folder: str) -> None:
     """Remove the folder of a run from the store of the outputs.
 
     Args:
         access: Access to the outputs.
-        place: The folder of the run.
+        run_folder: The folder of the run.
     """
-    for file in list(access.store.list(place)):
+    for file in list(access.store.list(run_folder)):
         access.store.delete(file.name)
-    # A bucket has no folders, which is an error here, and so is FOLDER with those of other runs.
+    # A local disk still has two empty folders, that of the run and FOLDER above it. Two errors are
+    # expected here. There are no such folders if the outputs are in a bucket. And FOLDER is not
+    # empty if other runs have folders in it.
     with contextlib.suppress(OSError):
-        (access.folder / place).rmdir()
+        (access.folder / run_folder).rmdir()
         (access.folder / FOLDER).rmdir()
 
 
@@ -232,17 +246,17 @@ def sweep_runs(access: FileAccess) -> None:
     # its owner was last alive.
     written_ns_by_folder: dict[str, int] = {}
     for file in access.store.list(FOLDER):
-        place = file.name.rpartition("/")[0]
-        newest_ns = written_ns_by_folder.get(place, 0)
-        written_ns_by_folder[place] = max(newest_ns, file.written_ns)
+        run_folder = file.name.rpartition("/")[0]
+        newest_ns = written_ns_by_folder.get(run_folder, 0)
+        written_ns_by_folder[run_folder] = max(newest_ns, file.written_ns)
     if not written_ns_by_folder:
         return
 
     now_ns = access.store.now()
-    for place, written_ns in written_ns_by_folder.items():
-        mark = place.rpartition("/")[2]  # names the process of the owner
+    for run_folder, written_ns in written_ns_by_folder.items():
+        mark = run_folder.rpartition("/")[2]  # names the process of the owner
         if not is_live(mark, written_ns, now_ns):
-            _remove_run(access, place)
+            _remove_run(access, run_folder)
 
 
 @lru_cache(maxsize=1)

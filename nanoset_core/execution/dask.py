@@ -47,9 +47,9 @@ Result = TypeVar("Result")
 TaskFuture: TypeAlias = Any
 """distributed.Future; the package has no types."""
 
-_LOOK_SECONDS = 5.0
-"""Time between two looks at the workers."""
-_LOOK_SECONDS_WITHOUT_WORKERS = 0.5
+_CHECK_SECONDS = 5.0
+"""Time between two checks whether there are workers."""
+_CHECK_SECONDS_WITHOUT_WORKERS = 0.5
 """The same while the cluster has no workers, so that the first one is noticed soon."""
 _MAX_PENDING = 4096
 """Tasks that are handed out at once.
@@ -123,15 +123,19 @@ def _dask_run(
         work: Called for each task, on a worker.
     """
     client = connection.open(executor.progress)
+    # Raises an error if the cluster has no workers for too long.
+    worker_watch = _WorkerWatch(connection, client, executor.progress)
     with compatibility_check(executor.shared, executor.files) as check:
-        run = _DaskRun(work, client, check, _WorkerWatch(connection, client, executor.progress))
-        connection.receivers[check.place] = run.events.put
+        run = _DaskRun(work, client, check, worker_watch)
+        # Workers send messages, such as their progress, with the name of the run's folder. Several
+        # runs may share the connection.
+        connection.receivers[check.run_folder] = run.events.put
         try:
             yield run
         finally:
-            del connection.receivers[check.place]
+            del connection.receivers[check.run_folder]
             if run.pending and client.status == "running":
-                # If the scheduler has ended, it has no tasks any more.
+                # An error means that the scheduler has just ended, and so have its tasks.
                 with contextlib.suppress(OSError):
                     client.cancel(list(run.pending))
 
@@ -161,7 +165,8 @@ class _DaskRun(BoundedRun[Any, TaskFuture]):
         self._workers = workers
         self.events: SimpleQueue[TaskFuture | Message] = SimpleQueue()
         """Tasks that have ended, and messages of tasks in progress, as they arrive."""
-        self._ended = self._ended_tasks()
+        self._check_seconds = 0.0
+        """How long to wait for an event before checking that there are workers."""
 
     def submit(self, task: Any) -> TaskFuture:
         """Hand out a task to the cluster, and return its future."""
@@ -172,26 +177,33 @@ class _DaskRun(BoundedRun[Any, TaskFuture]):
         return future
 
     def wait(self) -> Iterable[TaskFuture]:
-        """Wait until a task has ended, and return its future."""
-        return [next(self._ended)]
+        """Wait for the next event, and return the future of a task if it has ended.
 
-    def _ended_tasks(self) -> Iterator[TaskFuture]:
-        """Yield the futures of tasks as they end, and pass on messages of tasks meanwhile."""
-        timeout = 0.0
-        while True:
-            try:
-                event = self.events.get(timeout=timeout)
-            except Empty:
-                # Nothing has happened for a while: look if there are still workers.
-                timeout = self._workers.look()
-                continue
-            self._workers.worker_seen()
-            if isinstance(event, str):
-                logger.warning("%s", event)
-            elif isinstance(event, TaskReport):
-                report_progress(event)
-            else:
-                yield event
+        Other events are messages of tasks in progress: a text for the log, or a report of progress.
+        They are passed on here. The caller calls this method again and again.
+
+        Returns:
+            A list with the future of a task, or an empty one.
+
+        Raises:
+            MissingError: The cluster has had no workers for too long.
+            NanosetError: The scheduler has ended.
+        """
+        try:
+            event = self.events.get(timeout=self._check_seconds)
+        except Empty:
+            # Nothing has happened for a while: check that there are still workers.
+            self._check_seconds = self._workers.check_for_workers()
+            return []
+
+        self._workers.worker_seen()
+        if isinstance(event, str):
+            logger.warning("%s", event)
+            return []
+        if isinstance(event, TaskReport):
+            report_progress(event)
+            return []
+        return [event]
 
     def result(self, handle: TaskFuture) -> Any:
         """Return the result of a task that has ended.
@@ -236,16 +248,21 @@ class _DaskRun(BoundedRun[Any, TaskFuture]):
     def _fetch(self, future: TaskFuture) -> Any:
         """Return the result of a task that has ended, as soon as it has arrived from the worker.
 
-        If the worker has ended before, another one computes the result again.
+        If that worker ends first, Dask lets another one run the task again. This waits for it as
+        long as there are workers.
+
+        Raises:
+            MissingError: The cluster has had no workers for too long.
+            Exception: The task raised this error, or Dask an error of its own.
         """
-        timeout = _LOOK_SECONDS
+        check_seconds = _CHECK_SECONDS
         while True:
             try:
-                return future.result(timeout=timeout)
+                return future.result(timeout=check_seconds)
             except TimeoutError:
                 if future.status == "error":
                     raise  # The task itself raised this TimeoutError.
-                timeout = self._workers.look()
+                check_seconds = self._workers.check_for_workers()
 
 
 def _import_failure(error: Exception) -> str | None:
@@ -287,16 +304,17 @@ class _WorkerWatch:
         self._connection = connection
         self._client = client
         name = f"for workers of {self.cluster.name}"
-        self._waiting = progress.wait(name, connection.wait_seconds)
+        self._wait_for_workers = progress.wait(name, connection.wait_seconds)
+        """Measures and shows how long there have been no workers."""
 
-    def look(self) -> float:
+    def check_for_workers(self) -> float:
         """Check that there are workers, or that there is time left to wait for some.
 
         Returns:
-            Seconds after which to look again.
+            Seconds after which to check again.
 
         Raises:
-            MissingError: There has been none for too long.
+            MissingError: The cluster has had no workers for too long.
             NanosetError: The scheduler has ended.
         """
         try:
@@ -305,11 +323,12 @@ class _WorkerWatch:
             raise _lost_scheduler(self.cluster, error) from error
         if n_workers:
             self.worker_seen()
-            return _LOOK_SECONDS
-        if self._waiting.has_time_left():
-            return _LOOK_SECONDS_WITHOUT_WORKERS
+            return _CHECK_SECONDS
+        if self._wait_for_workers.has_time_left():
+            return _CHECK_SECONDS_WITHOUT_WORKERS
 
-        # The next output of the build should not wait again.
+        # The next output that the build makes on this connection should not wait for workers again.
+        # `worker_seen` sets the time back to that in the settings of the cluster.
         self._connection.wait_seconds = 0.0
         raise MissingError(
             "the Dask cluster has no workers",
@@ -321,7 +340,7 @@ class _WorkerWatch:
 
     def worker_seen(self) -> None:
         """Note that there is a worker, so that the time to wait for one begins again."""
-        self._waiting.restart(self.cluster.wait_seconds)
+        self._wait_for_workers.restart(self.cluster.wait_seconds)
         self._connection.wait_seconds = self.cluster.wait_seconds
 
 
@@ -358,7 +377,7 @@ def _carry_out(check: CompatibilityCheck, work: Callable[[Task], Result], task: 
 
     def send(message: Message) -> None:
         """Send a message to the process that handed out the task."""
-        worker.log_event(TOPIC, encode_message(check.place, message))
+        worker.log_event(TOPIC, encode_message(check.run_folder, message))
 
     def send_warning(text: str) -> None:
         """Send a warning about a bucket, with the name of this worker."""

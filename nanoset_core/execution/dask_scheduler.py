@@ -92,19 +92,23 @@ class DaskScheduler:
         return open_client(address)
 
     def _read_address(self) -> str:
-        """Return the address of the scheduler, from its file if it has one.
+        """Return the address of the scheduler.
 
-        The file is read at each attempt, since a scheduler that is restarted writes it again.
+        It is in the settings, or in a file that the scheduler writes. The file is read at each
+        attempt to connect, since a scheduler that is restarted writes it again.
 
         Raises:
-            FileNotFoundError: There is no file, or no address in it yet.
+            FileNotFoundError: There is no file, or it has no address. A file that is still being
+                written counts as missing, too: the caller tries again in both cases.
         """
         if self.file is None:
-            return self.address or ""
+            return self.address or ""  # one of `file` and `address` is always set
         text = self.file.read_text(encoding="utf-8")
-        with suppress(ValueError, KeyError, TypeError):
+        try:
             return str(json.loads(text)["address"])
-        raise FileNotFoundError(f"no address in the {len(text):,} characters of {self.file}")
+        except (ValueError, KeyError, TypeError):
+            problem = f"no address in the {len(text):,} characters of {self.file}"
+        raise FileNotFoundError(problem)
 
     def _unreachable(self, error: Exception) -> ConfigError:
         """Return the error for a scheduler that could not be reached in time.
@@ -113,6 +117,8 @@ class DaskScheduler:
             error: Why the last attempt failed.
         """
         if self.file is not None and isinstance(error, FileNotFoundError):
+            # An error of the system has `strerror`. Without it, the file has no address, and the
+            # text of the error says so.
             found = str(error)
             if error.strerror:
                 found = f"{error.strerror}: {self.file}"
@@ -125,7 +131,9 @@ class DaskScheduler:
                 remedy=f"start it with `{command}`, or set executor.wait to more",
             )
 
-        reason = str(error) or "it accepts connections, and does not greet"
+        # An error without text is a timeout: something accepts the connection, but is silent.
+        reason = str(error) or "it accepts the connection, but does not answer as a scheduler"
+        # Even if the settings ask for no waiting, the attempt itself takes some time.
         limit_seconds = max(self.wait_seconds, CONNECT_SECONDS)
         return ConfigError(
             "no Dask scheduler answers at this address",
@@ -133,7 +141,8 @@ class DaskScheduler:
             found=f"{self.name}: {reason}",
             expected=f"an answer within {format_age(limit_seconds)}",
             remedy="start it with `dask scheduler`, or correct the address; an address of tls:// "
-            "needs a client certificate of the same authority in Dask's configuration",
+            "needs a client certificate in Dask's configuration, from the authority that issued "
+            "the certificate of the scheduler",
         )
 
 

@@ -72,20 +72,23 @@ _logs: list[_SignalLog] = []
 def exit_on_sigint() -> Iterator[None]:
     """Let Ctrl-C in the block end this process at once, with a message instead of a traceback.
 
-    It is for the time before and after a block of `interruptible`, such as that of slow imports.
+    It is for the time in which a command has nothing to clean up, such as that of slow imports. For
+    its real work, the command enters a block of `interruptible`.
     """
-    previous = signal.getsignal(signal.SIGINT)
-    if previous == signal.default_int_handler:
+    previous_handler = signal.getsignal(signal.SIGINT)
+    if previous_handler == signal.default_int_handler:
         signal.signal(signal.SIGINT, _exit)
+
+    is_program_exiting = False
     try:
         yield
     except SystemExit:
-        # Leave the handler in place: Ctrl-C while Python exits must not print a traceback either.
+        is_program_exiting = True
         raise
-    except BaseException:
-        signal.signal(signal.SIGINT, previous)
-        raise
-    signal.signal(signal.SIGINT, previous)
+    finally:
+        # Ctrl-C while Python exits must not print a traceback either: then, keep the handler.
+        if not is_program_exiting:
+            signal.signal(signal.SIGINT, previous_handler)
 
 
 @contextmanager
@@ -93,55 +96,69 @@ def interruptible() -> Iterator[None]:
     """Let SIGTERM and SIGHUP raise KeyboardInterrupt in the block, as Ctrl-C does.
 
     A signal that the parent process has set to be ignored, as nohup and shells do for background
-    jobs, stays ignored. A signal that arrives in a finalizer, where Python prints exceptions
-    instead of raising them, is sent again. `received_signal` says which signal has arrived.
+    jobs, stays ignored. `received_signal` says which signal has arrived.
     """
     handlers = {number: signal.getsignal(number) for number in _ENDING_SIGNALS}
-    for number, handler in handlers.items():
-        if handler in (signal.SIG_DFL, _exit):
-            signal.signal(number, signal.default_int_handler)
+    ignored_signals = []
+    with handlers_restored():
+        for number, handler in handlers.items():
+            if handler == signal.SIG_IGN:
+                ignored_signals.append(number)
+            elif handler in (signal.SIG_DFL, _exit):
+                # This handler of Python raises KeyboardInterrupt.
+                signal.signal(number, signal.default_int_handler)
+        with _logged_signals(ignored_signals), _resent_from_finalizers():
+            yield
 
-    ignored = [number for number, handler in handlers.items() if handler == signal.SIG_IGN]
-    log = _SignalLog(ignored)
-    previous_writer = signal.set_wakeup_fd(log.writer, warn_on_full_buffer=False)
+
+@contextmanager
+def _logged_signals(ignored_signals: Collection[signal.Signals]) -> Iterator[None]:
+    """Log the signals that arrive in the block, so that `received_signal` can say which.
+
+    Python writes their numbers to a pipe, whatever the handlers of signals are, and even if a
+    library replaces them.
+
+    Args:
+        ignored_signals: Signals that are left out.
+    """
+    log = _SignalLog(ignored_signals)
+    previous_pipe = signal.set_wakeup_fd(log.writer, warn_on_full_buffer=False)
     _logs.append(log)
     try:
-        with _resent_from_finalizers():
-            yield
+        yield
     finally:
         _logs.remove(log)
-        signal.set_wakeup_fd(previous_writer)
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
+        signal.set_wakeup_fd(previous_pipe)
         log.close()
 
 
 @contextmanager
 def _resent_from_finalizers() -> Iterator[None]:
-    """Send a signal again if it arrived in a finalizer, so that it would have no effect.
+    """Send a signal again if it arrives in the block while a finalizer, such as `__del__`, runs.
 
-    Python only prints exceptions of finalizers, by calling `sys.unraisablehook`. So the block has
-    a hook that sends the signal again once the finalizer has ended. The exception of the signal is
-    KeyboardInterrupt, or one that Dagster raises instead.
+    A signal raises an exception in the code that is running, mostly KeyboardInterrupt. Python does
+    not let an exception out of a finalizer. It prints it, by calling `sys.unraisablehook`, and
+    continues: the signal would not end the program. So the block has a hook that sends the signal
+    once more, when the finalizer has ended.
     """
     main_thread = threading.main_thread().ident
-    lock = threading.Lock()
-    is_over = threading.Event()
+    lock = threading.Lock()  # held while a signal is sent, or the block is marked as ended
+    has_block_ended = False
     previous_hook = sys.unraisablehook
 
     def send_later(number: int) -> None:
         """Send a signal to the main thread after a moment, unless the block has ended."""
-        time.sleep(_RESEND_SECONDS)
+        time.sleep(_RESEND_SECONDS)  # until the finalizer has ended, too
         with lock:
-            if main_thread is not None and not is_over.is_set():
+            if main_thread is not None and not has_block_ended:
                 signal.pthread_kill(main_thread, number)
 
     def hook(unraisable: sys.UnraisableHookArgs) -> None:
         """Send a signal again whose exception Python would only print."""
-        # An `Exception` is a fault of the finalizer itself; those of signals are not of this class.
-        number = None
-        if not issubclass(unraisable.exc_type, Exception):
-            number = received_signal()
+        # A fault of the finalizer itself is an `Exception`. KeyboardInterrupt is none, and neither
+        # is the exception that Dagster raises for a signal.
+        is_fault = issubclass(unraisable.exc_type, Exception)
+        number = None if is_fault else received_signal()
         if number is None:
             previous_hook(unraisable)
             return
@@ -155,7 +172,7 @@ def _resent_from_finalizers() -> Iterator[None]:
     finally:
         sys.unraisablehook = previous_hook
         with lock:
-            is_over.set()
+            has_block_ended = True
 
 
 def received_signal() -> signal.Signals | None:
@@ -210,23 +227,24 @@ def drop_further_signals() -> None:
 
 @contextmanager
 def children_shielded() -> Iterator[None]:
-    """Let processes that are started in the block ignore Ctrl-C and hang-ups (SIGHUP).
+    """Let processes that are started in the block ignore Ctrl-C and hang-ups, but obey SIGTERM.
 
-    A terminal sends these to all processes of a command, but only the command itself should decide
-    how to end. It ends its children by SIGTERM, which therefore must reach them. Processes that are
-    started by threads that begin in the block are covered, too.
+    A terminal sends Ctrl-C and hang-ups (SIGHUP) to all processes of a command. But only the
+    command itself should decide how to end, and then end its children by SIGTERM. This also holds
+    for children that are started by threads that begin in the block.
     """
-    # A child inherits the mask of blocked signals.
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT, signal.SIGHUP])
+    # Block the two signals. A child inherits that, and so does a new thread.
+    previous_mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT, signal.SIGHUP])
     with handlers_restored():
-        # A child would also inherit that this process ignores SIGTERM, but it does not inherit a
-        # handler: replace the one by the other.
+        # If this process ignores SIGTERM (SIG_IGN), a child inherits that, too, and could not be
+        # ended. It does not inherit a handler that is a function. So ignore the signal by such a
+        # handler.
         if _is_main_thread() and signal.getsignal(signal.SIGTERM) == signal.SIG_IGN:
             signal.signal(signal.SIGTERM, _drop)
         try:
             yield
         finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+            signal.pthread_sigmask(signal.SIG_SETMASK, previous_mask)
 
 
 def _is_main_thread() -> bool:

@@ -140,20 +140,21 @@ class _Pool:
             resource_tracker.ensure_running()
         self._n_workers = workers
 
-        # Workers exit when the owner's end of the first pipe is closed. Through the second one,
-        # they send reports.
-        self._workers_end, self._owners_end = context.Pipe(duplex=False)
+        # Nothing is sent through the first pipe. Workers wait at one end of it, and exit when the
+        # other end is closed, which also happens if this process is killed. Through the second
+        # pipe, they send reports.
+        self._exit_receiver, self._exit_sender = context.Pipe(duplex=False)
         self._progress_receiver, self._progress_sender = context.Pipe(duplex=False)
         # A worker must not wait if nobody reads its progress.
         os.set_blocking(self._progress_sender.fileno(), False)
 
-        # A forked worker inherits the owner's end, and must close it.
-        inherited_end = self._owners_end if method == "fork" else None
+        # A forked worker has a copy of the sender, and must close it.
+        inherited_sender = self._exit_sender if method == "fork" else None
         self._pool = ProcessPoolExecutor(
             workers,
             mp_context=context,
             initializer=_start_worker,
-            initargs=(self._workers_end, inherited_end, self._progress_sender),
+            initargs=(self._exit_receiver, inherited_sender, self._progress_sender),
         )
         if method == "fork":
             self._fork_all()
@@ -186,8 +187,9 @@ class _Pool:
         try:
             yield from run.results(tasks)
         except BrokenProcessPool as error:
-            # Another worker may have been starting when one died; the pool does not end it.
-            self._owners_end.close()
+            # The pool has ended its other workers, except one that was just starting. Closing this
+            # pipe lets such a worker exit, too.
+            self._exit_sender.close()
             raise NanosetError(
                 "a worker process was killed",
                 where=getattr(work, "__name__", None),
@@ -207,7 +209,7 @@ class _Pool:
                 results was closed, are no `Exception`. None if nothing was raised.
         """
         if isinstance(error, BaseException) and not isinstance(error, Exception):
-            self._owners_end.close()
+            self._exit_sender.close()
 
     def __enter__(self) -> Self:
         return self
@@ -216,8 +218,8 @@ class _Pool:
         """End the workers, in the middle of their tasks if the block was interrupted."""
         self._end_workers_if_interrupted(error)
         self._pool.shutdown(wait=True, cancel_futures=True)
-        self._owners_end.close()
-        self._workers_end.close()
+        self._exit_sender.close()
+        self._exit_receiver.close()
         self._progress_sender.close()
         self._progress_receiver.close()
 
@@ -302,13 +304,19 @@ def _without_main_module() -> Iterator[None]:
 
 
 def _start_worker(
-    workers_end: Connection, inherited_end: Connection | None, progress_sender: Connection
+    exit_receiver: Connection,
+    inherited_sender: Connection | None,
+    progress_sender: Connection,
 ) -> None:
     """Prepare a worker process: let it exit with its owner, and report progress to it.
 
+    The owner is the process that started the worker. It keeps one end of a pipe open. When that is
+    closed, because the owner has ended or wants the workers to end, the workers exit.
+
     Args:
-        workers_end: The end of the owner's pipe at which workers wait.
-        inherited_end: The owner's end, if this worker was forked and has inherited it.
+        exit_receiver: The other end of this pipe, at which workers wait.
+        inherited_sender: The end that the owner keeps open, if this worker was forked: then it has
+            a copy of it.
         progress_sender: The pipe for progress.
     """
 
@@ -318,20 +326,22 @@ def _start_worker(
             progress_sender.send(report)
 
     set_progress_receiver(send)
-    if inherited_end is not None:
-        # While a forked worker had this end open, it would not notice the end of its owner. It has
-        # also inherited the owner's handling of signals.
-        inherited_end.close()
+    if inherited_sender is not None:
+        # A pipe counts as closed once all copies of its end are.
+        inherited_sender.close()
+        # Do not report signals to the owner any more, whose pipe for them was also inherited.
         signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    threading.Thread(
-        target=_exit_with_owner, args=(workers_end,), daemon=True, name="end-with-owner"
-    ).start()
+
+    thread = threading.Thread(
+        target=_exit_with_owner, args=(exit_receiver,), daemon=True, name="end-with-owner"
+    )
+    thread.start()
 
 
-def _exit_with_owner(workers_end: Connection) -> None:
-    """Wait until the owner's end of the pipe is closed, and exit this process."""
+def _exit_with_owner(exit_receiver: Connection) -> None:
+    """Wait until the owner closes its end of the pipe, and exit this process."""
     try:
-        workers_end.poll(None)
+        exit_receiver.poll(None)
     finally:
         os._exit(1)

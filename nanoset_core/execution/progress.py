@@ -161,20 +161,22 @@ class Progress:
     def update(self, work: RunningWork) -> None:
         """Show that a piece of work has advanced.
 
-        It is also stored in the leases of this process, which other machines read that wait for
-        the same output.
+        Other machines may wait for the output that this process is making. They read its progress
+        from a file, the lease.
         """
+        # The share is how much of the work is done, from 0 to 1. Waiting has none.
         share = None if isinstance(work, Wait) else work.share
-        at_work(f"{work.stage} {work.name}", share)
+        at_work(f"{work.stage} {work.name}", share)  # for the lease
         if self._display is None:
             return
-        with self._lock:
-            is_running = not work.is_finished
-            is_new = is_running and work.label not in self._works
-            if is_running:
-                self._works[work.label] = work
-            else:
+
+        is_new = False
+        with self._lock:  # tasks in several threads may report at the same time
+            if work.is_finished:
                 self._works.pop(work.label, None)
+            else:
+                is_new = work.label not in self._works
+                self._works[work.label] = work
         self._display.work(work, is_new=is_new)
 
     def _begin(self, step: BegunStep) -> None:

@@ -86,13 +86,18 @@ class SlurmJobs:
         """
         self._check_machine()
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        keys = stack.enter_context(claim_scratch(self.folder / "keys"))
-        # Ctrl-C in a terminal would otherwise end an sbatch whose job is not known yet.
+        # A temporary folder for the certificate of the cluster. Only workers that can read it can
+        # join.
+        key_folder = stack.enter_context(claim_scratch(self.folder / "keys"))
+        # The scheduler starts `sbatch` to submit jobs. Ctrl-C must not reach that process: if it
+        # ended before it reports its job, nobody could cancel the job.
         with children_shielded():
-            cluster = self._cluster(keys)
+            cluster = self._cluster(key_folder)
         stack.callback(_close, cluster)
+
+        # No job is submitted before `adapt`, so ask Slurm first whether it would accept one.
         self._check_job(cluster.job_script())
-        # `scale` would not replace a job that ended.
+        # `adapt` submits the jobs, and replaces those that end. `scale` would not replace them.
         cluster.adapt(minimum_jobs=self.jobs, maximum_jobs=self.jobs)
         return open_client(cluster)
 

@@ -60,7 +60,7 @@ class Step:
     """The outputs that it is made directly from."""
 
     @property
-    def done(self) -> bool:
+    def is_up_to_date(self) -> bool:
         """Whether the output is complete and current."""
         return not self.reasons
 

@@ -21,14 +21,16 @@ class GraphState:
 
     steps: Mapping[Node, Step]
     """Output → its step; each step comes after those that it needs."""
-    unverified: frozenset[Node] = frozenset()
+    failed_check: frozenset[Node] = frozenset()
     """Outputs whose last check found errors, or did not end."""
     forced: frozenset[Node] = frozenset()
     """Outputs to rebuild even if they are up to date."""
 
     def is_fresh(self, node: Node) -> bool:
         """Return whether an output is current, whole, and not known to be faulty."""
-        return node in self.steps and self.steps[node].done and node not in self.unverified
+        return (
+            node in self.steps and self.steps[node].is_up_to_date and node not in self.failed_check
+        )
 
     def is_stale(self, node: Node) -> bool:
         """Return whether an output is missing, stale or faulty, and has a step that makes it."""

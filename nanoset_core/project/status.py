@@ -126,7 +126,7 @@ def project_status(project: Project) -> Iterator[StatusRow]:
     planning = ReadingBudget(PLANNED_BYTES)
 
     # Rows of corpora come first: what is made from them can be judged afterwards.
-    yield from _rows_of_unread_folders(text.aside)
+    yield from _rows_of_unread_folders(text.unread_entries)
     for nodes in graph.rows():
         corpus = _corpus_of(nodes)
         findings = CorpusFindings() if corpus is None else survey.look_at(corpus)
@@ -137,17 +137,18 @@ def project_status(project: Project) -> Iterator[StatusRow]:
         yield row
 
 
-def graph_status(graph: Graph, aside: Mapping[str, str]) -> Iterator[StatusRow]:
+def graph_status(graph: Graph, unread_entries: Mapping[str, str]) -> Iterator[StatusRow]:
     """Yield the rows of `project_status` for a graph that knows its inventories, as after a build.
 
     In contrast to `project_status`, it does not look for changed files in the raw folder.
 
     Args:
         graph: The graph of the project's outputs.
-        aside: Name of each folder of the raw folder that is no corpus → what it is, as a clause.
+        unread_entries: Name of each entry of the raw folder that is no corpus → what it is, as a
+            clause.
     """
     planning = ReadingBudget(PLANNED_BYTES)
-    yield from _rows_of_unread_folders(aside)
+    yield from _rows_of_unread_folders(unread_entries)
     for nodes in graph.rows():
         notices: Sequence[Notice] = ()
         corpus = _corpus_of(nodes)
@@ -158,13 +159,13 @@ def graph_status(graph: Graph, aside: Mapping[str, str]) -> Iterator[StatusRow]:
         yield status_row(graph, nodes, planning, CorpusFindings(notices=tuple(notices)))
 
 
-def _rows_of_unread_folders(aside: Mapping[str, str]) -> Iterator[StatusRow]:
+def _rows_of_unread_folders(unread_entries: Mapping[str, str]) -> Iterator[StatusRow]:
     """Yield a row for each folder in the raw folder that is no corpus.
 
     Args:
-        aside: Name of each of these folders → what it is, as a clause.
+        unread_entries: Name of each of these entries → what it is, as a clause.
     """
-    for name, what in aside.items():
+    for name, what in unread_entries.items():
         yield StatusRow("folder", name, part=None, state="not read", why=(what,))
 
 

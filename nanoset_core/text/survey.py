@@ -33,7 +33,7 @@ class RawText:
     """Name → contents, sorted by name; only corpora with at least one file that would be read."""
     faults: Mapping[str, NanosetError]
     """Folder or file → why it cannot be read, or cannot be a corpus."""
-    aside: Mapping[str, str] = field(default_factory=dict)
+    unread_entries: Mapping[str, str] = field(default_factory=dict)
     """Name of a folder or file that is no corpus, since nothing in it is read → what it is."""
 
     @property
@@ -62,14 +62,14 @@ def list_corpora(raw: RawFolder, *, names_only: bool = False) -> RawText:
     """
     entries, faults = _entries(raw)
     corpora: dict[str, Contents] = {}
-    aside: dict[str, str] = {}
+    unread_entries: dict[str, str] = {}
     for entry in entries:
         name = entry.name
         try:
             if not entry.is_dir():
                 _check_not_text(raw, entry)
                 if not is_companion(name):  # a README.md is normal here
-                    aside[name] = "a file in no corpus, which is not read"
+                    unread_entries[name] = "a file in no corpus, which is not read"
                 continue
 
             if names_only and _may_hold_text(entry):
@@ -83,10 +83,10 @@ def list_corpora(raw: RawFolder, *, names_only: bool = False) -> RawText:
                 check_corpus_name(name, entry)
                 corpora[name] = replace(contents, corpus=name)
             else:
-                aside[name] = _why_aside(contents)
+                unread_entries[name] = _why_aside(contents)
         except NanosetError as error:
             faults[name] = error
-    return RawText(corpora, faults, aside)
+    return RawText(corpora, faults, unread_entries)
 
 
 def is_quiescent(

@@ -296,7 +296,7 @@ def test_after_a_failure_it_is_tried_again_when_something_has_changed(failing, e
     elif event == "other settings":
         edit(failing, "seed: 5", "seed: 6")
     else:
-        monkeypatch.setattr(failed_runs, "LOADED", time.time())
+        monkeypatch.setattr(failed_runs, "PROCESS_STARTED_AT", time.time())
     assert failing.automation()["shuffled/shuffle_plan"] == {None}
 
 

@@ -20,7 +20,7 @@ from nanoset_assets.asset_names import asset_path, label_of, partition_of
 from nanoset_assets.build import build, selected
 from nanoset_assets.checks import VerificationError
 from nanoset_assets.commands import show_report
-from nanoset_assets.dagster_compat import unsound_checks
+from nanoset_assets.dagster_compat import checks_without_success
 from nanoset_assets.definitions import build_definitions
 from nanoset_assets.names import Names
 from nanoset_assets.tags import CHECK
@@ -335,7 +335,7 @@ def test_an_error_stops_what_is_made_of_it_and_is_shown_with_its_remedy(
 
 
 def unverified(platform):
-    return unsound_checks(
+    return checks_without_success(
         platform.instance, platform.definitions.resolve_asset_graph().asset_check_keys
     )
 

@@ -365,7 +365,7 @@ def test_a_run_that_failed_is_not_asked_for_until_its_files_change_or_the_proces
     assert "web: its run" in said
     assert "failed; it is built when what it is made from changes" in said
     with monkeypatch.context() as patch:
-        patch.setattr(failed_runs, "LOADED", time.time())
+        patch.setattr(failed_runs, "PROCESS_STARTED_AT", time.time())
         assert "web" in built.asked()
     (built.raw / "web/broken.jsonl").unlink()
     age(built.raw / "web", 500)

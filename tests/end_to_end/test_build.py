@@ -66,7 +66,7 @@ def test_everything_is_made_once_and_then_nothing(first, built, history):
     before = tree(built.parent / "data")
     second = build(Project.open(built), history)
     assert second.made == {}
-    assert all(step.done for step in second.steps)
+    assert all(step.is_up_to_date for step in second.steps)
     assert tree(built.parent / "data") == before
     assert sorted(history.get_dynamic_partitions(Names().corpora_name)) == ["books", "code", "web"]
 

@@ -29,7 +29,7 @@ def test_what_a_killed_run_left_is_swept(tmp_path):
     gone.wait()
     access = FileAccess(tmp_path)
     with compatibility_check(access) as met:
-        left = met.place.replace(f"-{os.getpid()}.", f"-{gone.pid}.")
+        left = met.run_folder.replace(f"-{os.getpid()}.", f"-{gone.pid}.")
         access.store.put(f"{left}/marker", b"token")
         sweep_runs(access)
         assert access.store.read(f"{left}/marker") is None
@@ -75,7 +75,7 @@ def test_a_folder_that_is_not_shared(tmp_path, monkeypatch, seen):
     with compatibility_check(FileAccess(tmp_path / "mine")) as met:
         theirs = LocalStore(tmp_path / "theirs")
         if seen is not None:
-            theirs.put(f"{met.place}/marker", seen)
+            theirs.put(f"{met.run_folder}/marker", seen)
         with pytest.raises(MissingError, match="does not see the output folder") as caught:
             replace(met, store=theirs).check()
     assert str(tmp_path / "theirs") in caught.value.where

@@ -527,7 +527,7 @@ def test_an_address_that_does_not_answer(tmp_path, monkeypatch, is_mute):
         assert time.monotonic() - started < 60, "it waits without end"
     assert caught.value.where == "n.yaml: executor.address"
     assert address in caught.value.found
-    assert ("does not greet" in caught.value.found) == is_mute
+    assert ("does not answer as a scheduler" in caught.value.found) == is_mute
     assert list(tmp_path.iterdir()) == []
 
 

@@ -28,7 +28,7 @@ def chain_state(
         steps[node] = Step(node, str(position), reasons, needs)
     return GraphState(
         steps,
-        unverified=frozenset(CHAIN[position] for position in faulty),
+        failed_check=frozenset(CHAIN[position] for position in faulty),
         forced=frozenset(CHAIN[position] for position in forced),
     )
 

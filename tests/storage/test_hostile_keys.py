@@ -81,7 +81,7 @@ def test_what_lies_in_a_bucket_beside_text_is_told(place):
     contents = contents_of(RemoteFolder(place, "raw/web"))
     texts = [notice.text for notice in contents.notices()]
     assert texts == ["1 file is not read: 1 .txt (b.txt)", "1 file is empty: empty.json.gz"]
-    assert sorted(list_corpora(RemoteFolder(place, "raw"), names_only=True).aside) == [
+    assert sorted(list_corpora(RemoteFolder(place, "raw"), names_only=True).unread_entries) == [
         "c4",
         "notes.txt",
     ]

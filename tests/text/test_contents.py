@@ -79,7 +79,7 @@ def test_folders_in_which_nothing_is_read(tmp_path, names_only):
     write(tmp_path, "web/a.jsonl", "c4/a.json.bz2", "c4/b.json.bz2", "notes.txt", "README.md")
     write(tmp_path, "docs/README.md")
     (tmp_path / "new").mkdir()
-    assert list_corpora(tmp_path, names_only=names_only).aside == {
+    assert list_corpora(tmp_path, names_only=names_only).unread_entries == {
         "c4": (
             "a folder in which nothing is read: 2 files are not read: 2 .json.bz2 (a.json.bz2, "
             "b.json.bz2)"

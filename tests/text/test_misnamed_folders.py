@@ -56,7 +56,7 @@ def test_a_folder_that_is_left_out_is_not_named(tmp_path):
 
 def test_a_corpus_of_nothing_but_such_a_folder_says_so(tmp_path):
     (tmp_path / "raw" / "web" / "b.jsonl").mkdir(parents=True)
-    assert "named like a file of text" in list_corpora(tmp_path / "raw").aside["web"]
+    assert "named like a file of text" in list_corpora(tmp_path / "raw").unread_entries["web"]
     with pytest.raises(InputError, match=r"1 folder named like a file of text: b\.jsonl"):
         take_inventory(tmp_path / "raw" / "web", "web")
 

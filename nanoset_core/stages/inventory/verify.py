@@ -37,7 +37,7 @@ def verify_inventory(project: Project, corpus: str) -> Report:
 def verify_raw_folder(project: Project) -> Report:
     """Warn of files and folders in the raw folder that belong to no corpus, so are not read."""
     report = Report("raw")
-    for name, reason in scan_corpora(project, names_only=True).aside.items():
+    for name, reason in scan_corpora(project, names_only=True).unread_entries.items():
         report.warn(
             reason,
             where=project.config.raw_folder / name,

@@ -427,8 +427,10 @@ def test_it_says_up_to_date_just_where_a_build_has_nothing_to_do(copy, seed):
 def assert_as_build(folder):
     project = Project.open(folder / "nanoset.yaml")
     steps = graph_of(project).steps()
-    undone = [(step.node.stage.layout.folder, step.node.name) for step in steps if not step.done]
-    expected = {" ".join(filter(None, step.node.row)) for step in steps if not step.done}
+    undone = [
+        (step.node.stage.layout.folder, step.node.name) for step in steps if not step.is_up_to_date
+    ]
+    expected = {" ".join(filter(None, step.node.row)) for step in steps if not step.is_up_to_date}
     assert {
         label for label, row in status(folder).items() if row.state != "up to date"
     } == expected, undone
