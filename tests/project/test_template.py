@@ -53,7 +53,7 @@ def test_without_text_no_name_is_invented(tmp_path):
     (tmp_path / "raw/c4/a.json.bz2").touch()
     start = write_config(tmp_path)
     config = load_config(start.path)
-    assert (dict(config.nanosets), dict(config.webdatasets), list(start.text.aside)) == (
+    assert (dict(config.nanosets), dict(config.webdatasets), list(start.text.unread_entries)) == (
         {},
         {},
         ["c4"],

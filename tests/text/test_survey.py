@@ -56,7 +56,7 @@ def test_other_files_outside_of_all_corpora_are_reported_and_no_error(raw, name,
 
     text = list_corpora(raw, names_only=names_only)
 
-    assert text.aside[name] == "a file in no corpus, which is not read"
+    assert text.unread_entries[name] == "a file in no corpus, which is not read"
     assert text.faults == {}
     assert list(text.corpora) == ["code", "web"]
 

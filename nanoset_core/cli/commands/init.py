@@ -69,7 +69,7 @@ def _print_text(start: Start) -> None:
         echo(f"found {name}: {n_files}, {format_bytes(corpus.size)}")
         for notice in corpus.notices():
             echo(f"notice: {name}: {notice.text}", fg="yellow")
-    for name, reason in start.text.aside.items():
+    for name, reason in start.text.unread_entries.items():
         echo(f"not read: {name}: {reason}", fg="yellow")
     # Text next to the raw folder, where users often put it first.
     if start.beside:

@@ -92,7 +92,7 @@ def scan_corpora(project: Project, *, names_only: bool = False) -> RawText:
     # A name that stands for two folders is an error of this corpus.
     ambiguous = _ambiguous_corpora(config, {*text.corpora, *text.faults})
     unambiguous = {name: corpora[name] for name in sorted(corpora) if name not in ambiguous}
-    return RawText(unambiguous, faults | ambiguous, text.aside)
+    return RawText(unambiguous, faults | ambiguous, text.unread_entries)
 
 
 def _ambiguous_corpora(config: ProjectConfig, folders: Collection[str]) -> dict[str, NanosetError]:
