@@ -8,7 +8,7 @@ import dagster as dg
 from nanoset_assets.asset_names import asset_path
 from nanoset_assets.asset_table import shape_of
 from nanoset_assets.project_defs import ProjectDefs
-from nanoset_assets.stage_assets import key_of, partitions_of, subjects_of
+from nanoset_assets.stage_assets import asset_outputs, key_of, partitions_of
 from nanoset_assets.tags import CHECK
 from nanoset_assets.ui.metadata import table, visible_metadata
 from nanoset_core.errors import NanosetError
@@ -43,7 +43,7 @@ def checks_for(project_defs: ProjectDefs) -> list[dg.AssetChecksDefinition]:
     checks: list[dg.AssetChecksDefinition] = []
     for stage in stages():
         shape = shape_of(stage)
-        for subject, keys in subjects_of(stage, project_defs.config).items():
+        for subject, keys in asset_outputs(stage, project_defs.config).items():
             if shape.check is not None:
                 verifying_check = _make_check(
                     project_defs=project_defs,

@@ -23,7 +23,7 @@ class KnownCorpora:
 
     seen: set[str]
     """Corpora that were in the raw folder."""
-    gone: set[str]
+    missing: set[str]
     """Corpora that were partitions but missing from the raw folder."""
     members: Mapping[str, list[str]]
     """Name of a set of partitions that only some corpora belong to → corpora that were added."""
@@ -37,7 +37,7 @@ class PartitionChanges:
     """All corpora that are partitions before the changes."""
     requests: list[PartitionsRequest] = field(default_factory=list)
     """Add and delete partitions."""
-    gone: list[str] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)
     """Corpora that are missing from the raw folder, and whose partitions are not removed yet."""
     members: dict[str, list[str]] = field(default_factory=dict)
     """`KnownCorpora.members` for the next tick."""
@@ -71,16 +71,16 @@ def partition_changes(
     # Find the partitions whose corpus is missing from the raw folder, in this tick and in the last
     # one. A corpus that cannot be read now is not missing.
     present = text.corpora.keys() | text.faults.keys()
-    known_before = before.seen | before.gone
+    known_before = before.seen | before.missing
     missing = (registered - present) & known_before
-    missing_twice = missing & before.gone
+    missing_twice = missing & before.missing
 
     # Change the set of all corpora.
     removable = missing_twice - requested_corpora(config)
-    removed = _without_targeted(names, active_runs, names.corpora_name, removable, changes.notes)
-    changes.gone = sorted(missing - removed)
+    removed = _not_being_made(names, active_runs, names.corpora_name, removable, changes.notes)
+    changes.missing = sorted(missing - removed)
     added = text.corpora.keys() - registered
-    changes.requests += _add_and_delete(names.corpora, added, removed)
+    changes.requests += _change_requests(names.corpora, added=added, removed=removed)
 
     # Change the sets that only some corpora are in, such as those with a `.pbin`.
     remaining = (registered | text.corpora.keys()) - removed
@@ -98,11 +98,10 @@ def _change_members(
     before: KnownCorpora,
     changes: PartitionChanges,
 ) -> None:
-    """Request the changes of a set of partitions of an asset that only some corpora have.
+    """Request changes of one set of partitions, so that it contains the right corpora.
 
-    Each such asset has a set of partitions in Dagster, whose members are names of corpora. A corpus
-    leaves the set when it is removed from the raw folder, or when nanoset.yaml no longer
-    requests the asset for it.
+    Some assets exist only for some corpora, such as the `.pbin` files of a corpus. Dagster stores a
+    set of partitions for such an asset: the names of these corpora.
 
     Args:
         names: The names of the project.
@@ -116,20 +115,20 @@ def _change_members(
 
     # Remove only what an earlier tick has added: other members may belong to another project.
     added_before = registered.intersection(before.members.get(set_name, ()))
-    to_remove = added_before - members
-    removed = _without_targeted(names, active_runs, set_name, to_remove, changes.notes)
+    unneeded = added_before - members
+    removed = _not_being_made(names, active_runs, set_name, unneeded, changes.notes)
 
     # Some stay for now, because an active run makes them. Remember them, so that a later tick
     # removes them.
-    staying = to_remove - removed
+    staying = unneeded - removed
     changes.members[set_name] = sorted(members | staying)
 
     definition = dg.DynamicPartitionsDefinition(name=set_name)
-    to_add = members - registered
-    changes.requests += _add_and_delete(definition, to_add, removed)
+    missing = members - registered
+    changes.requests += _change_requests(definition, added=missing, removed=removed)
 
 
-def _without_targeted(
+def _not_being_made(
     names: Names, active_runs: ActiveRuns, set_name: str, corpora: set[str], notes: list[str]
 ) -> set[str]:
     """Return the partitions that can be removed, because no active run or backfill makes them.
@@ -157,8 +156,8 @@ def _without_targeted(
     return corpora - targeted
 
 
-def _add_and_delete(
-    definition: dg.DynamicPartitionsDefinition, added: Iterable[str], removed: Iterable[str]
+def _change_requests(
+    definition: dg.DynamicPartitionsDefinition, *, added: Iterable[str], removed: Iterable[str]
 ) -> list[PartitionsRequest]:
     """Return the requests that add partitions to a set and delete others from it.
 

@@ -18,7 +18,7 @@ from nanoset_assets.overview import overview_asset, overview_sensor
 from nanoset_assets.project_defs import Automation, ProjectDefs
 from nanoset_assets.raw_text_sensor import raw_text_sensor
 from nanoset_assets.schedule import reconcile_schedule
-from nanoset_assets.stage_assets import stage_asset, subjects_of
+from nanoset_assets.stage_assets import asset_outputs, stage_asset
 from nanoset_assets.stale_sensor import stale_sensor, with_condition
 from nanoset_assets.step_job import STEP_JOB, step_job
 from nanoset_core.project.settings import ProjectConfig
@@ -152,7 +152,7 @@ def _assets_by_job(project_defs: ProjectDefs) -> Mapping[str, list[dg.AssetsDefi
     """
     assets_by_job: dict[str, list[dg.AssetsDefinition]] = {}
     for stage in stages():
-        for subject, keys in subjects_of(stage, project_defs.config).items():
+        for subject, keys in asset_outputs(stage, project_defs.config).items():
             job = job_of(Node(stage, Key(subject)))
             asset = stage_asset(stage, project_defs, subject, keys)
             assets_by_job.setdefault(job, []).append(asset)

@@ -14,7 +14,7 @@ import dagster as dg
 
 from nanoset_assets.active_runs import ActiveRuns
 from nanoset_assets.asset_names import asset_path, job_of, label_of, partition_of
-from nanoset_assets.failed_runs import why_not_requested
+from nanoset_assets.failed_runs import reason_not_requested
 from nanoset_assets.loaded import RELOAD, LoadedAssets
 from nanoset_assets.names import Names
 from nanoset_assets.tags import AUTOMATION_TAG, WANTED_TAG
@@ -44,36 +44,48 @@ def run_key(step: Step) -> Hashable:
 
 
 def due_runs(
-    state: GraphState, active_runs: ActiveRuns, loaded_assets: LoadedAssets, *, again: bool = False
+    state: GraphState,
+    active_runs: ActiveRuns,
+    loaded_assets: LoadedAssets,
+    *,
+    retries_failed: bool,
+    includes_inventories: bool,
 ) -> DueRuns:
     """Return the runs that are due and can start now, and why other outputs have to wait.
+
+    A step is the work of making one output. Steps that share a run, such as all of one corpus, are
+    executed in sequence.
 
     Args:
         state: The state of the project's outputs.
         active_runs: The runs that were active before the outputs were read.
         loaded_assets: The assets of the loaded definitions. Dagster refuses requests for others.
-        again: Also request outputs that failed before, and inventories that differ from the raw
-            text. Without it, the sensor over raw text requests these. An inventory whose check did
-            not end is requested in any case: its text has not changed, so no other sensor does.
+        retries_failed: Whether outputs whose last run failed are requested again.
+        includes_inventories: Whether the lists of files of corpora are requested, too, if files
+            have changed. Otherwise, the caller leaves this to the sensor that watches the files.
     """
     waiting_reasons: dict[str, str] = {}
 
-    def can_be_requested(step: Step) -> bool:
-        """Return whether a step can be requested now; if it has to wait, note why."""
-        is_inventory = step.node.stage is INVENTORY
-        if is_inventory and not step.is_up_to_date and not again:
-            return False  # the sensor over raw text requests it
-        reason = _reason_to_wait(step, active_runs, loaded_assets, again=again)
-        if reason is not None:
-            waiting_reasons[label_of(step.node)] = reason
-        return reason is None
+    def can_start(step: Step) -> bool:
+        """Return whether a step can start now; if it has to wait, store the reason."""
+        # An inventory whose files have not changed is always included. It has to run because its
+        # check did not succeed, which the sensor that watches the files does not notice.
+        has_changed_files = step.node.stage is INVENTORY and not step.is_up_to_date
+        if has_changed_files and not includes_inventories:
+            return False
 
-    runs = divide_into_runs(state, can_be_requested, run_key)
+        reason = _reason_to_wait(step, active_runs, loaded_assets, retries_failed=retries_failed)
+        if reason is None:
+            return True
+        waiting_reasons[label_of(step.node)] = reason
+        return False
+
+    runs = divide_into_runs(state, accepts=can_start, run_key=run_key)
     return DueRuns(runs, waiting_reasons)
 
 
 def _reason_to_wait(
-    step: Step, active_runs: ActiveRuns, loaded_assets: LoadedAssets, *, again: bool
+    step: Step, active_runs: ActiveRuns, loaded_assets: LoadedAssets, *, retries_failed: bool
 ) -> str | None:
     """Return why a step cannot be requested now, or None if it can.
 
@@ -81,12 +93,12 @@ def _reason_to_wait(
         step: A step that has to run.
         active_runs: The active runs.
         loaded_assets: The assets of the loaded definitions.
-        again: Whether to request the step even if it failed before.
+        retries_failed: Whether to request the step even if its last run failed.
     """
     if step.node not in loaded_assets:
         return f"not loaded yet: {RELOAD}"
-    if not again:
-        reason = why_not_requested(active_runs.instance, active_runs.names, step)
+    if not retries_failed:
+        reason = reason_not_requested(active_runs.instance, active_runs.names, step)
         if reason is not None:
             return reason
     if step.node in active_runs:

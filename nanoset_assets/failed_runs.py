@@ -34,11 +34,11 @@ RETRY_SECONDS = 600
 """How long Dagster may take to retry a killed run; it usually takes moments."""
 
 
-def why_not_requested(instance: dg.DagsterInstance, names: Names, step: Step) -> str | None:
+def reason_not_requested(instance: dg.DagsterInstance, names: Names, step: Step) -> str | None:
     """Return why no run is requested for an output, or None if one may be.
 
-    A run is not requested if the last one failed although it was to make the same output: an output
-    with the same digest, which stands for the same inputs and settings.
+    No run is requested if the last run of the output failed, and was to make it from the same
+    inputs with the same settings. The digest of an output stands for its inputs and settings.
 
     Args:
         instance: The instance.
@@ -49,32 +49,46 @@ def why_not_requested(instance: dg.DagsterInstance, names: Names, step: Step) ->
     last = last_run(instance, asset, partition_of(step.node))
     if last is None or last.dagster_run.status not in UNSUCCESSFUL:
         return None
+    # The restart of this process may have fixed the cause of an earlier failure.
     if end_time(last) < PROCESS_STARTED_AT:
         return None
 
-    # The sensors tag their runs with the digests of the outputs. A run that a person started has no
-    # such tag: assume that it was to make the present output, and tag it now, so that the answer
-    # changes when the digest does.
-    tag = names.tag(WANTED_TAG)
-    digests = last.dagster_run.tags.get(tag)
-    if digests is None:
-        digests = step.digest
-        instance.add_run_tags(last.dagster_run.run_id, {tag: digests})
-
+    digests = _digests_of_run(instance, names, last, default=step.digest)
     was_for_same_output = step.digest in digests.split()
-    if not was_for_same_output and not _is_about_to_be_retried(last):
-        return None
-    attempts = instance.get_run_records(dg.RunsFilter(tags={tag: digests}))
-    return why_not_repeated(instance, last, attempts)
+    if was_for_same_output or _is_about_to_be_retried(last):
+        attempts_filter = dg.RunsFilter(tags={names.tag(WANTED_TAG): digests})
+        attempts = instance.get_run_records(attempts_filter)
+        return reason_not_repeated(instance, last, attempts)
+    return None
 
 
-def why_not_repeated(
+def _digests_of_run(
+    instance: dg.DagsterInstance, names: Names, record: dg.RunRecord, default: str
+) -> str:
+    """Return the digests of the outputs that a run was to make, with spaces between them.
+
+    Sensors tag their runs with them. A run that a person started has no such tag. It is assumed
+    that it was to make the output as it is now, and the run is tagged with that: once the output
+    has another digest, the run no longer counts as one for the same output.
+
+    Args:
+        instance: The instance.
+        names: The names of the project.
+        record: The run.
+        default: The digest that the output should have now.
+    """
+    tag = names.tag(WANTED_TAG)
+    digests = record.dagster_run.tags.get(tag)
+    if digests is None:
+        digests = default
+        instance.add_run_tags(record.dagster_run.run_id, {tag: digests})
+    return digests
+
+
+def reason_not_repeated(
     instance: dg.DagsterInstance, last: dg.RunRecord, attempts: Sequence[dg.RunRecord]
 ) -> str | None:
     """Return why no other run is requested after the last one, or None if one may be.
-
-    Runs that ended before this process started do not count: after a restart, everything is tried
-    again.
 
     Args:
         instance: The instance.
@@ -84,19 +98,23 @@ def why_not_repeated(
     run = last.dagster_run
     if _is_about_to_be_retried(last):
         return "its run was killed, and will be started again"
+    # Runs that ended before this process started do not count: after a restart of Dagster's server,
+    # everything is tried again.
     if end_time(last) < PROCESS_STARTED_AT:
         return None
 
-    # A run that failed by itself would fail again.
-    may_be_repeated = CONFIG_ERROR_TAG in run.tags or _was_killed(instance, run)
-    if run.status in UNSUCCESSFUL and not may_be_repeated:
+    # A run that failed by itself would fail again. But a cause from outside may have passed: the
+    # run was killed, or nanoset.yaml could not be loaded at that moment.
+    had_outside_cause = _was_killed(instance, run) or CONFIG_ERROR_TAG in run.tags
+    if run.status in UNSUCCESSFUL and not had_outside_cause:
         outcome = "failed" if run.status == dg.DagsterRunStatus.FAILURE else "was cancelled"
         return (
             f"its run {run.run_id[:8]} {outcome}; "
             "it is built when what it is made from changes, or from the UI"
         )
 
-    # A run that did not fail by itself may be repeated, but not forever.
+    # Other runs may be repeated, but not forever. Among them are runs that succeeded, but whose
+    # output was deleted afterwards.
     n_attempts = sum(end_time(attempt) >= PROCESS_STARTED_AT for attempt in attempts)
     if n_attempts >= MAX_ATTEMPTS:
         return f"{n_attempts} runs did not build it; the last is {run.run_id[:8]}"

@@ -34,10 +34,10 @@ def load_graph_state(
     names: Names,
     active_runs: ActiveRuns | None = None,
 ) -> GraphState:
-    """Compare outputs with Dagster's history, and return their state.
+    """Update Dagster's history from the existing outputs, and return the state of all outputs.
 
-    Outputs that are up to date but missing from the history are added to it, so that no run makes
-    them again. Another machine may have made them, or a build whose history was deleted.
+    Outputs that exist but are missing from the history are added to it, so that no run makes them
+    again. Another machine may have made them, or a build whose history was deleted.
 
     Args:
         graph: The outputs of the project.
@@ -48,15 +48,15 @@ def load_graph_state(
     """
     if active_runs is None:
         active_runs = ActiveRuns(instance, names)
-    steps = {step.node: step for step in graph.steps()}
-    _record_existing_outputs(graph, steps, instance, names, active_runs)
-    faulty = _faulty_outputs(steps, instance, names)
-    return GraphState(steps, failed_check=faulty)
+    step_by_node = {step.node: step for step in graph.steps()}
+    record_existing_outputs(graph, step_by_node, instance, names, active_runs)
+    failed_check = _outputs_with_failed_check(step_by_node, instance, names)
+    return GraphState(step_by_node, failed_check=failed_check)
 
 
-def _record_existing_outputs(
+def record_existing_outputs(
     graph: Graph,
-    steps: Mapping[Node, Step],
+    step_by_node: Mapping[Node, Step],
     instance: dg.DagsterInstance,
     names: Names,
     active_runs: ActiveRuns,
@@ -65,23 +65,15 @@ def _record_existing_outputs(
 
     Args:
         graph: The outputs of the project.
-        steps: Output → its step. Inputs precede what is made from them, as in a run.
+        step_by_node: Output → its step. Inputs precede what is made from them, as in a run.
         instance: The instance.
         names: The names of the project.
         active_runs: The active runs. They record what they make themselves.
     """
-    partitions_by_asset: dict[tuple[str, ...], set[str | None]] = {}
-    for node in steps:
-        partitions_by_asset.setdefault(asset_path(node), set()).add(partition_of(node))
-
-    # Asset → partition → digest of the version that the history knows.
-    recorded_digests: dict[tuple[str, ...], dict[str | None, str]] = {}
-    for asset, partitions in partitions_by_asset.items():
-        recorded_digests[asset] = latest_data_versions(instance, names.asset(asset), partitions)
-
-    for node, step in steps.items():
-        recorded_digest = recorded_digests[asset_path(node)].get(partition_of(node))
-        if not step.is_up_to_date or recorded_digest == step.digest:
+    recorded_digests = _recorded_digests(step_by_node, instance, names)
+    for node, step in step_by_node.items():
+        is_recorded = recorded_digests.get(node) == step.digest
+        if is_recorded or not step.is_up_to_date:
             continue
         # `node in active_runs` queries the history. Without active runs, save these queries: a new
         # history lacks all outputs of the project, which may be thousands.
@@ -91,29 +83,65 @@ def _record_existing_outputs(
             instance.report_runless_asset_event(event)
 
 
-def _faulty_outputs(
+def _recorded_digests(
+    nodes: Iterable[Node], instance: dg.DagsterInstance, names: Names
+) -> dict[Node, str]:
+    """Return which version of each output is the latest in Dagster's history.
+
+    Args:
+        nodes: The outputs to look up. Each is an asset, or a partition of one.
+        instance: The instance.
+        names: The names of the project.
+
+    Returns:
+        Output → digest of the version. Outputs that the history lacks are left out.
+    """
+    # Look up all partitions of an asset together, which takes one query.
+    nodes_by_asset: dict[tuple[str, ...], list[Node]] = {}
+    for node in nodes:
+        nodes_by_asset.setdefault(asset_path(node), []).append(node)
+
+    digests: dict[Node, str] = {}
+    for asset, asset_nodes in nodes_by_asset.items():
+        partitions = {partition_of(node) for node in asset_nodes}
+        digest_by_partition = latest_data_versions(instance, names.asset(asset), partitions)
+        for node in asset_nodes:
+            partition = partition_of(node)
+            if partition in digest_by_partition:
+                digests[node] = digest_by_partition[partition]
+    return digests
+
+
+def _outputs_with_failed_check(
     nodes: Iterable[Node], instance: dg.DagsterInstance, names: Names
 ) -> frozenset[Node]:
-    """Return the outputs whose last blocking check found errors, or did not end.
+    """Return the outputs whose last check found errors, or did not end.
 
     Args:
         nodes: The outputs to look up.
         instance: The instance, which records the results of checks.
         names: The names of the project.
     """
-    outputs = list(nodes)
-    check_keys: dict[dg.AssetCheckKey, None] = {}  # a set that keeps the order
-    for node in outputs:
-        check_keys[dg.AssetCheckKey(names.asset(asset_path(node)), CHECK)] = None
+    # An output is an asset, or a partition of one; Dagster also records checks that way.
+    node_by_partition: dict[tuple[dg.AssetKey, str | None], Node] = {}
+    check_keys: list[dg.AssetCheckKey] = []
+    for node in nodes:
+        asset = names.asset(asset_path(node))
+        node_by_partition[asset, partition_of(node)] = node
+        check_keys.append(dg.AssetCheckKey(asset, CHECK))
 
-    unsound: set[tuple[tuple[str, ...] | None, str | None]] = set()
-    for asset_key, partition in checks_without_success(instance, check_keys):
-        unsound.add((names.path(asset_key), partition))
-    return frozenset(node for node in outputs if (asset_path(node), partition_of(node)) in unsound)
+    unique_check_keys = dict.fromkeys(check_keys)  # in their order
+    failed: set[Node] = set()
+    for asset_and_partition in checks_without_success(instance, unique_check_keys):
+        if asset_and_partition in node_by_partition:
+            failed.add(node_by_partition[asset_and_partition])
+    return frozenset(failed)
 
 
 def _materialization_of_existing(graph: Graph, step: Step, names: Names) -> dg.AssetMaterialization:
-    """Return a materialisation for an output that was made without a run of this history.
+    """Return the event that adds an existing output to Dagster's history.
+
+    The output was made on another machine, or by a run that this history does not have.
 
     Args:
         graph: The outputs of the project.
@@ -131,7 +159,8 @@ def _materialization_of_existing(graph: Graph, step: Step, names: Names) -> dg.A
         metadata["size_bytes"] = size_bytes(manifest)
         metadata["path"] = place(project, manifest.url())
         metadata["digest"] = manifest.digest
-    # Assets that train on a nanoset find it by the metadata of its handoff.
+    # The handoff is the output with everything that a trainer needs. Assets of other teams, which
+    # train a model, look up in its metadata where the samples are.
     if node.stage is TRAINER_FILES:
         metadata |= reader_metadata(project, node.key.subject)
     return dg.AssetMaterialization(

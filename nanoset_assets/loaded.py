@@ -12,7 +12,7 @@ from typing import Any
 
 from nanoset_assets.asset_names import asset_path, partition_of
 from nanoset_assets.asset_table import shape_of
-from nanoset_assets.stage_assets import subjects_of
+from nanoset_assets.stage_assets import asset_outputs
 from nanoset_core.project.settings import ProjectConfig
 from nanoset_core.stages.registry import stages
 from nanoset_core.stages.stage import Node, is_of_corpora
@@ -36,7 +36,7 @@ class LoadedAssets:
 
     @staticmethod
     def of(config: ProjectConfig) -> LoadedAssets:
-        """Return the assets of the definitions that were made from a configuration.
+        """Return all assets that Dagster has for a configuration, each with its partitions.
 
         Args:
             config: The settings of nanoset.yaml when the definitions were loaded.
@@ -44,8 +44,9 @@ class LoadedAssets:
         parts_by_asset: dict[tuple[str, ...], frozenset[str | None]] = {}
         dynamic_assets: set[tuple[str, ...]] = set()
         for stage in stages():
-            # A stage has an asset for each nanoset, webdataset, …, or one for all corpora.
-            for keys in subjects_of(stage, config).values():
+            # A stage has one asset for all corpora, or else one for each nanoset, webdataset, …
+            for keys in asset_outputs(stage, config).values():
+                # All outputs of an asset have its path, so the first one is enough to find it.
                 asset = asset_path(Node(stage, keys[0]))
                 if is_of_corpora(stage):
                     dynamic_assets.add(asset)
@@ -66,19 +67,23 @@ class LoadedAssets:
 
 
 def reload_notes(loaded: ProjectConfig, now: ProjectConfig) -> list[str]:
-    """Return at most one note on changes of nanoset.yaml that need a reload of definitions.
+    """Return a note if definitions have to be reloaded, because nanoset.yaml was edited.
 
     Most edits need no reload, because every run and tick reads the settings again.
 
     Args:
         loaded: The configuration from which the loaded definitions were made.
         now: The current configuration.
+
+    Returns:
+        A list with the note, or an empty one.
     """
     before = _definition_inputs(loaded)
     after = _definition_inputs(now)
+    missing = object()  # unlike any value, also unlike None
     changed: list[str] = []
     for name in sorted(before.keys() | after.keys()):
-        if before.get(name, ()) != after.get(name, ()):
+        if before.get(name, missing) != after.get(name, missing):
             changed.append(name)
     if not changed:
         return []
@@ -95,25 +100,27 @@ def _definition_inputs(config: ProjectConfig) -> dict[str, Any]:
         config: The settings of nanoset.yaml.
 
     Returns:
-        Name of each part for messages → a value that can be compared.
+        Name of each part for messages, such as `nanoset 'pretrain'` → a value that can be compared.
     """
-    inputs: dict[str, Any] = {
+    parts: dict[str, Any] = {
         # Each tick reads `settle_seconds` again.
         "automation": replace(config.automation, settle_seconds=0),
         "dagster": config.dagster,
         "raw or root": (config.raw, config.root),
     }
     for stage in stages():
-        for subject, keys in subjects_of(stage, config).items():
+        for subject, keys in asset_outputs(stage, config).items():
             if is_of_corpora(stage):
-                # Definitions do not list corpora: these are added as partitions when they appear.
-                # Only whether there is such an asset matters.
-                inputs[f"asset {shape_of(stage).asset}"] = None
+                # Corpora are added as partitions when they appear, without a reload. It only
+                # matters that there is such an asset, so its value is always the same.
+                parts[f"asset {shape_of(stage).asset}"] = None
                 continue
-            # Stages with the same kind and subject are one part, such as all of a nanoset. What
-            # matters is which outputs there are, and what each is made from.
-            outputs = inputs.setdefault(f"{stage.kind} {subject!r}", set())
+            # Several stages make the outputs of a nanoset. Together, these outputs are one part: it
+            # matters which there are, and what each is made from.
+            name = f"{stage.kind} {subject!r}"
+            inputs_of_outputs = parts.setdefault(name, set())
             for key in keys:
                 node = Node(stage, key)
-                outputs.add((node, frozenset(node.inputs(config).values())))
-    return inputs
+                inputs = frozenset(node.inputs(config).values())
+                inputs_of_outputs.add((node, inputs))
+    return parts

@@ -1,6 +1,6 @@
 """The cursor of the sensor over the raw folder: what it remembers from one tick to the next.
 
-The names of the fields are stored as JSON keys in Dagster's history, so they must not change.
+It is stored as JSON in Dagster's history, so its keys (`stored("marks")`) must not change.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from typing import ClassVar
 
 from nanoset_core.errors import FormatError
 from nanoset_core.records.json_records import JsonForm, Record, load
+from nanoset_core.records.stored_fields import stored
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,13 +24,13 @@ class RawTextCursor(Record):
         "this is not the cursor of the sensor over the raw folder", is_compact=True
     )
 
-    marks: dict[str, str] = field(default_factory=dict)
+    signatures: dict[str, str] = field(default_factory=dict, metadata=stored("marks"))
     """Corpus → signature of its files."""
-    taken: dict[str, str] = field(default_factory=dict)
+    up_to_date: dict[str, str] = field(default_factory=dict, metadata=stored("taken"))
     """Corpus that is up to date → digest of its current inventory."""
-    gone: list[str] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list, metadata=stored("gone"))
     """Corpora that are partitions but were missing from the raw folder."""
-    written: dict[str, float] = field(default_factory=dict)
+    written_since: dict[str, float] = field(default_factory=dict, metadata=stored("written"))
     """Corpus that is being written → when that was first noticed, in seconds since 1970."""
     members: dict[str, list[str]] = field(default_factory=dict)
     """Name of a set of partitions that only some corpora belong to → corpora that were added."""

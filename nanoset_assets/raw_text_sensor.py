@@ -22,14 +22,14 @@ from nanoset_assets.active_runs import ActiveRuns
 from nanoset_assets.asset_table import shape_of
 from nanoset_assets.corpus_partitions import KnownCorpora, PartitionsRequest, partition_changes
 from nanoset_assets.dagster_compat import latest_data_versions
-from nanoset_assets.failed_runs import has_made, why_not_repeated
-from nanoset_assets.graph_state import current_inventories, load_graph_state
+from nanoset_assets.failed_runs import has_made, reason_not_repeated
+from nanoset_assets.graph_state import current_inventories, record_existing_outputs
 from nanoset_assets.loaded import reload_notes
 from nanoset_assets.project_defs import ProjectDefs
 from nanoset_assets.raw_text_cursor import RawTextCursor, read_cursor
 from nanoset_assets.run_owner import close_abandoned_runs
 from nanoset_assets.tags import MAX_REQUESTS, RAW_TAG
-from nanoset_core.errors import InputError, NanosetError, raised
+from nanoset_core.errors import ConfigError, InputError, NanosetError
 from nanoset_core.outputs.manifest import Recipe
 from nanoset_core.project.graph import graph_over
 from nanoset_core.project.project import Project
@@ -78,22 +78,26 @@ def raw_text_sensor(project_defs: ProjectDefs, job: Any) -> dg.SensorDefinition:
     def raw_text(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         """Request runs and changes of partitions for what has changed in the raw folder."""
         instance = context.instance
+        # A run whose process was killed would count as active forever: mark it as failed.
         close_abandoned_runs(instance, project_defs.names)
-        project = project_defs.load()
-        # Look up runs before files and outputs: a run that ends in between still counts as active,
-        # so what it has just built is not requested again.
+        project = project_defs.load()  # with the current nanoset.yaml
+
+        # Look up the runs first, and the files after them. A run that ends in between still counts
+        # as active, so what it has just built is not requested again.
         active_runs = ActiveRuns(instance, project_defs.names, project_defs.upstream)
+        text = scan_corpora(project)
         tick = _Tick(
             project_defs=project_defs,
             project=project,
             active_runs=active_runs,
-            text=scan_corpora(project),
-            before=read_cursor(context.cursor),
+            text=text,
+            last_cursor=read_cursor(context.cursor),
         )
         tick.notes += reload_notes(project_defs.config, project.config)
         try:
             return tick.result()
         finally:
+            # The notes may explain an error, so log them in that case, too.
             for note in tick.notes:
                 context.log.info(visible(note))
 
@@ -108,8 +112,8 @@ class _ChangedCorpus:
     """Its files."""
     is_quiet: bool
     """Whether all files have settled; otherwise it is built without those that have not."""
-    current: str | None
-    """Digest of its current inventory, or None if it has none."""
+    current_digest: str | None
+    """Digest of its current inventory, the list of its files; None if it has none."""
 
     @property
     def name(self) -> str:
@@ -117,17 +121,17 @@ class _ChangedCorpus:
         return self.contents.corpus
 
     @property
-    def state(self) -> str:
+    def files_id(self) -> str:
         """Identifies the files that a run builds; a tag of the runs that are requested for it."""
-        state = f"{self.name}:{self.contents.signature}"
-        return state if self.is_quiet else f"{state}:in_part"
+        files_id = f"{self.name}:{self.contents.signature}"
+        return files_id if self.is_quiet else f"{files_id}:in_part"
 
 
 @dataclass(slots=True)
 class _Tick:
     """One tick: compares the raw folder with partitions, inventories and active runs.
 
-    The methods fill `after`, `notes` and `complaints` as they go.
+    The methods fill `next_cursor`, `notes` and `complaints` as they go.
     """
 
     project_defs: ProjectDefs
@@ -135,9 +139,9 @@ class _Tick:
     active_runs: ActiveRuns
     text: RawText
     """The corpora of the raw folder and their files."""
-    before: RawTextCursor
+    last_cursor: RawTextCursor
     """The cursor that the tick before stored."""
-    after: RawTextCursor = field(default_factory=RawTextCursor)
+    next_cursor: RawTextCursor = field(default_factory=RawTextCursor)
     """The cursor that this tick stores."""
     notes: list[str] = field(default_factory=list)
     """Lines for the log of the tick."""
@@ -157,66 +161,74 @@ class _Tick:
     def result(self) -> dg.SensorResult:
         """Return the runs and partitions that the tick requests, and the cursor for the next tick.
 
+        A cursor is a text that Dagster stores for the next tick.
+
         Raises:
             NanosetError: Something is wrong with the raw folder, and the tick has nothing to
-                request or to store.
+                request, and nothing new to store.
         """
-        partitions = self._partition_requests()
-        # Store the signature of each corpus, by which the next tick sees whether its files changed.
+        partition_requests = self._partition_requests()
+        # The next tick sees by the signature of a corpus whether its files have changed.
         for name, contents in self.text.corpora.items():
-            self.after.marks[name] = contents.signature
-        requests = self._run_requests()
+            self.next_cursor.signatures[name] = contents.signature
+        run_requests = self._run_requests()
 
-        # If a tick raises an error, Dagster discards its requests and its cursor. So raise the
-        # complaints only if there is neither. Otherwise log them; a later tick raises them.
-        has_results = bool(requests or partitions) or self.after != self.before
-        if self.complaints and not has_results:
+        # If a tick raises an error, Dagster discards its requests and its cursor. So raise an error
+        # only if that loses nothing. Otherwise log the complaints now. A later tick that has
+        # nothing else to do will raise them.
+        has_requests = bool(run_requests or partition_requests)
+        has_new_cursor = self.next_cursor != self.last_cursor
+        if self.complaints and not has_requests and not has_new_cursor:
             raise _joined(self.complaints)
         for complaint in self.complaints:
-            self.notes.append(str(complaint))
+            self.notes.append(str(complaint))  # the caller logs all notes
 
-        skip_reason = None
-        if not requests:
-            skip_reason = self._skip_reason()
+        skip_reason = None if run_requests else self._skip_reason()
         return dg.SensorResult(
-            run_requests=requests,
+            run_requests=run_requests,
             skip_reason=skip_reason,
-            cursor=dump(self.after).decode(),
-            dynamic_partitions_requests=partitions,
+            cursor=dump(self.next_cursor).decode(),
+            dynamic_partitions_requests=partition_requests,
         )
 
     def _partition_requests(self) -> list[PartitionsRequest]:
         """Return the requests that add and delete partitions, and note corpora without text."""
-        before = KnownCorpora(set(self.before.marks), set(self.before.gone), self.before.members)
-        changes = partition_changes(
-            self.project.config, self.project_defs.names, self.active_runs, self.text, before
+        known_before = KnownCorpora(
+            seen=set(self.last_cursor.signatures),
+            missing=set(self.last_cursor.missing),
+            members=self.last_cursor.members,
         )
-        self.after.gone.extend(changes.gone)
-        self.after.members.update(changes.members)
+        changes = partition_changes(
+            self.project.config, self.project_defs.names, self.active_runs, self.text, known_before
+        )
+        self.next_cursor.missing.extend(changes.missing)
+        self.next_cursor.members.update(changes.members)
         self.notes += changes.notes
         self._check_corpora(changes.registered)
         return changes.requests
 
     def _check_corpora(self, registered: set[str]) -> None:
-        """Add complaints about corpora that cannot be read or that have no text.
+        """Add complaints about corpora that cannot be read, or that do not exist.
 
-        A corpus is allowed to have no text until the upstream asset that lands it has run.
+        The text of a corpus may be written by another asset of Dagster, one of `upstream`. Such a
+        corpus may be missing until this asset has run for the first time.
 
         Args:
-            registered: The corpora that are partitions already.
+            registered: The corpora that are partitions already, because they had text before.
         """
-        present = [*self.text.corpora, *self.text.faults]
+        existing = [*self.text.corpora, *self.text.faults]
         upstream = self.project_defs.upstream
-        awaited = sorted(upstream.keys() - {*present, *registered})
-        for corpus in awaited:
-            landing = ", ".join(key.to_user_string() for key in upstream[corpus])
-            self.notes.append(f"{corpus}: there is no text yet; {landing} lands it")
+        not_written_yet = sorted(upstream.keys() - {*existing, *registered})
+        for corpus in not_written_yet:
+            writers = ", ".join(key.to_user_string() for key in upstream[corpus])
+            self.notes.append(f"{corpus}: there is no text yet; {writers} lands it")
 
-        # Several corpora may have the same fault.
+        # Several corpora may have the same fault: complain about it once.
         self.complaints += dict.fromkeys(self.text.faults.values())
-        self.complaints += raised(
-            check_requested_corpora, self.project.config, [*present, *awaited]
-        )
+        try:
+            check_requested_corpora(self.project.config, [*existing, *not_written_yet])
+        except ConfigError as error:
+            self.complaints.append(error)
 
     def _run_requests(self) -> list[dg.RunRequest]:
         """Return the runs that build changed corpora, at most `MAX_REQUESTS`."""
@@ -236,52 +248,69 @@ class _Tick:
         return requests
 
     def _changed_corpora(self) -> list[_ChangedCorpus]:
-        """Return the corpora whose files differ from their inventory and that can be built now.
+        """Return the corpora whose files have changed and that can be built now.
 
         The inventory of a corpus is the output that lists its files, as the last build found them.
+        If it does not list the present files, the corpus has changed. For each changed corpus that
+        has to wait, a note says why.
         """
-        # Corpora whose inventory lists their present files are up to date.
-        corpora = self.text.corpora
-        recipes = current_inventories(self.project, corpora)
-        up_to_date: dict[str, Recipe] = {}
-        for name, recipe in recipes.items():
-            if self._is_up_to_date(corpora[name], recipe.digest):
-                up_to_date[name] = recipe
-                self.after.taken[name] = recipe.digest
-        self._record_inventories(up_to_date)
+        inventories = current_inventories(self.project, self.text.corpora)
+        up_to_date = self._up_to_date(inventories)
+        self._record_in_history(up_to_date)
 
-        # Of the others, choose those for which nothing is under way.
         now_ns = time.time_ns()
         changed: list[_ChangedCorpus] = []
-        for name, contents in corpora.items():
+        for name, contents in self.text.corpora.items():
             if name in up_to_date:
                 continue
             corpus = _ChangedCorpus(
                 contents=contents,
                 is_quiet=self._is_quiet(contents, now_ns),
-                current=recipes[name].digest if name in recipes else None,
+                current_digest=inventories[name].digest if name in inventories else None,
             )
             if name in self.active_runs.corpora:
                 self.notes.append(f"{name}: a run is under way")
             elif name in self.active_runs.landing:
-                self.notes.append(f"{name}: waits until {self.active_runs.landing[name]} has ended")
+                # A run of another asset is writing the text of the corpus.
+                writer = self.active_runs.landing[name]
+                self.notes.append(f"{name}: waits until {writer} has ended")
             elif corpus.is_quiet or not self._has_to_wait(corpus, now_ns / 1e9):
                 changed.append(corpus)
         return changed
 
-    def _record_inventories(self, recipes: Mapping[str, Recipe]) -> None:
-        """Add inventories that are missing from Dagster's history, and what was made from them.
-
-        Another machine may have made them, or a build whose history was deleted.
+    def _up_to_date(self, inventories: Mapping[str, Recipe]) -> dict[str, Recipe]:
+        """Return the corpora whose inventory lists their present files, for the next tick, too.
 
         Args:
-            recipes: Corpus that is up to date → recipe of its inventory.
+            inventories: Corpus → recipe of its current inventory.
+
+        Returns:
+            Corpus that is up to date → recipe of its inventory.
         """
-        recorded = latest_data_versions(self.instance, self.inventory_asset, set(recipes))
-        if any(recorded.get(name) != recipe.digest for name, recipe in recipes.items()):
-            # Its result is not needed: it adds outputs that are missing from the history.
-            graph = graph_over(self.project, recipes)
-            load_graph_state(graph, self.instance, self.project_defs.names, self.active_runs)
+        up_to_date: dict[str, Recipe] = {}
+        for name, recipe in inventories.items():
+            if self._is_up_to_date(self.text.corpora[name], recipe.digest):
+                up_to_date[name] = recipe
+                self.next_cursor.up_to_date[name] = recipe.digest
+        return up_to_date
+
+    def _record_in_history(self, inventories: Mapping[str, Recipe]) -> None:
+        """Add existing outputs to Dagster's history if it lacks an inventory that exists.
+
+        Another machine may have made this inventory, or a build whose history was deleted. Then
+        outputs that were made from it may be missing, too.
+
+        Args:
+            inventories: Corpus that is up to date → recipe of its inventory.
+        """
+        recorded = latest_data_versions(self.instance, self.inventory_asset, set(inventories))
+        if all(recorded.get(name) == recipe.digest for name, recipe in inventories.items()):
+            return
+        graph = graph_over(self.project, inventories)
+        step_by_node = {step.node: step for step in graph.steps()}
+        record_existing_outputs(
+            graph, step_by_node, self.instance, self.project_defs.names, self.active_runs
+        )
 
     def _is_up_to_date(self, contents: Contents, digest: str) -> bool:
         """Return whether the current inventory of a corpus lists its present files.
@@ -290,14 +319,15 @@ class _Tick:
             contents: The files of the corpus.
             digest: The digest of its current inventory.
         """
-        # If neither has changed since the last tick, its answer holds. Its cursor has the signature
-        # of the files (`marks`), and the digest of the inventory of a corpus that was up to date
-        # (`taken`).
+        # The last tick may have compared the same files with the same inventory already.
         name = contents.corpus
-        has_same_files = self.before.marks.get(name) == contents.signature
-        has_same_inventory = self.before.taken.get(name) == digest
+        has_same_files = self.last_cursor.signatures.get(name) == contents.signature
+        has_same_inventory = self.last_cursor.up_to_date.get(name) == digest
         if has_same_files and has_same_inventory:
             return True
+
+        # Compare the inventory with the one that a build would make now. It is None if a file was
+        # never read, so that its content is unknown: then the corpus has changed.
         inventory = remembered_inventory(self.project, contents)
         return inventory is not None and inventory_recipe(inventory).digest == digest
 
@@ -305,39 +335,34 @@ class _Tick:
         """Return whether nothing has been written to a corpus for `settle_seconds`."""
         return is_quiescent(
             contents,
-            self.before.marks.get(contents.corpus),
+            self.last_cursor.signatures.get(contents.corpus),
             now_ns=now_ns,
             settle_seconds=self.project.config.automation.settle_seconds,
         )
 
     def _has_to_wait(self, corpus: _ChangedCorpus, now: float) -> bool:
-        """Return whether a corpus that is being written has to wait, and store since when it does.
+        """Return whether a corpus that is being written to has to wait.
 
         A corpus waits until nothing has been written to it for `settle_seconds`, so that an upload
-        leads to one build. After PATIENCE times as long, it is built without the files that have
-        not settled, if that gives anything new, and if no file of the last build is missing then.
+        leads to one build. The cursor stores since when it waits. After PATIENCE times
+        `settle_seconds`, it is built from the files that have settled: those to which nothing has
+        been written for that time. It waits on if that would build nothing new, or lose text.
 
         Args:
             corpus: The corpus.
             now: The present time, in seconds since 1970.
         """
         name = corpus.name
-        project = self.project
-        written_since = self.before.written.get(name, now)
-        self.after.written[name] = written_since
-        if now - written_since < PATIENCE * project.config.automation.settle_seconds:
+        waiting_since = self.last_cursor.written_since.get(name, now)
+        self.next_cursor.written_since[name] = waiting_since
+        longest_wait = PATIENCE * self.project.config.automation.settle_seconds
+        if now - waiting_since < longest_wait:
+            return True
+        if not self._has_new_settled_files(corpus):
             return True
 
-        # Wait if the files that have settled give nothing new. The inventory of these files is None
-        # if some have not been read before: then they do.
-        settled = remembered_inventory(project, corpus.contents, quiet_period_of(project, name))
-        if settled is not None:
-            is_empty = not settled.pieces
-            if is_empty or inventory_recipe(settled).digest == corpus.current:
-                return True
-
-        # Wait if a file of the last build is being overwritten: its text would be lost.
-        changed_file = overwritten_file(project, name, corpus.contents.texts)
+        # A file of the last build that is being overwritten would be missing from a new build.
+        changed_file = overwritten_file(self.project, name, corpus.contents.texts)
         if changed_file is not None:
             self.notes.append(
                 f"{name}: {changed_file} of the last build was overwritten, "
@@ -346,70 +371,90 @@ class _Tick:
             return True
 
         # Build it now, and start to wait again for the files that have not settled.
-        del self.after.written[name]
+        del self.next_cursor.written_since[name]
         self.notes.append(f"{name}: built without the files that something writes to")
         return False
 
+    def _has_new_settled_files(self, corpus: _ChangedCorpus) -> bool:
+        """Return whether a build from the files of a corpus that have settled makes anything new.
+
+        Args:
+            corpus: A corpus that is being written to.
+        """
+        # The inventory that such a build would make
+        quiet = quiet_period_of(self.project, corpus.name)
+        inventory = remembered_inventory(self.project, corpus.contents, quiet)
+        if inventory is None:
+            return True  # its content is not known, because a file was never read
+        has_text = bool(inventory.pieces)
+        return has_text and inventory_recipe(inventory).digest != corpus.current_digest
+
     def _run_request(self, corpus: _ChangedCorpus) -> dg.RunRequest | None:
-        """Return the request for a run that builds a corpus, unless an earlier run was enough.
+        """Return the request for a run that builds a corpus, or None if no run is needed.
+
+        No run is needed if an earlier run has built the same files, or has failed with them and
+        would fail again.
 
         Args:
             corpus: The corpus.
-
-        Returns:
-            The request; None if an earlier run for the same files succeeded, or failed and would
-            fail again.
         """
-        # Earlier runs for the same files have the same tag.
-        files_id = corpus.state
-        tags = {self.project_defs.names.tag(RAW_TAG): files_id}
-        runs = self.instance.get_run_records(dg.RunsFilter(tags=tags))  # the latest first
-        if not runs:
-            return dg.RunRequest(run_key=files_id, partition_key=corpus.name, tags=tags)
+        # Each run has a tag that identifies the files for which it was requested.
+        tags = {self.project_defs.names.tag(RAW_TAG): corpus.files_id}
+        earlier_runs = self.instance.get_run_records(dg.RunsFilter(tags=tags))  # the latest first
+        if not earlier_runs:
+            return dg.RunRequest(run_key=corpus.files_id, partition_key=corpus.name, tags=tags)
 
-        latest_run = runs[0]
-        reason = why_not_repeated(self.instance, latest_run, runs)
+        latest_run = earlier_runs[0]
+        reason = reason_not_repeated(self.instance, latest_run, earlier_runs)
         if reason is not None:
             self.notes.append(f"{corpus.name}: {reason}")
             return None
-        if self._has_made_current(latest_run, corpus):
-            self.after.taken[corpus.name] = corpus.current or ""  # remember it as up to date
+
+        # If that run has made the current inventory, the corpus is up to date after all. Store that
+        # in the cursor, so that the next tick need not find it out again.
+        current_digest = corpus.current_digest
+        if current_digest is not None and self._has_made(latest_run, corpus, current_digest):
+            self.next_cursor.up_to_date[corpus.name] = current_digest
             return None
 
-        # The run key depends only on earlier runs: if Dagster repeats a tick, it recognises the
-        # request and does not start a second run.
-        run_key = f"{files_id}:{len(runs)}"
+        # Dagster starts one run for each run key. A tick that Dagster repeats counts the same
+        # earlier runs, and so it requests the same key. Each later attempt gets a new one.
+        run_key = f"{corpus.files_id}:{len(earlier_runs)}"
         return dg.RunRequest(run_key=run_key, partition_key=corpus.name, tags=tags)
 
-    def _has_made_current(self, run: dg.RunRecord, corpus: _ChangedCorpus) -> bool:
-        """Return whether an earlier run for the same files made the current inventory.
+    def _has_made(self, run: dg.RunRecord, corpus: _ChangedCorpus, digest: str) -> bool:
+        """Return whether a run made the inventory with a digest from the present files of a corpus.
 
-        If so, the corpus is up to date, although names, sizes and times of its files do not show
-        it.
+        Args:
+            run: A run that was requested for the present files.
+            corpus: The corpus. While something writes to it, a run builds only some of its files.
+            digest: The digest of the current inventory.
         """
-        if not corpus.is_quiet or corpus.current is None:
+        if not corpus.is_quiet:
             return False
-        return has_made(self.instance, run, self.inventory_asset, corpus.name, corpus.current)
+        return has_made(self.instance, run, self.inventory_asset, corpus.name, digest)
 
     def _skip_reason(self) -> str:
-        """Return why the tick requests no run."""
+        """Return a text for Dagster's UI that says why the tick requests no run."""
         text = self.text
-        waiting = list(self.after.written)
         folder = self.project.config.raw_folder
         summary = f"{len(text.corpora):,} corpora, {text.files:,} files in {folder}"
-        if not waiting and not self.notes:
+        written_corpora = list(self.next_cursor.written_since)  # something still writes to them
+        if not written_corpora and not self.notes:
             summary += ": nothing has changed"
-        texts = [summary]
-        if waiting:
-            texts.append(f"waiting until nothing writes to {abbreviated(waiting, _MAX_NAMES)}")
-        texts += self.notes
+        parts = [summary]
+        if written_corpora:
+            names = abbreviated(written_corpora, _MAX_NAMES)
+            parts.append(f"waiting until nothing writes to {names}")
+        parts += self.notes
 
-        not_read = [f"{name}: {reason}" for name, reason in text.unread_entries.items()]
-        texts += not_read[:_MAX_NAMES]
-        n_more = len(not_read) - _MAX_NAMES
-        if n_more > 0:
-            texts.append(f"and {n_more:,} more that are not read")
-        return "; ".join(texts)
+        # Name some of the files and folders that are not read, and count the others.
+        unread = [f"{name}: {reason}" for name, reason in text.unread_entries.items()]
+        parts += unread[:_MAX_NAMES]
+        n_unnamed = len(unread) - _MAX_NAMES
+        if n_unnamed > 0:
+            parts.append(f"and {n_unnamed:,} more that are not read")
+        return "; ".join(parts)
 
 
 def _joined(errors: list[NanosetError]) -> NanosetError:

@@ -78,44 +78,63 @@ def reconcile_schedule(project_defs: ProjectDefs) -> list[dg.ScheduleDefinition]
     )
     def reconcile(context: dg.ScheduleEvaluationContext) -> list[dg.RunRequest] | dg.SkipReason:
         """Request runs for all outputs that are missing or stale, or say why there is none."""
-        instance = context.instance
-        project = project_defs.load()
-        loaded_assets = LoadedAssets.of(project_defs.config)
-
-        # Look up runs before files and outputs: a run that ends in between still counts as active,
-        # so what it has just built is not requested again.
-        active_runs = ActiveRuns(instance, names)
-        text = scan_corpora(project)
-        sweep(project)  # removes temporary files of killed processes
-        register(instance, names, text.corpora, project.config)
-
-        # Compare all outputs with the present files, settings and code.
-        survey = _survey(project, text)
-        graph = graph_over(project, survey.recipes)
-        state = load_graph_state(graph, instance, names, active_runs)
-        due = due_runs(state, active_runs, loaded_assets, again=True)
-
-        # Log what a person has to correct. Several corpora may have the same fault.
-        for fault in dict.fromkeys(text.faults.values()):
-            context.log.warning(visible(Multiline(fault)))
-        for note in reload_notes(project_defs.config, project.config):
-            context.log.warning(note)
-
-        # Request corpora with new files as a whole, and other outputs as far as they are stale.
         tick_time = f"{context.scheduled_execution_time:%Y-%m-%dT%H:%M}"
-        idle_unread = [corpus for corpus in survey.unread if corpus not in active_runs.corpora]
-        requests = _corpus_requests(names, tick_time, text, idle_unread)
-        requests += _output_requests(names, tick_time, due.runs)
-        if requests:
-            return requests[:MAX_NIGHTLY_REQUESTS]
-
-        n_outputs = f"{len(state.steps):,} outputs of {len(text.corpora):,} corpora"
-        reason = f"{n_outputs}: none is missing or stale"
-        if survey.written:
-            reason += f"; something writes to {', '.join(survey.written)}"
-        return dg.SkipReason(reason)
+        return _tick_result(context, project_defs, tick_time)
 
     return [reconcile]
+
+
+def _tick_result(
+    context: dg.ScheduleEvaluationContext, project_defs: ProjectDefs, tick_time: str
+) -> list[dg.RunRequest] | dg.SkipReason:
+    """Return the runs that a tick of the schedule requests, or why it requests none.
+
+    Args:
+        context: The context of the tick.
+        project_defs: The names and settings of the project in Dagster.
+        tick_time: When the tick was due.
+    """
+    names = project_defs.names
+    instance = context.instance
+    project = project_defs.load()  # with the current nanoset.yaml
+
+    # Look up runs before files and outputs: a run that ends in between still counts as active, so
+    # what it has just built is not requested again.
+    active_runs = ActiveRuns(instance, names)
+    text = scan_corpora(project)
+    sweep(project)  # removes temporary files of killed processes
+    register(instance, names, text.corpora, project.config)
+
+    # Compare all outputs with the present files, settings and code.
+    survey = _survey(project, text)
+    graph = graph_over(project, survey.recipes)
+    state = load_graph_state(graph, instance, names, active_runs)
+    due = due_runs(
+        state,
+        active_runs,
+        LoadedAssets.of(project_defs.config),
+        retries_failed=True,
+        includes_inventories=True,
+    )
+
+    # Log what a person has to correct. Several corpora may have the same fault.
+    for fault in dict.fromkeys(text.faults.values()):
+        context.log.warning(visible(Multiline(fault)))
+    for note in reload_notes(project_defs.config, project.config):
+        context.log.warning(note)
+
+    # Request all assets of a corpus with new files, and of the other outputs those that are due.
+    corpora = [corpus for corpus in survey.with_new_files if corpus not in active_runs.corpora]
+    requests = _corpus_requests(names, tick_time, text, corpora)
+    requests += _output_requests(names, tick_time, due.runs)
+    if requests:
+        return requests[:MAX_NIGHTLY_REQUESTS]  # the sensors and the next tick request the rest
+
+    n_outputs = f"{len(state.steps):,} outputs of {len(text.corpora):,} corpora"
+    reason = f"{n_outputs}: none is missing or stale"
+    if survey.being_written:
+        reason += f"; something writes to {', '.join(survey.being_written)}"
+    return dg.SkipReason(reason)
 
 
 def _check_cron_line(file: Path, cron_line: str) -> None:
@@ -141,11 +160,13 @@ def _corpus_requests(
 
     Args:
         names: The names of the project.
-        tick_time: When the tick was due. As part of the run keys, it lets a later tick request
-            again what failed, while a tick that Dagster repeats requests nothing twice.
+        tick_time: When the tick was due. It is part of the run keys. Dagster starts one run for
+            each key, so a tick that it repeats starts nothing twice. A later tick can request again
+            what has failed.
         text: The files of all corpora.
         corpora: The corpora to build.
     """
+    # The assets that the job of a corpus makes. Their stages have the same kind, "corpus".
     assets: list[dg.AssetKey] = []
     for stage in stages():
         if stage.kind == INVENTORY.kind and is_asset(stage):
@@ -170,11 +191,13 @@ def _output_requests(
 
     Args:
         names: The names of the project.
-        tick_time: When the tick was due; see `_corpus_requests`.
-        runs: The steps of each run.
+        tick_time: When the tick was due. It is part of the run keys, so that a later tick can
+            request the same run again.
+        runs: The steps of each run. A step is the work of making one output.
     """
     requests: list[dg.RunRequest] = []
     for run in runs:
+        # The last output of a run is made from the others, so its digest changes with theirs.
         last_step = run[-1]
         run_key = f"{tick_time}/{label_of(last_step.node)}:{last_step.digest}"
         requests.append(run_request(names, run, SCHEDULE, run_key=run_key))
@@ -187,14 +210,17 @@ class _FileSurvey:
 
     recipes: dict[str, Recipe] = field(default_factory=dict)
     """Corpus → recipe of the inventory of its files, without those that are being written."""
-    unread: list[str] = field(default_factory=list)
+    with_new_files: list[str] = field(default_factory=list)
     """Corpora with new files. The recipe of their inventory is unknown until a run reads them."""
-    written: list[str] = field(default_factory=list)
-    """Corpora with files that are being written."""
+    being_written: list[str] = field(default_factory=list)
+    """Corpora with files that something is writing to."""
 
 
 def _survey(project: Project, text: RawText) -> _FileSurvey:
-    """Find out which inventories can be described without reading files.
+    """Find out what a build would list in the inventory of each corpus, without reading files.
+
+    An inventory is the output that lists the files of a corpus. A file that was written to a moment
+    ago is not listed yet, because it may be incomplete.
 
     Args:
         project: The project.
@@ -202,16 +228,21 @@ def _survey(project: Project, text: RawText) -> _FileSurvey:
     """
     survey = _FileSurvey()
     for corpus, contents in text.corpora.items():
-        # A file that is being overwritten would be missing from the build.
+        # A file that is being overwritten would be missing from the build: do not build the corpus.
         if overwritten_file(project, corpus, contents.texts) is not None:
-            survey.written.append(corpus)
+            survey.being_written.append(corpus)
             continue
+
         inventory = remembered_inventory(project, contents, quiet_period_of(project, corpus))
         if inventory is None:
-            survey.unread.append(corpus)
+            survey.with_new_files.append(corpus)
             continue
-        if inventory.awaited:  # files that are too recent, and may still be written
-            survey.written.append(corpus)
-        if inventory.pieces:
+
+        # Some files of a corpus may be listed, while others are still being written.
+        has_unlisted_files = bool(inventory.awaited)
+        has_listed_files = bool(inventory.pieces)
+        if has_unlisted_files:
+            survey.being_written.append(corpus)
+        if has_listed_files:
             survey.recipes[corpus] = inventory_recipe(inventory)
     return survey

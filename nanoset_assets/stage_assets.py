@@ -41,25 +41,34 @@ class RunOptions(dg.Config):
     rebuild: bool = Field(default=False, description="Rebuild the output even if it is up to date.")
 
 
-def subjects_of(stage: Stage, config: ProjectConfig) -> dict[str, list[Key]]:
-    """Return the subjects for which a stage has an asset, each with its outputs.
+def asset_outputs(stage: Stage, config: ProjectConfig) -> dict[str, list[Key]]:
+    """Return which assets a stage has in Dagster, and which outputs each asset stands for.
+
+    A stage makes an asset for each *subject*, such as a nanoset. For example, a stage that makes
+    the splits of each nanoset has the assets
+
+        {"pretrain": [Key("pretrain", "train"), Key("pretrain", "valid")]}
+
+    A stage that makes outputs of corpora has a single asset for all of them. Corpora may be added
+    at any time, so the result does not list them: {ALL_CORPORA: [Key(ALL_CORPORA)]}.
 
     Args:
         stage: The stage.
         config: The configuration of the project.
 
     Returns:
-        Subject → keys of its outputs. If the partitions are corpora, which are not known yet, there
-        is a single subject, `ALL_CORPORA`, with a single key. Empty if the configuration requests
-        no output of the stage, or if its outputs are not assets.
+        Subject → keys of the outputs. Empty if the configuration requests no output of the stage,
+        or if its outputs are not shown as assets.
     """
     if not is_asset(stage):
         return {}
+    requested_keys = list(stage.keys(config, (ALL_CORPORA,)))
+    if is_of_corpora(stage):
+        return {ALL_CORPORA: [Key(ALL_CORPORA)]} if requested_keys else {}
+
     keys_by_subject: dict[str, list[Key]] = {}
-    for key in stage.keys(config, (ALL_CORPORA,)):
+    for key in requested_keys:
         keys_by_subject.setdefault(key.subject, []).append(key)
-    if keys_by_subject and is_of_corpora(stage):
-        return {ALL_CORPORA: [Key(ALL_CORPORA)]}
     return keys_by_subject
 
 

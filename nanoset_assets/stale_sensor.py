@@ -61,7 +61,13 @@ def stale_sensor(project_defs: ProjectDefs, jobs: Iterable[Any]) -> dg.SensorDef
         # has just built is not requested again.
         active_runs = ActiveRuns(context.instance, names)
         state = _output_state(context.instance, project, names, active_runs)
-        due = due_runs(state, active_runs, LoadedAssets.of(project_defs.config))
+        due = due_runs(
+            state,
+            active_runs,
+            LoadedAssets.of(project_defs.config),
+            retries_failed=False,
+            includes_inventories=False,
+        )
 
         requests = _run_requests(names, due)
         notes = [*reload_notes(project_defs.config, project.config), *_notes_on(due)]
