@@ -70,35 +70,40 @@ class ActiveRuns:
 
     @cached_property
     def landing(self) -> dict[str, str]:
-        """Corpus whose text is being written → the host's asset that an active run makes.
+        """Corpus whose text is being written now → the asset that writes ("lands") it.
 
-        Runs of a backfill that has not ended count as active. If several assets land the text of a
-        corpus, the first of those that are being made is named.
+        These assets belong to another team, in the same Dagster instance. An asset counts as being
+        made if an active run makes it, or a backfill that has not ended. If this is true of several
+        assets that write the text of one corpus, the first is named.
         """
         if not self.runs and not self.backfills:
             return {}
         asset_by_corpus: dict[str, str] = {}
-        # An asset may land several corpora, and looking up its runs is slow: do it once.
+        # An asset may write several corpora, and looking up its runs is slow: do it once.
         is_being_made: dict[dg.AssetKey, bool] = {}
-        for corpus, upstream_keys in self.upstream.items():
-            for key in upstream_keys:
-                if key not in is_being_made:
-                    is_being_made[key] = key in self._listed_assets or self._is_being_made(key)
-                if is_being_made[key]:
-                    asset_by_corpus.setdefault(corpus, key.to_user_string())
+        for corpus, writers in self.upstream.items():
+            for asset in writers:
+                if asset not in is_being_made:
+                    is_selected = asset in self._selected_assets
+                    is_being_made[asset] = is_selected or self._is_last_run_active(asset)
+                if is_being_made[asset]:
+                    asset_by_corpus.setdefault(corpus, asset.to_user_string())
         return asset_by_corpus
 
     @cached_property
-    def _listed_assets(self) -> set[dg.AssetKey]:
-        """The assets that active runs and open backfills list. Those of a whole job list none."""
-        listed: set[dg.AssetKey] = set()
-        for backfill in self.backfills:
-            listed.update(backfill.assets)
-        for run in self.runs:
-            listed.update(run.asset_selection or ())
-        return listed
+    def _selected_assets(self) -> set[dg.AssetKey]:
+        """The assets that were selected for active runs and open backfills.
 
-    def _is_being_made(self, asset: dg.AssetKey) -> bool:
+        A run of a whole job has no selection, so its assets are missing here.
+        """
+        selected: set[dg.AssetKey] = set()
+        for backfill in self.backfills:
+            selected.update(backfill.assets)
+        for run in self.runs:
+            selected.update(run.asset_selection or ())
+        return selected
+
+    def _is_last_run_active(self, asset: dg.AssetKey) -> bool:
         """Return whether the last run of an asset is active, or is part of an open backfill."""
         record = last_run(self.instance, asset, None)
         if record is None:

@@ -70,18 +70,25 @@ def job_of(node: Node) -> str:
 
 
 def check_asset_names() -> None:
-    """Check that no job has the same name as an asset whose partitions are corpora.
+    """Check that no stage of corpora has a job with the same name as an asset.
 
-    Dagster would refuse all definitions, and not say which name is the cause.
+    A new stage may cause that. Dagster would refuse all definitions, and not say which name is the
+    cause.
 
     Raises:
         ConfigError: A job and an asset have the same name.
     """
-    of_corpora = [stage for stage in stages() if is_of_corpora(stage)]
-    # Jobs are named after kinds, in the characters that Dagster allows for them.
-    jobs = {_NO_JOB_CHARACTER.sub("_", stage.kind) for stage in of_corpora}
-    assets = {shape_of(stage).asset for stage in of_corpora}
-    shared_names = jobs & assets
+    job_names: set[str] = set()
+    asset_names: set[str] = set()
+    for stage in stages():
+        # Only the assets of corpora have one-part keys, such as `raw_jsonl`. The keys of others,
+        # such as `pretrain/blend`, cannot be names of jobs.
+        if is_of_corpora(stage):
+            # A job is named after the kind of the stage, without characters that Dagster refuses.
+            job_names.add(_NO_JOB_CHARACTER.sub("_", stage.kind))
+            asset_names.add(shape_of(stage).asset)
+
+    shared_names = job_names & asset_names
     if shared_names:
         raise ConfigError(
             "a kind of outputs and an asset share a name, which Dagster refuses",

@@ -29,8 +29,8 @@ class AssetRun:
     """The project with its current configuration."""
     stage: Stage
     key: Key
-    page: Page
-    """Makes the output, and returns the metadata that the UI shows with it."""
+    make_page: PageMaker
+    """Makes the output, and returns the metadata that the UI shows on the page of the asset."""
     input_label: Callable[[Node], str]
     """Returns the asset and partition of an input, for messages."""
     started: float = field(default_factory=time.monotonic)
@@ -76,16 +76,17 @@ class AssetRun:
         Raises:
             dg.Failure: The output could not be made.
         """
-        # If nanoset.yaml no longer requests the output, the stage raises an error below, which
-        # lists what it does request.
+        # Log warnings on the settings of the output. It has none if nanoset.yaml, which may have
+        # changed, no longer requests it. Then making it raises an error.
         config = self.project.config
-        if self.key in self.stage.keys(config, (self.key.subject,)):
+        is_requested = self.key in self.stage.keys(config, (self.key.subject,))
+        if is_requested:
             for warning in settings_warnings(self.stage, config, self.key):
                 self.warn(warning)
 
         self.project_defs.started(self.node)
         try:
-            page = self.page(self)
+            page = self.make_page(self)
         except Exception as error:
             # `nanoset build` reports this error; Dagster's own says only that the run failed.
             self.project_defs.failures.append((self.node, error))
@@ -93,11 +94,14 @@ class AssetRun:
                 raise failure(self._with_missing_input(error)) from error
             raise
 
-        # Most pages return metadata. Those of outputs without a manifest return a materialisation.
+        # Some outputs have no manifest. For these, the materialisation was made with the page.
         if isinstance(page, dg.MaterializeResult):
             yield page
-        elif self.manifest is not None:
-            yield result(self.project, self.manifest, self.seconds, page)
+            return
+        # For others, only the metadata was. If there is no manifest, nothing was made, and so
+        # nothing is materialised.
+        if self.manifest is not None:
+            yield result(self.project, self.manifest, self.seconds, metadata=page)
 
     def _with_missing_input(self, error: NanosetError) -> NanosetError:
         """Let the error for a missing input also name the asset that makes this input.
@@ -125,5 +129,5 @@ class AssetRun:
         self.context.log.warning(visible(text))
 
 
-Page = Callable[[AssetRun], Mapping[str, Any] | dg.MaterializeResult[Any]]
+PageMaker = Callable[[AssetRun], Mapping[str, Any] | dg.MaterializeResult[Any]]
 """A function that makes an output and returns its metadata, or the whole materialisation."""

@@ -15,7 +15,7 @@ from typing import Any
 
 import dagster as dg
 
-from nanoset_assets.asset_run import Page
+from nanoset_assets.asset_run import PageMaker
 from nanoset_assets.ui.columns import columns_page
 from nanoset_assets.ui.contamination import contamination_page
 from nanoset_assets.ui.dataset import dataset_page
@@ -101,7 +101,7 @@ class AssetShape:
     """Technologies, which the UI shows as icons."""
     tag: str | None = None
     """Value of the tag `nanoset/stage`."""
-    page: Page = summary_page
+    make_page: PageMaker = summary_page
     """Makes an output, and returns its metadata; default: shows the stage's `Summary`."""
     warning_check: WarningCheck | None = None
     """A separate check for warnings: if they failed the blocking check, nothing downstream would be
@@ -136,7 +136,7 @@ SHAPES: dict[Stage, AssetShape] = {
         check="Warns of files that are ignored, empty, incomplete, or smaller than before.",
         kinds=frozenset({"json", "file"}),
         tag="raw",
-        page=inventory_page,
+        make_page=inventory_page,
     ),
     TOKENIZED: AssetShape(
         "tokenized_shards",
@@ -147,7 +147,7 @@ SHAPES: dict[Stage, AssetShape] = {
         "shards are complete.",
         kinds=frozenset({"numpy", "huggingface", "parquet"}),
         tag="tokenization",
-        page=shards_page,
+        make_page=shards_page,
         warning_check=WarningCheck(
             "losses",
             "Warns of lost and of duplicate text; blocks nothing.",
@@ -164,7 +164,7 @@ SHAPES: dict[Stage, AssetShape] = {
         "same tokens.",
         kinds=frozenset({"numpy", "file"}),
         tag="indexed",
-        page=dataset_page,
+        make_page=dataset_page,
     ),
     CONTAMINATION: AssetShape(
         "contamination",
@@ -176,7 +176,7 @@ SHAPES: dict[Stage, AssetShape] = {
         "training.",
         kinds=frozenset({"numpy", "parquet"}),
         tag="contamination",
-        page=contamination_page,
+        make_page=contamination_page,
         warning_check=WarningCheck(
             "contaminated",
             "Warns of documents that contain evaluation texts; blocks nothing.",
@@ -194,7 +194,7 @@ SHAPES: dict[Stage, AssetShape] = {
         job="{subject}_views",
         kinds=frozenset({"numpy", "file"}),
         tag="views",
-        page=view_page,
+        make_page=view_page,
         is_read_by_partition=True,
     ),
     PACKS: AssetShape(
@@ -208,7 +208,7 @@ SHAPES: dict[Stage, AssetShape] = {
         job="{subject}_packs",
         kinds=frozenset({"numpy", "file", "parquet"}),
         tag="packing",
-        page=packs_page,
+        make_page=packs_page,
         is_read_by_partition=True,
     ),
     COLUMNS: AssetShape(
@@ -219,7 +219,7 @@ SHAPES: dict[Stage, AssetShape] = {
         check="The table of every shard has one row for each document.",
         kinds=frozenset({"parquet"}),
         tag="columns",
-        page=columns_page,
+        make_page=columns_page,
         uses_workers=True,
         is_output_required=False,
     ),
@@ -232,7 +232,7 @@ SHAPES: dict[Stage, AssetShape] = {
         "of one.",
         kinds=frozenset({"numpy", "parquet"}),
         tag="mapping",
-        page=held_out_page,
+        make_page=held_out_page,
         warning_check=WarningCheck(
             "held_out_in_train",
             "Warns of held-out documents that are also in train; blocks nothing.",
@@ -249,7 +249,7 @@ SHAPES: dict[Stage, AssetShape] = {
         "policies allow.",
         kinds=frozenset({"parquet"}),
         tag="columns",
-        page=columns_page,
+        make_page=columns_page,
         warning_check=WarningCheck(
             "joined",
             "Warns of documents with no row or several rows, and of rows without a document; "
@@ -266,7 +266,7 @@ SHAPES: dict[Stage, AssetShape] = {
         "be read.",
         kinds=frozenset({"numpy"}),
         tag="mapping",
-        page=split_page,
+        make_page=split_page,
     ),
     BLENDED: AssetShape(
         "blend",
@@ -276,7 +276,7 @@ SHAPES: dict[Stage, AssetShape] = {
         "samples that exist.",
         kinds=frozenset({"numpy"}),
         tag="mapping",
-        page=split_page,
+        make_page=split_page,
     ),
     TRAINER_FILES: AssetShape(
         "handoff",
@@ -284,7 +284,7 @@ SHAPES: dict[Stage, AssetShape] = {
         check="The trainer's files exist and have not been changed.",
         kinds=frozenset({"file"}),
         tag="mapping",
-        page=handoff_page,
+        make_page=handoff_page,
         warning_check=WarningCheck(
             "trainer",
             "Warns if the trainer would miss index files or ignore the order of a view; blocks "
@@ -297,7 +297,7 @@ SHAPES: dict[Stage, AssetShape] = {
         check="The plan has not been changed; the order is as even as chance makes it.",
         kinds=frozenset({"numpy"}),
         tag="shuffling",
-        page=plan_page,
+        make_page=plan_page,
     ),
     SHUFFLED_TARS: AssetShape(
         "tars",
@@ -307,7 +307,7 @@ SHAPES: dict[Stage, AssetShape] = {
         "planned contexts.",
         kinds=frozenset({"numpy", "file"}),
         tag="shuffling",
-        page=tars_page,
+        make_page=tars_page,
         uses_workers=True,
     ),
     WEBDATASET: AssetShape(
@@ -318,7 +318,7 @@ SHAPES: dict[Stage, AssetShape] = {
         check="Every tar exists and is listed; a sample of them contains the contexts of the plan.",
         kinds=frozenset({"json"}),
         tag="shuffling",
-        page=webdataset_page,
+        make_page=webdataset_page,
     ),
     EXPORT: AssetShape(
         "export",
@@ -328,7 +328,7 @@ SHAPES: dict[Stage, AssetShape] = {
         check="The export has the same tokens as its dataset, and the same document boundaries.",
         kinds=frozenset({"numpy", "file"}),
         tag="exports",
-        page=export_page,
+        make_page=export_page,
     ),
     PBIN: AssetShape(
         "packed_dataset",
@@ -338,7 +338,7 @@ SHAPES: dict[Stage, AssetShape] = {
         "those of the dataset.",
         kinds=frozenset({"numpy", "file"}),
         tag="packed",
-        page=pbin_page,
+        make_page=pbin_page,
         is_output_required=False,
     ),
     PBIN_DERIVED: AssetShape(
@@ -348,7 +348,7 @@ SHAPES: dict[Stage, AssetShape] = {
         job="{subject}_packed",
         kinds=frozenset({"numpy", "file"}),
         tag="packed",
-        page=pbin_page,
+        make_page=pbin_page,
     ),
 }
 

@@ -90,7 +90,7 @@ def build(
     """
     started = time.monotonic()
     counter = StepCounter(project.progress)
-    project_defs = ProjectDefs.of(project.config, building=project, started=counter.begin)
+    project_defs = ProjectDefs.of(project.config, build_project=project, started=counter.begin)
     names = project_defs.names
     # Clean up after killed processes: end their runs in Dagster, and delete their temporary files.
     close_abandoned_runs(instance, names)
@@ -148,15 +148,14 @@ def _execute_runs(build_runs: BuildRuns, runs: Sequence[list[Step]]) -> None:
         runs: The steps of each run. Each run makes outputs of one corpus, nanoset or webdataset,
             its *subject*, and runs with the same subject follow one another.
     """
-    # Dagster's UI lists runs by code location, a set of definitions that a server has loaded. List
-    # these runs under the one that has the project's assets: it also has the sensor that keeps the
-    # overview of the project.
+    # A Dagster server may serve several sets of definitions, its code locations, and lists each run
+    # under one of them. Use the one that has the assets of this project. Its name is stored with
+    # every sensor that has run, so look up a sensor that each project has.
     instance = build_runs.instance
-    overview_sensor = build_runs.project_defs.names.definition(OVERVIEW)
-    location = code_location_of(instance, overview_sensor, DEFINITIONS_MODULE)
+    sensor_name = build_runs.project_defs.names.definition(OVERVIEW)
+    location = code_location_of(instance, sensor_name, DEFINITIONS_MODULE)
 
-    # Execute the runs of a subject together: it is locked meanwhile, so that no other build works
-    # on it.
+    # `execute` locks the subject until all its runs have ended, so that no other build works on it.
     with connections_kept(), runs_in_code_location(instance, location):
         for subject, subject_runs in groupby(runs, _subject_of):
             build_runs.execute(subject, list(subject_runs))
@@ -186,14 +185,18 @@ def dry_run(
         ConfigError: The configuration is invalid, or the selection is empty.
         MissingError: There is no raw folder.
     """
+    # Compare the outputs with the raw text and the settings.
     existing_corpora = scan_names(project).corpora
     examined_corpora = _corpora_to_examine(project, existing_corpora, corpora)
     survey = survey_project(project, examined_corpora)
 
-    # Definitions are only needed for Dagster's selection syntax.
+    # Find the selected outputs. Dagster needs definitions only to resolve its selection syntax, and
+    # making them takes time.
     project_defs = ProjectDefs.of(project.config)
     definitions = definitions_of(project_defs) if select else dg.Definitions()
     chosen = selected(survey.graph.nodes(), select, corpora, definitions, project_defs.names)
+
+    # Decide what is made, and in which order. The plan names outputs by their labels.
     return plan(survey, chosen, label_of, force=force)
 
 
@@ -212,9 +215,9 @@ def _corpora_to_examine(
             corpora of one split contain the same file.
     """
     corpora = list(existing)
-    check_requested_corpora(project.config, corpora)
-    check_all_files(project)
-    check_named_corpora(requested, corpora)
+    check_requested_corpora(project.config, corpora)  # that those of nanoset.yaml exist
+    check_all_files(project)  # that no two corpora of a split contain the same file
+    check_named_corpora(requested, corpora)  # that those of `--corpus` exist
     if not requested:
         return corpora
     return [corpus for corpus in corpora if corpus in requested]
@@ -287,8 +290,8 @@ def _runs_to_execute(
 ) -> list[list[Step]]:
     """Return the runs that make the selected outputs and the stale outputs that these need.
 
-    A step is the work of making one output. A run is the steps that Dagster executes together, such
-    as all steps of one corpus or of one split of a nanoset.
+    Outputs are the nodes of a graph. A *step* is the work of making one node. A *run* is the steps
+    that Dagster executes together, such as all steps of one corpus, or of one split of a nanoset.
 
     Args:
         survey: The state of the project.
@@ -299,15 +302,16 @@ def _runs_to_execute(
         The steps of each run, in the order in which the runs have to be executed.
     """
     state = survey.state
-    selected_steps = [step for step in survey.steps if step.node in selected_nodes]
+    nodes = [step.node for step in survey.steps if step.node in selected_nodes]
     if rebuild:
-        # From now on the state says of every selected output that it has to be made. The outputs
-        # that these need are still made only if they are stale.
-        state = replace(state, forced=frozenset(step.node for step in selected_steps))
+        # `needs_run` is true for a node that is stale or forced, `is_stale` only for one that is
+        # missing, stale or faulty. So selected outputs are rebuilt, but their inputs are not.
+        state = replace(state, forced=frozenset(nodes))
 
-    selected_due = {step.node for step in selected_steps if state.needs_run(step.node)}
     nodes_to_make = add_stale_inputs(
-        selected_due, inputs_of=state.inputs_of, is_stale=state.is_stale
+        {node for node in nodes if state.needs_run(node)},
+        inputs_of=state.inputs_of,
+        is_stale=state.is_stale,
     )
 
     def has_to_be_made(step: Step) -> bool:
@@ -323,13 +327,13 @@ def _report_before_runs(
 ) -> BuildReport:
     """Return a report that lists what is known before the first run.
 
-    It lists corpora that cannot be read, steps that need such a corpus, and settings that differ
+    It lists corpora that cannot be read, outputs that need such a corpus, and settings that differ
     between outputs that exist and those that will replace them.
 
     Args:
         survey: The state of the project.
         steps: The steps that will run.
-        has_all_corpora: Whether all corpora were examined.
+        has_all_corpora: Whether all corpora were examined, and not only some that the user named.
     """
     report = BuildReport(
         survey.steps, survey.graph, survey.unread_entries, has_all_corpora=has_all_corpora
@@ -337,6 +341,7 @@ def _report_before_runs(
     for node, error in survey.unreadable.items():
         report.failed[label_of(node)] = error
     if has_all_corpora:
+        # Otherwise, outputs are also blocked because their corpora were not examined.
         report.skipped += _blocked_labels(survey.graph)
     report.replaced |= _replaced_settings(survey.graph, steps)
     return report
@@ -365,16 +370,22 @@ def _blocked_labels(graph: Graph) -> list[str]:
 
     Args:
         graph: The outputs of the project, with the corpora that cannot be read.
+
+    Returns:
+        Labels such as `pbin [web]` for an output of a corpus, and the name of a nanoset or
+        webdataset for all of its outputs together.
     """
-    labels: list[str] = []
+    labels: dict[str, None] = {}  # a set that keeps the order
     for node in graph.blocked():
-        # The corpus itself is reported as failed, so its own outputs are not listed.
+        # The inventory of a corpus that cannot be read is reported as failed. It stands for the
+        # corpus: other outputs of this kind, up to the dataset, are not listed.
         if node.stage.kind == INVENTORY.kind:
             continue
-        # A nanoset or webdataset is listed once, and not with each of its outputs.
-        label = label_of(node) if is_of_corpora(node.stage) else node.key.subject
-        labels.append(label)
-    return list(dict.fromkeys(labels))
+        if is_of_corpora(node.stage):
+            labels[label_of(node)] = None
+        else:
+            labels[node.key.subject] = None
+    return list(labels)
 
 
 def _replaced_settings(graph: Graph, steps: Iterable[Step]) -> dict[str, list[str]]:

@@ -175,26 +175,27 @@ class BuildRuns:
             self.say(f"waits for {work.owner}, which makes {subject}; {work.owner.remedy()} …")
 
     def _made_elsewhere(self, steps: Sequence[Step]) -> set[Node]:
-        """Return outputs that were missing or stale, and that another build has made since then.
+        """Return the outputs that another build has made while this one waited.
 
         Args:
-            steps: The steps that this build is about to execute.
+            steps: The steps that this build is about to execute. Each makes one output.
         """
         # Read the outputs again, instead of relying on what this process has cached.
         project = replace(self.project, seen=None)
-        nodes: set[Node] = set()
+        made_nodes: set[Node] = set()
         for step in steps:
             recipe = self.report.graph.recipe(step.node)
-            # A step whose output is up to date is one of these because its rebuild is forced, or
-            # because a check failed: it has to run.
+            # Some outputs were up to date from the start. They are rebuilt because the user asked
+            # for it, or because their check failed. So no other build has saved this work.
             if step.is_up_to_date or recipe is None:
                 continue
             # If an output cannot be read, the step that makes it reports the error.
             with contextlib.suppress(NanosetError, OSError):
                 current = current_version(project, step.node.stage, step.node.key)
-                if not reasons_to_build(project, step.node, recipe, current):
-                    nodes.add(step.node)
-        return nodes
+                is_made = not reasons_to_build(project, step.node, recipe, current)
+                if is_made:
+                    made_nodes.add(step.node)
+        return made_nodes
 
     def _execute_run(self, run: Sequence[Step], made_elsewhere: Collection[Node]) -> None:
         """Execute a run, without the steps whose outputs another build has made meanwhile.
@@ -224,59 +225,72 @@ class BuildRuns:
             The result in a few words, for the terminal.
         """
         nodes = [step.node for step in steps]
-        failures = self.project_defs.failures  # receives the errors of this run's steps
-        failures.clear()
+        self.project_defs.failures.clear()  # the steps of the run record their errors there
+        failed_node: Node | None = None
         started = time.monotonic()
-        error = self._run_error(nodes)
+        try:
+            self._execute_in_dagster(nodes)
+        except HistoryError:
+            raise  # the run could not be recorded, and so no later run could be
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is reported, and other runs continue
+            failed_node = self._report_failure(nodes, error)
         seconds = time.monotonic() - started
 
-        n_made = len(nodes)
-        outcome = f"made in {seconds:.1f} s"
-        if error is not None:
-            # Dagster's exception only says that the run failed. Use the error that the step
-            # recorded, if the run has reached a step.
-            failed_node = nodes[0]
-            reason = error
-            if failures:
-                failed_node, reason = failures[0]
-            failed_label = label_of(failed_node)
-            self.report.failed[failed_label] = reason
-            outcome = f"{failed_label} failed after {seconds:.1f} s"
+        # Steps are executed in this order: those before the failed one have made their outputs, and
+        # those after it were not reached.
+        nodes_made = nodes
+        if failed_node is not None:
+            first_not_made = nodes.index(failed_node)
+            nodes_made = nodes[:first_not_made]
+            self.report.skip(nodes[first_not_made:])
 
-            # Steps run in this order: those before the failed one are made, those after it are not.
-            n_made = nodes.index(failed_node)
-            self.report.skip(nodes[n_made:])
+        # Dagster reports only the time of the whole run: assume that all steps took the same.
+        seconds_of_step = seconds / len(nodes)
+        for node in nodes_made:
+            self.report.made[label_of(node)] = seconds_of_step
 
-        # The time of the run is shared evenly by its steps.
-        for node in nodes[:n_made]:
-            self.report.made[label_of(node)] = seconds / len(nodes)
-        return outcome
+        if failed_node is not None:
+            return f"{label_of(failed_node)} failed after {seconds:.1f} s"
+        return f"made in {seconds:.1f} s"
 
-    def _run_error(self, nodes: Sequence[Node]) -> Exception | None:
-        """Execute a run that makes outputs; return the error that ended it, or None.
+    def _report_failure(self, nodes: Sequence[Node], error: Exception) -> Node:
+        """Record in the report which output of a failed run could not be made, and why.
+
+        Args:
+            nodes: The outputs of the run, in the order of its steps.
+            error: Dagster's error, which only says that the run failed.
+
+        Returns:
+            The output that could not be made.
+        """
+        failed_node = nodes[0]
+        reason = error
+        # The step that failed has recorded its own error. If there is none, the run has failed
+        # before its first step.
+        if self.project_defs.failures:
+            failed_node, reason = self.project_defs.failures[0]
+        self.report.failed[label_of(failed_node)] = reason
+        return failed_node
+
+    def _execute_in_dagster(self, nodes: Sequence[Node]) -> None:
+        """Execute a run of Dagster in this process, which makes outputs.
 
         Args:
             nodes: The outputs, all of one job and partition.
 
         Raises:
-            HistoryError: The run could not be recorded. Since later runs could not be recorded
-                either, the build ends.
+            HistoryError: The run could not be recorded.
+            Exception: The run failed.
         """
         names = self.project_defs.names
         job = self.definitions.resolve_job_def(names.definition(job_of(nodes[0])))
-        try:
-            with history_faults(self.instance.root_directory), interruptible_runs(self.instance):
-                job.execute_in_process(
-                    instance=self.instance,
-                    partition_key=partition_of(nodes[0]),
-                    asset_selection=[names.asset(asset_path(node)) for node in nodes],
-                    **self.options,
-                )
-        except HistoryError:
-            raise
-        except Exception as error:  # noqa: BLE001 - whatever it is, it is reported, and other runs continue
-            return error
-        return None
+        with history_faults(self.instance.root_directory), interruptible_runs(self.instance):
+            job.execute_in_process(
+                instance=self.instance,
+                partition_key=partition_of(nodes[0]),
+                asset_selection=[names.asset(asset_path(node)) for node in nodes],
+                **self.options,
+            )
 
 
 def _run_label(steps: Sequence[Step]) -> str:

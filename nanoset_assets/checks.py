@@ -119,7 +119,9 @@ def _make_check(
 def _verify(
     context: dg.AssetCheckExecutionContext, project_defs: ProjectDefs, stage: Stage, key: Key
 ) -> dg.AssetCheckResult:
-    """Verify an output. Errors fail the check; warnings are only listed.
+    """Verify an output, and return the result as that of a check in Dagster.
+
+    A finding is an error or a warning. Errors fail the check; warnings are only listed.
 
     Args:
         context: The context of the check's run, whose log lists the findings.
@@ -132,10 +134,14 @@ def _verify(
         # `nanoset build` reports this error, since Dagster's own says only that the run failed.
         project_defs.failures.append((Node(stage, key), _verification_error(report)))
 
+    # Findings may quote text of users, so `visible` escapes characters that steer a terminal.
     rows: list[dict[str, object]] = []
     for finding in report.findings:
-        log = context.log.error if finding.severity == "error" else context.log.warning
-        log(visible(Multiline(finding)))
+        text = visible(Multiline(finding))
+        if finding.severity == "error":
+            context.log.error(text)
+        else:
+            context.log.warning(text)
         rows.append({column: getattr(finding, column) or "" for column in _FINDING_COLUMNS})
 
     metadata = visible_metadata(report.figures)
@@ -143,7 +149,7 @@ def _verify(
         metadata["findings"] = table(rows)
     description = "; ".join(finding.what for finding in report.findings)
     return dg.AssetCheckResult(
-        passed=not report.errors,
+        passed=report.passed,
         description=visible(description or NOTHING_WRONG),
         metadata=metadata,
     )

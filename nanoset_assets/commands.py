@@ -12,7 +12,7 @@ import logging
 import sys
 import tempfile
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -203,23 +203,24 @@ def _disk_line(plan: DryRun) -> str:
 
 
 def _rows(report: BuildReport) -> list[StatusRow]:
-    """Return the rows of `nanoset status` on outputs that a build examined.
+    """Return the rows that `nanoset status` would print on the outputs that a build examined.
 
     Args:
         report: What the build did. With `--corpus`, it examined only outputs of some corpora.
     """
     from nanoset_core.project.status import graph_status
 
-    rows = list(graph_status(report.graph, report.unread_entries))
+    all_rows = list(graph_status(report.graph, report.unread_entries))
     if report.has_all_corpora:
-        return rows
-    examined = {step.node.row for step in report.steps}
-    return [row for row in rows if _row_key(row) in examined]
+        return all_rows
 
-
-def _row_key(row: StatusRow) -> RowKey:
-    """Return what identifies a row of `nanoset status`."""
-    return row.kind, row.name, row.part
+    # A row is identified by (kind, name, part). Several outputs may share a row.
+    examined_rows = {step.node.row for step in report.steps}
+    rows: list[StatusRow] = []
+    for row in all_rows:
+        if (row.kind, row.name, row.part) in examined_rows:
+            rows.append(row)
+    return rows
 
 
 def show_report(
@@ -231,13 +232,13 @@ def show_report(
 ) -> None:
     """Print the outputs of a project after a build, how long it took, and what to do next.
 
-    A build that had nothing to do is reported in at most ten lines.
+    Tables are printed only if the build changed something.
 
     Args:
         project: The project that was built.
         report: What the build did.
         rows: The rows of `nanoset status` after the build; default: they are looked up.
-        is_selected: Whether the user selected some outputs to be built.
+        is_selected: Whether the user selected some outputs, and not all, to be built.
     """
     if rows is None:
         rows = _rows(report)
@@ -247,22 +248,33 @@ def show_report(
         _print_nothing_to_do(project, report, rows)
     else:
         _print_tables(project, report, rows)
+
+    # If the rows are those of the whole project: old versions, once they take more space than the
+    # current ones.
     if report.has_all_corpora:
         from nanoset_core.cli.commands.status import print_old_versions
 
-        # Mention old versions once they take more space than the current ones.
         current_bytes = sum(row.figures.get("bytes", 0) for row in rows)
         print_old_versions(project, more_than=current_bytes)
 
     # What the user should know, and may do next.
-    for line in _replaced_texts(report):
+    for line in _notices_of_replaced_outputs(report):
         echo(line)
-    readable: list[_ReadableSplit] = []
+    for line in _next_steps(project.config, report.graph, _readable_splits(rows)):
+        echo(line)
+
+
+def _readable_splits(rows: Iterable[StatusRow]) -> list[_ReadableSplit]:
+    """Return the splits of nanosets that are up to date and have samples.
+
+    Args:
+        rows: The rows of `nanoset status`. Only those of splits have a number of samples.
+    """
+    splits: list[_ReadableSplit] = []
     for row in rows:
         if row.state == "up to date" and row.figures.get("samples"):
-            readable.append(_ReadableSplit(row.name, row.part or ""))
-    for line in _next_steps(project.config, report.graph, readable):
-        echo(line)
+            splits.append(_ReadableSplit(row.name, row.part or ""))
+    return splits
 
 
 def _print_tables(project: Project, report: BuildReport, rows: Sequence[StatusRow]) -> None:
@@ -277,17 +289,18 @@ def _print_tables(project: Project, report: BuildReport, rows: Sequence[StatusRo
 
     # Several steps may contribute to a row: add up their times.
     seconds_by_row: dict[RowKey, float] = defaultdict(float)
-    rows_made: set[RowKey] = set()
+    rows_with_made_step: set[RowKey] = set()
     for step in report.steps:
         row = step.node.row
         seconds_by_row[row] += report.seconds_of(step.node)
         if report.was_made(step.node):
-            rows_made.add(row)
+            rows_with_made_step.add(row)
     print_tables(rows, seconds_by_row, project=project)
 
-    # A row counts as made if none of its steps failed.
-    rows_not_made = {node.row for node in report.nodes_given_up()}
-    n_made = len(rows_made - rows_not_made)
+    # For users, each row is one output. It counts as made if some of its steps were executed, and
+    # none has failed or was skipped because of a failed one.
+    rows_with_missing_step = {node.row for node in report.nodes_given_up()}
+    n_made = len(rows_with_made_step - rows_with_missing_step)
     n_outputs = len(seconds_by_row)
     echo(f"Made {n_made:,} of {n_outputs:,} outputs in {report.seconds:.1f} s.")
 
@@ -329,7 +342,7 @@ def _print_nothing_to_do(project: Project, report: BuildReport, rows: Sequence[S
     )
 
 
-def _replaced_texts(report: BuildReport) -> list[str]:
+def _notices_of_replaced_outputs(report: BuildReport) -> list[str]:
     """Return notices on outputs that replaced versions which may still be in use.
 
     Args:
@@ -391,25 +404,31 @@ def _next_steps(
     """
     from nanoset_assets.instance import HOME_VARIABLE, dagster_home
 
-    manifests: list[Manifest] = []
+    manifest_by_name: dict[str, Manifest] = {}  # of all outputs that exist
     for node in graph.nodes():
         manifest = graph.current(node).manifest
         if manifest is not None:
-            manifests.append(manifest)
+            manifest_by_name.setdefault(manifest.name, manifest)
 
+    # Where the outputs are.
     lines: list[str] = []
-    if manifests:
-        pointer = _pointer_name(config, manifests[0])
+    if manifest_by_name:
+        any_manifest = next(iter(manifest_by_name.values()))
+        pointer = _pointer_name(config, any_manifest)
         lines.append(
             f"Outputs are below {_root(config)}; `{pointer}` in each folder names the live version."
         )
+
+    # How to read samples of a nanoset, and how to train on it.
     if readable:
         split = readable[0]
-        lines.append(f"Read samples: python -c {shell_word(_reading_program(config, split))}")
-        handoff_name = f"{split.nanoset}/{HANDOFF}"
-        for manifest in manifests:
-            if manifest.name == handoff_name:
-                lines.append(f"Train on it: {manifest.url(START)} says how to start.")
+        program = shell_word(_reading_program(config, split))
+        lines.append(f"Read samples: python -c {program}")
+        handoff = manifest_by_name.get(f"{split.nanoset}/{HANDOFF}")
+        if handoff is not None:
+            lines.append(f"Train on it: {handoff.url(START)} says how to start.")
+
+    # How to see the project in Dagster's UI.
     home = shell_word(dagster_home(config))
     file = shell_word(config.file)
     lines.append(
@@ -438,13 +457,22 @@ def _root(config: ProjectConfig) -> str:
 def _reading_program(config: ProjectConfig, split: _ReadableSplit) -> str:
     """Return a Python program that prints the first sample of a split.
 
-    Its strings have double quotes, so that the program can be put in single quotes for a shell.
+    For example: from nanoset_core import load_nanoset; print(load_nanoset("outputs", "pretrain",
+    "train")[0])
     """
-    strings = json.dumps([_root(config), split.nanoset, split.name], ensure_ascii=False)
-    arguments = strings.removeprefix("[").removesuffix("]")
+    arguments = [_quoted(_root(config)), _quoted(split.nanoset), _quoted(split.name)]
     imports = "load_nanoset"
+    is_in_bucket = config.root_place is not None
     endpoint = config.storage.endpoint_url
-    if config.root_place is not None and endpoint is not None:
+    if is_in_bucket and endpoint is not None:
         imports = "StorageSpec, load_nanoset"
-        arguments += f", StorageSpec({json.dumps(endpoint, ensure_ascii=False)})"
-    return f"from nanoset_core import {imports}; print(load_nanoset({arguments})[0])"
+        arguments.append(f"StorageSpec({_quoted(endpoint)})")
+    return f"from nanoset_core import {imports}; print(load_nanoset({', '.join(arguments)})[0])"
+
+
+def _quoted(text: str) -> str:
+    """Return a text as a Python string in double quotes, around which a shell can put single ones.
+
+    A JSON string is also a Python string.
+    """
+    return json.dumps(text, ensure_ascii=False)

@@ -18,7 +18,7 @@ from pydantic import BaseModel, Field, WithJsonSchema, create_model, model_valid
 from nanoset_assets.asset_run import AssetRun
 from nanoset_assets.component_attributes import (
     checked,
-    located,
+    checked_path,
     named_projects,
     no_project,
     rendered,
@@ -46,7 +46,7 @@ class CorpusUpstream(dg.Resolvable, dg.Model):
 class NanosetComponent(dg.Component, dg.Resolvable, dg.Model):
     """A nanoset project: raw text, tokenized, indexed, blended and shuffled for trainers."""
 
-    config: Annotated[str | None, dg.Resolver(located, model_field_type=str | None)] = Field(
+    config: Annotated[str | None, dg.Resolver(checked_path, model_field_type=str | None)] = Field(
         default=None,
         description="Path of a nanoset.yaml; relative paths start in the folder of this file.",
     )
@@ -119,16 +119,19 @@ class NanosetComponent(dg.Component, dg.Resolvable, dg.Model):
             ConfigError: Neither or both of `config` and `project` are given, or the configuration
                 is invalid.
         """
-        # The settings are in the defs.yaml itself, or it is not clear where they are.
-        if self.config is None or self.project is not None:
-            return definitions_of(self.hosted(context.path), self.automation)
+        has_file_only = self.config is not None and self.project is None
+        if not has_file_only:
+            # The settings are in the defs.yaml itself; or this raises the error that neither or
+            # both of the two are given.
+            return definitions_of(self.project_defs(context.path), self.automation)
 
         # The settings are in a nanoset.yaml. If it has a mistake, its last valid version is used.
-        def make(config: ProjectConfig) -> dg.Definitions:
-            """Make the definitions of a configuration."""
-            return definitions_of(self._defs_of(config, None), self.automation)
+        def definitions_of_config(config: ProjectConfig) -> dg.Definitions:
+            """Return the definitions for the settings of the file, or of its last valid version."""
+            return definitions_of(self._defs_from(config), self.automation)
 
-        return definitions_from_file(_folder_of(context.path) / self.config, make)
+        file = _folder_of(context.path) / str(self.config)
+        return definitions_from_file(file, definitions_of_config)
 
     def get_asset_spec(self, spec: dg.AssetSpec, node: Mapping[str, str]) -> dg.AssetSpec:
         """Return the spec of an asset; override this to change anything but its key.
@@ -146,8 +149,11 @@ class NanosetComponent(dg.Component, dg.Resolvable, dg.Model):
         """Make one output of an asset; override this to do something before or after."""
         yield from run.results()
 
-    def hosted(self, folder: Path) -> ProjectDefs:
-        """Return what the definitions of the project are made from, as the attributes describe it.
+    def project_defs(self, folder: Path) -> ProjectDefs:
+        """Return the project of this component, with its settings and its names in Dagster.
+
+        They are attributes of the component in a defs.yaml. The settings are there as well
+        (`project`), or the path of a nanoset.yaml that has them (`config`).
 
         Args:
             folder: The component's folder, in which relative paths start; or its defs.yaml.
@@ -157,24 +163,32 @@ class NanosetComponent(dg.Component, dg.Resolvable, dg.Model):
                 is invalid.
         """
         folder = _folder_of(folder)
-        projects = named_projects({"config": self.config, "project": self.project})
-        if len(projects) != 1:
-            raise no_project(projects)
+        given_attributes = named_projects({"config": self.config, "project": self.project})
+        if len(given_attributes) != 1:
+            raise no_project(given_attributes)
         if self.config is not None:
-            return self._defs_of(load_config(folder / self.config), None)
-        inline = config_from(self.project, folder / "defs.yaml")
-        return self._defs_of(inline, lambda: inline)
+            return self._defs_from(load_config(folder / self.config))
 
-    def _defs_of(
-        self, config: ProjectConfig, reread: Callable[[], ProjectConfig] | None
+        inline_config = config_from(self.project, folder / "defs.yaml")
+
+        def current_config() -> ProjectConfig:
+            """Return the configuration: it only changes when the defs.yaml is loaded again."""
+            return inline_config
+
+        return self._defs_from(inline_config, reread=current_config)
+
+    def _defs_from(
+        self, config: ProjectConfig, reread: Callable[[], ProjectConfig] | None = None
     ) -> ProjectDefs:
-        """Return what the definitions are made from, with the names and tags of the attributes.
+        """Return what the definitions of the project in Dagster are made from.
 
         Args:
-            config: The configuration.
+            config: The settings of the project. Everything else, such as its key prefix, owners and
+                tags, is from the attributes of this component.
             reread: Returns the current configuration in each run and tick; None: read the file that
                 `config` was loaded from.
         """
+        # Corpora whose text another asset writes → these assets.
         upstream: dict[str, tuple[dg.AssetKey, ...]] = {}
         for name, corpus in self.corpora.items():
             if corpus.deps:
@@ -185,6 +199,7 @@ class NanosetComponent(dg.Component, dg.Resolvable, dg.Model):
             self.group_prefix,
             reread=reread,
             upstream=upstream,
+            # Methods of this component, which a subclass may override.
             translation=self.get_asset_spec,
             execute=self.execute,
             owners=self.owners,
@@ -203,29 +218,33 @@ def _folder_of(path: Path) -> Path:
 
 @cache
 def _attribute_model(component: type[NanosetComponent]) -> type[BaseModel]:
-    """Return the model of a component's attributes, for `dg check yaml` and for editors.
+    """Return the pydantic model that attributes of a component in a defs.yaml have to match.
 
-    It is Dagster's own model with narrower types, descriptions, and a check of the project.
+    `dg check yaml` and editors use it. It is derived from the model that Dagster makes, which is
+    less strict and has no descriptions.
     """
-    # Dagster's own type of `project` also allows text and null. With several alternatives, a
-    # checker cannot say which line is wrong: it would only report that none of them matches.
-    keys = Annotated[dict[str, Any], WithJsonSchema(json_schema(WrittenConfig, templates=True))]
 
     def check(attributes: Any) -> Any:
         """Return the attributes of a component, after a check that they are valid."""
         return checked(NanosetComponent.__name__, attributes)
 
+    # Call `check` before pydantic looks at the single attributes.
+    validator = cast("Callable[..., Any]", model_validator(mode="before")(check))
+
+    # The attribute `project` has the keys of a nanoset.yaml. Dagster's type for it also allows text
+    # and null. With several alternatives, a checker cannot say which line is wrong: it would only
+    # report that none of them matches.
+    project_schema = json_schema(WrittenConfig, templates=True)
+    project_type = Annotated[dict[str, Any], WithJsonSchema(project_schema)]
+
     model = create_model(
         component.__name__,
         __base__=component.model(),
-        __validators__={
-            "check_project": cast("Callable[..., Any]", model_validator(mode="before")(check))
-        },
-        project=(keys, Field(default=None)),
-        # Dagster's own type of `automation` allows any text.
-        automation=(Automation, Field(default="own")),
+        __validators__={"check_project": validator},
+        project=(project_type, Field(default=None)),
+        automation=(Automation, Field(default="own")),  # Dagster's type allows any text
     )
-    # Dagster's model has no descriptions, but editors show them.
+    # Editors show the descriptions.
     for name, field in component.model_fields.items():
         model.model_fields[name].description = field.description
     model.model_rebuild(force=True)

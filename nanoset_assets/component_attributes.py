@@ -49,22 +49,29 @@ def rendered(context: dg.ResolutionContext, value: Any) -> Any:
     return value
 
 
-def located(context: dg.ResolutionContext, value: str | None) -> str | None:
-    """Return the path of a nanoset.yaml, with its templates filled in.
+def checked_path(context: dg.ResolutionContext, value: str | None) -> str | None:
+    """Check the nanoset.yaml that a defs.yaml names, and return its path.
 
-    The file is checked here, so that Dagster reports an error at the line that names the file.
+    The file is checked while this attribute is resolved, so that Dagster reports an error at its
+    line of the defs.yaml.
 
     Args:
         context: Knows the values of the templates, and the folder of the defs.yaml.
         value: The path as written in the defs.yaml, or None.
+
+    Returns:
+        The path with its templates filled in. If it is relative, it starts in the folder of the
+        defs.yaml, which the component adds later.
 
     Raises:
         ConfigError: The file has mistakes, and no earlier valid version of it is known.
         MissingError: The file does not exist, and no earlier version of it is known.
     """
     path: str | None = rendered(context, value)
-    if path is not None:
-        check_file(context.resolve_source_relative_path(path))
+    if path is None:
+        return None
+    full_path = context.resolve_source_relative_path(path)
+    check_file(full_path)
     return path
 
 
@@ -123,27 +130,31 @@ def _mistakes(attributes: Mapping[str, Any]) -> list[_Mistake]:
         attributes: The attributes as written in a defs.yaml.
     """
     mistakes: list[_Mistake] = []
-    projects = named_projects(attributes)
-    if len(projects) != 1:
-        # If there are two, point to the second one.
-        mistakes.append(_Mistake(no_project(projects), tuple(projects[1:])))
 
+    # Exactly one of `config` and `project` has to be given. If both are, point to the second one.
+    given_attributes = named_projects(attributes)
+    if len(given_attributes) != 1:
+        error = no_project(given_attributes)
+        path: KeyPath = tuple(given_attributes[1:])  # empty if neither is given
+        mistakes.append(_Mistake(error, path))
+
+    # Check each prefix by making names with it.
     key_prefix = attributes.get("key_prefix")
+    if _TEMPLATE not in str(key_prefix):
+        for error in raised(names_of, key_prefix, None):
+            mistakes.append(_Mistake(error, ("key_prefix",)))
     group_prefix = attributes.get("group_prefix")
-    if _TEMPLATE not in f"{key_prefix} {group_prefix}":
-        # Try to make names with these prefixes: `raised` returns the errors of this call.
-        for error in raised(names_of, key_prefix, group_prefix):
-            is_about_group = error.found == repr(group_prefix)
-            attribute = "group_prefix" if is_about_group else "key_prefix"
-            mistakes.append(_Mistake(error, (attribute,)))
+    if _TEMPLATE not in str(group_prefix):
+        for error in raised(names_of, None, group_prefix):
+            mistakes.append(_Mistake(error, ("group_prefix",)))
 
     # The attribute `project` contains the keys of a nanoset.yaml.
     inline = attributes.get(INLINE)
     if isinstance(inline, Mapping) and _TEMPLATE not in str(inline):
         _, errors = check_config(inline, Path(INLINE))
         for error in errors:
-            path = _key_path(inline, error.where or "")
-            mistakes.append(_Mistake(error, (INLINE, *path)))
+            path_in_project = _key_path(inline, error.where or "")
+            mistakes.append(_Mistake(error, (INLINE, *path_in_project)))
     return mistakes
 
 
@@ -169,14 +180,15 @@ def no_project(projects: list[str]) -> ConfigError:
 def _key_path(value: Any, where: str) -> KeyPath:
     """Return the keys that lead to the place that an error names.
 
-    For an error at `project: nanosets.pretrain.blend`, these are nanosets, pretrain and blend. A
-    key that is missing from the value ends the path.
+    The attribute `project` of a defs.yaml contains the keys of a nanoset.yaml. Errors name a place
+    in it by a text: `project: nanosets.pretrain.blend` becomes ("nanosets", "pretrain", "blend").
 
     Args:
         value: The value of the attribute `project`.
-        where: The place, as `check_config` names it.
+        where: The place, as the error names it. It may go beyond the keys that exist, which ends
+            the path.
     """
-    rest = where.removeprefix(f"{INLINE}: ")
+    rest = where.removeprefix(f"{INLINE}: ")  # INLINE is "project"
     path: list[str | int] = []
     while isinstance(value, Mapping) and rest:
         # A key may contain dots itself, so the text cannot simply be split at dots.

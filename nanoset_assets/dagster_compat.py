@@ -94,6 +94,8 @@ def latest_data_versions(
         never materialised are missing.
     """
     versions: dict[str | None, str] = {}
+
+    # For an asset without partitions, its latest materialisation has a tag with the data version.
     if None in partitions:
         event = instance.get_latest_materialization_event(asset)
         materialization = None if event is None else event.asset_materialization
@@ -101,8 +103,9 @@ def latest_data_versions(
             tags = materialization.tags or {}
             versions[None] = tags.get(DATA_VERSION_TAG, "")
 
+    # For an asset with partitions, the second query reads these tags. A materialisation that was
+    # reported by hand may have none. So begin with "" for each partition that was materialised.
     if any(partition is not None for partition in partitions):
-        # A materialisation that was reported by hand may have no tag with a data version.
         for partition in instance.get_materialized_partitions(asset):
             versions[partition] = ""
         tags_by_partition = instance.event_log_storage.get_latest_tags_by_partition(
@@ -255,9 +258,9 @@ def repository_of(context: dg.AssetExecutionContext) -> dg.RepositoryDefinition 
 def checks_without_success(
     instance: dg.DagsterInstance, checks: Iterable[dg.AssetCheckKey]
 ) -> set[tuple[dg.AssetKey, str | None]]:
-    """Return the assets, each with a partition, whose latest check failed or did not end.
+    """Return the assets, each with a partition, whose latest check found errors or did not end.
 
-    Checks that only warned do not count as failed.
+    A check may also fail with a warning only. This blocks nothing, so such assets are left out.
 
     Args:
         instance: The instance, which records the results of checks.
@@ -267,19 +270,20 @@ def checks_without_success(
         (asset, partition) of each; the partition is None for an asset without partitions.
     """
     storage = instance.event_log_storage
-    unsound: set[tuple[dg.AssetKey, str | None]] = set()
+    partitions: set[tuple[dg.AssetKey, str | None]] = set()
     for info in storage.get_asset_check_partition_info(list(checks)):
         if info.latest_execution_status.value == "SUCCEEDED":
             continue
+        # It failed, or did not end. Look up its evaluation, which has the severity of a failure.
         key = info.check_key
         partition = PartitionKeyFilter(key=info.partition_key)
         records = storage.get_latest_asset_check_execution_by_key([key], partition_filter=partition)
         record = records.get(key)
-        evaluation = None if record is None else record.evaluation
-        # A warning blocks nothing, and is no reason to rebuild anything.
-        if getattr(evaluation, "severity", None) != dg.AssetCheckSeverity.WARN:
-            unsound.add((key.asset_key, info.partition_key))
-    return unsound
+        evaluation = None if record is None else record.evaluation  # None if it did not end
+        is_warning = evaluation is not None and evaluation.severity == dg.AssetCheckSeverity.WARN
+        if not is_warning:
+            partitions.add((key.asset_key, info.partition_key))
+    return partitions
 
 
 @contextmanager
@@ -294,28 +298,33 @@ def interruptible_runs(instance: dg.DagsterInstance) -> Iterator[None]:
       with tracebacks on the terminal.
     - It handles signals that this process should ignore, as under `nohup`.
     """
-    with ExitStack() as changes:
-        changes.enter_context(_log_helpers_shielded(instance))
+    with ExitStack() as changes_of_dagster:
+        changes_of_dagster.enter_context(_log_helpers_shielded(instance))
         if ignores_ending_signals():
-            changes.enter_context(_dagster_sets_no_handlers())
+            changes_of_dagster.enter_context(_dagster_sets_no_handlers())
         try:
             with handlers_restored():
                 yield
         except dg.DagsterExecutionInterruptedError as error:
             raise KeyboardInterrupt from error
-        except Exception:
-            # An interrupted call may fail with any error.
-            if received_signal() is None:
-                raise
+        except Exception as error:
+            # Whatever a signal interrupts may fail with an error of its own.
+            if received_signal() is not None:
+                raise KeyboardInterrupt from error
+            raise
+
+    # Dagster may also have forgotten the signal, so that the block ended without an error.
     if received_signal() is not None:
         raise KeyboardInterrupt
 
 
 @contextmanager
 def _log_helpers_shielded(instance: dg.DagsterInstance) -> Iterator[None]:
-    """Let the processes that copy a run's output ignore Ctrl-C, within a `with` block.
+    """Let the helper processes that Dagster starts in this block ignore Ctrl-C.
 
-    Dagster has no option for this, so a method of the instance is replaced in the meantime.
+    During a step of a run, such processes copy the output of the step to files. Dagster starts them
+    in a method of the instance, `capture_logs`, and has no option for signals. So the method is
+    replaced during the block.
     """
     logs: Any = instance.compute_log_manager
     capture_logs = logs.capture_logs
@@ -324,7 +333,8 @@ def _log_helpers_shielded(instance: dg.DagsterInstance) -> Iterator[None]:
     def capture_logs_shielded(log_key: Sequence[str]) -> Iterator[Any]:
         """Do what `capture_logs` does, and let the processes that it starts ignore Ctrl-C."""
         with ExitStack() as capture:
-            # Only the start is shielded: the helpers inherit which signals they ignore.
+            # Processes that are started in this block ignore Ctrl-C. It ends before the step
+            # begins: the step itself must not ignore it.
             with children_shielded():
                 context = capture.enter_context(capture_logs(log_key))
             yield context
@@ -375,9 +385,9 @@ def code_location_of(
 ) -> RemoteRepositoryOrigin:
     """Return the code location in which Dagster's UI shows the project.
 
-    A *code location* is a set of definitions that a Dagster server has loaded. The UI lists a run
-    under one, and Dagster stores nowhere which one has the project. But it stores which code
-    location has each sensor that was ever evaluated, so a sensor of the project shows it.
+    A *code location* is a set of definitions that a Dagster server has loaded. The UI lists each
+    run under one of them. Dagster stores the location of every sensor that was ever evaluated. So
+    this looks up a sensor of the project.
 
     Args:
         instance: The instance.
@@ -386,6 +396,7 @@ def code_location_of(
         module: Module of the definitions. If the sensor was never evaluated, the code location that
             `dagster dev -m <module>` would make is returned.
     """
+    # An *origin* is Dagster's record of where it loads something from.
     sensor_states = []
     for state in _sensor_states(instance):
         if state.origin.instigator_name == sensor:
@@ -394,10 +405,10 @@ def code_location_of(
         latest_state = max(sensor_states, key=_last_tick)
         return cast(RemoteRepositoryOrigin, latest_state.origin.repository_origin)
 
+    # The origin that `dagster dev -m <module>` makes, with the same Python.
     target = LoadableTargetOrigin(executable_path=sys.executable, module_name=module)
-    return RemoteRepositoryOrigin(
-        ManagedGrpcPythonEnvCodeLocationOrigin(target), SINGLETON_REPOSITORY_NAME
-    )
+    location = ManagedGrpcPythonEnvCodeLocationOrigin(target)
+    return RemoteRepositoryOrigin(location, SINGLETON_REPOSITORY_NAME)
 
 
 def _sensor_states(instance: dg.DagsterInstance) -> Sequence[Any]:

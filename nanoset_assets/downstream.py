@@ -102,21 +102,28 @@ def _recorded_handoff(event: dg.EventLogEntry | dg.AssetMaterialization | None) 
     A handoff is the output of a nanoset with which a trainer is started.
 
     Args:
-        event: Dagster's record of the materialisation. Its metadata names nanoset and root, and its
-            data version is the digest of the handoff.
+        event: Dagster's entry for the materialisation, or the materialisation itself. Its metadata
+            has the name of the nanoset and the root of the outputs. Its data version is the digest
+            of the handoff.
 
     Raises:
-        MissingError: There is no event, it is not the materialisation of a handoff, or an earlier
-            version of this package made it, which did not record the root.
+        MissingError: There is no event, or it is not the materialisation of a handoff, or an
+            earlier version of this package made it, which did not record them.
     """
-    materialization = event.asset_materialization if isinstance(event, dg.EventLogEntry) else event
+    materialization = event
+    if isinstance(event, dg.EventLogEntry):
+        materialization = event.asset_materialization
     if materialization is None:
         raise _no_handoff(None)
-    metadata: dict[str, Any] = {key: entry.value for key, entry in materialization.metadata.items()}
+
+    metadata = materialization.metadata
     digest = (materialization.tags or {}).get(DATA_VERSION_TAG)
     if NAME not in metadata or digest is None:
         raise _no_handoff(materialization.asset_key)
-    return _RecordedHandoff(nanoset=metadata[NAME], root=metadata[ROOT], digest=digest)
+    # NAME and ROOT are always recorded together.
+    nanoset: Any = metadata[NAME].value
+    root: Any = metadata[ROOT].value
+    return _RecordedHandoff(nanoset=nanoset, root=root, digest=digest)
 
 
 def _no_handoff(key: dg.AssetKey | None) -> MissingError:

@@ -133,25 +133,27 @@ def open_instance(config: ProjectConfig) -> dg.DagsterInstance:
     home = dagster_home(config)
     os.environ[HOME_VARIABLE] = str(home)
 
-    # Opening an instance may create tables, so no other process may do it at the same time.
-    with _locked(home) as lock_error:
+    # Opening an instance may create tables, so no other process may do it at the same time. A file
+    # system without locks is no error yet: a history in Postgres works without them.
+    with _locked_if_possible(home) as why_not_locked:
         try:
             with history_faults(home):
                 return dg.DagsterInstance.get()
         except HistoryError as error:
-            if lock_error is None:
+            if why_not_locked is None:
                 raise
             # SQLite cannot work without file locks, and its own error does not say so.
             setting = HOME_VARIABLE if is_set_by_variable else f"`history` in {config.file}"
             raise HistoryError(
                 "this file system has no file locks, which the history (SQLite) needs",
                 where=home,
-                found=lock_error,
+                found=why_not_locked,
                 expected="a folder on a disk of this machine",
                 remedy=f"set {setting} to such a folder, or store the history in Postgres; "
                 "the outputs can stay where they are",
             ) from error
         except dg.DagsterError as error:
+            # An error of the database is a HistoryError, so this one is about dagster.yaml.
             raise ConfigError(
                 "Dagster cannot use these settings",
                 where=home / SETTINGS,
@@ -161,33 +163,37 @@ def open_instance(config: ProjectConfig) -> dg.DagsterInstance:
 
 
 @contextlib.contextmanager
-def _locked(home: Path) -> Iterator[str | None]:
-    """Hold an exclusive lock on a file in DAGSTER_HOME, of the kind that SQLite uses.
+def _locked_if_possible(home: Path) -> Iterator[str | None]:
+    """Keep other processes out of the block by a lock on a file in DAGSTER_HOME, if possible.
 
-    If the folder is not writable, nothing is locked: opening the instance will report that.
+    While another process holds the lock, this waits. If the file cannot be opened, or the file
+    system has no locks, the block is executed without a lock.
 
     Args:
         home: The folder of the history.
 
     Yields:
-        Why the file system cannot lock files, or None.
+        Why the file system cannot lock files, as an error of the system; None if it can, or if the
+        file cannot be opened.
     """
     lock_path = home / LOCK
-    with contextlib.ExitStack() as stack:
-        lock_error = None
+    try:
+        file = lock_path.open("ab")
+    except OSError:
+        yield None  # opening the history will fail for the same reason, and report it
+        return
+
+    def try_to_lock() -> None:
+        """Lock the file, or raise an error if another process has locked it."""
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # SQLite uses locks of this kind, too
+
+    with file:
+        why_not_locked: str | None = None
         try:
-            file = stack.enter_context(lock_path.open("ab"))
-
-            def try_to_lock() -> None:
-                """Lock the file, or raise an error if another process has locked it."""
-                fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-
             wait_for_lock(file.fileno(), try_to_lock, lock_path)
         except OSError as error:
-            # An error of `open` has a file name, an error of `lockf` does not.
-            if error.filename is None:
-                lock_error = f"{error.strerror} (errno {error.errno})"
-        yield lock_error
+            why_not_locked = f"{error.strerror} (errno {error.errno})"
+        yield why_not_locked
 
 
 @contextlib.contextmanager

@@ -137,9 +137,10 @@ def _landed_since(
     assets: Sequence[dg.AssetKey],
     handled: Mapping[str, int],
 ) -> dict[str, int]:
-    """Return the corpora whose text has landed since their last build.
+    """Return the corpora whose text has landed since a build was last requested.
 
-    Text of a corpus *lands* when an asset of the host that writes it is materialised.
+    The text of a corpus *lands* when an asset that writes it, one of another team, is materialised.
+    Dagster gives every event an id. Later events have larger ids.
 
     Args:
         instance: The instance.
@@ -150,15 +151,16 @@ def _landed_since(
     Returns:
         Corpus → id of its latest landing event.
     """
-    event_by_asset = latest_materializations(instance, assets)
-    inventory = project_defs.names.asset(shape_of(INVENTORY).asset)
+    latest_landing_ids = latest_materializations(instance, assets)
+    # The first asset of a build of a corpus, whose partitions are the corpora.
+    inventory_asset = project_defs.names.asset(shape_of(INVENTORY).asset)
     due: dict[str, int] = {}
-    for corpus, keys in project_defs.upstream.items():
-        event = max(event_by_asset.get(key, 0) for key in keys)
-        if event <= handled.get(corpus, 0):
-            continue
-        # Event ids grow with time: skip a corpus if a run was planned to build it after the event.
-        last_planned = latest_planned(instance, inventory, corpus)
-        if event > last_planned.storage_id:
-            due[corpus] = event
+    for corpus, writers in project_defs.upstream.items():
+        landing_id = max(latest_landing_ids.get(writer, 0) for writer in writers)
+        if landing_id <= handled.get(corpus, 0):
+            continue  # this sensor has requested a build since then
+        # Another sensor or a person may have started a build since then.
+        latest_build_id = latest_planned(instance, inventory_asset, corpus).storage_id
+        if landing_id > latest_build_id:
+            due[corpus] = landing_id
     return due

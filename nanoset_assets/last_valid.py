@@ -45,6 +45,9 @@ def definitions_from_file(
 ) -> dg.Definitions:
     """Return the definitions of a nanoset.yaml, or of its last valid version.
 
+    Dagster loads definitions in two kinds of processes. A *code server* reads the file. It stores
+    the text that it used with each run that it launches. The processes of a run use this text.
+
     Args:
         path: The nanoset.yaml.
         make: Makes the definitions of a configuration. If it raises an error, the file counts as
@@ -57,34 +60,37 @@ def definitions_from_file(
     """
     file = _absolute(path)
 
-    # A process of a run loads what its code server had loaded, even if the file has changed since.
+    # In a process of a run: use the text of the code server, even if the file has changed since.
     text_of_code_server = remembered_for_run(_key(file))
     if text_of_code_server is not None:
         return make(_parsed(text_of_code_server, file))
 
+    # In a code server, if the file has a mistake: use the copy of its last valid version.
     try:
         config = load_config(file)
         definitions = make(config)
     except (NanosetError, dg.DagsterError) as error:
-        last_text = None if _is_validation() else _last_text(file)
-        if last_text is None:
+        last_valid_text = _last_valid_text(file)
+        if last_valid_text is None:
             raise
-        definitions = make(_parsed(last_text, file))
+        definitions = make(_parsed(last_valid_text, file))
         warning = f"{file} is not loaded; its last valid version is used instead:\n{error}"
         _logger.warning(visible(Multiline(warning)))
-        remember_for_runs(_key(file), last_text)
+        remember_for_runs(_key(file), last_valid_text)
         return definitions
 
-    # The file is valid: its text becomes the last valid version.
+    # In a code server, if the file is valid: copy its text, which is now the last valid version.
     text = _text_of(file, config)
     if text is not None:
-        _store(file, text)
+        _store_copy(file, text)
         remember_for_runs(_key(file), text)
     return definitions
 
 
 def check_file(path: str | os.PathLike[str]) -> None:
-    """Check that `definitions_from_file` has a valid version of a nanoset.yaml to load.
+    """Check that definitions can be made from a nanoset.yaml, or from its last valid version.
+
+    `definitions_from_file` makes them. This reports mistakes in the file earlier.
 
     Raises:
         ConfigError: The file has mistakes, and either no earlier version is known or definitions
@@ -92,18 +98,22 @@ def check_file(path: str | os.PathLike[str]) -> None:
         MissingError: The file does not exist, and no earlier version is known.
     """
     if is_run_loading():
-        return  # the run loads what its code server had loaded, not the file
+        return  # a run uses the text that its code server had read, not the file
     file = _absolute(path)
     try:
         load_config(file)
     except NanosetError:
-        if _is_validation() or _last_text(file) is None:
+        if _last_valid_text(file) is None:
             raise
 
 
-def _is_validation() -> bool:
-    """Return whether a command only checks that definitions can be loaded."""
-    return _VALIDATION in os.environ
+def _last_valid_text(file: Path) -> str | None:
+    """Return the last valid text of a nanoset.yaml, or None if it is unknown or must not be used.
+
+    It must not be used by a command that only checks definitions, to report the mistakes in them.
+    """
+    is_validation = _VALIDATION in os.environ
+    return None if is_validation else _text_of_copy(file)
 
 
 def _absolute(path: str | os.PathLike[str]) -> Path:
@@ -139,7 +149,7 @@ def _text_of(file: Path, config: ProjectConfig) -> str | None:
 
 
 def _copies(file: Path) -> list[Path]:
-    """Return the paths at which the copy may be stored; the first that can be written is used."""
+    """Return the paths at which the copy may be stored, in order: the first that can be written."""
     path_hash = hashlib.sha256(os.fsencode(file)).hexdigest()[:12]
     name = f"{file.stem}-{path_hash}.yaml"
     copies = [file.parent / _FOLDER / name]
@@ -149,27 +159,30 @@ def _copies(file: Path) -> list[Path]:
     return copies
 
 
-def _store(file: Path, text: str) -> None:
-    """Store a copy of a valid text; log a warning if it cannot be written anywhere.
+def _store_copy(file: Path, text: str) -> None:
+    """Store a copy of a valid nanoset.yaml, or log a warning if that is not possible.
+
+    The copy is stored next to the file, or below DAGSTER_HOME if that folder cannot be written.
 
     Args:
         file: The nanoset.yaml.
         text: Its text.
     """
     data = text.encode("utf-8")
-    copies = _copies(file)
+    copy_paths = _copies(file)  # in order of preference
     failures: list[str] = []
-    for number, copy in enumerate(copies):
+    for number, path in enumerate(copy_paths):
         try:
-            is_stored = copy.is_file() and copy.read_bytes() == data
+            is_stored = path.is_file() and path.read_bytes() == data
             if not is_stored:
-                _write_copy(copy, data, file)
+                _write_copy(path, data, file)
         except OSError as error:
-            failures.append(f"{copy.parent}: {error.strerror}")
+            failures.append(f"{path.parent}: {error.strerror}")
             continue
-        # `_last_text` reads the later paths first: an outdated copy there would hide this one.
-        for other_copy in copies[number + 1 :]:
-            other_copy.unlink(missing_ok=True)
+
+        # Delete copies at the other paths: `_text_of_copy` prefers those, and they are outdated.
+        for outdated_path in copy_paths[number + 1 :]:
+            outdated_path.unlink(missing_ok=True)
         return
     _logger.warning(
         f"no copy of {file} could be stored: if the file has a mistake when this code location is "
@@ -193,8 +206,9 @@ def _write_copy(copy: Path, data: bytes, original: Path) -> None:
         target.write(data)
 
 
-def _last_text(file: Path) -> str | None:
+def _text_of_copy(file: Path) -> str | None:
     """Return the text of the last valid version, or None if no readable copy exists."""
+    # A copy at a later path is newer: it was stored when the earlier path could not be written.
     for copy in reversed(_copies(file)):
         try:
             text = copy.read_bytes().decode("utf-8")

@@ -43,7 +43,7 @@ A deleted output, for example, shows only then.
 _MAX_NAMES = 3
 """How many stale outputs the log of a tick names at most."""
 _UNLOADABLE = "unloadable"
-"""Takes the place of `_Cursor.seen` while nanoset.yaml cannot be loaded."""
+"""Takes the place of `_Cursor.quick_digest` while nanoset.yaml cannot be loaded."""
 _DESCRIPTION = (
     "The whole project on one page: tokens, outputs, what is stale and why, and what depends on it."
 )
@@ -54,12 +54,12 @@ _DESCRIPTION = (
 class _Cursor:
     """What the sensor remembers from one tick to the next."""
 
-    seen: str = ""
-    """The result of `_change_digest` in the last tick that compared all outputs."""
+    quick_digest: str = ""
+    """The result of `_quick_digest` in the last tick that compared all outputs."""
     compared_at: float = 0.0
     """When all outputs were last compared, in seconds since 1970."""
-    reported: str = ""
-    """Digest of the content that was last reported to Dagster."""
+    page_digest: str = ""
+    """Digest of the page, or of the error, that was last reported to Dagster."""
 
     @staticmethod
     def parse(text: str | None) -> "_Cursor":
@@ -70,7 +70,7 @@ class _Cursor:
         return _Cursor(fields[0], float(fields[1]), fields[2])
 
     def __str__(self) -> str:
-        return f"{self.seen} {int(self.compared_at)} {self.reported}"
+        return f"{self.quick_digest} {int(self.compared_at)} {self.page_digest}"
 
 
 def overview_asset(project_defs: ProjectDefs, automation: Automation) -> dg.AssetsDefinition:
@@ -127,64 +127,69 @@ def overview_sensor(project_defs: ProjectDefs, automation: Automation) -> dg.Sen
     )
     def overview(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         """Report the page and its check to Dagster, if they have changed since the last report."""
-        before = _Cursor.parse(context.cursor)
+        last_cursor = _Cursor.parse(context.cursor)
         now = time.time()
         try:
             project = project_defs.load()
         except NanosetError as error:
-            return _unloadable(context, key, error, before)
+            return _result_for_invalid_config(context, key, error, last_cursor)
 
-        # Comparing all outputs is slow: do it only if a quick query shows a change, or from time to
-        # time.
+        # Comparing all outputs is slow. So first compute a digest of what is quick to look up. If
+        # it is still the same, compare the outputs only from time to time.
         instance = context.instance
         repository = context.repository_def
-        digest = _change_digest(project_defs, automation, project, instance, repository)
-        has_changed = digest != before.seen
-        if not has_changed and now - before.compared_at < COMPARE_SECONDS:
-            return tick_result(context, [], [], "no run, setting or corpus has changed")
+        quick_digest = _quick_digest(project_defs, automation, project, instance, repository)
+        was_compared_lately = now - last_cursor.compared_at < COMPARE_SECONDS
+        if quick_digest == last_cursor.quick_digest and was_compared_lately:
+            return tick_result(context, idle_reason="no run, setting or corpus has changed")
 
-        # Report the content to Dagster, unless it is what was reported before.
+        # Compare the outputs. Report the page to Dagster, unless it is what was reported before.
         content = overview_content(project_defs, automation, project, instance, repository)
-        reported = _digest((content.metadata, content.stale, content.warnings))
-        cursor = str(_Cursor(seen=digest, compared_at=now, reported=reported))
-        if reported == before.reported:
-            return tick_result(context, [], [], "nothing has changed", cursor=cursor)
-        events = [
-            dg.AssetMaterialization(key, metadata=content.metadata),
-            dg.AssetCheckEvaluation(key, CHECK, **content.verdict),
-        ]
-        notes = [*content.warnings, *content.stale[:_MAX_NAMES]]
-        return tick_result(context, [], notes, "reported", cursor=cursor, asset_events=events)
+        page_digest = _digest((content.metadata, content.stale, content.warnings))
+        cursor = _Cursor(quick_digest=quick_digest, compared_at=now, page_digest=page_digest)
+        if page_digest == last_cursor.page_digest:
+            return tick_result(context, idle_reason="nothing has changed", cursor=str(cursor))
+        return tick_result(
+            context,
+            notes=[*content.warnings, *content.stale[:_MAX_NAMES]],
+            idle_reason="reported",
+            cursor=str(cursor),
+            asset_events=[
+                dg.AssetMaterialization(key, metadata=content.metadata),
+                dg.AssetCheckEvaluation(key, CHECK, **content.verdict),
+            ],
+        )
 
     return overview
 
 
-def _unloadable(
-    context: dg.SensorEvaluationContext, key: dg.AssetKey, error: NanosetError, before: _Cursor
+def _result_for_invalid_config(
+    context: dg.SensorEvaluationContext, key: dg.AssetKey, error: NanosetError, last_cursor: _Cursor
 ) -> dg.SensorResult:
     """Return the result of a tick that could not load nanoset.yaml.
 
-    The check of the asset `overview` reports each error once; the log of every tick repeats it.
+    The check of the asset `overview` reports each error once. Every tick writes it into its log.
 
     Args:
         context: The context of the tick.
         key: The asset `overview`.
         error: Why the file cannot be loaded.
-        before: The cursor that the previous tick stored.
+        last_cursor: The cursor that the previous tick stored.
     """
     warning = f"{CONFIG_FILE} cannot be loaded, so nothing is built: {one_line(error)}"
-    reported = _digest(str(error))
-    if reported == before.reported:  # an earlier tick has reported this error
-        return tick_result(context, [], [warning], "")
+    error_digest = _digest(str(error))
+    if error_digest == last_cursor.page_digest:  # an earlier tick has reported this error
+        return tick_result(context, notes=[warning])
 
-    # With this cursor, the next tick that can load the file compares all outputs.
-    cursor = str(_Cursor(seen=_UNLOADABLE, compared_at=0, reported=reported))
-    verdict = OverviewContent({}, [], [warning]).verdict
-    event = dg.AssetCheckEvaluation(key, CHECK, **verdict)
-    return tick_result(context, [], [warning], "", cursor=cursor, asset_events=[event])
+    # These values differ from those of any valid configuration. So the first tick after the file
+    # was corrected compares all outputs, and reports the page again.
+    cursor = _Cursor(quick_digest=_UNLOADABLE, compared_at=0, page_digest=error_digest)
+    content = OverviewContent(metadata={}, stale=[], warnings=[warning])
+    event = dg.AssetCheckEvaluation(key, CHECK, **content.verdict)
+    return tick_result(context, notes=[warning], cursor=str(cursor), asset_events=[event])
 
 
-def _change_digest(
+def _quick_digest(
     project_defs: ProjectDefs,
     automation: Automation,
     project: Project,
@@ -193,8 +198,12 @@ def _change_digest(
 ) -> str:
     """Return a digest that changes with most of what the overview shows, and is quick to compute.
 
-    It covers settings, corpora, the runs of this project's assets and of those that depend on them,
-    and the state of sensors that evaluate conditions. No outputs are read.
+    No outputs are read. The digest covers
+
+    - the settings, and the corpora that are registered as partitions,
+    - the latest runs of this project's assets, and of other assets that depend on them,
+    - the page's note on sensors that should evaluate automation conditions but are stopped,
+    - the start of this process: its code may be newer than that of the last tick.
 
     Args:
         project_defs: What the definitions of the project were made from.
@@ -204,10 +213,11 @@ def _change_digest(
         repository: All definitions of the code location; None if they are unknown.
     """
     names = project_defs.names
-    keys = {names.asset(asset_path(node)) for node in requested_nodes(project.config)}
+    assets = {names.asset(asset_path(node)) for node in requested_nodes(project.config)}
     if repository is not None:
-        keys.update([reader.key for reader in readers_of(repository, keys)])
-    runs = latest_runs(instance, sorted(keys))
+        dependents = readers_of(repository, assets)
+        assets.update([dependent.key for dependent in dependents])
+    runs = latest_runs(instance, sorted(assets))
     corpora = instance.get_dynamic_partitions(names.corpora_name)
     note = condition_note(project_defs, automation, instance, repository)
     return _digest((PROCESS_STARTED_AT, project.config, corpora, runs, note))

@@ -40,26 +40,28 @@ def partition_set_of(names: Names, stage: Stage) -> dg.DynamicPartitionsDefiniti
 def corpora_by_partition_set(
     config: ProjectConfig, names: Names, corpora: Iterable[str]
 ) -> dict[str, set[str]]:
-    """Return which corpora belong to each set of partitions.
+    """Return which corpora belong to each set of partitions in Dagster.
 
-    One set contains all corpora. Each stage that only some corpora go through has a separate set.
+    One set contains all corpora. An asset that only some corpora have, such as `.pbin` files, has a
+    set of its own: {"corpora": {"web", "books"}, "pbin": {"web"}}.
 
     Args:
-        config: The project, which decides which corpora go through which stage.
+        config: The project, which decides which corpora have which assets.
         names: The names of the project.
         corpora: The corpora of the raw folder.
 
     Returns:
         Name of each set → its corpora.
     """
-    present = set(corpora)
-    corpora_by_set = {names.corpora_name: present}
+    all_corpora = set(corpora)
+    corpora_by_set = {names.corpora_name: all_corpora}
     for stage in stages_of_corpora():
-        if isinstance(stage, CorpusStage):
-            continue  # its partitions are all corpora
-        requested = {key.subject for key in stage.keys(config, sorted(present))}
-        set_name = partition_set_of(names, stage).name or ""
-        corpora_by_set[set_name] = requested & present
+        has_all_corpora = isinstance(stage, CorpusStage)
+        if has_all_corpora:
+            continue
+        requested = {key.subject for key in stage.keys(config, sorted(all_corpora))}
+        set_name = names.path_name(shape_of(stage).asset)
+        corpora_by_set[set_name] = requested & all_corpora
     return corpora_by_set
 
 

@@ -61,7 +61,7 @@ class ProjectDefs:
     """Changes the spec of an asset, given its `name` without prefix and its `subject`."""
     execute: Callable[[Any], Iterator[dg.MaterializeResult[Any]]] | None = None
     """Makes the output of an AssetRun; default: `AssetRun.results`."""
-    building: Project | None = None
+    build_project: Project | None = None
     """The project of the `nanoset build` that executes runs in this process; None otherwise."""
     started: Callable[[Node], None] = lambda node: None
     """Called when a step in this process starts to make an output."""
@@ -89,24 +89,28 @@ class ProjectDefs:
         Raises:
             ConfigError: A prefix cannot be part of a name, or differs from that of nanoset.yaml.
         """
+        # The prefixes in nanoset.yaml, and those in the arguments
         spec = config.dagster
         where = f"{config.file}: dagster"
-        configured = names_of(spec.key_prefix, spec.group_prefix, where)
-        if group_prefix is None:
-            group_prefix = spec.group_prefix
-        requested = names_of(key_prefix, group_prefix)
+        in_file = names_of(spec.key_prefix, spec.group_prefix, where)
+        in_arguments = names_of(key_prefix, group_prefix)
 
-        # An asset must have the same key for `nanoset build` as in the host's code location.
-        has_two_prefixes = bool(configured.key_prefix and requested.key_prefix)
-        if has_two_prefixes and requested.key_prefix != configured.key_prefix:
+        # A key prefix may be in both places, but must be the same there: `nanoset build` only knows
+        # that of the file, and an asset must have one key everywhere.
+        has_two_prefixes = bool(in_file.key_prefix and in_arguments.key_prefix)
+        if has_two_prefixes and in_arguments.key_prefix != in_file.key_prefix:
             raise ConfigError(
                 "this project has another key prefix already",
                 where=where,
-                found="/".join(configured.key_prefix),
-                expected="/".join(requested.key_prefix),
+                found="/".join(in_file.key_prefix),
+                expected="/".join(in_arguments.key_prefix),
                 remedy="give it the same prefix in both places, or in one",
             )
-        names = Names(requested.key_prefix or configured.key_prefix, requested.group_prefix)
+
+        # Groups only arrange assets in the UI, so the argument overrides the file.
+        if group_prefix is None:
+            group_prefix = spec.group_prefix
+        names = Names(in_arguments.key_prefix or in_file.key_prefix, group_prefix)
         return ProjectDefs(config, names, **details)
 
     def load(self, progress: Progress = SILENT, *, rebuild: bool = False) -> Project:
@@ -122,7 +126,7 @@ class ProjectDefs:
         """
         config = load_config(self.config.file) if self.reread is None else self.reread()
         # In a `nanoset build`, runs share what the build knows about outputs.
-        seen = None if self.building is None else self.building.seen
+        seen = None if self.build_project is None else self.build_project.seen
         return Project(config, progress, rebuild, seen)
 
     def load_in_step(
@@ -143,34 +147,40 @@ class ProjectDefs:
             dg.Failure: nanoset.yaml has a mistake, or was deleted. Dagster retries neither the step
                 nor the run; the sensors request the run again once the file is correct.
         """
-        if self.building is not None:  # `nanoset build` reports errors itself
-            return self.load(progress, rebuild=rebuild)
         try:
             return self.load(progress, rebuild=rebuild)
         except NanosetError as error:
-            # By the first tag, the sensors know that the run may be requested again. The second one
-            # keeps Dagster's daemon from retrying the run.
-            tags = {CONFIG_ERROR_TAG: "true", _RETRY_FAILURES_TAG: "false"}
+            is_in_nanoset_build = self.build_project is not None
+            if is_in_nanoset_build:
+                raise  # that command executes the run in this process, and reports the error itself
+            tags = {
+                CONFIG_ERROR_TAG: "true",  # tells the sensors to request the run again later
+                _RETRY_FAILURES_TAG: "false",  # tells Dagster's daemon not to retry it now
+            }
             context.instance.add_run_tags(context.run.run_id, tags)
             raise failure(error, allow_retries=False) from error
 
     def open_in_run(self, context: dg.AssetExecutionContext, *, rebuild: bool) -> Project:
-        """Open the project in a run of an asset.
-
-        Progress goes to `nanoset build`, or else to the run's log.
+        """Open the project with its current configuration, in a run of an asset.
 
         Args:
             context: The context of the run.
             rebuild: Whether the output is rebuilt even if it is up to date.
 
         Raises:
-            dg.Failure: See `load_in_step`.
+            dg.Failure: nanoset.yaml has a mistake, or was deleted.
         """
         run = context.run
+        # Store in the run which process executes it. If that process is killed, a later one can
+        # tell that the run has ended. A process that only executes a step does not count.
         if is_run_process():
-            # If this process is killed, a later one can tell by this tag that the run has ended.
             context.instance.add_run_tags(run.run_id, owner_tag(self.names, run.run_id))
-        progress = self.building.progress if self.building else Progress(RunLog(context.log))
+
+        # In a `nanoset build`, progress is shown on its terminal.
+        if self.build_project is None:
+            progress = Progress(RunLog(context.log))
+        else:
+            progress = self.build_project.progress
         must_rebuild = rebuild or run.tags.get(REBUILD_TAG) == "true"
         return self.load_in_step(context, progress, rebuild=must_rebuild)
 
@@ -223,9 +233,9 @@ class ProjectDefs:
 
 def tick_result(
     context: dg.SensorEvaluationContext,
-    requests: list[dg.RunRequest],
-    notes: Sequence[str],
-    idle_reason: str,
+    requests: Sequence[dg.RunRequest] = (),
+    notes: Sequence[str] = (),
+    idle_reason: str = "",
     **more: Any,
 ) -> dg.SensorResult:
     """Return what a tick requests, or why it requests nothing; notes go to the tick's log.
@@ -242,7 +252,7 @@ def tick_result(
     skip_reason = None
     if not requests:
         skip_reason = visible("; ".join(notes) or idle_reason)
-    return dg.SensorResult(requests, skip_reason, **more)
+    return dg.SensorResult(list(requests), skip_reason, **more)
 
 
 class RunLog(Display):

@@ -309,9 +309,10 @@ def _reader_rows(
     repository: dg.RepositoryDefinition | None,
     nodes: Sequence[Node],
 ) -> list[dict[str, Any]]:
-    """Return the rows of the table of other assets that depend on this project's.
+    """Return the rows of the table of readers: other teams' assets that depend on this project's.
 
-    Each row shows from which version the other asset was made, and whether that is the latest.
+    Each row shows from which version of the project's asset the reader was made, and whether that
+    is the latest.
 
     Args:
         names: The names of the project.
@@ -321,27 +322,37 @@ def _reader_rows(
     """
     if repository is None:
         return []
-    rows: list[dict[str, Any]] = []
-    for reader in readers_of(repository, {names.asset(asset_path(node)) for node in nodes}):
-        source = reader.source.to_user_string()
-        row = {
-            "asset": reader.key.to_user_string(),
-            "has_read": source,
-            "version": "none yet",
-            "which_is": "",
-            "run": "",
-        }
-        event = instance.get_latest_materialization_event(reader.key)
-        if event is not None:
-            row["run"] = event.run_id[:8]
-        # The tags of a materialisation record the data version of each input.
-        version_read = _tags_of(event).get(f"{INPUT_DATA_VERSION_TAG}/{source}")
-        if version_read is not None:
-            latest_version = latest_data_versions(instance, reader.source, {None}).get(None)
-            row["version"] = version_read or "none yet"
-            row["which_is"] = "the latest" if version_read == latest_version else "an older one"
-        rows.append(row)
-    return rows
+    our_assets = {names.asset(asset_path(node)) for node in nodes}
+    return [_reader_row(instance, reader) for reader in readers_of(repository, our_assets)]
+
+
+def _reader_row(instance: dg.DagsterInstance, reader: Reader) -> dict[str, Any]:
+    """Return the row of one asset that depends on an asset of this project.
+
+    Args:
+        instance: The instance, for the history of materialisations.
+        reader: The asset, and the project's asset that it depends on, which has no partitions.
+    """
+    source = reader.source.to_user_string()
+    event = instance.get_latest_materialization_event(reader.key)
+
+    # The tags of a materialisation have the data version of each input. The tag is missing or empty
+    # if the reader was made when the project's asset was not.
+    version_read = _tags_of(event).get(f"{INPUT_DATA_VERSION_TAG}/{source}")
+    which_is = ""
+    if version_read is not None:
+        no_partition = None
+        latest_versions = latest_data_versions(instance, reader.source, {no_partition})
+        is_latest = version_read == latest_versions.get(no_partition)
+        which_is = "the latest" if is_latest else "an older one"
+
+    return {
+        "asset": reader.key.to_user_string(),
+        "has_read": source,
+        "version": version_read or "none yet",
+        "which_is": which_is,
+        "run": "" if event is None else event.run_id[:8],
+    }
 
 
 def _tags_of(event: dg.EventLogEntry | None) -> Mapping[str, str]:

@@ -44,28 +44,31 @@ class NanosetScaffolder(dg.Scaffolder[ScaffoldParams]):
         """
         from nanoset_core.project.first_config import write_config
 
-        folder = request.target_path
+        component_folder = request.target_path  # of the defs.yaml
         params = request.params
-        key_prefix = params.key_prefix or folder.name
+        key_prefix = params.key_prefix or component_folder.name
         names = names_of(
             key_prefix, group_prefix=None, where="the key prefix; by default the folder's name"
         )
 
-        # A new nanoset.yaml contains the prefix. For an existing one without a prefix, the
-        # defs.yaml does.
-        attributes: dict[str, Any] = {}
+        attributes: dict[str, Any] = {}  # of the component, in the defs.yaml
         if params.config is None:
-            project_folder = (request.project_root or folder) / folder.name
+            # Write a new nanoset.yaml, which contains the prefix. Its folder has the name of the
+            # component, and is in the folder of the Dagster project if there is one.
+            parent = request.project_root or component_folder
+            project_folder = parent / component_folder.name
             config = write_config(project_folder, key_prefix=names.key_prefix).path
         else:
+            # The nanoset.yaml exists, and is not changed: the defs.yaml may set the prefix.
             config = Path(params.config).absolute()
-            if params.key_prefix or not load_config(config).dagster.key_prefix:
+            has_prefix = bool(load_config(config).dagster.key_prefix)
+            if params.key_prefix or not has_prefix:
                 attributes["key_prefix"] = list(names.key_prefix)
-        location = _relative(config, folder, request.project_root)
-        dg.scaffold_component(request, {"config": location, **attributes})
+        attributes["config"] = _path_for_defs_yaml(config, component_folder, request.project_root)
+        dg.scaffold_component(request, attributes)
 
 
-def _relative(config: Path, folder: Path, project_root: Path | None) -> str:
+def _path_for_defs_yaml(config: Path, folder: Path, project_root: Path | None) -> str:
     """Return the path of a nanoset.yaml as a defs.yaml in `folder` names it.
 
     If the file is in the Dagster project, the path starts with a template for the project's folder.

@@ -58,21 +58,32 @@ def selected(
     """
     candidates = list(nodes)
     if corpora:
-        of_any_corpus = [node for node in candidates if is_of_corpora(node.stage)]
-        candidates = [node for node in of_any_corpus if node.key.subject in corpora]
-    if not select:
-        if corpora:
-            # All outputs of a corpus up to its dataset have the kind of its inventory.
-            candidates = [node for node in candidates if node.stage.kind == INVENTORY.kind]
-        return set(candidates)
+        candidates = [node for node in candidates if _is_of_corpus(node, corpora)]
 
-    chosen: set[Node] = set()
-    for text in select:
-        matches = _matches(candidates, text, definitions, names)
-        if not matches:
-            raise _selects_nothing(candidates, text, names)
-        chosen.update(matches)
-    return chosen
+    if select:
+        chosen: set[Node] = set()
+        for text in select:
+            matches = _matches(candidates, text, definitions, names)
+            if not matches:
+                raise _selects_nothing(candidates, text, names)
+            chosen.update(matches)
+        return chosen
+
+    # `--corpus` alone means the datasets, with the outputs that they are made from. The stages of
+    # all these have the kind "corpus". Others, such as exports, have to be selected.
+    if corpora:
+        return {node for node in candidates if node.stage.kind == INVENTORY.kind}
+    return set(candidates)
+
+
+def _is_of_corpus(node: Node, corpora: Collection[str]) -> bool:
+    """Return whether an output belongs to one of some corpora, and not to a nanoset, for example.
+
+    Args:
+        node: The output.
+        corpora: Names of the corpora. A nanoset may have the same name.
+    """
+    return is_of_corpora(node.stage) and node.key.subject in corpora
 
 
 def _matches(
@@ -87,33 +98,31 @@ def _matches(
         definitions: The definitions of the project.
         names: The names of the project in Dagster.
     """
-    paths = _resolve(text, definitions, names)
-    if paths:
-        return [node for node in nodes if asset_path(node) in paths]
+    asset_keys = _assets_selected_by_dagster(text, definitions)
+    if asset_keys:
+        return [node for node in nodes if names.asset(asset_path(node)) in asset_keys]
     return [node for node in nodes if fnmatch.filter(_names_of(node), text)]
 
 
-def _resolve(text: str, definitions: dg.Definitions, names: Names) -> set[tuple[str, ...] | None]:
-    """Return the assets that a selection in Dagster's syntax names; none if it is invalid.
+def _assets_selected_by_dagster(text: str, definitions: dg.Definitions) -> set[dg.AssetKey]:
+    """Return the assets that Dagster selects by a text, such as `+pretrain/blend`.
 
     Args:
-        text: The selection.
-        definitions: The definitions of the project.
-        names: The names of the project in Dagster.
+        text: The text.
+        definitions: The definitions of the project, with all its assets.
 
     Returns:
-        The path of each asset without the project's prefix, as `asset_path` returns it; None for
-        assets of other projects.
+        The keys of the assets. Empty if the text is not valid in Dagster's syntax for selections,
+        or if it selects nothing.
     """
     graph = definitions.resolve_asset_graph()
     try:
         with warnings.catch_warnings():
             # Dagster warns of a beta feature that it uses itself, for groups.
             warnings.simplefilter("ignore", category=dg.BetaWarning)
-            keys = dg.AssetSelection.from_string(text).resolve(graph)
+            return set(dg.AssetSelection.from_string(text).resolve(graph))
     except Exception:  # noqa: BLE001 - the parser's errors have no common class
         return set()
-    return {names.path(key) for key in keys}
 
 
 def _names_of(node: Node) -> list[str]:

@@ -151,25 +151,38 @@ class SlurmRunLauncher(RunLauncher, ConfigurableClass):
             origin, run.run_id, self._instance.get_ref(), set_exit_code_on_failure=True
         )
         script = _SCRIPT.format(command=shlex.join(arguments.get_command_args()))
-
-        # Of options that contradict each other, sbatch uses the last one.
-        options = [*self._options, *_split_options(run.tags.get(OPTIONS_TAG, ""))]
-        self._folder.mkdir(parents=True, exist_ok=True)
-        answer = _slurm("sbatch", "--parsable", *self._job_options(run), *options, text=script)
-        if answer.returncode != 0:
-            raise ConfigError(
-                "Slurm refuses the run",
-                where=f"run_launcher in dagster.yaml: sbatch {shlex.join(options)}",
-                found=joined_lines(answer.stderr),
-                remedy=f"correct the options there, or the tag {OPTIONS_TAG} of the run",
-            )
-
-        # With --parsable, sbatch prints `job` or `job;cluster`.
-        job = answer.stdout.strip().partition(";")[0]
+        job = self._submit(run, script)
         self._instance.add_run_tags(run.run_id, {JOB_TAG: job})
         self._report(run, f"Submitted as Slurm job {job}; it writes to {self._log_file(job)}")
 
-    def _job_options(self, run: dg.DagsterRun) -> list[str]:
+    def _submit(self, run: dg.DagsterRun, script: str) -> str:
+        """Submit a script to Slurm, and return the id of the job.
+
+        Args:
+            run: The run that the script executes. A tag of it may have further options of sbatch.
+            script: The script.
+
+        Raises:
+            ConfigError: Slurm is not installed on this machine, or rejects the job.
+        """
+        # If two options contradict each other, sbatch uses the later one. So the options of a run
+        # override those for all runs (in dagster.yaml), and these override what every job needs.
+        user_options = [*self._options, *_split_options(run.tags.get(OPTIONS_TAG, ""))]
+        options = [*self._required_options(run), *user_options]
+
+        self._folder.mkdir(parents=True, exist_ok=True)
+        answer = _slurm("sbatch", "--parsable", *options, text=script)
+        if answer.returncode != 0:
+            raise ConfigError(
+                "Slurm refuses the run",
+                where=f"run_launcher in dagster.yaml: sbatch {shlex.join(user_options)}",
+                found=joined_lines(answer.stderr),
+                remedy=f"correct the options there, or the tag {OPTIONS_TAG} of the run",
+            )
+        # With --parsable, sbatch prints `job` or `job;cluster`.
+        return answer.stdout.strip().partition(";")[0]
+
+    def _required_options(self, run: dg.DagsterRun) -> list[str]:
         """Return the options of sbatch that every run needs."""
         return [
             "--job-name",
@@ -210,26 +223,28 @@ class SlurmRunLauncher(RunLauncher, ConfigurableClass):
         job = None if run is None else run.tags.get(JOB_TAG)
         if run is None or run.is_finished or job is None:
             return False
+        is_second_request = run.status == dg.DagsterRunStatus.CANCELING
         self._instance.report_run_canceling(run)
 
-        # A job that has not started has no process that could react to a signal: remove it.
+        # A job that is still pending in Slurm has no process that could react to a signal. This
+        # command removes such a job, and leaves one that has started alone.
         _slurm("scancel", "--state=PENDING", job)
 
+        # `is_forgotten`: Slurm no longer knows the job, so it has ended some time ago.
         state = _job_state(job)
         has_ended = state.name is not None and not state.is_active
         if has_ended or state.is_forgotten:
-            # If the job never ran, nobody else tells Dagster that the run has ended.
-            run = self._instance.get_run_by_id(run_id) or run
-            if not run.is_finished:
-                self._instance.report_run_canceled(run)
+            # A run reports its end itself, but not if its job never started or was killed.
+            current_run = self._instance.get_run_by_id(run_id) or run
+            if not current_run.is_finished:
+                self._instance.report_run_canceled(current_run)
             return True
 
-        # The first request signals only the run's process (`--batch`), which then ends the
-        # processes that it has started. The second one lets Slurm kill them all. `run` was read
-        # before `report_run_canceling`: if it was being canceled then, this is a second request.
-        is_second_request = run.status == dg.DagsterRunStatus.CANCELING
-        signal_options = () if is_second_request else ("--batch", "--signal=TERM")
-        answer = _slurm("scancel", *signal_options, job)
+        if is_second_request:
+            answer = _slurm("scancel", job)  # Slurm kills all processes of the job
+        else:
+            # `--batch`: only the run's own process gets the signal. It ends its children itself.
+            answer = _slurm("scancel", "--batch", "--signal=TERM", job)
         if answer.returncode != 0:
             self._report(run, f"Slurm could not cancel job {job}: {answer.stderr.strip()}")
         return answer.returncode == 0

@@ -114,7 +114,7 @@ def stage_asset(
         keys: The outputs of the asset.
     """
     names = project_defs.names
-    shape = shape_of(stage)
+    shape = shape_of(stage)  # how the assets of the stage appear in Dagster
 
     # Dagster's graph shows only the last part of a key: `views` could be of any corpus. Their
     # groups distinguish them.
@@ -163,9 +163,10 @@ def stage_asset(
             project=project,
             stage=stage,
             key=key,
-            page=shape.page,
+            make_page=shape.make_page,
             input_label=input_label,
         )
+        # The host may have set a function that does more than make the output.
         if project_defs.execute is None:
             yield from run.results()
         else:
@@ -177,17 +178,23 @@ def stage_asset(
 def _can_be_skipped(stage: Stage, config: ProjectConfig, key: Key) -> bool:
     """Return whether a run may end without making an output, because it is no longer requested.
 
-    "Materialize all" also runs partitions that nanoset.yaml no longer requests. Assets with
-    optional outputs skip them. For other assets, the stage raises an error that lists what
-    nanoset.yaml does request.
+    This happens if nanoset.yaml was edited after the assets were loaded, and the user chooses
+    "Materialize all".
 
     Args:
         stage: The stage of the asset.
-        config: The current configuration, which may have changed after the asset was loaded.
+        config: The current configuration.
         key: The output that the run is to make.
+
+    Returns:
+        False if the output is requested. False also for an asset that has to yield an output in
+        every run: its stage raises an error that lists what nanoset.yaml does request.
     """
     is_requested = key in stage.keys(config, (key.subject,))
-    return not is_requested and not shape_of(stage).is_output_required
+    if is_requested:
+        return False
+    may_yield_nothing = not shape_of(stage).is_output_required
+    return may_yield_nothing
 
 
 def _tags(shape: AssetShape, project_defs: ProjectDefs, subject: str) -> dict[str, str]:
@@ -220,38 +227,42 @@ def _dependencies(
     if stage is INVENTORY:
         return _landing_dependencies(project_defs)
 
-    # Asset that is read → its partitions that the dependency has to name; often none. The keys of
-    # the inner dictionary serve as a set that keeps the order.
-    partitions_by_asset: dict[tuple[str, ...], dict[str, None]] = {}
+    # Asset that is read → its partitions to which the dependency is limited. The list is empty if
+    # Dagster can find out by itself which partitions are read.
+    limits_by_asset: dict[tuple[str, ...], list[str]] = {}
     for key in keys:
         for source in Node(stage, key).direct_inputs(project_defs.config):
-            partitions = partitions_by_asset.setdefault(asset_path(source), {})
+            partitions = limits_by_asset.setdefault(asset_path(source), [])
             partition = partition_of(source)
-            if partition is not None and _has_to_be_named(stage, source):
-                partitions[partition] = None
+            if partition is None or partition in partitions:
+                continue
+            if _reads_only_some_partitions(stage, source):
+                partitions.append(partition)
 
     dependencies: list[dg.AssetDep] = []
-    for asset, partitions in partitions_by_asset.items():
-        # Without a mapping, Dagster pairs the equal partitions of both assets. If the two have
-        # different partitions, it assumes that every partition reads all of the other asset.
+    for asset, partitions in limits_by_asset.items():
+        # Without a mapping, Dagster assumes that each partition reads the partition of the same
+        # name. If there is no such partition, it assumes that it reads all of them.
         mapping = None
         if partitions:
-            mapping = dg.SpecificPartitionsPartitionMapping(list(partitions))
+            mapping = dg.SpecificPartitionsPartitionMapping(partitions)
         dependencies.append(dg.AssetDep(project_defs.names.asset(asset), partition_mapping=mapping))
     return dependencies
 
 
-def _has_to_be_named(stage: Stage, source: Node) -> bool:
-    """Return whether a dependency on an output has to name the output's partition.
+def _reads_only_some_partitions(stage: Stage, source: Node) -> bool:
+    """Return whether an asset reads some partitions of another asset, but not all of them.
+
+    Then the dependency in Dagster has to name those that it reads.
 
     Args:
-        stage: The stage of the dependent asset.
-        source: The output that the dependent asset reads.
+        stage: The stage of the asset.
+        source: An output that the asset reads. It is a partition of the other asset.
     """
     if shape_of(source.stage).is_read_by_partition:
         return True
-    # A nanoset reads only some of the corpora, so they are named. Two assets whose partitions are
-    # corpora are paired by Dagster.
+    # A nanoset reads only some corpora. An asset whose own partitions are corpora reads the corpus
+    # of the same name, which Dagster assumes by itself.
     return is_of_corpora(source.stage) and not is_of_corpora(stage)
 
 

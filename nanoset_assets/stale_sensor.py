@@ -55,28 +55,25 @@ def stale_sensor(project_defs: ProjectDefs, jobs: Iterable[Any]) -> dg.SensorDef
     )
     def missing_or_stale(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         """Request runs for the missing and stale outputs that can be built now."""
-        project = project_defs.load()
+        project = project_defs.load()  # with the current nanoset.yaml
+        loaded_assets = LoadedAssets.of(project_defs.config)  # the assets that Dagster knows
 
         # Look up runs before outputs: a run that ends in between still counts as active, so what it
         # has just built is not requested again.
         active_runs = ActiveRuns(context.instance, names)
         state = _output_state(context.instance, project, names, active_runs)
         due = due_runs(
-            state,
-            active_runs,
-            LoadedAssets.of(project_defs.config),
-            retries_failed=False,
-            includes_inventories=False,
+            state, active_runs, loaded_assets, retries_failed=False, includes_inventories=False
         )
 
         requests = _run_requests(names, due)
-        notes = [*reload_notes(project_defs.config, project.config), *_notes_on(due)]
-        n_outputs = len(state.steps)
+        notes = reload_notes(project_defs.config, project.config) + _notes_on(due)
+        n_outputs = len(state.steps)  # every output has a step that makes it
         return tick_result(
             context,
             requests,
             notes,
-            idle_reason=f"{n_outputs:,} outputs: none is missing or stale that could be built now",
+            idle_reason=f"{n_outputs:,} outputs: nothing that is missing or stale can be built now",
         )
 
     return missing_or_stale
@@ -143,15 +140,17 @@ def with_condition(
     """Return assets with automation conditions, which a sensor of the host evaluates.
 
     An asset is built when the data version of an input has changed and the blocking checks of all
-    inputs have passed. Inventories get no condition: the sensor over raw text requests them.
+    inputs have passed. The lists of raw files (inventories) get no condition: they have no input in
+    Dagster, and the sensor over raw text requests them.
 
     Args:
         assets: All assets of the project.
         names: The names of the project.
     """
     condition = dg.AutomationCondition[dg.AssetKey]
-    # Dagster's `eager` reacts to every materialisation of an input. Here it has to react only to a
-    # materialisation with another data version, so replace this part of the condition.
+    # Dagster's condition `eager` has a part named "any_deps_updated", which has a part named
+    # "newly_updated". This one is true after every materialisation of an input. Replace it by a
+    # condition that is true only if the materialisation has another data version.
     any_input_changed = condition.any_deps_updated().replace(
         "newly_updated", condition.data_version_changed()
     )

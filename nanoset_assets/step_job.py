@@ -80,7 +80,10 @@ def step_job(project_defs: ProjectDefs) -> dg.JobDefinition:
 def step_observation(
     project_defs: ProjectDefs, project: Project, options: StepOptions
 ) -> dg.AssetObservation:
-    """Decode a step; return the observation that shows it on the page of the handoff.
+    """Return what Dagster's UI shows about the samples that one step of a training run read.
+
+    An observation is an event of Dagster that adds a table to the page of an asset. Here, this is
+    the asset of the handoff, the output with which the training run was started.
 
     Args:
         project_defs: What the definitions are made from, for the names of assets.
@@ -93,24 +96,29 @@ def step_observation(
     run = _run_of(project, options)
     step = explain_step(project, run, options.step, options.rank, most=ROWS_SHOWN)
 
-    # Only a run that was recorded says which rank and micro-batch a sample belongs to.
+    # `step.samples` are the first samples of the step, at most ROWS_SHOWN. Only a run that was
+    # recorded in a run.yaml says which rank and micro-batch a sample belongs to.
+    is_recorded_run = bool(options.run)
     rows: list[dict[str, object]] = []
     for sample in step.samples:
-        row: dict[str, object] = {}
-        if options.run:
-            row = {"rank": sample.rank, "micro_batch": sample.micro_batch}
-        rows.append(row | sample_row(sample))
-    # The ranks share a batch evenly, and only one of them may have been requested.
+        row = sample_row(sample)
+        if is_recorded_run:
+            row = {"rank": sample.rank, "micro_batch": sample.micro_batch, **row}
+        rows.append(row)
+
+    # How many samples the table would have with all rows. The data-parallel ranks share the batch
+    # of a step evenly.
     n_samples = step.batch_size
     if options.rank is not None:
-        n_samples //= step.data_parallel_size
+        n_samples = step.batch_size // step.data_parallel_size
 
     metadata: dict[str, Any] = {
         "summary": markdown(markdown_text(step_sentence(step))),
         "step": step.step,
         "samples": table(rows, n_samples),
     }
-    handoff = Node(TRAINER_FILES, Key(step.samples[0].name))
+    nanoset_name = step.samples[0].name  # all samples of a step are from one nanoset
+    handoff = Node(TRAINER_FILES, Key(nanoset_name))
     return dg.AssetObservation(project_defs.names.asset(asset_path(handoff)), metadata=metadata)
 
 

@@ -43,7 +43,7 @@ def shards_page(run: AssetRun) -> dict[str, Any]:
     project = run.project
     log = run.context.log
     # Refuse a run that would fill the disk. `nanoset build` has checked that for all its outputs.
-    if run.project_defs.building is None:
+    if run.project_defs.build_project is None:
         check_disk(project, stale_outputs(project, run.key.subject), log.info)
 
     # Remember which shards exist, to count those that the run makes.

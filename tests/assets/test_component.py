@@ -189,7 +189,7 @@ def test_an_override_does_something_before_and_after(make_project, instance):
             done.append(f"after {run.manifest.name}")
 
     project = make_project()
-    definitions = definitions_of(Watched(config=str(project)).hosted(project.parent))
+    definitions = definitions_of(Watched(config=str(project)).project_defs(project.parent))
     instance.add_dynamic_partitions("corpora", ["web"])
     job = definitions.resolve_job_def("corpus")
     selection = [dg.AssetKey("raw_jsonl"), dg.AssetKey("tokenized_shards")]
@@ -278,7 +278,7 @@ def test_an_error_points_to_its_line(sandbox, make_project, wrong):
     assert text in message
     if text == ONE:
         with pytest.raises(ConfigError, match=ONE):
-            NanosetComponent(**attributes).hosted(file.parent)
+            NanosetComponent(**attributes).project_defs(file.parent)
 
 
 def test_two_projects_share_the_limit_of_a_pool(sandbox, make_project):

@@ -197,7 +197,7 @@ def test_only_steps_of_the_project_fail_and_are_not_tried_again(file, instance):
     component = NanosetComponent(config=str(file), retries=3)
     from nanoset_assets.definitions import definitions_of
 
-    project_defs = component.hosted(file.parent)
+    project_defs = component.project_defs(file.parent)
     instance.add_dynamic_partitions("corpora", ["web"])
     job = definitions_of(project_defs).resolve_job_def("corpus")
     file.write_text(file.read_text() + "pakced: [web]\n")
