@@ -110,9 +110,11 @@ def _recorded_handoff(event: dg.EventLogEntry | dg.AssetMaterialization | None) 
         MissingError: There is no event, or it is not the materialisation of a handoff, or an
             earlier version of this package made it, which did not record them.
     """
-    materialization = event
+    materialization: dg.AssetMaterialization | None
     if isinstance(event, dg.EventLogEntry):
         materialization = event.asset_materialization
+    else:
+        materialization = event
     if materialization is None:
         raise _no_handoff(None)
 
