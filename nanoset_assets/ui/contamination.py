@@ -20,40 +20,40 @@ def contamination_page(run: AssetRun) -> dict[str, Any]:
 
 
 def contamination_metadata(manifest: Manifest) -> dict[str, Any]:
-    """Return what the UI shows of the matches of evaluation texts: counts, and the first matches.
+    """Return what the UI shows of the documents of a corpus that contain texts of evaluations.
 
     Args:
         manifest: Manifest of the result of one section of `contamination` for one corpus.
     """
     facts = manifest.facts
     matches = summary_of(manifest)
-    metadata: dict[str, Any] = {"summary": markdown(*_sentences(manifest, matches))}
-    rows = rows_without_none(facts["first"])
-    if rows:
-        metadata["matches"] = table(rows)
-    metadata["table"] = dg.MetadataValue.path(manifest.url(MATCHES))
+    metadata: dict[str, Any] = {"summary": markdown(*_summary_sentences(manifest, matches))}
+    first_matches = rows_without_none(facts["first"])  # a row for each of the first few matches
+    if first_matches:
+        metadata["matches"] = table(first_matches)
+    metadata["table"] = dg.MetadataValue.path(manifest.url(MATCHES))  # the file with all matches
     metadata["documents"] = facts["documents"]
-    metadata["contaminated"] = matches.contaminated
+    metadata["contaminated"] = matches.contaminated  # number of documents, without boilerplate
     return metadata
 
 
-def _sentences(manifest: Manifest, matches: MatchSummary) -> list[str]:
-    """Return how many documents contain texts of evaluations, in sentences.
+def _summary_sentences(manifest: Manifest, matches: MatchSummary) -> list[str]:
+    """Return sentences on documents that contain texts of evaluations, and on texts too short.
 
     Args:
         manifest: The output, whose name is `<section of evaluations>/<corpus>`.
-        matches: A summary of the matches.
+        matches: A summary of the matches. It counts documents separately if they only contain
+            boilerplate: texts such as licences and cookie banners, which very many documents have.
     """
     facts = manifest.facts
     documents = format_count(facts["documents"], "document")
-    counts = f"**{matches.contaminated:,} of {documents}** contain texts of evaluations."
-    # Texts that very many documents contain, such as licences and cookie banners, are boilerplate.
+    found = f"**{matches.contaminated:,} of {documents}** contain texts of evaluations."
     section = manifest.name.partition("/")[0]
-    boilerplate = boilerplate_text(section, matches)
+    boilerplate = boilerplate_text(section, matches)  # a clause, or "" if there is none
     if boilerplate:
-        counts += f" Apart from these, {boilerplate}."
+        found += f" Apart from these, {boilerplate}."
 
     n_too_short = facts["evaluation_too_short"]
     texts = format_count(facts["evaluation_texts"], "text")
-    too_short = f"{n_too_short:,} of {texts} of evaluations are too short to be searched for."
-    return [counts, too_short]
+    not_searched = f"{n_too_short:,} of {texts} of evaluations are too short to be searched for."
+    return [found, not_searched]

@@ -133,20 +133,24 @@ def _summary(split: str, manifest: Manifest, length: int) -> str:
 
 
 def _epochs_text(facts: Mapping[str, Any]) -> str:
-    """Return how often a split reads its corpora, in words: `1.00 to 2.50 epochs, by corpus`.
+    """Return how often a split reads its data, in words: `1.00 to 2.50 epochs, by corpus`.
 
     Args:
-        facts: The facts of the index mappings or the blend.
+        facts: The facts of the index mappings or the blend. Its *members* are the datasets that the
+            split mixes. Each is of a corpus, or of a view of several corpora.
     """
     members = facts["members"]
-    # Outputs of earlier versions recorded epochs by dataset only, not by corpus.
-    epochs = [corpus["epochs"] for corpus in facts.get(CORPORA, members)]
+    # Outputs of earlier versions do not have epochs for each corpus, but for each member.
+    rows_with_epochs = facts.get(CORPORA, members)
+    epochs = [row["epochs"] for row in rows_with_epochs]
+
     # Numbers that look the same in the sentence are not worth a range: compare them as texts.
     fewest = f"{min(epochs):.2f}"
     most = f"{max(epochs):.2f}"
     text = f"{most} epochs"
     if fewest != most:
         text = f"{fewest} to {most} epochs, by corpus"
+    # "before": what earlier phases of the training have read of a member.
     if any(member.get("before") for member in members):
         text += ", earlier phases included"
     return text
@@ -180,19 +184,23 @@ def _total_cell(value: Any) -> Any:
 
 
 def _sample_metadata(project: Project, manifest: Manifest, name: str, split: str) -> dict[str, Any]:
-    """Return the first samples of a split, and the command that shows others.
+    """Return metadata that shows the first samples of a split, and a command for other samples.
+
+    The samples of a split are defined by its index mappings, one for each dataset, and by a blend
+    if the split mixes several datasets. They cannot be read before both are made. So if there is a
+    blend, only the page of the blend shows samples.
 
     Args:
         project: The project.
-        manifest: The manifest of the index mappings or the blend. If the split has a blend, only
-            the page of the blend shows samples: they cannot be read before it is made.
+        manifest: The manifest of the index mappings, or of the blend.
         name: The nanoset.
         split: train, valid or test.
     """
-    is_blended = manifest.facts["blended"]
-    is_blend = manifest.name.endswith(f"/{BLEND}")
-    can_be_read = is_blend or not is_blended
-    if not can_be_read or not manifest.facts["samples"]:
+    needs_blend = manifest.facts["blended"]
+    is_page_of_blend = manifest.name.endswith(f"/{BLEND}")
+    if needs_blend and not is_page_of_blend:
+        return {}
+    if not manifest.facts["samples"]:
         return {}
     command = f"nanoset explain {name} {split} 0"
     file = project.config.file.name

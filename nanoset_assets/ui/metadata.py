@@ -7,7 +7,7 @@ numbers.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -217,20 +217,16 @@ def per_second(count: int, seconds: float) -> float:
     return round(count / max(seconds, 1e-3), 1)
 
 
-def snapshot_before(project: Project, folder: Path) -> Callable[[str], bool]:
-    """Remember which entries a folder has before a run, to find out afterwards which are new.
+def kept_names(project: Project, folder: Path) -> Collection[str]:
+    """Return the names of the files and folders in a folder that a run will not make again.
+
+    Call it before the run. Everything that is in the folder afterwards, and not one of these, was
+    made by the run.
 
     Args:
-        project: The project. If it is opened to rebuild outputs, every entry counts as new.
+        project: The project. If it is opened to rebuild outputs, nothing is kept.
         folder: The folder, which may not exist yet.
-
-    Returns:
-        A function that says whether the run made an entry, given its name.
     """
-    names_before = project.outputs.access.names(folder)
-
-    def is_new(name: str) -> bool:
-        """Return whether the run made the entry with a name."""
-        return project.rebuild or name not in names_before
-
-    return is_new
+    if project.rebuild:
+        return frozenset()
+    return project.outputs.access.names(folder)

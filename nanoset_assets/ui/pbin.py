@@ -10,10 +10,10 @@ from nanoset_assets.asset_run import AssetRun
 from nanoset_assets.ui.metadata import (
     counts_text,
     facts_of,
+    kept_names,
     markdown,
     per_second,
     size_bytes,
-    snapshot_before,
 )
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.records.text import format_bytes, format_count
@@ -25,16 +25,16 @@ def pbin_page(run: AssetRun) -> dict[str, Any]:
     Args:
         run: The run that makes it.
     """
-    # Remember which versions exist, to find out whether the run makes a new one.
+    # Look up which versions exist, to find out whether the run makes a new one.
     project = run.project
     layout = run.stage.layout
     folder = project.outputs.folder / layout.folder / layout.name_of(run.key)
-    is_new = snapshot_before(project, folder)
+    digests_before = kept_names(project, folder)
 
     manifest = run.make()
     metadata = pbin_metadata(manifest)
     # If the version existed before, there is no speed: a plot over time would show a jump.
-    if is_new(manifest.digest):
+    if manifest.digest not in digests_before:
         metadata["tokens_per_second"] = per_second(manifest.facts["tokens"], run.seconds)
     return metadata
 

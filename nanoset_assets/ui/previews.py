@@ -172,22 +172,24 @@ def _reject_text(corpus: str, reject: Reject) -> str:
 
 
 def _sample_texts(project: Project, name: str, split: str) -> Iterator[str]:
-    """Yield the first samples of a split as Markdown.
+    """Yield the first samples of a split as Markdown, each with its documents and first tokens.
 
     Args:
         project: The project.
-        name: The nanoset.
+        name: The name of a nanoset, a data mixture for training.
         split: train, valid or test.
     """
     nanoset = load_nanoset(project.outputs, name, split)
-    # A run that continues an earlier one skips the samples that the earlier one has read.
+    # A training run that continues an earlier one skips the samples that the earlier one has read.
+    # The other splits are read from their start again.
     start = nanoset.config.consumed_samples if split == "train" else 0
     stop = min(start + SHOWN, len(nanoset))
-    for sample in explain_samples(_inspection(project), nanoset, name, split, range(start, stop)):
-        corpus = code(sample.corpus)
-        pieces = _pieces_text(sample, code)
+    numbers = range(start, stop)
+    for sample in explain_samples(_inspection(project), nanoset, name, split, numbers):
+        corpus = code(sample.corpus)  # `code` formats a text as code in Markdown
+        documents = _pieces_text(sample, format_place=code)
         quotation = _quoted(_first_text(sample))
-        yield f"**sample {sample.sample}** of {corpus}: {pieces}{quotation}"
+        yield f"**sample {sample.sample}** of {corpus}: {documents}{quotation}"
 
 
 def _pieces_text(sample: SampleOrigin, format_place: Callable[[str], str] = str) -> str:

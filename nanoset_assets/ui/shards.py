@@ -13,10 +13,10 @@ from nanoset_assets.ui.metadata import (
     ROWS_SHOWN,
     counts_text,
     facts_of,
+    kept_names,
     markdown,
     per_second,
     size_bytes,
-    snapshot_before,
     table,
 )
 from nanoset_assets.ui.previews import first_rejects
@@ -46,8 +46,8 @@ def shards_page(run: AssetRun) -> dict[str, Any]:
     if run.project_defs.build_project is None:
         check_disk(project, stale_outputs(project, run.key.subject), log.info)
 
-    # Remember which shards exist, to count those that the run makes.
-    is_new = snapshot_before(project, project.outputs.folder / SHARDS / run.key.subject)
+    # Look up which shards exist, to count those that the run makes.
+    digests_before = kept_names(project, project.outputs.folder / SHARDS / run.key.subject)
     manifest = run.make()
 
     engine = engine_choice(project.config.tokenizer_file, project.config.tokenization.engine)
@@ -55,7 +55,7 @@ def shards_page(run: AssetRun) -> dict[str, Any]:
     _log_rejects(run, manifest)
 
     shards = current_shards(project, manifest)
-    new_digests = {digest for digest in manifest.facts["shards"] if is_new(digest)}
+    new_digests = set(manifest.facts["shards"]).difference(digests_before)
     return shards_metadata(
         project, manifest, shards, new_digests, seconds=run.seconds, engine=engine
     )

@@ -17,10 +17,10 @@ from nanoset_assets.ui.metadata import (
     ROWS_SHOWN,
     code,
     facts_of,
+    kept_names,
     markdown,
     per_second,
     place,
-    snapshot_before,
     table,
 )
 from nanoset_core.formats.tars.samples import MANIFEST_NAME
@@ -97,25 +97,26 @@ def _plan_summary(plan: ShufflePlan, *, is_even: bool) -> str:
 
 
 def tars_page(run: AssetRun) -> dg.MaterializeResult[Any]:
-    """Write one group of tars of a webdataset, and return its materialisation.
+    """Write one group of tars of a webdataset, and return what Dagster shows about it.
 
-    A group of tars has no manifest: the plan determines the bytes of the tars, so the digest of the
-    plan is their data version.
+    The tars of a webdataset are divided into groups, which different runs can write. A group has no
+    manifest. The plan of the webdataset determines all bytes, so Dagster gets the digest of the
+    plan as data version.
 
     Args:
         run: The run that writes the group.
     """
-    # Remember which tars exist. Those that an interrupted run has completed are not written again.
+    # Some tars may exist: those that an interrupted run has completed are not written again.
     project = run.project
     name = run.key.subject
     plan, _ = current_plan(project, name)
     folder = project.outputs.place(webdataset_recipe(name, plan.digest))
-    is_new = snapshot_before(project, folder)
+    names_before = kept_names(project, folder)
 
     group = int(run.key.part or 0)
-    tars = write_group(project, name, group)
+    tars = write_group(project, name, group)  # all tars of the group, also those that existed
     run.finish(plan)
-    new_tars = [tar for tar in tars if is_new(f"{tar.stem}.tar")]
+    new_tars = [tar for tar in tars if f"{tar.stem}.tar" not in names_before]
     return dg.MaterializeResult(
         metadata=tars_metadata(tars, new_tars, run.seconds),
         data_version=dg.DataVersion(plan.digest),
@@ -227,20 +228,22 @@ def _reader_texts(project: Project, manifest: Manifest) -> list[str]:
         project: The project.
         manifest: Manifest of the webdataset.
     """
-    # webdataset expands a range in braces, such as shard-{00000000..00000041}.tar.
+    # The library webdataset expands a range in braces: shard-{00000000..00000041}.tar
     first_number = shard_stem(0).removeprefix("shard-")
     last_number = shard_stem(manifest.facts["shards"] - 1).removeprefix("shard-")
-    tars = f"shard-{{{first_number}..{last_number}}}.tar"
+    number_range = "{" + f"{first_number}..{last_number}" + "}"
+    tars = f"shard-{number_range}.tar"
+
     folder = manifest.url()
-    texts: list[str] = []
+    lines: list[str] = []
     if is_remote(folder):
-        # webdataset reads a bucket through the output of a command.
-        lists = f"{folder}/{MANIFEST_NAME}"
-        url = f"pipe:aws s3 cp {folder}/{tars} -"
+        manifest_path = f"{folder}/{MANIFEST_NAME}"
+        # The library reads a bucket through the output of a command.
+        tars = f"pipe:aws s3 cp {folder}/{tars} -"
     else:
-        texts.append(f"In {code(place(project, folder).path or folder)}:")
-        lists = MANIFEST_NAME
-        url = tars
-    texts.append(f"OpenLM: {code(f'--dataset-manifest {lists}')}")
-    texts.append(f"webdataset: {code(f'webdataset.WebDataset({url!r})')}")
-    return texts
+        manifest_path = MANIFEST_NAME
+        shown_folder = place(project, folder).path  # relative to the project's folder
+        lines.append(f"In {code(shown_folder or folder)}:")
+    lines.append(f"OpenLM: {code(f'--dataset-manifest {manifest_path}')}")
+    lines.append(f"webdataset: {code(f'webdataset.WebDataset({tars!r})')}")
+    return lines

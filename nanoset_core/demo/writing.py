@@ -144,21 +144,23 @@ def _write(folder: Path, megabytes: float, say: Callable[[str], None]) -> None:
 def _prepare_raw_folder(raw: Path, tokenizer: Path) -> None:
     """Make an empty folder for the raw text of the demo.
 
-    An interrupted demo may have left a folder. It is replaced, if the marker file in it shows that
-    it is a demo's. The marker is written before any text, so that every interrupted demo has it.
+    The folder gets a marker file before any text. So if it exists with the marker, an interrupted
+    demo has written it, and the tokenizer next to it, too. Both may then be overwritten.
 
     Args:
         raw: The folder.
-        tokenizer: File of the tokenizer, which the demo overwrites.
+        tokenizer: File of the tokenizer, which the demo will write after the text.
 
     Raises:
-        ConfigError: The folder, or the tokenizer, exists without the marker.
+        ConfigError: The folder has no marker. But it contains something, or the tokenizer exists,
+            and this may belong to the user.
     """
     marker = raw / MARKER
-    if not marker.exists():
+    is_of_demo = marker.exists()
+    if not is_of_demo:
         for path in (raw, tokenizer):
-            is_filled_folder = path.is_dir() and any(path.iterdir())
-            if path.is_file() or is_filled_folder:
+            is_empty_folder = path.is_dir() and not any(path.iterdir())
+            if path.exists() and not is_empty_folder:
                 raise ConfigError(
                     "`nanoset demo` did not write this, and would overwrite it",
                     where=path,
