@@ -459,7 +459,11 @@ class _IndexScan:
         self._total_bytes = int(document_stops[-1])
 
     def _add_offset_errors(self, offset_errors: NDArray[np.int64]) -> None:
-        """Count the jumps of the next offset errors, and check if a wrong merge explains them.
+        """Count how many times the error of the offsets changes, and check what explains it.
+
+        If Modalities merges files wrongly, offsets in the second file are too small by 12 bytes,
+        the size of a header, those in the third by 24, and so on: 0 0 0 12 12 24. The error changes
+        at the first document of each further file, here twice. Each change is called a jump.
 
         Args:
             offset_errors: How many bytes each stored offset is too small, shape (n_entries,).
@@ -467,7 +471,7 @@ class _IndexScan:
         previous_errors = np.concatenate([[self._last_offset_error], offset_errors[:-1]])
         n_jumps = int(np.count_nonzero(offset_errors != previous_errors))
         if n_jumps == 0:
-            return  # this holds for nearly all chunks, and saves the check below
+            return  # nothing has changed since the last check
         self._n_jumps += n_jumps
         self._last_offset_error = int(offset_errors[-1])
 
@@ -480,9 +484,10 @@ class _IndexScan:
         """Return the counts and findings, after all entries were added.
 
         An index is *correct* if its documents follow each other without gaps, and contain all
-        tokens. An index that Modalities has merged wrongly is not correct, but its reader can
-        compute the right offsets. Any other index of layout D may list documents in any order, as
-        long as they are inside the tokens.
+        tokens. An index that Modalities has merged wrongly is not correct: at some documents, its
+        offsets begin to be too small (*jumps*). Its reader can compute the right offsets. Any other
+        index of the newest layout, D, may list documents in any order, as long as they are inside
+        the tokens.
 
         Raises:
             FormatError: A document is outside of the tokens; or the file has an old layout, and its

@@ -164,8 +164,9 @@ _PREFIX_BYTES = 64
 def encode_index(entries: Iterable[Entries]) -> Iterator[bytes]:
     """Yield the bytes of the pickle of all entries, one frame after another.
 
-    At the top of this module is a drawing of such a pickle. It takes memory for a chunk of entries,
-    however many there are.
+    A pickle is a sequence of opcodes: PROTO, EMPTY_LIST, those of the entries, and STOP. Except
+    PROTO, they are divided into *frames* of about 64 KiB, each with a header that has its size.
+    This takes memory for a chunk of entries, however many there are.
 
     Args:
         entries: Chunks of any number of entries; no value is negative.
@@ -373,8 +374,8 @@ class _FastDecoder:
     def entries(self) -> Iterator[Entries]:
         """Yield the entries up to the first unexpected opcode, in chunks.
 
-        Opcodes are the bytes of a pickle, drawn at the top of this module. They are read in chunks,
-        which may end within an entry. The rest of the entry is then in the next chunk.
+        A pickled list is a start, the opcodes of its entries, and an end. Opcodes are read in
+        chunks, which may end within an entry. The rest of the entry is then in the next chunk.
 
         Raises:
             FormatError: A frame is empty, or longer than the file.
@@ -490,7 +491,8 @@ def _decode_chunk(opcodes: NDArray[np.uint8]) -> tuple[Entries, int]:
     padded = np.zeros(n_bytes + _PADDING, np.uint8)
     padded[:n_bytes] = opcodes
 
-    # Decode two ints at each candidate; all arrays have shape (n_candidates,).
+    # Decode two ints at each candidate, after APPENDS and MARK if these two bytes are there. All
+    # arrays have shape (n_candidates,).
     starts = _candidates(opcodes)
     has_mark = (padded[starts] == _APPENDS) & (padded[starts + 1] == _MARK)
     offsets = _decode_ints(padded, starts + 2 * has_mark)
@@ -538,7 +540,7 @@ def _decode_ints(padded: NDArray[np.uint8], positions: NDArray[np.int64]) -> _In
     opcodes = padded[positions]
     is_long = opcodes == _LONG1
     payload_bytes = np.where(is_long, padded[positions + 1], _PAYLOAD_BYTES[opcodes])
-    payload_starts = positions + 1 + is_long
+    payload_starts = positions + 1 + is_long  # LONG1 has one byte more before its payload
 
     # Other opcodes have no payload in the table. Give them one of eight bytes, so that the code
     # below can handle them as well. Their values are not used.
