@@ -279,8 +279,11 @@ def checks_without_success(
         partition = PartitionKeyFilter(key=info.partition_key)
         records = storage.get_latest_asset_check_execution_by_key([key], partition_filter=partition)
         record = records.get(key)
-        evaluation = None if record is None else record.evaluation  # None if it did not end
-        is_warning = evaluation is not None and evaluation.severity == dg.AssetCheckSeverity.WARN
+        evaluation = None if record is None else record.evaluation
+        is_warning = False
+        # Without a result, this is another kind of object: the check was planned, but did not end.
+        if isinstance(evaluation, dg.AssetCheckEvaluation):
+            is_warning = evaluation.severity == dg.AssetCheckSeverity.WARN
         if not is_warning:
             partitions.add((key.asset_key, info.partition_key))
     return partitions
