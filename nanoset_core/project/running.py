@@ -49,7 +49,7 @@ _KEYS = {
 
 @dataclass(frozen=True, slots=True)
 class ExecutorSpec(Section):
-    """What tokenizes, writes tars and verifies deeply; the bytes do not depend on it."""
+    """Who tokenizes, writes tars and verifies deeply; the bytes of outputs do not depend on it."""
 
     kind: Literal["processes", "dask", "slurm"] = "processes"
     """Processes of this machine, the workers of a Dask cluster, or workers that the build starts as
@@ -201,7 +201,7 @@ class ExecutorSpec(Section):
 
 @dataclass(frozen=True, slots=True)
 class AutomationSpec(Section):
-    """When new text is looked for, and what is missing or stale is built."""
+    """When Dagster looks for new text, and builds what is missing or stale."""
 
     enabled: bool = True
     """Whether sensors and schedule run unless switched off in the UI; false: none runs unless
@@ -244,7 +244,7 @@ class AutomationSpec(Section):
 
 @dataclass(frozen=True, slots=True)
 class DagsterSpec:
-    """Names of the project in Dagster, which set it apart from other projects and assets."""
+    """Prefixes of the project in Dagster, which tell it apart from other projects and assets."""
 
     key_prefix: tuple[str, ...] = ()
     """Before the key of every asset, and in the names of partitions, jobs, sensors and schedule."""

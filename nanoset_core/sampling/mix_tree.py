@@ -19,7 +19,7 @@ Fraction = Annotated[float, Range(0, 1)]
 
 @dataclass(frozen=True, slots=True)
 class MixPart:
-    """A corpus or view, by its name; or, with `mix`, a group of them, by any name."""
+    """One part of a mixture: a corpus or view, or a group of parts with a `mix` of its own."""
 
     share: Share | None = None
     """Its weight among its siblings. They divide what `tokens` and `epochs` leave of their parent.

@@ -40,7 +40,7 @@ _FILE_URL = re.compile("file://", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class StorageSpec:
-    """How buckets are accessed; credentials come from the AWS chain: environment, profile, role."""
+    """How buckets are accessed. Credentials come from AWS's usual sources."""
 
     endpoint_url: str | None = None
     """URL of a store that speaks S3; absent = AWS, or what AWS_ENDPOINT_URL says."""

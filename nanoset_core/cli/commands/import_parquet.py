@@ -18,8 +18,8 @@ from nanoset_core.cli.terminal import print_made
 def command(sources: tuple[Path, ...], output: Path, columns: str | None, overwrite: bool) -> None:
     """Write the rows of Parquet or Arrow tables as JSON lines, for tools that need these.
 
-    SOURCES are files, or folders such as those of datasets on the Hugging Face Hub. nanoset itself
-    does not need this: a corpus may contain .parquet and .arrow files.
+    SOURCES are files, or folders such as those of datasets on the Hugging Face Hub. You do not need
+    this command to build a corpus, because a corpus may contain .parquet and .arrow files.
     """
     from nanoset_core.text.importing import import_once
 

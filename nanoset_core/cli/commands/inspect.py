@@ -36,8 +36,8 @@ _DEFAULT_SPECIAL_TOKENS = (
 def command(prefix: Location, tokenizer: TokenizerPath | None, sequences: int) -> None:
     """Show the size and the first sequences of an indexed dataset.
 
-    PREFIX is the path of its .bin and .idx without the ending, or a folder. Of a folder, every
-    dataset is shown.
+    PREFIX is the path of the .bin and .idx of a dataset, without the ending. If it is a folder, the
+    command shows every dataset in the folder.
     """
     from nanoset_core.formats.indexed.folder import pairs_at
 

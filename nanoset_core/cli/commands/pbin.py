@@ -150,8 +150,8 @@ def shuffle(
 ) -> None:
     """Shuffle the documents of one file, or of one chunk of several FILES, as Modalities does.
 
-    Without --chunk, the order is that of Modalities' `shuffle_tokenized_data`; with --chunk, that
-    of its `create_shuffled_dataset_chunk`.
+    Without --chunk, documents have the order that Modalities' `shuffle_tokenized_data` gives them.
+    With --chunk, they have the order of its `create_shuffled_dataset_chunk`.
     """
     from nanoset_core.stages.pbin.selection import shuffle_pbin, shuffle_pbin_chunk
 
@@ -242,7 +242,8 @@ def filter_documents(file: Location, output: Location, overwrite: bool, **condit
 def repair(file: Location, output: Location | None, overwrite: bool) -> None:
     """Rewrite FILE so that Modalities can read it.
 
-    The result has the current layout, and an index without the fault of Modalities' own merge.
+    The repaired file has the current layout. Modalities' own command for merging files writes a
+    wrong index, which is corrected, too.
     """
     from nanoset_core.formats.pbin.dataset import PackedDataset
     from nanoset_core.outputs.deliver import replaced_file
@@ -277,7 +278,7 @@ def repair(file: Location, output: Location | None, overwrite: bool) -> None:
 def raw_index(text: Location, output: Location | None, drop_faulty: bool, overwrite: bool) -> None:
     """Write the .idx that Modalities needs next to an uncompressed JSONL file.
 
-    It says where each line begins and ends.
+    The .idx says where each line of the JSONL file begins and ends.
     """
     from nanoset_core.formats.pbin.raw_index import create_raw_index
 

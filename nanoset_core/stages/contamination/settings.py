@@ -16,7 +16,7 @@ from nanoset_core.stages.views.settings import ViewSpec
 
 @dataclass(frozen=True, slots=True)
 class ContaminationSpec(Section):
-    """Evaluation files, and the corpora whose documents are searched for their texts."""
+    """Evaluation files, and the corpora in which their texts are searched for."""
 
     files: tuple[str, ...] | str = field(metadata={"example": "evals/*.jsonl"})
     """JSON Lines, Parquet or Arrow files, local or s3://…; patterns are allowed."""

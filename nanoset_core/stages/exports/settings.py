@@ -25,9 +25,7 @@ IN_SAMPLES = ("mds", "litdata")
 
 @dataclass(frozen=True, slots=True)
 class ExportSpec(Section):
-    """The dataset of a corpus or view as files of another reader, which share its tokens where they
-    can.
-    """
+    """A corpus or view in the file format of another library, sharing its tokens if possible."""
 
     of: CorpusName = field(metadata={"example": "web"})
     """The corpus or view."""

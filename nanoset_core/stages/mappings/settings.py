@@ -92,7 +92,7 @@ class ContinueSpec:
 
 @dataclass(frozen=True, slots=True)
 class ScheduleSpec:
-    """The trainer's run, from which the number of samples follows."""
+    """Length and batch size of the training run, from which numbers of samples are computed."""
 
     iterations: Iterations = field(metadata={"example": 100_000})
     """Training steps (--train-iters)."""

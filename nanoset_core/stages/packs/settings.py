@@ -13,7 +13,7 @@ from nanoset_core.stages.packing import DEFAULT_SEED, PackSeed
 
 @dataclass(frozen=True, slots=True)
 class PacksSpec:
-    """A dataset of packs: the documents of a corpus or view, unbroken, in sequences of one length.
+    """A dataset of packs: sequences of one length, filled with whole documents of a corpus or view.
 
     It can be named wherever a corpus can.
     """

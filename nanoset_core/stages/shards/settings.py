@@ -33,7 +33,7 @@ TAKEN_COLUMNS = ("file", "line", "byte_offset", "id", "tokens")
 
 @dataclass(frozen=True, slots=True)
 class TokenizerSpec:
-    """Which tokenizer makes the tokens."""
+    """The tokenizer that turns text into tokens, and the names of its special tokens."""
 
     path: str = field(metadata={"example": "tokenizer.json"})
     """A tokenizer.json, SentencePiece .model, tekken.json, .tiktoken, vocab.json or Megatron-LM's
@@ -66,7 +66,7 @@ class TokenizerSpec:
 
 @dataclass(frozen=True, slots=True)
 class DocumentsSpec(Section):
-    """How lines become documents."""
+    """Where files contain text and ids, and what happens to invalid lines."""
 
     text_key: TextKey = "text"
     """Key of the text in each JSON object."""
@@ -98,7 +98,7 @@ class DocumentsSpec(Section):
 
 @dataclass(frozen=True, slots=True)
 class TokenizationSpec:
-    """How documents become tokens."""
+    """How the tokenizer is applied to documents, and by how many processes."""
 
     engine: EngineName = "auto"
     """Which program tokenizes; all give the same tokens."""
@@ -124,9 +124,7 @@ class TokenizationSpec:
 
 @dataclass(frozen=True, slots=True)
 class CorpusSpec(Section):
-    """How one corpus differs from the others; every folder below `raw` is a corpus, named here or
-    not.
-    """
+    """How one corpus differs from the others. Every folder of `raw` is a corpus, listed or not."""
 
     folder: CorpusName | None = None
     """Folder below `raw` that it is read from; absent = the one of its own name."""

@@ -76,7 +76,7 @@ class ViewOrderSpec(Section):
 
 @dataclass(frozen=True, slots=True)
 class ViewSpec(Section):
-    """A dataset of documents chosen from a corpus, by rules that apply in the order below.
+    """A dataset of documents that rules choose from a corpus, applied in the order below.
 
     It has its own index, which points to the tokens of the corpus.
     """

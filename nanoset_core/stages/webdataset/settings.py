@@ -40,7 +40,7 @@ DEPRECATED_ENGINES: Mapping[ShuffleEngine, ShuffleEngine] = {"tiled": "auto"}
 
 @dataclass(frozen=True, slots=True)
 class WebdatasetSpec(Section):
-    """One set of shuffled tar shards."""
+    """One webdataset: a folder of tars with shuffled samples of some corpora."""
 
     corpora: tuple[str, ...] | Mapping[str, Annotated[float, Range(0, 1e6)]] = field(
         metadata={"example": "[web]"}
