@@ -553,6 +553,7 @@ class Dealer:
         """Return the samples of a step of a cyclic loader.
 
         Each rank has a bucket of consecutive samples, and reads it in another order in each epoch.
+        With 2 ranks and 8 samples, rank 0 has the samples 0 to 3, and rank 1 the samples 4 to 7.
 
         Args:
             step: The step.
@@ -565,6 +566,8 @@ class Dealer:
         Raises:
             ConfigError: The samples before the step are not whole micro-batches of all ranks.
         """
+        # A round is one micro-batch of every rank. Samples that do not fill a round at the end of
+        # the dataset are not read, so an epoch consists of whole rounds.
         round_size = step.micro_batch_size * step.n_ranks
         n_rounds = self.total // round_size
         epoch_size = n_rounds * round_size
@@ -575,22 +578,22 @@ class Dealer:
                 found=int(positions[0]),
                 expected=f"a multiple of {round_size}",
             )
-        # A round is one micro-batch of every rank. Samples that do not fill a round at the end of
-        # the dataset are not read. All arrays have the shape (batch_size,).
+
+        # The epoch of each sample, and its round within the epoch: (batch_size,) each.
         epochs, positions_in_epoch = np.divmod(positions, epoch_size)
         rounds = positions_in_epoch // round_size
 
         # In each round, a rank reads the next micro-batch of its bucket.
-        positions_in_bucket = (
-            rounds * step.micro_batch_size + positions_in_epoch % step.micro_batch_size
-        )
+        position_in_micro_batch = positions_in_epoch % step.micro_batch_size
+        positions_in_bucket = rounds * step.micro_batch_size + position_in_micro_batch
         bucket_size = n_rounds * step.micro_batch_size
         bucket_starts = ranks * bucket_size  # first sample of each bucket
 
+        # The position says where the sample is in the shuffled bucket. All ranks shuffle alike.
         samples = np.empty_like(positions)
         for epoch in np.unique(epochs).tolist():
             is_in_epoch = epochs == epoch
-            order = _shuffled(bucket_size, epoch)  # (bucket_size,) the same for all ranks
+            order = _shuffled(bucket_size, epoch)  # (bucket_size,)
             shuffled_positions = order[positions_in_bucket[is_in_epoch]]
             samples[is_in_epoch] = bucket_starts[is_in_epoch] + shuffled_positions
         return samples

@@ -118,10 +118,9 @@ def _belong_to_symbols(data: Bytes, is_mark: Bools, is_symbol: Bools, starts: In
     run of symbols. Such a symbol is called *inner* here. The run of symbols goes on until something
     else than a symbol or mark follows. With m for a mark:
 
-        text              a ! m b ! ! m ! m
-        inner symbol                ^
-        marks belong to       |       |   |
-                              word    symbols
+        text             a ! m b ! ! m ! m
+        inner symbol               ^
+        marks                w       s   s      w: of a word, s: of symbols
 
     Args:
         data: uint8, shape (n_bytes,): UTF-8 texts between separators (bytes 0xFF).

@@ -99,13 +99,16 @@ class PairRanks:
         self.merged = merged.astype(np.uint64)
         """uint64, shape (n_merges,): the token that the merge of each rank makes."""
 
-        # An entry is a pair and its rank in one number of 64 bits. A slot of a table holds one
-        # entry; pairs whose slot is taken go into a further table.
+        # Both tokens of a pair in one number, and an entry with the pair and its rank.
+        ranks = np.arange(len(merged), dtype=np.uint64)
+        pairs = (left.astype(np.uint64) << _ID_SHIFT) | right.astype(np.uint64)
+        entries = (pairs << _RANK_SHIFT) | ranks
+
+        # A slot of a table holds one entry. Pairs whose slot is taken go into a further table,
+        # until none is left. There is at least one table, even without merges.
         self._tables: list[_RankTable] = []
-        pairs = left.astype(np.uint64) << _ID_SHIFT | right.astype(np.uint64)
-        entries = pairs << _RANK_SHIFT | np.arange(len(merged), dtype=np.uint64)
         while len(entries) or not self._tables:
-            table = _RankTable(len(entries), len(self._tables))
+            table = _RankTable(len(entries), number=len(self._tables))
             is_refused = table.insert(pairs, entries)
             self._tables.append(table)
             pairs = pairs[is_refused]

@@ -454,9 +454,11 @@ class NumpyEngine:
 def interleave(mask: Bools, if_true: FlatLists, if_false: FlatLists) -> Encoded:
     """Put lists of tokens that were encoded separately back into their common order.
 
+    With the mask T F T, the lists [1 2] [3] for True and [7 8] for False become [1 2] [7 8] [3].
+
     Args:
         mask: bool, shape (n_lists,): which lists are among `if_true`.
-        if_true: Those lists, in order.
+        if_true: Those lists, in order: their tokens, concatenated, and the length of each.
         if_false: The other lists, in order.
     """
     true_ids, true_lengths = if_true
@@ -465,6 +467,7 @@ def interleave(mask: Bools, if_true: FlatLists, if_false: FlatLists) -> Encoded:
     lengths[mask] = true_lengths
     lengths[~mask] = false_lengths
 
+    # Which tokens of the result are from `if_true`. Those of both are in order already.
     is_from_true = np.repeat(mask, lengths)  # (n_tokens,)
     ids = np.empty(len(is_from_true), np.int32)
     ids[is_from_true] = true_ids

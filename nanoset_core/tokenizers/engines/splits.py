@@ -240,12 +240,14 @@ def _join_last_spaces(
     """Start a piece at the last white space before a word, and join the two if the pattern does.
 
     The patterns have `\\s+(?!\\S)`: it matches several characters of white space except the last
-    one, which is left for the word.
+    one, which is left for the word. With `_` for a space and `t` for a tab, "a___b" is cut into
+    "a", "__", "_b". A tab is only joined if `any_space` is set: otherwise "a_tb" is cut into "a",
+    "_", "t", "b".
 
     Args:
-        is_start: bool, shape (n_bytes + 1,). Changed in place.
-        data: uint8, shape (n_bytes,).
-        byte_classes: uint8, shape (n_bytes,).
+        is_start: bool, shape (n_bytes + 1,): whether a piece starts at a byte. Changed in place.
+        data: uint8, shape (n_bytes,): UTF-8 texts between separators.
+        byte_classes: uint8, shape (n_bytes,): the class of each byte's character.
         wide_spaces: int64, shape (n_wide_spaces,): first bytes of white space of several bytes.
         any_space: Whether letters are joined with any white space, and symbols only with a plain
             space. Otherwise, everything is joined with a plain space only.
@@ -256,9 +258,11 @@ def _join_last_spaces(
     is_start[:-2] |= is_last_space
 
     # A piece was started at the last byte of the white space. If that character has several bytes,
-    # start the piece at its first byte instead.
+    # start the piece at its first byte instead. It has two bytes, or three if its first byte is
+    # 0xE0 or more: there is no white space of four bytes.
     if len(wide_spaces):
-        last_bytes = wide_spaces + 1 + (data[wide_spaces] >= 0xE0)
+        has_three_bytes = data[wide_spaces] >= 0xE0
+        last_bytes = wide_spaces + 1 + has_three_bytes
         is_before_word = is_last_space[last_bytes]
         is_start[last_bytes[is_before_word]] = False
         is_start[wide_spaces[is_before_word]] = True

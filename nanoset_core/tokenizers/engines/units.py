@@ -211,10 +211,11 @@ def cut(text: bytes, size: int) -> Iterator[bytes]:
 
 
 def partition_units(text: bytes, fallback_text: FallbackText) -> Iterator[tuple[bytes, bool]]:
-    """Divide a text into pieces for the numpy engine and pieces for the reference.
+    """Divide a text into pieces for the numpy engine and pieces for the reference engine.
 
     The text is cut into small pieces, each of which is searched for something that only the
-    reference can encode. Neighbours of the same kind are joined, up to UNIT_BYTES.
+    reference can encode, such as an added token. Neighbours of the same kind are joined, up to
+    about UNIT_BYTES.
 
     Args:
         text: The text in UTF-8.
@@ -223,12 +224,15 @@ def partition_units(text: bytes, fallback_text: FallbackText) -> Iterator[tuple[
     Yields:
         (piece, whether the piece is for the reference).
     """
-    unit: list[bytes] = []  # neighbours that will be joined
-    unit_size = 0
-    is_unit_fallback = False
+    unit: list[bytes] = []  # neighbours of one kind, which will be joined
+    unit_size = 0  # in bytes
+    is_unit_fallback = False  # whether they are for the reference
     for piece in cut(text, _FALLBACK_BYTES):
         is_fallback = fallback_text.occurs_in(piece)
-        if unit and (is_fallback != is_unit_fallback or unit_size >= UNIT_BYTES):
+
+        # A unit ends before a piece of the other kind, or if it is large enough.
+        is_other_kind = is_fallback != is_unit_fallback
+        if unit and (is_other_kind or unit_size >= UNIT_BYTES):
             yield b"".join(unit), is_unit_fallback
             unit = []
             unit_size = 0
