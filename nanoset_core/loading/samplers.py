@@ -186,14 +186,17 @@ class PretrainingSampler(_MicroBatchSampler):
     def __iter__(self) -> Iterator[list[int | None]]:
         """Yield the samples of each micro-batch of this rank.
 
+        Samples are dealt in steps: in each step, every rank gets one micro-batch of consecutive
+        samples, in the order of the ranks. With 2 ranks and micro-batches of 2, rank 1 gets the
+        samples 2 3, then 6 7, and so on.
+
         Yields:
             Numbers of samples, which may be negative or None for padding.
         """
-        # A step is a micro-batch of every rank, in the order of the ranks.
         step = self._step  # samples of all ranks
         first_of_rank = self.data_parallel_rank * self.micro_batch_size  # counted from the step
 
-        # Yield complete steps.
+        # Yield the micro-batches of complete steps.
         n_steps = (self.total_samples - self.consumed_samples) // step
         stop = self.consumed_samples + n_steps * step
         for start in range(self.consumed_samples + first_of_rank, stop, step):
@@ -201,16 +204,18 @@ class PretrainingSampler(_MicroBatchSampler):
         if self.drop_last:
             return
 
-        # Yield the rest, with padding after it. A micro-batch may have fewer samples here.
+        # The rest of the samples, and padding after it.
         rest: list[int | None] = [*range(stop, self.total_samples)]
         n_padding = self._padding()
         if self.pad_with_none:
             rest += [None] * n_padding
         else:
             rest += range(-1, -n_padding - 1, -1)  # -1, -2, …
-        stop_of_rank = min(first_of_rank + self.micro_batch_size, step)
+
+        # Deal the rest in the same way. The last micro-batches may have fewer samples, or none.
         for start in range(0, len(rest), step):
-            yield rest[start + first_of_rank : start + stop_of_rank]
+            start_of_rank = start + first_of_rank
+            yield rest[start_of_rank : start_of_rank + self.micro_batch_size]
 
     def _padding(self) -> int:
         """Return how many samples are added to fill up the last global batch.
@@ -269,34 +274,39 @@ class CyclicSampler(_MicroBatchSampler):
 
         With `data_sharding=False`, this may be one more for the first ranks than for the last.
         """
+        # The samples of an epoch: whole micro-batches of every rank. If all ranks share one order,
+        # they also share the micro-batches after that, which do not suffice for all of them.
         n_samples = self._epoch_samples
         if not self.data_sharding:
-            # Ranks also share the micro-batches that do not suffice for all of them.
             n_samples = self.total_samples // self.micro_batch_size * self.micro_batch_size
         n_left = n_samples - self.consumed_samples % self._epoch_samples
+
         # The ranks take turns: rank r gets entry r of what is left, and every n-th one after it.
         n_of_rank = _divide_up(n_left - self.data_parallel_rank, self.data_parallel_size)
         return n_of_rank // self.micro_batch_size
 
     def __iter__(self) -> Iterator[list[int]]:
         """Yield the samples of each micro-batch of this rank, up to the end of the epoch."""
-        # Each epoch has its own order, since the seed includes its number.
+        # `consumed` is the number of samples of all ranks in this epoch. Each epoch has its own
+        # order, since the seed includes its number.
         epoch, consumed = divmod(self.consumed_samples, self._epoch_samples)
-        rank = self.data_parallel_rank
-        n_ranks = self.data_parallel_size
-        size = self.micro_batch_size
         seed = self.seed + epoch
+        size = self.micro_batch_size
+
         if self.data_sharding:
             # Each rank has consecutive samples, whole micro-batches of them, in an order that is
             # the same for all ranks.
             n_of_rank = self.total_samples // self._step * size
             order = randperm(n_of_rank, seed)
-            samples = order[consumed // n_ranks :] + rank * n_of_rank
+            consumed_by_rank = consumed // self.data_parallel_size
+            first_of_rank = self.data_parallel_rank * n_of_rank
+            samples = first_of_rank + order[consumed_by_rank:]
         else:
             # All ranks share one order of whole micro-batches, and take turns.
             order = randperm(self.total_samples // size * size, seed)
             remaining = order[consumed:]
-            samples = remaining[rank::n_ranks]
+            samples = remaining[self.data_parallel_rank :: self.data_parallel_size]
+
         # Leave out samples that do not fill a micro-batch.
         for start in range(0, len(samples) - size + 1, size):
             yield samples[start : start + size].tolist()

@@ -139,9 +139,11 @@ class ShardReader:
         Raises:
             StaleError: The loaded state was saved by another worker.
         """
+        # Which worker of a DataLoader this process is. Outside of a DataLoader, there is only one.
         worker = _torch_worker()
         if worker is None:
             worker = _ONLY_WORKER
+
         # A position is only valid for the worker that has read up to it, since each worker reads
         # other shards.
         is_started = self._position != _START
@@ -149,17 +151,19 @@ class ShardReader:
             raise _foreign_state(found=str(self._state_worker), expected=str(worker))
         self._state_worker = worker
 
-        # Continue in the shard and at the sample of the position. A shard may be read only in part.
+        # Continue in the shard and at the sample of the position.
         shards = self._shards[worker.number :: worker.workers]
         first_shard, sample = self._position
         for number in range(first_shard, len(shards)):
             shard = shards[number]
             contexts = iterate_counted(self.folder / f"{shard.stem}.tar", shard.samples, sample)
+
+            # A shard that is not read to its end is not checked to its end either.
             if shard.taken < shard.samples:
                 contexts = islice(contexts, shard.taken - sample)
             for context in contexts:
+                # Move the position first: the state counts a sample as soon as it is yielded.
                 sample += 1
-                # The state counts a sample as soon as it is yielded.
                 if sample < shard.taken:
                     self._position = _Position(number, sample)
                 else:
@@ -168,7 +172,7 @@ class ShardReader:
                     yield context
                 else:
                     yield bounded_sample(context, self.eod_token)
-            sample = 0
+            sample = 0  # the next shard is read from its start
         self._position = _START
 
     def state_dict(self) -> dict[str, Any]:
@@ -231,14 +235,16 @@ def _shards_of_rank(
     division: _ShardDivision,
     manifest: Path,
 ) -> list[_RankShard]:
-    """Return the shards that a rank reads, in order.
+    """Return the shards that a rank reads, in order, and how many samples of each it takes.
 
-    With `drop`, the last ones are read only in part or not at all; with `repeat`, the first ones
-    follow again after the last.
+    Shards are dealt to the ranks in turn. If the ranks would have different numbers of samples, the
+    setting `uneven` says what to do. With "drop", every rank reads as many samples as the rank with
+    the fewest. With "repeat", it reads as many as the rank with the most, and starts again from its
+    first shard if necessary. With "keep", it reads all of its shards.
 
     Args:
         rows: The shards of the manifest.
-        division: The rank, and what happens if ranks would have different numbers of samples.
+        division: The rank, the number of ranks, and `uneven`.
         manifest: Path of the manifest, for messages.
 
     Raises:
@@ -250,11 +256,11 @@ def _shards_of_rank(
     shards = [_RankShard(row.stem, row.samples, taken=row.samples) for row in rank_rows]
 
     # Distributed training waits for the slowest rank, so all must have as many samples.
-    counts = [0] * world_size  # samples of each rank
+    samples_of_rank = [0] * world_size
     for number, row in enumerate(rows):
-        counts[number % world_size] += row.samples
-    fewest_samples = min(counts)
-    most_samples = max(counts)
+        samples_of_rank[number % world_size] += row.samples
+    fewest_samples = min(samples_of_rank)
+    most_samples = max(samples_of_rank)
     if fewest_samples == most_samples or division.uneven == "keep":
         return shards
     if division.uneven == "raise" or fewest_samples == 0:
@@ -266,10 +272,8 @@ def _shards_of_rank(
             manifest=manifest,
         )
 
-    # Take shards until there are enough samples, if necessary from the start again. Only a part may
-    # be needed of the last one.
-    n_samples = fewest_samples if division.uneven == "drop" else most_samples
-    n_missing = n_samples
+    # Take shards until there are enough samples. Only some samples of the last one may be needed.
+    n_missing = fewest_samples if division.uneven == "drop" else most_samples
     chosen: list[_RankShard] = []
     for shard in cycle(shards):
         chosen.append(shard._replace(taken=min(shard.samples, n_missing)))

@@ -222,7 +222,7 @@ def iterate_entries(archive: Archive, where: object) -> Iterator[TarMember]:
         if is_end:
             break
         member = _parse_header(header, where, offset)
-        kind = header[156:157]
+        kind = header[156:157]  # the type of the entry, one byte
         is_extended = kind in _EXTENDED
         has_body = kind not in _WITHOUT_BODY and member.size_bytes > 0
         if overrides and not is_extended:
@@ -230,8 +230,9 @@ def iterate_entries(archive: Archive, where: object) -> Iterator[TarMember]:
             overrides = {}
         body_bytes = member.size_bytes if has_body else 0
 
-        # Check that the body is complete before anything in it is used.
-        offset = member.offset + record_bytes(body_bytes) - BLOCK_BYTES
+        # The next header follows the body, and the zeros after it. Check that the body is complete
+        # before anything in it is used.
+        offset += record_bytes(body_bytes)
         if offset > len(archive):
             raise _malformed(
                 f"the body of {member.name!r} is cut off",
@@ -239,19 +240,21 @@ def iterate_entries(archive: Archive, where: object) -> Iterator[TarMember]:
                 offset=member.offset,
                 found=f"{len(archive)} bytes",
             )
+
+        # An extended header describes the next entry, and is not yielded itself.
         if is_extended:
             body = archive[member.offset : member.offset + body_bytes]
             overrides |= _read_extended(kind, body, where, member.offset)
-        elif kind == _SPARSE:
+            continue
+        if kind == _SPARSE:
             raise _malformed(
                 f"{member.name!r} is stored with holes",
                 where=where,
                 offset=member.offset,
                 found="a sparse file",
             )
-        else:
-            is_file = kind in _REGULAR and not member.name.endswith("/")
-            yield member if is_file else replace(member, is_file=False)
+        is_file = kind in _REGULAR and not member.name.endswith("/")
+        yield member if is_file else replace(member, is_file=False)
     _check_end(archive, where, offset)
 
 
