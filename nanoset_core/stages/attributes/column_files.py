@@ -109,19 +109,26 @@ class ColumnWriter:
         self._values_file.write(numbers.astype(_DTYPES[self.kind]))
 
     def _append_texts(self, ends_file: BinaryIO, array: Any) -> None:
-        """Append an Arrow array of texts to the files of values and ends."""
+        """Append an Arrow array of texts to the files of values and ends.
+
+        Args:
+            ends_file: The file with the end of each text in the file of values.
+            array: The texts.
+        """
         import pyarrow as pa
 
-        # Arrow stores texts as their bytes, concatenated, and the offsets between them.
+        # Arrow stores texts in the same way: their bytes, concatenated, and the offsets between
+        # them. For "art" and "music", the offsets are 0 3 8.
         texts = array.cast(pa.large_string())
         _, offsets_buffer, data = texts.buffers()
+        all_offsets = np.frombuffer(offsets_buffer, np.int64)
 
-        # (n_rows + 1,) offsets in `data`. A slice of an array shares the buffers of the whole one.
-        offsets = np.frombuffer(offsets_buffer, np.int64)
-        offsets = offsets[texts.offset : texts.offset + len(texts) + 1]
+        # A slice of an array shares the buffers of all of it: take the offsets of its own texts.
+        offsets = all_offsets[texts.offset : texts.offset + len(texts) + 1]  # (n_rows + 1,)
 
         # In the files, the texts follow those that were appended before.
-        ends_file.write(offsets[1:] - offsets[0] + self._text_bytes)
+        ends_in_array = offsets[1:] - offsets[0]  # (n_rows,)
+        ends_file.write(self._text_bytes + ends_in_array)
         if data is not None:  # None if all texts are empty
             self._values_file.write(memoryview(data)[offsets[0] : offsets[-1]])
         self._text_bytes += int(offsets[-1] - offsets[0])
@@ -181,8 +188,8 @@ class StoredColumn:
         has_value[has_row] = self.is_valid[rows[has_row]] > 0
         values = self.values.take(pa.array(rows, mask=~has_value))
 
-        # Some values are stored in another type than tables have, of which a file can be mapped
-        # into memory: booleans as bytes, and texts with offsets of 64 bits. Tables have no uint64.
+        # Tables have fewer types than the files: booleans are bytes in the files, and texts have
+        # offsets of 64 bits, so that the files can be mapped into memory. uint64 is not kept.
         if self.kind == "uint64":
             return narrowed(values)
         if self.kind == "bool":

@@ -180,7 +180,7 @@ def _join(project: Project, corpus: str, tokenized: Manifest, recipe: Recipe) ->
     folder.mkdir(parents=True, exist_ok=True)
     sweep_abandoned(folder)
     with claim_scratch(folder / "joining") as scratch:
-        read = read_attributes(project, corpus, scratch)
+        attributes = read_attributes(project, corpus, scratch)
 
         # The recipe names the content of the files: it must still be that of what was read.
         if attributes_recipe(project, corpus, tokenized.digest).digest != recipe.digest:
@@ -190,13 +190,13 @@ def _join(project: Project, corpus: str, tokenized: Manifest, recipe: Recipe) ->
                 remedy="run again when it is finished",
             )
 
-        fill = partial(fill_by_id, lookup=read.lookup)
+        fill = partial(fill_by_id, lookup=attributes.lookup)
         tables = TablesOfShards(
             root=project.outputs,
             output_recipe=recipe,
             folder=TABLES_FOLDER,
             corpus_shards=shards,
-            names=read.names,
+            names=attributes.names,
             fill_of=lambda shard: fill,
         )
         # Workers on other machines could not read the files of the lookup, so no executor is used.
@@ -205,16 +205,18 @@ def _join(project: Project, corpus: str, tokenized: Manifest, recipe: Recipe) ->
         # Making a table marks the ids of its documents as matched. Do the same for tables that
         # existed: ids that remain unmarked are counted as those of no document.
         shards_with_table = [shards[number] for number in shard_tables.existing]
-        _mark_matched_ids(project, shards_with_table, read.lookup)
-        further_facts = _facts_of(read, shard_tables.results)
+        _mark_matched_ids(project, shards_with_table, attributes.lookup)
+        further_facts = _facts_of(attributes, shard_tables.results)
         return publish(project, tables, shard_tables.results, further_facts)
 
 
-def _facts_of(read: ReadAttributes, facts_by_shard: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def _facts_of(
+    attributes: ReadAttributes, facts_by_shard: Sequence[Mapping[str, Any]]
+) -> dict[str, Any]:
     """Return the facts of joined attributes that are not sums over the tables of the shards.
 
     Args:
-        read: The attribute tables.
+        attributes: The attribute tables.
         facts_by_shard: Facts of the table of each shard.
 
     Returns:
@@ -222,16 +224,16 @@ def _facts_of(read: ReadAttributes, facts_by_shard: Sequence[Mapping[str, Any]])
         and how many values are not UTF-8, if there are any.
     """
     facts = {
-        UNMATCHED: read.lookup.count_unmatched(),
-        ROWS: read.lookup.n_rows,
+        UNMATCHED: attributes.lookup.count_unmatched(),
+        ROWS: attributes.lookup.n_rows,
         FIRST_MISSING: "",
     }
     for table_facts in facts_by_shard:
         if table_facts.get(FIRST_MISSING):
             facts[FIRST_MISSING] = table_facts[FIRST_MISSING]
             break
-    if read.n_escaped:
-        facts[ESCAPED] = read.n_escaped
+    if attributes.n_escaped:
+        facts[ESCAPED] = attributes.n_escaped
     return facts
 
 
@@ -257,7 +259,7 @@ def fill_by_id(table: ColumnTable, documents: DocumentRows, lookup: Lookup) -> M
     n_duplicates = 0
     first_missing = ""
     for group in range(len(documents.groups)):
-        # The row of each document, or -1 if there is none, for which `take` returns null.
+        # The row of each document. It is -1 if no row has the id; `take` then returns null.
         ids = _ids_of(documents, group)  # (n_documents,)
         matches = open_lookup.find(ids)
         columns = open_lookup.take(matches.rows)

@@ -143,8 +143,9 @@ class AttributeTables:
 def _to_kept_type(array: Any) -> Any:
     """Convert an Arrow array to one of the types that are kept.
 
-    Texts that are too long to be kept are cut, but remain too long: they are left out and counted
-    later, when they are joined to documents.
+    A text of more than MOST_BYTES is not kept. It is left out, and counted, when the rows are
+    joined to documents. Here it is shortened to save space, but so little that it is still too
+    long.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -155,8 +156,9 @@ def _to_kept_type(array: Any) -> Any:
 
     array = narrowed(array)
     if array.type == pa.string():
-        longest_bytes = pc.max(pc.binary_length(array)).as_py() or 0
+        longest_bytes = pc.max(pc.binary_length(array)).as_py() or 0  # None without texts
         if longest_bytes > MOST_BYTES:
+            # A character has at least one byte, so MOST_BYTES + 1 characters are too many.
             return pc.utf8_slice_codeunits(array, 0, MOST_BYTES + 1)
     return array
 

@@ -75,7 +75,7 @@ def find_apostrophes(data: Bytes) -> Ints:
 def byte_pairs_after(data: Bytes, apostrophes: Ints) -> NDArray[np.uint16]:
     """Return the two bytes after each apostrophe, as an index into `ContractionTables`.
 
-    Two bytes tell all contractions apart: the longest have two letters after the apostrophe.
+    Two bytes decide for every contraction: the longest have two letters after the apostrophe.
 
     Args:
         data: uint8, shape (n_bytes,): UTF-8 texts; the last byte is a separator, 0xFF.

@@ -197,7 +197,7 @@ class GatedEngine:
             return is_refused
 
         # Find out which text each doubtful character is in, by counting zeros. For the texts "aé"
-        # and "Ω☃", of which ☃ is doubtful:
+        # and "Ω☃", in which ☃ is doubtful:
         #     points            é 0 Ω ☃
         #     zeros so far      0 1 1 1     one zero is before ☃
         #     zeros at end      1 2         up to the end of each text, with the zero after it

@@ -50,7 +50,7 @@ def resolve_case(data: Bytes, byte_classes: Bytes, pattern: SplitPattern) -> Int
     """Find where a pattern cuts words before capital letters, and simplify the classes of letters.
 
     "iPhone's" is cut before the "P", and ends after the "'s". Once this is known, the rest of
-    splitting need not tell small letters from capitals. So all letters get the class LETTER.
+    splitting need not distinguish small letters and capitals. So all letters get the class LETTER.
     Combining marks (such as the dots of "ü", if they are a character of their own) get the class
     LETTER or OTHER, depending on whether they belong to a word or to symbols.
 
@@ -115,8 +115,8 @@ def _belong_to_symbols(data: Bytes, is_mark: Bools, is_symbol: Bools, starts: In
     """Return which runs of combining marks belong to a run of symbols, and not to a word.
 
     A symbol right after another symbol or a space is not the beginning of a word: it is inside a
-    run of symbols. Such a symbol is called *inner* here. The run of symbols goes on until something
-    else than a symbol or mark follows. With m for a mark:
+    run of symbols. Such a symbol is called *inner* here. The run of symbols then takes all symbols
+    and marks that follow. With m for a mark:
 
         text             a ! m b ! ! m ! m
         inner symbol               ^

@@ -40,14 +40,18 @@ SAFE_CUT = re.compile(
 
 
 def no_merge_crosses_cuts(boundary_pairs: Iterable[tuple[int, int]]) -> bool:
-    """Return whether text may be cut, for a tokenizer without a split pattern.
+    """Return whether text may be cut at the places that SAFE_CUT finds, without changing tokens.
+
+    This is for tokenizers without a split pattern. Text may be cut between two characters unless a
+    merge joins them.
 
     Args:
         boundary_pairs: The two code points on both sides of each merge.
     """
     for left, right in boundary_pairs:
         joined = chr(left) + chr(right)
-        if SAFE_CUT.search(joined.encode()) is not None:
+        would_be_cut = SAFE_CUT.search(joined.encode()) is not None
+        if would_be_cut:
             return False
     return True
 
@@ -200,13 +204,15 @@ def cut(text: bytes, size: int) -> Iterator[bytes]:
         text: The text in UTF-8.
         size: Least number of bytes of a piece, except the last one.
     """
-    start = 0
+    start = 0  # of the next piece
     while len(text) - start > size:
-        match = SAFE_CUT.search(text, start + size)
-        if match is None:
+        # The first place at which the text may be cut, once the piece is long enough.
+        safe_place = SAFE_CUT.search(text, start + size)
+        if safe_place is None:
             break
-        yield text[start : match.end()]
-        start = match.end()
+        stop = safe_place.end()
+        yield text[start:stop]
+        start = stop
     yield text[start:]
 
 
