@@ -188,8 +188,8 @@ class StoredColumn:
         has_value[has_row] = self.is_valid[rows[has_row]] > 0
         values = self.values.take(pa.array(rows, mask=~has_value))
 
-        # Tables have fewer types than the files: booleans are bytes in the files, and texts have
-        # offsets of 64 bits, so that the files can be mapped into memory. uint64 is not kept.
+        # Convert what the files have in another type than tables: uint64, which tables do not have;
+        # and booleans as bytes and texts with offsets of 64 bits, which can be mapped into memory.
         if self.kind == "uint64":
             return narrowed(values)
         if self.kind == "bool":
