@@ -1,11 +1,18 @@
-"""Exports in samples: MDS and litdata's chunks hold every token in order, once, and the real
-readers read them.
+"""Exports in samples: MDS and litdata's chunks have every token in order, and once.
+
+The real readers of both formats read them.
 """
+
+from __future__ import annotations
 
 import json
 import os
 import struct
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -20,200 +27,367 @@ from nanoset_core.stages.exports.formats import FORMATS
 from nanoset_core.stages.exports.standalone import ExportOptions, export_pair
 
 SEEDS = range(50)
+FEWER_SEEDS = range(12)
 LENGTHS = (1, 7, 64, 300)
-SMALL = 4096
-"""Bytes of a file: a dataset of some thousand tokens takes several."""
+"""Tokens of a sample, by seed."""
+SMALL_FILE_BYTES = 4096
+"""Size of a file with which a dataset of some thousand tokens has several."""
+FORMAT_NAMES = ["mds", "litdata"]
+CHUNK_HEADER = struct.Struct("<III")
+"""Header of a chunk of litdata: number of items, offset of the first and of the end."""
+
+
+class RandomExport(NamedTuple):
+    """An export of a random dataset."""
+
+    folder: Path
+    tokens: np.ndarray
+    """The tokens of the dataset, shape (n_tokens,)."""
+    length: int
+    """Tokens of a sample."""
+    facts: Any
+    """What `export_pair` returned."""
+
+    @property
+    def samples(self) -> list[np.ndarray]:
+        """The tokens of each sample. The last one may be shorter."""
+        starts = np.arange(self.length, len(self.tokens), self.length)
+        return np.split(self.tokens, starts)
 
 
 @pytest.fixture
-def exported(tmp_path, monkeypatch):
-    """Exports a random dataset in small files; → (folder, its tokens, tokens of a sample, facts)."""
-    monkeypatch.setattr(samples, "FILE_BYTES", SMALL)
-    monkeypatch.setattr(os, "fsync", lambda _: None)  # of thousands of small files
+def small_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let exports have small files, so that a small dataset has several of them."""
+    monkeypatch.setattr(samples, "FILE_BYTES", SMALL_FILE_BYTES)
 
-    def make(seed, kind):
+
+@pytest.fixture
+def export_random(
+    tmp_path: Path, small_files: None, monkeypatch: pytest.MonkeyPatch
+) -> Callable[[int, str], RandomExport]:
+    """A function that exports the random dataset of a seed to a format, in small files."""
+    # Waiting for the disk after each of thousands of small files would take long.
+    monkeypatch.setattr(os, "fsync", lambda _: None)
+
+    def export(seed: int, format_name: str) -> RandomExport:
         prefix, documents = random_pair(tmp_path, seed)
         tokens = np.concatenate(documents)
         length = min(LENGTHS[seed % len(LENGTHS)], len(tokens))
-        folder = tmp_path / kind
+        folder = tmp_path / format_name
         folder.mkdir()
-        options = ExportOptions(format=kind, sequence_length=length)
+        options = ExportOptions(format=format_name, sequence_length=length)
+
         facts, files, is_new = export_pair(prefix, folder, options)
+
         assert is_new
         assert files[-1] == folder / "index.json"
-        assert {path.name for path in files} == set(os.listdir(folder)) - {
-            f".{prefix.name}.{kind}.made.json"
-        }
-        return folder, tokens, length, facts
+        receipt = f".{prefix.name}.{format_name}.made.json"
+        assert {path.name for path in files} == set(os.listdir(folder)) - {receipt}
+        return RandomExport(folder, tokens, length, facts)
 
-    return make
+    return export
 
 
-def read_mds(folder, dtype):
-    """Read MDS by its documentation: a count, offsets, settings; of each sample its size, its
-    shape, its values.
+def visible_files(folder: Path) -> list[Path]:
+    """Return the files of an export, without its receipt."""
+    return [path for path in sorted(folder.iterdir()) if not path.name.startswith(".")]
+
+
+def assert_equal_samples(
+    actual_samples: Sequence[np.ndarray], expected_samples: Sequence[np.ndarray]
+) -> None:
+    """Check that samples have the same tokens, of the same type."""
+    actual_bytes = [sample.tobytes() for sample in actual_samples]
+    assert actual_bytes == [sample.tobytes() for sample in expected_samples]
+
+
+# The files, read as their formats are documented
+
+
+def read_mds(folder: Path, dtype: np.dtype) -> list[np.ndarray]:
+    """Return the tokens of each sample in a folder of MDS files.
+
+    A file has the number of its samples, an offset for each of them and for the end, and settings.
+    A sample has its size in bytes, an encoding of its shape, and its tokens.
     """
-    found = []
+    read_samples = []
     for shard in json.loads((folder / "index.json").read_text())["shards"]:
         assert shard["column_encodings"] == [f"ndarray:{np.dtype(dtype).name}"]
         data = (folder / shard["raw_data"]["basename"]).read_bytes()
         assert len(data) == shard["raw_data"]["bytes"]
-        offsets = np.frombuffer(data, np.uint32, shard["samples"] + 1, 4).tolist()
-        assert (struct.unpack_from("<I", data)[0], offsets[-1]) == (shard["samples"], len(data))
-        for begin, end in pairwise(offsets):
-            width = 1 << (data[begin + 4] & 3)
-            values = np.frombuffer(data[begin + 5 + width : end], dtype)
-            assert struct.unpack_from("<I", data, begin)[0] == end - begin - 4
-            assert int.from_bytes(data[begin + 5 : begin + 5 + width], "little") == len(values)
-            found.append(values)
-    return found
+
+        (n_samples,) = struct.unpack_from("<I", data)
+        assert n_samples == shard["samples"]
+        offsets = np.frombuffer(data, np.uint32, n_samples + 1, offset=4).tolist()
+        assert offsets[-1] == len(data)
+        for start, stop in pairwise(offsets):
+            (n_bytes,) = struct.unpack_from("<I", data, start)
+            assert n_bytes == stop - start - 4
+
+            # The shape: a byte whose lowest bits say the width of the number of tokens.
+            width = 1 << (data[start + 4] & 3)
+            tokens_start = start + 5 + width
+            tokens = np.frombuffer(data[tokens_start:stop], dtype)
+            n_tokens = int.from_bytes(data[start + 5 : tokens_start], "little")
+            assert n_tokens == len(tokens)
+            read_samples.append(tokens)
+    return read_samples
 
 
-def samples_of(tokens, length):
-    return np.split(tokens, np.arange(length, len(tokens), length))
+@pytest.mark.parametrize("seed", FEWER_SEEDS)
+def test_mds_has_every_token_in_order(export_random, seed):
+    export = export_random(seed, "mds")
+
+    read_samples = read_mds(export.folder, export.tokens.dtype)
+
+    assert_equal_samples(read_samples, export.samples)
+    assert export.facts["tokens"] == len(export.tokens)
+    assert export.facts["samples"] == len(read_samples)
+    assert export.facts["dropped"] == 0
 
 
-@pytest.mark.parametrize("seed", SEEDS[:12])
-def test_mds_holds_every_token_in_order(exported, seed):
-    folder, tokens, length, facts = exported(seed, "mds")
-    found = read_mds(folder, tokens.dtype)
-    assert [one.tobytes() for one in found] == [one.tobytes() for one in samples_of(tokens, length)]
-    assert (facts["tokens"], facts["samples"], facts["dropped"]) == (len(tokens), len(found), 0)
+@pytest.mark.parametrize("seed", FEWER_SEEDS)
+def test_chunks_of_litdata_have_every_token_in_order(export_random, seed):
+    export = export_random(seed, "litdata")
+
+    chunks = json.loads((export.folder / "index.json").read_text())["chunks"]
+    contents = [(export.folder / chunk["filename"]).read_bytes() for chunk in chunks]
+    tokens = b"".join(content[CHUNK_HEADER.size :] for content in contents)
+    assert tokens == export.tokens.tobytes()
+
+    # A chunk has one item, from the end of the header to the end of the chunk.
+    for content in contents:
+        header = CHUNK_HEADER.unpack(content[: CHUNK_HEADER.size])
+        assert header == (1, CHUNK_HEADER.size, len(content))
+
+    # Readers take samples within a chunk, so only the last one may have an incomplete sample.
+    assert [chunk["chunk_bytes"] for chunk in chunks] == [len(content) for content in contents]
+    for chunk in chunks[:-1]:
+        assert chunk["dim"] % export.length == 0
 
 
-@pytest.mark.parametrize("seed", SEEDS[:12])
-def test_chunks_hold_every_token_in_order(exported, seed):
-    folder, tokens, length, facts = exported(seed, "litdata")
-    index = json.loads((folder / "index.json").read_text())
-    chunks = [(folder / chunk["filename"]).read_bytes() for chunk in index["chunks"]]
-    assert b"".join(data[12:] for data in chunks) == tokens.tobytes()
-    assert all(struct.unpack("<III", data[:12]) == (1, 12, len(data)) for data in chunks)
-    assert [chunk["chunk_bytes"] for chunk in index["chunks"]] == [*map(len, chunks)]
-    assert not any(chunk["dim"] % length for chunk in index["chunks"][:-1])
-    assert (facts["samples"], facts["dropped"]) == divmod(len(tokens), length)
+@pytest.mark.parametrize("seed", FEWER_SEEDS)
+def test_the_last_incomplete_sample_of_litdata_is_counted_as_dropped(export_random, seed):
+    export = export_random(seed, "litdata")
+
+    n_samples, n_dropped = divmod(len(export.tokens), export.length)
+    assert export.facts["samples"] == n_samples
+    assert export.facts["dropped"] == n_dropped
+
+
+# The files, read by the real readers
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_streaming_reads_every_token_in_order(exported, seed, tmp_path):
+def test_streaming_reads_every_token_in_order(export_random, seed):
     streaming = pytest.importorskip("streaming", reason="mosaicml-streaming is not installed")
     torch = pytest.importorskip("torch")
-    folder, tokens, length, _ = exported(seed, "mds")
+    export = export_random(seed, "mds")
+
     streaming.base.util.clean_stale_shared_memory()
-    dataset = streaming.StreamingDataset(local=str(folder), batch_size=1, shuffle=False)
-    wanted = samples_of(tokens, length)
-    found = [dataset[k]["tokens"] for k in range(len(dataset))]
-    assert [one.tobytes() for one in found] == [one.tobytes() for one in wanted]
-    # as LLM Foundry's StreamingTextDataset makes a tensor of the column
-    read = [torch.from_numpy(one[:length].copy()).to(torch.int64).numpy() for one in found]
-    assert all(np.array_equal(*pair) for pair in zip(read, wanted, strict=True))
-    theirs = tmp_path / "theirs"
-    columns = {"tokens": f"ndarray:{tokens.dtype.name}"}
-    with streaming.MDSWriter(columns=columns, out=str(theirs), size_limit=SMALL) as writer:
-        for one in wanted:
-            writer.write({"tokens": one})
-    assert {path.name: path.read_bytes() for path in theirs.iterdir()} == {
-        path.name: path.read_bytes() for path in folder.iterdir() if not path.name.startswith(".")
-    }
+    dataset = streaming.StreamingDataset(local=str(export.folder), batch_size=1, shuffle=False)
+    read_samples = [dataset[number]["tokens"] for number in range(len(dataset))]
+
+    assert_equal_samples(read_samples, export.samples)
+    # LLM Foundry's StreamingTextDataset converts the tokens of a sample in this way.
+    for sample, expected in zip(read_samples, export.samples, strict=True):
+        tensor = torch.from_numpy(sample[: export.length].copy()).to(torch.int64)
+        assert np.array_equal(tensor.numpy(), expected)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_litdata_reads_every_token_in_order(exported, seed):
+def test_mds_files_have_the_bytes_that_streaming_writes(export_random, seed, tmp_path):
+    streaming = pytest.importorskip("streaming", reason="mosaicml-streaming is not installed")
+    export = export_random(seed, "mds")
+
+    peer_folder = tmp_path / "streaming"
+    columns = {"tokens": f"ndarray:{export.tokens.dtype.name}"}
+    with streaming.MDSWriter(
+        columns=columns, out=str(peer_folder), size_limit=SMALL_FILE_BYTES
+    ) as writer:
+        for sample in export.samples:
+            writer.write({"tokens": sample})
+
+    peer_bytes = {path.name: path.read_bytes() for path in peer_folder.iterdir()}
+    assert peer_bytes == {path.name: path.read_bytes() for path in visible_files(export.folder)}
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_litdata_reads_every_token_of_whole_samples_in_order(export_random, seed):
     litdata = pytest.importorskip("litdata", reason="litdata is not installed")
-    folder, tokens, length, facts = exported(seed, "litdata")
-    dataset = litdata.StreamingDataset(
-        str(folder), item_loader=litdata.TokensLoader(block_size=length), shuffle=False
-    )
-    found = [np.asarray(one) for one in dataset]
-    assert len(found) == facts["samples"]
-    assert np.array_equal(np.concatenate(found), tokens[: len(tokens) - facts["dropped"]])
+    export = export_random(seed, "litdata")
+
+    loader = litdata.TokensLoader(block_size=export.length)
+    dataset = litdata.StreamingDataset(str(export.folder), item_loader=loader, shuffle=False)
+    read_samples = [np.asarray(sample) for sample in dataset]
+
+    assert len(read_samples) == export.facts["samples"]
+    n_read = len(export.tokens) - export.facts["dropped"]
+    assert np.array_equal(np.concatenate(read_samples), export.tokens[:n_read])
 
 
-@pytest.mark.parametrize("kind", ["mds", "litdata"])
-def test_a_killed_call_goes_on_and_another_one_begins_anew(tmp_path, monkeypatch, kind):
-    monkeypatch.setattr(samples, "FILE_BYTES", SMALL)
-    (prefix, _), options = random_pair(tmp_path, 3), ExportOptions(format=kind, sequence_length=7)
+# A call that was killed, and other calls
+
+
+class InterruptedExport(NamedTuple):
+    """An export that was interrupted after two files."""
+
+    prefix: Path
+    folder: Path
+    options: ExportOptions
+    whole: list[Path]
+    """The files of the same export that was not interrupted, in another folder."""
+
+
+@pytest.fixture(params=FORMAT_NAMES)
+def interrupted(request, tmp_path: Path, small_files: None) -> InterruptedExport:
+    """An export that was interrupted after two files."""
+    prefix, _documents = random_pair(tmp_path, 3)
+    options = ExportOptions(format=request.param, sequence_length=7)
     (tmp_path / "whole").mkdir()
-    _, whole, _ = export_pair(prefix, tmp_path / "whole", options)
-    folder = tmp_path / "killed"
-    folder.mkdir()
-    seen = []
+    _facts, whole, _is_new = export_pair(prefix, tmp_path / "whole", options)
+    assert len(whole) > 3
 
-    def killed(report):
-        seen.append(report)
-        if len(seen) == 2:
+    folder = tmp_path / "interrupted"
+    folder.mkdir()
+    reports = []
+
+    def interrupt(report: object) -> None:
+        reports.append(report)
+        if len(reports) == 2:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        export_pair(prefix, folder, options, RecordingDisplay(killed).progress)
-    assert len(whole) > 3
-    there = {path.name: path.stat() for path in folder.iterdir() if not path.name.startswith(".")}
-    assert len(there) == 2
-    _, files, is_new = export_pair(prefix, folder, options)
+        export_pair(prefix, folder, options, RecordingDisplay(interrupt).progress)
+    assert len(visible_files(folder)) == 2
+    return InterruptedExport(prefix, folder, options, whole)
+
+
+def test_an_interrupted_call_is_completed_by_the_next_one(interrupted):
+    inode_by_path = {path: path.stat().st_ino for path in visible_files(interrupted.folder)}
+
+    _facts, files, is_new = export_pair(interrupted.prefix, interrupted.folder, interrupted.options)
+
     assert is_new
-    assert [path.read_bytes() for path in files] == [path.read_bytes() for path in whole]
-    assert all((folder / name).stat().st_ino == stat.st_ino for name, stat in there.items())
-    assert not export_pair(prefix, folder, options)[2]
-    # of another call no file stays, not even one of the same size
-    inodes = {path.name: path.stat().st_ino for path in files}
-    kept = [(folder / path.name).open("rb") for path in files]  # so that no inode is used again
-    with pytest.raises(ConfigError, match="other input or settings"):
-        export_pair(prefix, folder, ExportOptions(format=kind, sequence_length=300))
-    _, fewer, _ = export_pair(
-        prefix, folder, ExportOptions(format=kind, sequence_length=300), overwrite=True
+    contents = [path.read_bytes() for path in files]
+    assert contents == [path.read_bytes() for path in interrupted.whole]
+    # The files that the first call wrote were not written again.
+    for path, inode in inode_by_path.items():
+        assert path.stat().st_ino == inode
+
+
+def test_a_completed_call_is_not_repeated(interrupted):
+    export_pair(interrupted.prefix, interrupted.folder, interrupted.options)
+
+    _facts, _files, is_new = export_pair(
+        interrupted.prefix, interrupted.folder, interrupted.options
     )
-    assert {path.name for path in fewer} == {
-        path.name for path in folder.iterdir() if not path.name.startswith(".")
-    }
-    assert not {path.stat().st_ino for path in fewer} & set(inodes.values())
-    for file in kept:
+
+    assert not is_new
+
+
+def test_no_file_of_another_call_remains_if_it_is_replaced(interrupted):
+    prefix = interrupted.prefix
+    folder = interrupted.folder
+    _facts, old_files, _is_new = export_pair(prefix, folder, interrupted.options)
+    old_inodes = {path.stat().st_ino for path in old_files}
+    # As long as the old files are open, the system does not use their inodes again.
+    open_files = [path.open("rb") for path in old_files]
+    other_options = replace(interrupted.options, sequence_length=300)
+
+    with pytest.raises(ConfigError, match="other input or settings"):
+        export_pair(prefix, folder, other_options)
+    _facts, files, _is_new = export_pair(prefix, folder, other_options, overwrite=True)
+
+    assert sorted(files) == visible_files(folder)
+    assert old_inodes.isdisjoint(path.stat().st_ino for path in files)
+    for file in open_files:
         file.close()
 
 
-def test_the_command_says_what_the_reader_passes_over(tmp_path):
+# The command
+
+
+def test_the_command_reports_tokens_that_the_reader_skips(tmp_path):
     prefix, documents = random_pair(tmp_path, 2)
-    words = [
-        "export",
-        str(prefix),
-        "--format",
-        "litdata",
-        "-o",
-        str(tmp_path / "out"),
-        "--sequence-length",
-    ]
-    said = invoke_nanoset([*words, "100"], catch_exceptions=False).output
-    assert f"skips the last {sum(map(len, documents)) % 100:,} tokens" in said
-    for wrong in (words[:-1], [*words[:3], "datatrove", *words[4:], "9"]):
-        assert invoke_nanoset(wrong).exit_code == 2
+    n_tokens = sum(len(document) for document in documents)
+    words = ["export", str(prefix), "--format", "litdata", "-o", str(tmp_path / "out")]
+
+    output = invoke_nanoset([*words, "--sequence-length", "100"], catch_exceptions=False).output
+
+    assert f"skips the last {n_tokens % 100:,} tokens" in output
 
 
-@pytest.mark.parametrize("kind", ["mds", "litdata"])
-def test_what_a_reader_cannot_read_is_refused(kind):
-    known = {"where": "here", "dtype": np.dtype(np.uint16), "tokens": 5, "sequence_length": 6}
-    for told, found in (
+def test_the_command_needs_a_sequence_length(tmp_path):
+    prefix, _documents = random_pair(tmp_path, 2)
+
+    result = invoke_nanoset(
+        ["export", str(prefix), "--format", "litdata", "-o", str(tmp_path / "out")]
+    )
+
+    assert result.exit_code == 2
+
+
+def test_the_command_refuses_a_sequence_length_for_formats_without_samples(tmp_path):
+    prefix, _documents = random_pair(tmp_path, 2)
+    words = ["export", str(prefix), "--format", "datatrove", "-o", str(tmp_path / "out")]
+
+    result = invoke_nanoset([*words, "--sequence-length", "9"])
+
+    assert result.exit_code == 2
+
+
+# Datasets that a reader could not read are refused
+
+READABLE = DatasetTraits(where="here", dtype=np.dtype(np.uint16), tokens=5, sequence_length=6)
+"""A dataset of fewer tokens than a sample has."""
+
+
+@pytest.mark.parametrize("format_name", FORMAT_NAMES)
+@pytest.mark.parametrize(
+    ("traits", "found"),
+    [
         ({"dtype": np.dtype(np.float32)}, "tokens of type float32"),
         ({"tokens": 0}, "no tokens"),
-    ):
-        with pytest.raises(ConfigError) as error:
-            FORMATS[kind].check(DatasetTraits(**known | told))
-        assert error.value.found == found
-    FORMATS[kind].check(DatasetTraits(**known, has_end=False))  # they know no documents
-    if kind == "litdata":
-        with pytest.raises(ConfigError, match="5 tokens"):
-            FORMATS[kind].cut(DatasetTraits(**known))
+    ],
+)
+def test_a_dataset_that_the_reader_cannot_read_is_refused(format_name, traits, found):
+    with pytest.raises(ConfigError) as error:
+        FORMATS[format_name].check(replace(READABLE, **traits))
+
+    assert error.value.found == found
 
 
-@pytest.mark.parametrize("kind", ["mds", "litdata"])
-def test_files_are_filled_to_64_mib(kind):
-    for dtype, length, count in (
-        ("uint16", 2049, 10**9),
-        ("int32", 9, 10**8),
-        ("uint8", 1 << 24, 1 << 28),
-    ):
-        export_format = FORMATS[kind]
-        cut = export_format.cut(
-            DatasetTraits(where="", dtype=np.dtype(dtype), tokens=count, sequence_length=length)
-        )
-        sizes = {export_format.size(cut, number) for number in range(cut.files - 1)}
-        assert len(sizes) == 1
-        assert samples.FILE_BYTES - max(sizes) < length * cut.dtype.itemsize + 11
-        assert cut.span(cut.files - 1)[1] == count
+@pytest.mark.parametrize("format_name", FORMAT_NAMES)
+def test_documents_need_no_end_tokens(format_name):
+    FORMATS[format_name].check(replace(READABLE, has_end=False))
+
+
+def test_litdata_needs_the_tokens_of_one_sample():
+    with pytest.raises(ConfigError, match="5 tokens"):
+        FORMATS["litdata"].cut(READABLE)
+
+
+# The size of files
+
+
+@pytest.mark.parametrize("format_name", FORMAT_NAMES)
+@pytest.mark.parametrize(
+    ("dtype", "length", "n_tokens"),
+    [("uint16", 2049, 10**9), ("int32", 9, 10**8), ("uint8", 1 << 24, 1 << 28)],
+)
+def test_files_are_filled_to_64_mib(format_name, dtype, length, n_tokens):
+    export_format = FORMATS[format_name]
+    dataset = DatasetTraits(
+        where="", dtype=np.dtype(dtype), tokens=n_tokens, sequence_length=length
+    )
+
+    cut = export_format.cut(dataset)
+
+    # All files but the last one have the same size, and no room for one more sample: its tokens,
+    # and up to 11 bytes that MDS stores with them.
+    (size,) = {export_format.size(cut, number) for number in range(cut.files - 1)}
+    bytes_of_sample = length * cut.dtype.itemsize + 11
+    assert samples.FILE_BYTES - size < bytes_of_sample
+    _start, stop = cut.span(cut.files - 1)
+    assert stop == n_tokens
