@@ -177,14 +177,12 @@ class Stream:
 
         # A piece is what a range and a sequence have in common, in positions of the stream.
         sequence_starts = self.starts(sequences)
-        sequence_stops = self._ends[sequences]
         piece_starts = np.maximum(sequence_starts, np.repeat(starts, sequence_counts))
-        piece_stops = np.minimum(sequence_stops, np.repeat(stops, sequence_counts))
-
-        # Convert the positions to those in the .bin.
-        starts_in_sequence = piece_starts - sequence_starts
-        bin_starts = self._bin_starts[sequences] + starts_in_sequence
+        piece_stops = np.minimum(self._ends[sequences], np.repeat(stops, sequence_counts))
         piece_lengths = piece_stops - piece_starts
+
+        # Convert the starts to positions in the .bin.
+        bin_starts = self._bin_starts[sequences] + piece_starts - sequence_starts
 
         # Sequences without tokens give empty pieces.
         is_filled = piece_lengths > 0

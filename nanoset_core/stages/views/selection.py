@@ -548,9 +548,8 @@ def _shuffled_documents(
         id_hashes = hashes[copies.positions]
         document_parts.append(copies.documents)
         key_parts.append(salted(id_hashes, f"order {seed} {copies.copy}"))
-    documents = np.concatenate(document_parts)
-    sort_keys = np.concatenate(key_parts)
-    return documents[np.argsort(sort_keys, kind="stable")]
+    sorted_positions = np.argsort(np.concatenate(key_parts), kind="stable")
+    return np.concatenate(document_parts)[sorted_positions]
 
 
 def _sorting_order(

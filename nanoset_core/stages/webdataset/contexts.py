@@ -202,23 +202,21 @@ class ContextTable:
                 found=f"[{contexts.min()}, {contexts.max()}]",
                 expected=f"[0, {self.contexts})",
             )
-        # All arrays below have the shape (n_contexts,). Find the source of each context, and the
-        # row of the source.
+        # All arrays below have the shape (n_contexts,). To save memory, `rows` is changed in place.
+        # Find the source of each context, and the row, which is counted within the source.
         sources = np.searchsorted(self.first_contexts, contexts, side="right") - 1
-        numbers_in_source = contexts - self.first_contexts[sources]
-        rows_in_source = self._rows_of(sources, numbers_in_source)
+        rows = self._rows_of(sources, contexts - self.first_contexts[sources])
 
-        # Number these rows over all sources.
+        # Count the rows over all sources, to find the stream of each row.
         first_streams = self.first_streams[sources]  # the first stream of each context's source
-        rows = self.first_rows[first_streams] + rows_in_source
-
-        # Find the stream of each row, and the row of the stream.
+        rows += self.first_rows[first_streams]
         streams = np.searchsorted(self.first_rows, rows, side="right") - 1
-        rows_in_stream = rows - self.first_rows[streams]
 
-        # Find the tokens of each row, counted within the source. The last row may be shorter.
+        # Count the rows within their streams, to find the tokens of each row. These are counted
+        # within the source. The last row of a stream may be shorter than the others.
+        rows -= self.first_rows[streams]
         row_tokens = self.settings.row_tokens
-        starts = self.starts[streams] + rows_in_stream * row_tokens
+        starts = self.starts[streams] + rows * row_tokens
         lengths = np.clip(self.stops[streams] - starts, 0, row_tokens)
         return ContextPlaces(sources=sources, starts=starts, lengths=lengths)
 
