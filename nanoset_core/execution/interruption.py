@@ -105,7 +105,8 @@ def interruptible() -> Iterator[None]:
             if handler == signal.SIG_IGN:
                 ignored_signals.append(number)
             elif handler in (signal.SIG_DFL, _exit):
-                # This handler of Python raises KeyboardInterrupt.
+                # Replace handlers that end the process at once, Python's own and that of
+                # `exit_on_sigint`, by the one that raises KeyboardInterrupt.
                 signal.signal(number, signal.default_int_handler)
         with _logged_signals(ignored_signals), _resent_from_finalizers():
             yield

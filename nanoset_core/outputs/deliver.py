@@ -129,12 +129,14 @@ class Delivery:
         An opening receipt comes first: it says that a call began to replace the files. A file of
         the same name that has none of the keys of the receipt is something else, and is ignored.
         """
-        names = [self.receipt.name]
-        if self.receipt.opening_name is not None:
-            names.insert(0, self.receipt.opening_name)
-        for name in names:
+        for name in (self.receipt.opening_name, self.receipt.name):
+            if name is None:
+                continue  # this kind of output has no separate opening receipt
             stored = read_receipt(self.folder / name)
-            if stored is not None and not stored.content.keys().isdisjoint(self.receipt.made_from):
+            if stored is None:
+                continue
+            shared_keys = stored.content.keys() & self.receipt.made_from.keys()
+            if shared_keys:
                 return stored
         return None
 
@@ -262,13 +264,13 @@ class Delivery:
     def drafting(self, *, overwrite: bool = False, sweeps: bool = True) -> Iterator[Draft]:
         """Yield a draft to write the files into, and deliver them if the block succeeds.
 
-        A draft is a temporary folder. Its name, and that of the temporary file of a receipt, begin
-        with the name of the file that they will become.
+        A draft is a temporary folder, named after one of the files. If its process is killed, the
+        folder stays. A later call recognises it by its name.
 
         Args:
             overwrite: Whether files that another call or program has made may be replaced.
-            sweeps: Whether temporary files of killed processes are removed first, for which the
-                whole folder is listed.
+            sweeps: Whether what killed processes have left is removed first. This takes a listing
+                of the whole folder.
 
         Raises:
             ConfigError: Another call or program has made one of the files, perhaps while the block
@@ -281,6 +283,7 @@ class Delivery:
             self.find_finished(overwrite=overwrite)
 
             draft_name = self.files[-1]
+            # Killed processes may have left drafts, and temporary files of receipts.
             swept_names = (draft_name, self.receipt.name) if sweeps else ()
             with draft_folder(self.folder, draft_name, swept_names) as folder:
                 draft = Draft(folder)
@@ -291,7 +294,8 @@ class Delivery:
 def deliver(draft: Draft, delivery: Delivery, *, overwrite: bool = False) -> None:
     """Put the files of a draft in their places, and write their receipt last.
 
-    The receipt is a file next to the output that says what made it.
+    A draft is a temporary folder with the finished files of an output. The receipt is a file next
+    to the output that says what made it.
 
     Args:
         draft: The finished files.
@@ -412,11 +416,12 @@ def _put_files(
 ) -> dict[str, Mapping[str, Any]]:
     """Put some files of a draft in place, and return their entries of the receipt.
 
-    If the draft does not have a file, it is optional. Then one of an earlier call is removed.
+    A draft may lack optional files. If an earlier call has put such a file in place, it is removed.
 
     Args:
-        draft: The files.
-        delivery: Where they go.
+        draft: A folder with finished files. For some files it has functions instead
+            (`draft.writers`), which write them directly to their places.
+        delivery: Where the files go.
         names: Names of the files to put in place.
         missing_names: Names of files that are known not to be in that place.
 
@@ -428,8 +433,8 @@ def _put_files(
         """Put one file in place, and return its entry."""
         return _put_or_remove_file(draft, delivery, name, is_new=name in missing_names)
 
-    # Uploads take long, so several run at once. But files that the draft writes directly to their
-    # places (`Draft.writers`) are written in sequence: one may need those before it.
+    # Uploads take long, so several run at once. But writers run in sequence: one may need the files
+    # before it.
     if isinstance(delivery.folder, RemoteFolder) and not draft.writers:
         entries = in_parallel(put, names)
     else:
@@ -450,8 +455,9 @@ def _put_or_remove_file(
     If the file is optional and the draft does not have it, the file of an earlier call is removed.
 
     Args:
-        draft: The files.
-        delivery: Where they go.
+        draft: A folder with finished files. For some files it has functions instead
+            (`draft.writers`), which write them directly to their places.
+        delivery: Where the files go.
         name: Name of the file.
         is_new: Whether it is known that there is no such file in that place.
 

@@ -214,10 +214,11 @@ def _source_row(path: Location, output: Location) -> dict[str, Any]:
         resolved = path.resolve()
     except (FileNotFoundError, NotADirectoryError) as error:
         raise MissingError("no such file", where=path, remedy="name a file that exists") from error
-    noted = str(resolved)
+    path_text = str(resolved)
     if isinstance(output, Path):
-        noted = os.path.relpath(resolved, output.parent.resolve())
-    return {"path": noted, "bytes": stat.st_size, "mtime_ns": stat.st_mtime_ns}
+        # Relative to the output, so that both can be moved together.
+        path_text = os.path.relpath(resolved, output.parent.resolve())
+    return {"path": path_text, "bytes": stat.st_size, "mtime_ns": stat.st_mtime_ns}
 
 
 def source_location(source: Mapping[str, Any], output: Location) -> Location:
