@@ -54,14 +54,16 @@ def cu_seqlens_of(
         extra: 1 if a sample has an extra token, otherwise 0.
 
     Returns:
-        Shape (n_samples, sequence_length + 1).
+        Shape (n_samples, sequence_length + 1): the first token of each document, and then
+        `sequence_length` up to the end of the row.
     """
     last_pieces = np.cumsum(counts) - 1  # (n_samples,) index of each sample's last piece
     first_pieces = last_pieces - counts + 1
 
-    # (n_pieces,) tokens of the sample up to the end of each piece
+    # Add up the lengths, and subtract what belongs to earlier samples: (n_pieces,) tokens of the
+    # sample up to the end of each piece.
     ends = np.cumsum(lengths)
-    tokens_of_sample = np.add.reduceat(lengths, first_pieces)
+    tokens_of_sample = np.add.reduceat(lengths, first_pieces)  # (n_samples,)
     tokens_before_sample = ends[last_pieces] - tokens_of_sample
     ends -= np.repeat(tokens_before_sample, counts)
 
@@ -71,11 +73,12 @@ def cu_seqlens_of(
         is_lone_extra = (lengths[last_pieces] <= extra) & (counts > 1)
         ends[last_pieces[is_lone_extra] - 1] = sequence_length
 
-    # Write the end of the j-th piece of a sample into column j + 1. If some pieces are empty, there
-    # may be more of them than columns: all that do not fit end with the sample.
-    columns = np.arange(1, len(lengths) + 1) - np.repeat(first_pieces, counts)
-    columns = np.minimum(columns, sequence_length)
-    rows = np.repeat(np.arange(len(counts)), counts)
+    # Write the end of each piece into the row of its sample: that of piece j, counted from 0, into
+    # column j + 1. If some pieces are empty, there may be more of them than columns: all that do
+    # not fit end with the sample.
+    rows = np.repeat(np.arange(len(counts)), counts)  # (n_pieces,)
+    number_in_sample = np.arange(len(lengths)) - np.repeat(first_pieces, counts)
+    columns = np.minimum(number_in_sample + 1, sequence_length)
     cu_seqlens = np.full((len(counts), sequence_length + 1), sequence_length, np.int32)
     cu_seqlens[:, 0] = 0
     cu_seqlens[rows, columns] = ends

@@ -136,9 +136,13 @@ def _check_files(
     Raises:
         ValueError: A file is not named, or is outside of the folder.
     """
-    if not kind.__dataclass_fields__.keys() <= part.files.keys():
+    array_names = kind.__dataclass_fields__.keys()
+    has_all_files = array_names <= part.files.keys()
+    if not has_all_files:
         raise ValueError("an index file is not named")
-    if not all(is_inside(name) for name in (*part.files.values(), part.sidecar)):
+
+    file_names = [*part.files.values(), part.sidecar]
+    if not all(is_inside(name) for name in file_names):
         raise ValueError("an index file that is not below its folder")
 
 

@@ -42,7 +42,7 @@ class SampleForm:
         # Which entries a dictionary has.
         self.form = config.rules.sample_form
         self.has_labels = self.form not in _FORMS_WITHOUT_LABELS
-        self.has_extra_token = config.add_extra_token  # one more than there are labels
+        self.has_extra_token = config.add_extra_token  # as the label of the last token
         self.length = config.sequence_length if self.has_labels else config.sample_tokens
 
         # Padding of short samples.
