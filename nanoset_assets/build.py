@@ -127,7 +127,7 @@ def build(
         },
     )
     _execute_runs(build_runs, runs)
-    survey.graph.look_again(nodes)
+    survey.graph.forget(nodes)
     survey.graph.set_failures(_failures_of(report, steps))
 
     # If a tokenizer engine turned out to give wrong tokens, shards that it made earlier have become

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from contextlib import nullcontext
 from pathlib import Path
 
 from nanoset_core.errors import ConfigError
@@ -11,7 +10,8 @@ from nanoset_core.outputs.manifest import MANIFEST
 from nanoset_core.outputs.root import CURRENT
 from nanoset_core.project.project import Project
 from nanoset_core.storage.access import FileAccess
-from nanoset_core.storage.leases import FOLDER, collecting, leased_names
+from nanoset_core.storage.leases import FOLDER as LEASE_FOLDER
+from nanoset_core.storage.leases import collecting, leased_names
 from nanoset_core.storage.paths import is_inside
 
 _ALWAYS_KEPT = (MANIFEST, CURRENT)
@@ -19,13 +19,15 @@ _ALWAYS_KEPT = (MANIFEST, CURRENT)
 
 
 def find_copies(project: Project, *, remove: bool = False) -> dict[Path, int]:
-    """Return the local copies of files in the bucket, and remove them if requested.
+    """Find local copies of files that are in the bucket of the outputs, and remove them if asked.
 
-    Copies of outputs that a build is working on are left out.
+    If the outputs of a project are in a bucket, this machine keeps a copy of each file that it
+    read. A copy can be removed, since the next command that needs the file downloads it again.
+    Copies of outputs that a build is working on are left alone, and not returned.
 
     Args:
         project: The project.
-        remove: Whether to remove them.
+        remove: Whether to remove the copies, too.
 
     Returns:
         Path of each copy → size in bytes.
@@ -36,31 +38,35 @@ def find_copies(project: Project, *, remove: bool = False) -> dict[Path, int]:
     access = project.outputs.access
     if not access.has_copies:
         raise ConfigError(
-            "these outputs are no copies",
+            "these outputs are not in a bucket, so there are no copies",
             where=f"{project.config.file}: root",
             found=project.config.root,
             expected="s3://bucket/prefix, of which this machine keeps copies",
             remedy="leave out --copies",
         )
 
-    # While copies are removed, no build on this machine may begin to read one. To list them, it is
-    # enough to know which outputs builds work on.
+    # Builds on this machine read copies in this folder, and hold leases on what they work on.
     local = FileAccess(access.folder)
-    with collecting(local) if remove else nullcontext(leased_names(local)) as leases:
-        copies = _copies(access, leases)
-        if remove:
-            for path in copies:
-                path.unlink(missing_ok=True)
+    if not remove:
+        return _removable_copies(access, busy_names=leased_names(local))
+
+    # No build may begin to read a copy that is about to be removed: new builds wait for this block.
+    with collecting(local) as busy_names:
+        copies = _removable_copies(access, busy_names)
+        for path in copies:
+            path.unlink(missing_ok=True)
     return copies
 
 
-def _copies(access: FileAccess, leases: Collection[str]) -> dict[Path, int]:
-    """Return the local files that have the name and size of an object in the bucket.
+def _removable_copies(access: FileAccess, busy_names: Collection[str]) -> dict[Path, int]:
+    """Return the local copies of objects in the bucket that may be removed.
+
+    A local file is a copy if it has the name and size of an object.
 
     Args:
         access: Access to the bucket, and to the folder with local copies of its objects.
-        leases: Names of corpora, nanosets and so on that builds on this machine work on. Copies of
-            their files are left out.
+        busy_names: Names of corpora, nanosets and so on that builds on this machine work on. Copies
+            of their files are left out.
 
     Returns:
         Path → size in bytes.
@@ -69,16 +75,20 @@ def _copies(access: FileAccess, leases: Collection[str]) -> dict[Path, int]:
     if not access.folder.is_dir():
         return copies
     for stored in access.store.list():
-        # The name of an object is such as datasets/web/<digest>/web.bin: a folder of a stage, the
-        # corpus, nanoset or webdataset, and so on.
-        folder, *names = stored.name.split("/")
-        if not names or folder == FOLDER:
+        # Files of outputs are in a folder of their stage, such as datasets/web/<digest>/web.bin.
+        # Objects without a folder are no files of outputs, nor are the leases of builds.
+        stage_folder, *names = stored.name.split("/")
+        if not names or stage_folder == LEASE_FOLDER:
             continue
-        subject = names[0]
+        subject = names[0]  # a corpus, nanoset or webdataset
         file_name = names[-1]
-        if subject in leases or file_name in _ALWAYS_KEPT:
+        if subject in busy_names or file_name in _ALWAYS_KEPT:
+            continue
+        # Another program may have stored an object with a name such as a/../../b, whose path would
+        # be outside the folder of copies.
+        if not is_inside(stored.name):
             continue
         path = access.folder / stored.name
-        if is_inside(stored.name) and path.is_file() and path.stat().st_size == stored.size:
+        if path.is_file() and path.stat().st_size == stored.size:
             copies[path] = stored.size
     return copies

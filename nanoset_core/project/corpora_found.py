@@ -54,16 +54,19 @@ class FoundCorpus:
         if self.keys.id is not None and self.keys.id != id_key:
             values["id_key"] = self.keys.id
 
-        # If files of the folder are for another split, say which ones, and why.
+        # If the corpus has only some files of its folder, name them by patterns: those that it has
+        # (`files`), or those that are left to the corpora of other splits (`exclude`). The comment
+        # says how much text the corpus has then.
         n_files = format_count(len(self.contents.texts), "file")
-        amount = f"{n_files}, {format_bytes(self.contents.size)}"
+        corpus_size = f"{n_files}, {format_bytes(self.contents.size)}"
         if self.choice.files is not None:
             values["files"] = ExplainedValue(
-                list(self.choice.files), f"By their names {self.split} data: {amount}."
+                list(self.choice.files), f"By their names {self.split} data: {corpus_size}."
             )
         if self.choice.exclude:
             values["exclude"] = ExplainedValue(
-                list(self.choice.exclude), f"Held out of {self.split} data, which is {amount}."
+                list(self.choice.exclude),
+                f"Held out of {self.split} data, which is {corpus_size}.",
             )
         return values
 

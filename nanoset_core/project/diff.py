@@ -155,8 +155,9 @@ def diff_datasets(project: Project, first: str, second: str | None = None) -> Da
 def _open_version(outputs: OutputRoot, dataset: Manifest) -> DatasetVersion:
     """Return a version of a dataset with the files and shards that it was made from.
 
-    The files are listed in an inventory, which the dataset names as its parent. They were cut into
-    ranges of some hundred megabytes, and each range became a shard.
+    The recipe of a dataset names the inventory that lists its files of raw text. The text of these
+    files was cut into ranges of some hundred megabytes. Each range became a shard: a file with the
+    tokens of this part of the corpus.
 
     Args:
         outputs: The outputs of the project.
@@ -174,39 +175,46 @@ def _open_version(outputs: OutputRoot, dataset: Manifest) -> DatasetVersion:
         what_if_missing="the inventory of this version was deleted",
         remedy="compare versions of which `nanoset gc` has not removed the inputs",
     )
-    files = pieces_by_file(inventory)
+    pieces_of_file = pieces_by_file(inventory)
 
-    # Cut the files again as they were cut when the shards were made: shard k comes from range k.
-    pieces: list[Piece] = []
-    for file_pieces in files.values():
-        pieces += file_pieces
+    # The manifests do not say which files a shard was made from. So cut the text into ranges
+    # again, with the same setting: range k became shard k.
+    all_pieces: list[Piece] = []
+    for file_pieces in pieces_of_file.values():
+        all_pieces += file_pieces
     range_bytes = tokenized.recipe["options"]["range_bytes"]
-    ranges = cut_ranges(Inventory(dataset.name, tuple(pieces)), range_bytes)
-    digests = tokenized.facts["shards"]
-    if len(ranges) != len(digests):
+    text_ranges = cut_ranges(Inventory(dataset.name, tuple(all_pieces)), range_bytes)
+    shard_digests = tokenized.facts["shards"]
+    if len(text_ranges) != len(shard_digests):
         raise FormatError(
             "the shards of this version are not those of its inventory",
             where=tokenized.url(),
-            found=f"{len(digests):,} shards instead of {len(ranges):,}",
+            found=f"{len(shard_digests):,} shards instead of {len(text_ranges):,}",
             remedy="delete the folder, and build again",
         )
-    shards = {digest: source.files for digest, source in zip(digests, ranges, strict=True)}
-    return DatasetVersion(dataset, tokenized, files, shards)
+    files_of_shard: dict[str, tuple[str, ...]] = {}
+    for digest, text_range in zip(shard_digests, text_ranges, strict=True):
+        files_of_shard[digest] = text_range.files
+    return DatasetVersion(dataset, tokenized, pieces_of_file, files_of_shard)
 
 
 def _compare_files(old: DatasetVersion, new: DatasetVersion) -> list[FileDiff]:
-    """Return the files that were added, removed or changed, and those whose counts differ.
+    """Return the files of raw text that differ between two versions of a dataset.
+
+    These are files that were added, removed or changed. If the settings changed, a file with the
+    same bytes differs, too, if it now gives another number of documents or tokens.
 
     Args:
         old: The old version of the dataset.
         new: The new version of the same dataset.
     """
-    # With the same settings, equal bytes give equal documents. So only files that differ
-    # are looked at, and only the tables of their shards are read.
+    # With the same settings, the same bytes give the same documents. So these files need no
+    # comparison, and the tables of their shards need not be read.
     has_same_settings = old.dataset.recipe["options"] == new.dataset.recipe["options"]
     paths = []
     for path in dict.fromkeys([*old.files, *new.files]):
-        if not has_same_settings or old.files.get(path) != new.files.get(path):
+        has_same_bytes = old.files.get(path) == new.files.get(path)
+        if not (has_same_settings and has_same_bytes):
             paths.append(path)
 
     # Compare their documents and tokens.
@@ -217,7 +225,9 @@ def _compare_files(old: DatasetVersion, new: DatasetVersion) -> list[FileDiff]:
         before = counts_before.get(path, DocumentCounts())
         after = counts_after.get(path, DocumentCounts())
         change = _change_of_file(path, old, new)
-        if change != "other settings" or before != after:
+        # Other settings need not make a difference to every file.
+        is_unaffected = change == "other settings" and before == after
+        if not is_unaffected:
             diffs.append(FileDiff(path, change, before, after))
     return diffs
 
@@ -246,29 +256,35 @@ def _change_of_file(path: str, old: DatasetVersion, new: DatasetVersion) -> Chan
 def _count_documents(
     version: DatasetVersion, paths: Collection[str]
 ) -> Mapping[str, DocumentCounts]:
-    """Count the documents and tokens of some files, from the tables of their shards.
+    """Count the documents and tokens that some files of raw text gave.
+
+    The tokens of a dataset were made in shards, each from one or several files. Each shard has a
+    table of its documents, which is read for the counts.
 
     Args:
         version: The version of the dataset.
         paths: The files.
 
     Returns:
-        File → its counts, also for other files in the same shards.
+        File → its counts. Other files may be included, with incomplete counts.
     """
-    # Each shard has a table of its documents. Read those of the shards that contain one of the
-    # files.
+    # Find the shards that were made from one of the files.
+    path_set = set(paths)
+    shard_digests = []
+    for digest, files in version.shards.items():
+        if not path_set.isdisjoint(files):
+            shard_digests.append(digest)
+
     access = version.dataset.access
     shards_folder = access.folder / SHARDS / version.dataset.name
-    path_set = set(paths)
-    digests = [digest for digest, files in version.shards.items() if not path_set.isdisjoint(files)]
 
     def count_in_shard(digest: str) -> dict[str, DocumentCounts]:
         """Return file → its counts in one shard."""
         return counts_by_file(access.fetch(shards_folder / digest / DOCUMENTS))
 
-    # A large file may be in several shards: add up its counts.
+    # Read their tables in parallel. A large file may be in several shards: add up its counts.
     totals: dict[str, DocumentCounts] = {}
-    for counts in access.each_copy(count_in_shard, digests):
-        for path, in_shard in counts.items():
-            totals[path] = totals.get(path, DocumentCounts()) + in_shard
+    for counts_in_shard in access.each_copy(count_in_shard, shard_digests):
+        for path, counts in counts_in_shard.items():
+            totals[path] = totals.get(path, DocumentCounts()) + counts
     return totals

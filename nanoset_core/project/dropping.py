@@ -181,43 +181,47 @@ def _batches(duplicates: Iterable[DuplicateTokens]) -> Iterator[list[DuplicateTo
 
 
 def _drop_batch(project: Project, batch: Iterable[DuplicateTokens]) -> Iterator[DuplicateTokens]:
-    """Remove the tokens of shards whose range of the dataset has the same sha256.
+    """Remove the tokens of some shards, each if the dataset really contains the same tokens.
 
     Args:
         project: The project.
-        batch: The shards.
+        batch: The shards, each with the range of the dataset that should be equal to its tokens.
 
     Yields:
-        The shards, including those that keep their tokens, which have a reason for it. A shard that
-        was replaced in the meantime is left out.
+        Each shard. Those that keep their tokens have the reason in `why_not`. A shard that was
+        replaced in the meantime is left out.
     """
     access = project.outputs.access
 
-    # Compare while builds may begin: this reads the tokens, and takes long. Note which state of the
-    # dataset's file was read, since a build may replace the file before the shards are updated.
-    compared: list[_ComparedShard] = []
+    # 1. Compare the range with the shard's sha256. This reads all tokens and takes long, so builds
+    # may begin meanwhile. One may replace the dataset's file before the second step; so note which
+    # state of the file was read.
+    equal: list[_ComparedShard] = []
     for duplicate in batch:
-        fact = duplicate.in_dataset
-        stored = access.stored(access.folder / str(fact.within), fact.begin, fact.size)
-        if access.store.sha256_of(stored) == fact.sha256:
-            compared.append(_ComparedShard(duplicate, stored))
+        dataset_range = duplicate.in_dataset
+        dataset_file = access.stored(
+            access.folder / str(dataset_range.within), dataset_range.begin, dataset_range.size
+        )
+        if access.store.sha256_of(dataset_file) == dataset_range.sha256:
+            equal.append(_ComparedShard(duplicate, dataset_file))
         else:
-            yield replace(
-                duplicate,
-                why_not=f"{fact.within} has other bytes for it: run `nanoset verify --deep`",
-            )
+            why_not = f"{dataset_range.within} has other bytes for it: run `nanoset verify --deep`"
+            yield replace(duplicate, why_not=why_not)
 
-    # Update the shards while no build can begin.
-    with collecting(access) as leases:
-        idle = [shard for shard in compared if shard.duplicate.corpus not in leases]
-        outcomes = access.each(lambda shard: _drop(project.outputs, shard), idle)
-    yield from [outcome for outcome in outcomes if outcome is not None]
+    # 2. Remove the tokens of the shards that are equal. In this block no build can begin;
+    # `builds_by_corpus` has the corpora that builds were already working on.
+    with collecting(access) as builds_by_corpus:
+        idle = [shard for shard in equal if shard.duplicate.corpus not in builds_by_corpus]
+        outcomes = access.each(lambda shard: _drop_tokens(project.outputs, shard), idle)
+    for outcome in outcomes:
+        if outcome is not None:
+            yield outcome
 
-    # Leave the shards alone that a running build may be using.
-    for shard in compared:
-        corpus = shard.duplicate.corpus
-        if corpus in leases:
-            yield replace(shard.duplicate, why_not=f"a build works on it ({leases[corpus]})")
+    # 3. Report the shards that such a build may be using: they keep their tokens.
+    for shard in equal:
+        build = builds_by_corpus.get(shard.duplicate.corpus)
+        if build is not None:
+            yield replace(shard.duplicate, why_not=f"a build works on it ({build})")
 
 
 class _ComparedShard(NamedTuple):
@@ -229,27 +233,31 @@ class _ComparedShard(NamedTuple):
     """The file of the dataset, as it was when the range was read."""
 
 
-def _drop(outputs: OutputRoot, compared: _ComparedShard) -> DuplicateTokens | None:
-    """Remove a shard's tokens, unless the shard or the dataset was replaced in the meantime.
+def _drop_tokens(outputs: OutputRoot, compared: _ComparedShard) -> DuplicateTokens | None:
+    """Remove a shard's file of tokens, and let its manifest refer to the dataset instead.
 
-    The shard's manifest then names the range of the dataset that contains them.
+    Nothing is done if the shard or the dataset was replaced since their tokens were compared.
 
     Args:
         outputs: The output root.
         compared: The shard, and the file of the dataset as it was when its range was read.
 
     Returns:
-        The shard; with a reason if it keeps its tokens, or None if something was replaced.
+        The shard; with `why_not` if it keeps its tokens. None if something was replaced.
     """
-    # Neither the shard nor the dataset may have changed since they were compared.
+    # Check that the shard still has the tokens that were compared.
     duplicate = compared.duplicate
     shard = outputs.manifest_at(duplicate.folder)
     if shard is None or shard.files[BIN] != duplicate.recorded:
         return None
+
+    # Check that the dataset still has the same file. The mark of a stored file is different after
+    # the file was replaced.
     dataset_file = outputs.access.store.stat(compared.dataset_file.name)
     if dataset_file is None or dataset_file.mark != compared.dataset_file.mark:
         return None
 
+    # This changes the manifest first, and then deletes the file.
     try:
         point_into(shard, duplicate.in_dataset)
     except OSError as error:

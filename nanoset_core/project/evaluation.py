@@ -14,34 +14,41 @@ if TYPE_CHECKING:
 
 
 def evaluation_warnings(spec: ResolvedNanoset) -> Iterator[str]:
-    """Yield a warning if `eval_iters` requests samples of the valid split, which gets none.
+    """Yield a warning if evaluations are requested, but the split for them, valid, has no data.
 
     The trainer skips such evaluations without a message. There is no warning about the test split,
     which is often left empty on purpose.
 
     Args:
-        spec: The settings of a nanoset. `eval_iters` is the number of batches of an evaluation.
+        spec: The settings of a nanoset. Its schedule has `eval_iters`, the number of batches that
+            each evaluation reads.
     """
     schedule = spec.schedule
-    # Trainers that read in windows have no splits.
-    if schedule is None or not schedule.eval_iters or get_preset(spec.preset).windows:
+    if schedule is None or not schedule.eval_iters:
+        return
+    # Trainers that read windows, which are stretches of consecutive tokens, have no splits.
+    reads_windows = get_preset(spec.preset).windows
+    if reads_windows:
         return
 
-    # Find out whether the settings give data to valid: by a list of its own, or by a share.
+    # The settings give data to valid in one of two ways: by a list of corpora for each split, or by
+    # shares of the same corpora, such as "98,1,1" for train, valid and test.
     if spec.blend_per_split:
-        has_samples = spec.blend_of("valid") is not None
+        has_data = spec.blend_of("valid") is not None
         reason = "has no blend in `blend_per_split`"
         remedy = "name one for it"
     else:
-        shares = spec.shares or DEFAULT_SPLIT
-        has_samples = parse_split(shares)[SPLITS.index("valid")] > 0
-        reason = f"gets no share by `split: {shares}`"
+        split = spec.shares or DEFAULT_SPLIT
+        share_by_split = dict(zip(SPLITS, parse_split(split), strict=True))
+        has_data = share_by_split["valid"] > 0
+        reason = f"gets no share by `split: {split}`"
         remedy = "give it a share"
-    if has_samples:
+    if has_data:
         return
-    samples = schedule.samples()["valid"]
+
+    requested_samples = schedule.samples()["valid"]
     yield (
-        f"eval_iters: {schedule.eval_iters:,} asks for {samples:,} samples of valid, "
+        f"eval_iters: {schedule.eval_iters:,} asks for {requested_samples:,} samples of valid, "
         f"which {reason}, so that the trainer evaluates nothing: "
         f"{remedy}, or set eval_iters to 0"
     )

@@ -33,13 +33,15 @@ class VersionPair(NamedTuple):
 
 
 def find_versions(project: Project, first: str, second: str | None) -> VersionPair:
-    """Return the versions that two digests name, or the last two versions of a dataset.
+    """Return the two versions of a dataset that the arguments of `nanoset diff` name.
+
+    `nanoset diff web` names the last two versions of the dataset `web`; `nanoset diff 3f2a 90bc`
+    names two versions by the first digits of their digests.
 
     Args:
         project: The project.
-        first: Without `second`, the name of a dataset: its last two versions are returned, or for a
-            packed dataset those of the dataset that was packed. With `second`, the first digits of
-            the old version's digest.
+        first: The name of a dataset if it is the only argument; otherwise the first digits of the
+            old version's digest.
         second: The first digits of the new version's digest, or None.
 
     Raises:
@@ -48,18 +50,21 @@ def find_versions(project: Project, first: str, second: str | None) -> VersionPa
         MissingError: There is no previous version, or a purge erased it.
         FormatError: A manifest cannot be read.
     """
-    # A name alone stands for the last two versions. Packs are compared by what they were made from.
     outputs = project.outputs
     if second is None:
+        # A packed dataset, such as `web_packed`, has the documents of the dataset that it was made
+        # from, `web`. So the versions of that one are compared.
         name = project.config.unpacked_name(first)
         stage = VIEW if name in project.config.views else DATASET
-        pair = _previous_and_current(
-            outputs, stage.layout.folder, check_corpus_name(name, "CORPUS")
-        )
+        check_corpus_name(name, "CORPUS")
+        pair = _previous_and_current(outputs, stage.layout.folder, name)
     else:
-        pair = VersionPair(_version_by_digest(outputs, first), _version_by_digest(outputs, second))
+        pair = VersionPair(
+            old=_version_by_digest(outputs, first),
+            new=_version_by_digest(outputs, second),
+        )
 
-    # Digests may be those of different datasets.
+    # Two digests may belong to different datasets.
     if (pair.old.stage, pair.old.name) != (pair.new.stage, pair.new.name):
         raise ConfigError(
             "these are datasets of two corpora",

@@ -179,7 +179,7 @@ def _choose_values(
 
     # Corpora for validation and tests do not make samples shorter if they have hardly any text.
     relevant = list(training.values())
-    relevant += [amount for amount in amounts.values() if amount.certain_tokens > MIN_LENGTH]
+    relevant += [amount for amount in amounts.values() if amount.least_tokens > MIN_LENGTH]
     longest = longest_length(relevant)
 
     # If files are named after splits, each split reads its own. Otherwise all text is divided.
@@ -230,19 +230,24 @@ def _shared_data(training: Mapping[str, TextAmount], split: str) -> _NanosetData
         training: Name of each corpus → how much text it has.
         split: Shares of train, valid and test, such as "98,1,1".
     """
-    # Without a corpus, write a name that the user has to replace.
-    blend: Any = {_NO_CORPUS: 1.0}
-    if training:
+    # The value of `blend` is the name of a single corpus, or the share of each of several corpora.
+    blend: Any
+    if not training:
+        # The user has to replace this name by that of a corpus.
+        blend = {_NO_CORPUS: 1.0}
+    else:
         blend = _blend(training)
-    if isinstance(blend, dict) and len(set(blend.values())) > 1:
+    has_different_shares = isinstance(blend, dict) and len(set(blend.values())) > 1
+    if has_different_shares:
         blend = ExplainedValue(blend, "Shares by size: each corpus is read about once.")
 
     # Each split gets its share of all tokens.
     all_tokens = sum(amount.tokens for amount in training.values())
-    tokens: dict[SplitName, float] = {}
-    for name, share in zip(SPLITS, parse_split(split), strict=True):
-        tokens[name] = share * all_tokens
-    return _NanosetData({"blend": blend, "split": explained_split(split)}, tokens)
+    tokens_by_split: dict[SplitName, float] = {}
+    for split_name, share in zip(SPLITS, parse_split(split), strict=True):
+        tokens_by_split[split_name] = share * all_tokens
+    keys = {"blend": blend, "split": explained_split(split)}
+    return _NanosetData(keys, tokens_by_split)
 
 
 def _data_per_split(
@@ -264,7 +269,7 @@ def _data_per_split(
     files: list[str] = []
     for corpus in corpora:
         amount = amounts[corpus.name]
-        if corpus.split == "train" or amount.certain_tokens > length:
+        if corpus.split == "train" or amount.least_tokens > length:
             amounts_by_split[corpus.split][corpus.name] = amount
         else:
             too_small.append(corpus.name)
@@ -329,28 +334,28 @@ def _document_sections(corpora: Sequence[FoundCorpus]) -> dict[str, Any]:
     Args:
         corpora: The corpora, with the keys that their first lines have.
     """
-    # The key of the text.
-    documents = _defaults(DocumentsSpec, "text_key", "on_reject", "max_rejected_fraction")
-    text_key: str = documents["text_key"]
+    # `corpus.keys` are all keys of its first lines; `corpus.text_key` is the one that was chosen
+    # for the text. Write the one that most corpora have, with the keys of a corpus as the reason.
+    defaults = _defaults(DocumentsSpec, "text_key", "on_reject", "max_rejected_fraction")
+    text_key: str = defaults.pop("text_key")
+    documents: dict[str, Any] = {"text_key": text_key}
     with_text = [corpus for corpus in corpora if corpus.text_key is not None]
     if with_text:
         text_key = _most_common([str(corpus.text_key) for corpus in with_text])
         example = next(corpus for corpus in with_text if corpus.text_key == text_key)
-        documents["text_key"] = ExplainedValue(
-            text_key, f"The first lines of {example.name} have {example.keys}."
-        )
+        reason = f"The first lines of {example.name} have {example.keys}."
+        documents["text_key"] = ExplainedValue(text_key, reason)
 
-    # The key of the id, which is written only if it is not the default.
+    # The key of the id is written only if it is not the default.
     id_keys = [corpus.keys.id for corpus in corpora if corpus.keys.id is not None]
     id_key = _most_common(id_keys) if id_keys else "id"
     if id_key != "id":
-        documents = {
-            "text_key": documents["text_key"],
-            "id_key": ExplainedValue(id_key, "No key is named id."),
-            **documents,
-        }
+        documents["id_key"] = ExplainedValue(id_key, "No key is named id.")
 
-    # Corpora with other keys.
+    # The other settings of the section follow, with their default values.
+    documents |= defaults
+
+    # Write the settings of each corpus that has other keys.
     sections: dict[str, Any] = {"documents": documents}
     settings_by_corpus: dict[str, Any] = {}
     for corpus in corpora:
@@ -370,26 +375,30 @@ def _most_common(texts: Sequence[str]) -> str:
 def _output_sections(
     nanoset: Mapping[str, Any], corpora: Sequence[str], length: int
 ) -> dict[str, Any]:
-    """Return the sections of outputs: a nanoset, and as comments a webdataset and .pbin files.
+    """Return the sections of nanoset.yaml that request outputs: nanosets, webdatasets and pbin.
 
-    A webdataset or a .pbin contains all tokens once more, and most trainers read neither. So these
-    sections are only suggested.
+    Only the nanoset is requested. A webdataset or a .pbin contains all tokens once more, and most
+    trainers read neither: these sections are written as comments, as a suggestion.
 
     Args:
         nanoset: The settings of the nanoset.
         corpora: The corpora for training; if there are none, the nanoset is a comment, too.
         length: Tokens of a sample of the nanoset.
     """
-    names = list(corpora) or [_NO_CORPUS]
-    tars = _defaults(WebdatasetSpec, "sequence_length", "samples_per_shard", "seed", "member")
-    tars["sequence_length"] = min(tars["sequence_length"], length + 1)
     nanosets: Any = {"pretrain": nanoset}
     if not corpora:
         nanosets = CommentedOut(nanosets)
+
+    # A sequence of a webdataset has all tokens that a trainer reads for a sample: `length` as
+    # input, and one more, since the labels are the input shifted by one token.
+    corpus_names = list(corpora) or [_NO_CORPUS]
+    names_of_settings = ("sequence_length", "samples_per_shard", "seed", "member")
+    webdataset = {"corpora": corpus_names, **_defaults(WebdatasetSpec, *names_of_settings)}
+    webdataset["sequence_length"] = min(webdataset["sequence_length"], length + 1)
     return {
         "nanosets": nanosets,
-        "webdatasets": CommentedOut({"shuffled": {"corpora": names, **tars}}),
-        "pbin": CommentedOut(names),
+        "webdatasets": CommentedOut({"shuffled": webdataset}),
+        "pbin": CommentedOut(corpus_names),
     }
 
 

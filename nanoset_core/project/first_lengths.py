@@ -45,6 +45,10 @@ _SPLITS = (
     (0, "1,0,0"),
 )
 """(parts into which the text can be cut, at least; split), the first that applies is chosen."""
+_EVALUATIONS = 10
+"""Times that a first run evaluates, unless it is long."""
+_MAX_EVAL_INTERVAL = 1000
+"""Iterations between two evaluations, at most: a long run evaluates more often."""
 _MIN_PARTS = 5
 """The parts that the smallest split with two parts needs."""
 _MIN_STEPS = 250
@@ -63,8 +67,8 @@ class TextAmount:
 
     documents: float
     tokens: float
-    certain_tokens: float
-    """Tokens that it has even if the estimate is wrong."""
+    least_tokens: float
+    """Lower bound of its tokens, even if the estimate is wrong."""
 
 
 class LengthAndSplit(NamedTuple):
@@ -77,7 +81,7 @@ class LengthAndSplit(NamedTuple):
 
 
 def estimate_amount(raw: Path, corpus: FoundCorpus, tokenizer: FirstTokenizer) -> TextAmount:
-    """Estimate how much text a corpus has.
+    """Estimate how many documents and tokens a corpus has, from its first MiB.
 
     Args:
         raw: The raw folder.
@@ -89,43 +93,54 @@ def estimate_amount(raw: Path, corpus: FoundCorpus, tokenizer: FirstTokenizer) -
     """
     from nanoset_core.tokenizers.engines.engine import EncodingError
 
-    # Read the first MiB. `scale` is how many times as much text the corpus has, by its stored size.
+    # Read the first MiB, and tokenize some of it to find out how long a token is.
     sample = measure(raw / corpus.folder, corpus.contents, corpus.text_key or "text")
+    measured_token_bytes: float | None = None
+    try:
+        if sample.text:
+            measured_token_bytes = tokenizer.bytes_per_token(sample.text)
+    except EncodingError as error:
+        raise error.at(f"{raw / corpus.folder}, in its first texts") from error
+    token_bytes = measured_token_bytes or _USUAL_TOKEN_BYTES
+
+    # Scale this up by the size of all files. Every document has an end-of-document token in
+    # addition to the tokens of its text.
     documents = sample.documents * sample.scale
     if sample.text_bytes == 0:
         return TextAmount(documents, 0, 0)
-    try:
-        token_bytes = tokenizer.bytes_per_token(sample.text) if sample.text else None
-    except EncodingError as error:
-        raise error.at(f"{raw / corpus.folder}, in its first texts") from error
-
-    # Every document has an end-of-document token in addition to those of its text.
     text_bytes = sample.text_bytes * sample.scale
-    tokens = text_bytes / (token_bytes or _USUAL_TOKEN_BYTES) + documents
+    tokens = text_bytes / token_bytes + documents
 
-    # What was read is certain, except that its tokens may be longer than those of the first texts.
-    largest_token_bytes = 2 * token_bytes if token_bytes else _MAX_TOKEN_BYTES
-    certain_tokens = sample.text_bytes / largest_token_bytes + sample.documents
-    return TextAmount(documents, tokens, certain_tokens)
+    # The corpus has at least the text that was read. But only some of that was tokenized: tokens of
+    # the rest may be longer, though hardly twice as long on average.
+    longest_token_bytes: float = _MAX_TOKEN_BYTES
+    if measured_token_bytes:
+        longest_token_bytes = 2 * measured_token_bytes
+    least_tokens = sample.text_bytes / longest_token_bytes + sample.documents
+    return TextAmount(documents, tokens, least_tokens)
 
 
 def longest_length(amounts: Sequence[TextAmount]) -> int:
-    """Return the usual length of samples, or a shorter one that leaves every corpus a sample.
-
-    The shorter one is the largest power of two below the tokens that each corpus has for certain.
+    """Return how long samples can be if every corpus has to have at least one.
 
     Args:
         amounts: How much text each corpus has.
 
     Returns:
-        Number of tokens in a sample.
+        Number of tokens in a sample: USUAL_LENGTH if all corpora are large enough for it. Otherwise
+        the largest power of two with which the smallest corpus still has a sample.
     """
-    # A sample has one token more than its length: its tokens are inputs and, shifted, labels.
-    certain_tokens = [int(amount.certain_tokens) for amount in amounts if amount.tokens]
-    if not certain_tokens or min(certain_tokens) > USUAL_LENGTH:
+    least_tokens = [int(amount.least_tokens) for amount in amounts if amount.tokens]
+    if not least_tokens:
+        return USUAL_LENGTH
+
+    # A sample of length n needs n + 1 tokens: a trainer reads tokens 0 to n - 1 as input, and
+    # tokens 1 to n as labels.
+    longest = min(least_tokens) - 1
+    if longest >= USUAL_LENGTH:
         return USUAL_LENGTH
     length = 1
-    while 2 * length < min(certain_tokens):
+    while 2 * length <= longest:
         length *= 2
     return length
 
@@ -208,7 +223,10 @@ def _batch_size(train_samples: int) -> int:
 
 
 def _eval_iterations(samples: Mapping[SplitName, int], evaluations: int, batch: int) -> int:
-    """Return how many batches an evaluation reads, so that no sample is read twice.
+    """Return how many batches an evaluation reads.
+
+    The run reads no sample of valid or test twice, unless the split is smaller than that: an
+    evaluation has at least one batch.
 
     Args:
         samples: About how many samples each split has.
@@ -221,10 +239,15 @@ def _eval_iterations(samples: Mapping[SplitName, int], evaluations: int, batch: 
     """
     if not samples.get("valid"):
         return 0
-    samples_at_once = samples["valid"] * _EPOCH_SHARE / evaluations
+
+    # The numbers of samples are estimates: leave out some, in case there are fewer.
+    usable_share = _EPOCH_SHARE
+    samples_per_evaluation = samples["valid"] * usable_share / evaluations
     if samples.get("test"):
-        samples_at_once = min(samples_at_once, samples["test"] * _EPOCH_SHARE)
-    return min(max(int(samples_at_once / batch), 1), 100)
+        samples_per_evaluation = min(samples_per_evaluation, samples["test"] * usable_share)
+
+    n_batches = int(samples_per_evaluation / batch)
+    return min(max(n_batches, 1), 100)
 
 
 def choose_schedule(
@@ -245,12 +268,15 @@ def choose_schedule(
     if train_samples < 1:
         return CommentedOut({"iterations": 100_000, "global_batch_size": 512})
 
-    # Train for about one epoch.
+    # Train for slightly less than one epoch: the number of samples is an estimate, and with fewer,
+    # some would be read twice. A run has at least one iteration.
     batch_size = _batch_size(train_samples)
-    iterations = max(int(train_samples * _EPOCH_SHARE / batch_size), 1)
+    iterations = int(train_samples * _EPOCH_SHARE / batch_size)
+    iterations = max(iterations, 1)
 
-    # Evaluate ten times; in long runs more often, every 1,000 iterations.
-    eval_interval = min(iterations // 10, 1000)
+    # Evaluate ten times during the run, or more often if it is long. Trainers evaluate once more
+    # after the last iteration.
+    eval_interval = min(iterations // _EVALUATIONS, _MAX_EVAL_INTERVAL)
     eval_interval = max(eval_interval, 1)
     n_evaluations = iterations // eval_interval + 1
 

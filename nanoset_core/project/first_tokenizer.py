@@ -54,42 +54,49 @@ NO_TOKENIZER = FirstTokenizer({"path": "tokenizer.json", "eod": "<|endoftext|>"}
 
 
 def choose_tokenizer(folder: Path, named: Path | None, ask: Ask) -> FirstTokenizer:
-    """Return the tokenizer that was named, or the one in a project's folder.
+    """Choose the tokenizer of a new project: the one that the user named, or one in its folder.
 
     Args:
         folder: The project's folder.
         named: The file or folder of the tokenizer; None to look for one in `folder`.
         ask: Asks for the end-of-document token if the tokenizer's files do not name it.
 
+    Returns:
+        The settings of the tokenizer. If none is named and `folder` has no usable one,
+        NO_TOKENIZER: settings that the user has to replace.
+
     Raises:
-        NanosetError: `named` is not a usable tokenizer. If one in the folder is not, it is left to
-            the user to name another.
+        NanosetError: The tokenizer that the user named is not usable.
     """
     from nanoset_core.tokenizers.end_token import chosen_end
     from nanoset_core.tokenizers.files import tokenizer_path
     from nanoset_core.tokenizers.tokenizer import special_tokens, tokenizer_facts
 
-    # Without a usable tokenizer, nanoset.yaml gets the path of one that the user has to provide.
+    # Read what the files of the tokenizer say.
     try:
         file = tokenizer_path(folder if named is None else named)
         facts = tokenizer_facts(file)
         end_token = chosen_end(file)
-        special = special_tokens(file)
+        special_texts = special_tokens(file)
     except (NanosetError, OSError):
         if named is not None:
             raise
         return NO_TOKENIZER
 
-    # If no file of the tokenizer names the token that ends documents, ask the user.
-    if end_token is None and special:
-        end_token = _asked_end(file, special, ask)
+    # If none of them names the token that ends documents, let the user choose a special token.
+    if end_token is None and special_texts:
+        end_token = _asked_end(file, special_texts, ask)
 
-    # Write the settings that name the tokenizer, and say how documents are framed by its tokens.
+    # Write the section `tokenizer`, which names the file and the end-of-document token.
     tokenizer: dict[str, Any] = {"path": file.name}
     if named is not None:
         tokenizer["path"] = _path_in_config(folder, Path(file))
     tokenizer |= _end_keys(file, end_token)
-    tokenization = _append_eod_keys(end_token) | _special_tokens_keys(facts.template)
+
+    # Write the section `tokenization`, which says whether tokens are added to a document: its end
+    # token, and those of the tokenizer's template, such as <s>.
+    tokenization = _append_eod_keys(end_token)
+    tokenization |= _special_tokens_keys(facts.template)
     return FirstTokenizer(tokenizer, tokenization, file)
 
 
@@ -110,7 +117,9 @@ def _asked_end(file: TokenizerPath, special: Sequence[str], ask: Ask) -> EndToke
     answer = ask("Which token ends documents?", special)
     if answer is None:
         return None
-    return EndToken(answer, "your choice", token_id(file, answer, "eod"))
+    # If the tokenizer has no such token, the error says that the key `eod` names it.
+    answer_id = token_id(file, answer, "eod")
+    return EndToken(text=answer, source="your choice", ident=answer_id)
 
 
 def _end_keys(file: TokenizerPath, end: EndToken | None) -> dict[str, Any]:

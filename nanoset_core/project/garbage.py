@@ -28,19 +28,24 @@ class Policy:
     """
 
     def keeps(self, written_ns: int, current_since_ns: int) -> bool:
-        """Return whether a version or file is kept because of its age.
+        """Return whether an old version, or a file of it, is kept because of its age.
 
         Args:
             written_ns: When it was written, in nanoseconds since 1970.
             current_since_ns: When the current version of the output became current; 0 if there is
                 none.
         """
-        # What is newer than the current version may belong to a build that is still running.
-        if written_ns > current_since_ns and not self.unfinished:
+        # What is newer than the current version may belong to a build that is still running. The
+        # caller sets `unfinished` if it may be removed all the same.
+        is_newer_than_current = written_ns > current_since_ns
+        if is_newer_than_current and not self.unfinished:
             return True
+
+        # Without a limit, no version is kept for its age.
         if self.older_than_days is None:
             return False
-        return written_ns > time.time_ns() - self.older_than_days * _DAY_NS
+        limit_ns = time.time_ns() - self.older_than_days * _DAY_NS
+        return written_ns > limit_ns
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,18 +60,20 @@ def plan_gc(project: Project, **policy: Any) -> GarbageCollection:
     Raises:
         StorageError: A folder of outputs, or a version that has to stay, cannot be read.
     """
-    # Names of corpora, nanosets and so on that running builds work on: each build has a lease.
-    leases = leased_names(project.outputs.access)
+    # Corpora, nanosets and so on that running builds work on → the build, in words.
+    builds_by_name = leased_names(project.outputs.access)
     # Errors in this block name addresses in a bucket, instead of paths of local copies.
     with project.outputs.access.named():
-        # Shards whose tokens the dataset of their corpus contains as well.
+        # Find shards whose tokens are also in the dataset of their corpus. `collect` deletes the
+        # shard's own copy of the tokens, unless a build works on the corpus.
         duplicates = []
         for shard in find_duplicate_tokens(project):
-            duplicates.append(replace(shard, why_not=_reason_if_busy(leases, shard.corpus)))
-        # `collect` first makes these shards refer to the tokens in the current dataset. They then
-        # no longer need an older dataset to which they may refer now.
+            duplicates.append(replace(shard, why_not=_reason_if_busy(builds_by_name, shard.corpus)))
+
+        # From then on, such a shard refers to the current dataset. It may refer to an older dataset
+        # now, which is garbage as soon as no shard refers to it.
         moving = {shard.folder.name for shard in duplicates if shard.why_not is None}
-        collection = _plan(project, Policy(**policy), leases, moving)
+        collection = _plan(project, Policy(**policy), builds_by_name, moving)
     return _with_dropped_tokens(collection, duplicates)
 
 
@@ -131,15 +133,16 @@ def collect(project: Project, **policy: Any) -> GarbageCollection:
 def _retract_all(
     access: FileAccess, garbage: Iterable[Garbage]
 ) -> tuple[dict[Garbage, tuple[Path, ...]], list[LeftAlone]]:
-    """Hide garbage from readers, so that its files can be removed afterwards.
+    """Hide garbage from readers, so that its files can be deleted later without haste.
 
     Args:
         access: Access to the output root.
         garbage: Versions and index files that nothing needs.
 
     Returns:
-        Two values: what was hidden → folders with its files; and what the file system refused to
-        hide, with the reason.
+        Two values. The first is what was hidden, each with the folders in which its files are now:
+        the caller has to delete these folders. The second is what could not be hidden, since the
+        file system refused it.
     """
     folders_by_garbage: dict[Garbage, tuple[Path, ...]] = {}
     refused: list[LeftAlone] = []
@@ -147,114 +150,137 @@ def _retract_all(
         try:
             folders = _retract(access, item)
         except FileNotFoundError:
-            # Another collection removed it.
+            # Another `nanoset gc` has just removed it.
             continue
         except OSError as error:
             why = f"it cannot be removed: {error.strerror}"
             refused.append(LeftAlone(item.path, why, refused=True))
             continue
-        # None: the version became current in the meantime, so it is kept.
+
+        # A version without folders was kept: it became current after it was found to be garbage.
         if folders is not None:
             folders_by_garbage[item] = folders
     return folders_by_garbage, refused
 
 
 def _plan(
-    project: Project, policy: Policy, leases: Mapping[str, str], moving: Collection[str] = ()
+    project: Project,
+    policy: Policy,
+    builds_by_name: Mapping[str, str],
+    moving: Collection[str] = (),
 ) -> GarbageCollection:
     """Return what nothing needs and no running build works on, without removing it.
 
     Args:
         project: The project.
         policy: Which versions are kept although nothing needs them.
-        leases: Corpus, nanoset or other name that a running build works on → the process of the
-            build.
-        moving: Digests of shards whose tokens are about to move to the current dataset.
+        builds_by_name: Corpus, nanoset or other name that a running build works on → the process of
+            the build.
+        moving: Digests of shards whose tokens are about to be deleted, since the current dataset
+            contains the same tokens. They no longer need an older dataset.
     """
     # One listing of all files answers all questions below.
     listing = project.outputs.access.listing()
     outputs = all_outputs(listing)
     needed = find_needed(listing, outputs, policy, moving)
 
-    # Sort what is not needed: garbage, what nanoset did not write, and what a build works on.
+    # Divide what is not needed into garbage and what is left alone for a reason: because a build
+    # works on it, or because nanoset did not write it.
     garbage: list[Garbage] = []
-    left_alone: list[LeftAlone] = []
+    foreign: list[LeftAlone] = []
     busy: list[LeftAlone] = []
     for item in judge_all(listing, outputs, needed, policy):
         if isinstance(item, LeftAlone):
-            left_alone.append(item)
+            foreign.append(item)
             continue
-        reason = _reason_if_busy(leases, item.subject)
+        reason = _reason_if_busy(builds_by_name, item.subject)
         if reason is None:
             garbage.append(item)
         else:
             busy.append(LeftAlone(item.path, reason))
-    left_alone += busy
-    left_alone += _unrequested(project, outputs)
 
+    # In a bucket, not every build can be noticed.
+    unseen = UNSEEN if listing.has_copies else None
     return GarbageCollection(
         garbage=tuple(garbage),
-        left_alone=tuple(left_alone),
-        unfinished=tuple(_unfinished_files(project, listing, garbage, leases)),
-        unseen=UNSEEN if listing.has_copies else None,
+        left_alone=(*foreign, *busy, *_unrequested(project, outputs)),
+        unfinished=tuple(_unfinished_files(project, listing, garbage, builds_by_name)),
+        unseen=unseen,
     )
 
 
 def _unfinished_files(
-    project: Project, listing: FileAccess, garbage: Iterable[Garbage], leases: Collection[str]
+    project: Project, listing: FileAccess, garbage: Iterable[Garbage], busy_names: Collection[str]
 ) -> Iterator[Path]:
     """Yield unfinished files, most of which killed builds left behind.
 
     Args:
         project: The project.
         listing: Access to the output root, with a listing of all files.
-        garbage: Versions that are removed. The unfinished files in them are removed with them.
-        leases: Names of corpora, nanosets and so on that running builds work on. Their objects in a
-            bucket are left out.
+        garbage: Versions that are removed as a whole, with the unfinished files in them.
+        busy_names: Names of corpora, nanosets and so on that running builds work on.
     """
-    # On this machine. A running process may own some: when they are removed, these are left alone.
+    # Files on this machine. Some may belong to a running process. They are reported all the same:
+    # the function that removes them, `sweep`, leaves them alone.
     for folder, names in project.outputs.unfinished():
         for name in names:
             yield folder / name
 
-    # In a bucket, objects that remain if the joining of objects was interrupted.
+    # Objects in a bucket. A large object is joined from several ones, and these remain if a build
+    # is killed meanwhile. Those of a running build are left out.
     garbage_folders = {item.path for item in garbage}
     for path in listing.unfinished():
-        if path.parent not in garbage_folders and _is_idle(listing.name(path), leases):
+        if path.parent not in garbage_folders and _is_idle(listing.name(path), busy_names):
             yield path
 
 
-def _reason_if_busy(leases: Mapping[str, str], subject: str) -> str | None:
+def _reason_if_busy(builds_by_name: Mapping[str, str], subject: str) -> str | None:
     """Return why an output is kept if a running build works on its subject, or None."""
-    if subject not in leases:
+    if subject not in builds_by_name:
         return None
-    return f"a build works on it ({leases[subject]}); run `nanoset gc` again once that has ended"
+    build = builds_by_name[subject]
+    return f"a build works on it ({build}); run `nanoset gc` again once that has ended"
 
 
 def _with_dropped_tokens(
     collection: GarbageCollection, dropped: Iterable[DuplicateTokens]
 ) -> GarbageCollection:
-    """Return a report of a collection with the shards whose own tokens are deleted.
+    """Add the tokens of shards to the report of a collection.
 
-    The dataset of a corpus contains the tokens of its shards once more, so `gc` deletes those of
-    the shards.
+    The dataset of a corpus contains the tokens of all its shards once more. So `gc` deletes the
+    files with the shards' own tokens.
 
     Args:
-        collection: What else the collection removes.
-        dropped: The shards. Those with a reason to keep their tokens are reported as left alone.
+        collection: What else is removed and left alone.
+        dropped: The shards. One with a reason in `why_not` keeps its tokens, and is reported as
+            left alone.
+
+    Returns:
+        The report with these files: first in the list of garbage, and last in that of files that
+        are left alone.
     """
-    garbage: list[Garbage] = []
-    left_alone = list(collection.left_alone)
-    # A shard without a .bin only changes the dataset that it refers to: nothing is removed.
+    token_files: list[Garbage] = []
+    kept_files: list[LeftAlone] = []
     for shard in dropped:
         if shard.why_not is not None:
-            left_alone.append(LeftAlone(shard.tokens_path, shard.why_not))
-        elif shard.size:
-            garbage.append(
-                Garbage(shard.tokens_path, shard.output, shard.corpus, "tokens", shard.size)
+            kept_files.append(LeftAlone(shard.tokens_path, shard.why_not))
+            continue
+        # The file of some shards was deleted earlier: these only refer to another dataset now.
+        has_file = shard.size > 0
+        if has_file:
+            token_files.append(
+                Garbage(
+                    path=shard.tokens_path,
+                    output=shard.output,
+                    subject=shard.corpus,
+                    kind="tokens",
+                    size=shard.size,
+                )
             )
     return replace(
-        collection, garbage=(*garbage, *collection.garbage), left_alone=tuple(left_alone)
+        collection,
+        garbage=(*token_files, *collection.garbage),
+        left_alone=(*collection.left_alone, *kept_files),
     )
 
 
@@ -295,95 +321,113 @@ def _remove_folders(folders: Iterable[Path]) -> list[Path]:
 
 
 def _sweep_store(
-    outputs: OutputRoot, unfinished: Iterable[Path], leases: Collection[str]
+    outputs: OutputRoot, unfinished: Iterable[Path], busy_names: Collection[str]
 ) -> tuple[list[Path], list[LeftAlone]]:
     """Remove unfinished objects and uploads of killed builds from a bucket.
 
     Args:
         outputs: The output root. If it is on a disk, nothing is done.
-        unfinished: Unfinished files below it. Those that exist on this machine are left alone: they
-            are not objects of the bucket.
-        leases: Names of corpora, nanosets and so on that running builds work on.
+        unfinished: Unfinished files on this machine and objects in the bucket, as paths below the
+            root. Only the objects are removed.
+        busy_names: Names of corpora, nanosets and so on that running builds work on.
 
     Returns:
         Two values: what was removed, and what could not be removed.
     """
     access = outputs.access
-    if not access.has_copies:
+    is_in_bucket = access.has_copies
+    if not is_in_bucket:
         return [], []
 
-    # Objects that processes left unfinished.
-    names = [access.name(path) for path in unfinished if not path.exists()]
-    in_parallel(access.store.delete, names)
+    # Delete the objects: what does not exist on this machine is in the bucket.
+    object_names = [access.name(path) for path in unfinished if not path.exists()]
+    in_parallel(access.store.delete, object_names)
 
-    # Uploads in several parts that were never completed, which no listing of objects shows.
-    left_alone = []
+    # Abort uploads in several parts that were never completed. They take up space in the bucket,
+    # but a listing of its objects does not show them.
+    upload_names: list[str] = []
+    left_alone: list[LeftAlone] = []
     try:
-        names += access.store.abort_uploads(lambda name: _is_idle(name, leases))
+        upload_names += access.store.abort_uploads(lambda name: _is_idle(name, busy_names))
     except StorageError as error:
         why = f"uploads that were cut short cannot be looked for: {error.found}"
         left_alone.append(LeftAlone(outputs.folder, why))
-    return [outputs.folder / name for name in names], left_alone
+
+    removed = [outputs.folder / name for name in [*object_names, *upload_names]]
+    return removed, left_alone
 
 
-def _is_idle(name: str, leases: Collection[str]) -> bool:
+def _is_idle(name: str, busy_names: Collection[str]) -> bool:
     """Return whether an object belongs to an output that no build works on.
 
     Args:
-        name: Name of the object below the root: folder of a stage, subject, and so on.
-        leases: Names that running builds have leases on.
+        name: Name of the object below the root, such as datasets/web/<digest>/web.bin: the folder
+            of a stage, the name of a corpus, nanoset or webdataset, and so on.
+        busy_names: Names of corpora, nanosets and so on that running builds work on.
     """
     folder, *rest = name.split("/")
-    return folder in stage_folders() and len(rest) > 1 and rest[0] not in leases
+    is_in_output = folder in stage_folders() and len(rest) > 1
+    return is_in_output and rest[0] not in busy_names
 
 
 def _unrequested(project: Project, outputs: Sequence[StoredOutput]) -> Iterator[LeftAlone]:
-    """Yield outputs that nanoset.yaml and the raw folder no longer request.
+    """Yield outputs that neither nanoset.yaml nor the raw folder requests any more.
 
-    They are only reported, because they may be the only copies of the data.
+    For example, a nanoset was deleted from nanoset.yaml, or the folder of a corpus from the raw
+    folder. They are only reported, because they may be the only copies of the data.
 
     Args:
         project: The project.
         outputs: All outputs below the output root.
     """
-    # What exists.
-    stored: set[tuple[str, str]] = set()  # folder of a stage, subject
+    # Find what exists: (folder of a stage, subject), such as ("nanosets", "pretrain").
+    stored: set[tuple[str, str]] = set()
     for output in outputs:
         if output.current is not None:
             stored.add((output.stage_folder, output.subject))
 
-    # What is requested: by nanoset.yaml, and of each corpus that has a folder of raw text.
-    subjects = {subject for _, subject in stored}
-    corpora = {subject for subject in subjects if project.config.corpus_folder(subject).is_dir()}
-    requested = set()
+    # Find what is requested. Any of the stored names may be that of a corpus: it is one if it still
+    # has a folder of raw text.
+    stored_names = {subject for _, subject in stored}
+    corpora = {name for name in stored_names if project.config.corpus_folder(name).is_dir()}
+    requested: set[tuple[str, str]] = set()
     for node in requested_nodes(project.config, corpora):
-        requested.add((node.stage.layout.folder, node.name.partition("/")[0]))
+        # The name of an output begins with its subject, as in pretrain/train/blend.
+        subject, _, _ = node.name.partition("/")
+        requested.add((node.stage.layout.folder, subject))
 
-    # The difference, with who would have to request it.
+    # Report the difference, once for each subject, and say where a request is missing.
     requester_by_folder = _requester_by_folder()
     for folder, subject in sorted(stored - requested):
-        if folder in requester_by_folder:
-            requester = requester_by_folder[folder]
+        requester = requester_by_folder.get(folder)
+        if requester is not None:
             why = f"{requester} no longer asks for it; delete it if you do not need it"
             yield LeftAlone(project.outputs.folder / folder / subject, why)
 
 
 def _requester_by_folder() -> dict[str, str]:
-    """Return what requests the outputs of each stage: nanoset.yaml or the raw folder.
+    """Return where users request the outputs of each stage: in nanoset.yaml or the raw folder.
 
-    Of the stages that every corpus passes, only the last one is included, so that a corpus is
-    reported once.
+    Each folder of text in the raw folder is a request for all outputs of this corpus. All other
+    outputs, such as nanosets, are requested in nanoset.yaml.
 
     Returns:
-        Folder of the stage → what requests its outputs.
+        Folder of the stage → where its outputs are requested. Of the stages that make outputs of
+        each corpus, only the last one is included, so that a corpus is reported once. Internal
+        stages, whose outputs users do not see, are left out.
     """
-    requesters: dict[str, str] = {}
+    requester_by_folder: dict[str, str] = {}
+    corpus_stage_folders = []
     for stage in stages():
-        if not isinstance(stage, CorpusStage | InternalStage):
-            requesters[stage.layout.folder] = "nanoset.yaml"
-    corpus_stages = [stage for stage in stages() if isinstance(stage, CorpusStage)]
-    requesters[corpus_stages[-1].layout.folder] = "the raw folder"
-    return requesters
+        folder = stage.layout.folder
+        if isinstance(stage, CorpusStage):
+            corpus_stage_folders.append(folder)
+        elif not isinstance(stage, InternalStage):
+            requester_by_folder[folder] = "nanoset.yaml"
+
+    last_corpus_folder = corpus_stage_folders[-1]
+    requester_by_folder[last_corpus_folder] = "the raw folder"
+    return requester_by_folder
 
 
 class OldVersions(NamedTuple):
@@ -398,19 +442,21 @@ class OldVersions(NamedTuple):
 def old_versions(project: Project) -> OldVersions:
     """Estimate what `nanoset gc` would remove, fast enough for every `nanoset status`.
 
-    Versions that `gc` would leave alone count, too: those that a running build works on, and those
-    with files that nanoset did not write. In a bucket nothing is counted, because it would take a
-    request for each thousand objects.
+    The estimate may be too high: it includes versions that a running build works on, those with
+    files that nanoset did not write, and old datasets to which a shard refers.
 
     Raises:
         StorageError: An output is damaged, so that it is not known what it needs.
     """
+    # In a bucket, it would take a request for each thousand objects.
     access = project.outputs.access
-    if access.has_copies:
+    is_in_bucket = access.has_copies
+    if is_in_bucket:
         return OldVersions(0, 0)
 
-    # Find the needed versions. Pretend that the tokens of all shards are about to move, so that
-    # the many manifests of shards are not read.
+    # Find the needed versions. The manifest of a shard is read only to find out whether the shard
+    # refers to tokens in an old dataset, unless the shard is in `moving`. There may be thousands of
+    # shards: name all versions there, so that none of these manifests is read.
     outputs = all_outputs(access)
     policy = Policy()
     all_digests: set[str] = set()

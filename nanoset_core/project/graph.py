@@ -16,8 +16,9 @@ output is up to date if its current version was made by its recipe.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from nanoset_core.errors import one_line
 from nanoset_core.outputs.current import CurrentVersion, Reason, differences
@@ -69,7 +70,7 @@ class Graph:
     """Every output of a project: what it should be made from, and whether it is up to date.
 
     Outputs are the nodes of the graph. The current version of each output is read once and
-    remembered, until `look_again` forgets it.
+    remembered, until `forget` is called for it.
     """
 
     def __init__(
@@ -148,32 +149,35 @@ class Graph:
     def recipe(self, node: Node) -> Recipe | None:
         """Return the recipe by which an output would be made now.
 
-        A recipe contains the digests of the output's inputs, so the recipes of these are needed
-        first. Inventories, which list the files of corpora, are the only outputs without inputs.
+        A recipe contains the digests of the output's inputs, so it is derived from their recipes.
+        Only inventories, which list the files of corpora, have no inputs: their recipes were given
+        to the graph when it was made.
 
         Args:
             node: The output.
 
         Returns:
-            The recipe; None if the output is made, directly or indirectly, from an inventory whose
-            recipe is not known.
+            The recipe; None for an inventory whose recipe the graph was not given, and for
+            everything that is made from such an inventory.
         """
         if node in self._recipes:
             return self._recipes[node]
 
-        # Inputs whose names begin with AFTER have to be made before the output, but decide none of
-        # its bytes, so they are not part of the recipe.
-        parents: dict[str, str] = {}
-        for name, parent in self.inputs(node).items():
-            parent_recipe = self.recipe(parent)
-            if parent_recipe is None:
+        input_digests: dict[str, str] = {}
+        for name, input_node in self.inputs(node).items():
+            input_recipe = self.recipe(input_node)
+            if input_recipe is None:
                 return None
+            # An input whose name begins with AFTER has to be made before the output, but decides
+            # none of its bytes. So it is not part of the recipe.
             if not name.startswith(AFTER):
-                parents[name] = digest_of_node(parent, parent_recipe)
-        if not parents:
+                input_digests[name] = digest_of_node(input_node, input_recipe)
+
+        # Only an inventory has none. If its recipe were known, it would have been found above.
+        if not input_digests:
             return None
 
-        recipe = node.stage.recipe(self.project, node.key, parents)
+        recipe = node.stage.recipe(self.project, node.key, input_digests)
         self._recipes[node] = recipe
         return recipe
 
@@ -231,10 +235,16 @@ class Graph:
         return reasons
 
     def changes(self, node: Node) -> Sequence[Reason]:
-        """Return how the recipe of an output differs from that of its current version.
+        """Return which inputs and settings changed since the current version of an output was made.
 
-        In contrast to `stale_reasons`, damage to files is not looked for. If there is no current
-        version, or the recipe is not known, the reasons are those of `stale_reasons`.
+        Unlike `stale_reasons`, this does not report damaged files.
+
+        Args:
+            node: The output.
+
+        Returns:
+            The changes; empty if the version was made by the output's recipe. If there is nothing
+            to compare, the reasons of `stale_reasons`, such as that the output was never built.
         """
         recipe = self.recipe(node)
         manifest = self.current(node).manifest
@@ -242,7 +252,8 @@ class Graph:
             return self.stale_reasons(node)
         if manifest.digest == recipe.digest:
             return []
-        return _with_clear_texts(differences(manifest.recipe, recipe))
+        recipe_changes = differences(manifest.recipe, recipe)
+        return _with_clear_texts(recipe_changes)
 
     def _reasons_of_unknown_inputs(self, node: Node) -> list[Reason]:
         """Return a reason for each input whose recipe is not known."""
@@ -253,33 +264,43 @@ class Graph:
         return reasons
 
     def _unknown_inputs(self, node: Node) -> Iterator[Node]:
-        """Yield the outputs because of which the recipe of a node is not known.
+        """Yield the outputs of corpora because of which the recipe of a node is not known.
 
-        They are its nearest inputs that belong to a corpus and have no known recipe, or the node
-        itself if it belongs to a corpus.
+        A recipe is unknown if that of an input is. This follows such inputs up to the first one
+        that belongs to a corpus, since users know corpora by name. For example, the blend of a
+        nanoset leads to its index mappings, and these lead to the dataset of the corpus `web`.
+
+        Args:
+            node: The node. If it belongs to a corpus, it is yielded itself.
         """
         if self.recipe(node) is not None:
             return
-        inputs = self.inputs(node).values()
-        if not inputs or node.is_of_corpus:
+        if node.is_of_corpus:
             yield node
             return
-        for parent in inputs:
-            yield from self._unknown_inputs(parent)
+        inputs = self.inputs(node)
+        if not inputs:
+            yield node
+        for input_node in inputs.values():
+            yield from self._unknown_inputs(input_node)
 
-    def look_again(self, nodes: Iterable[Node]) -> None:
-        """Forget what was read about outputs that were built, and about what is made from them.
+    def forget(self, built_nodes: Iterable[Node]) -> None:
+        """Forget what was read about outputs that were built since, and what is made from them.
+
+        They are read again when the graph is next asked about them.
 
         Args:
-            nodes: The outputs that were built.
+            built_nodes: The outputs that were built.
         """
-        changed = set(nodes)
+        changed = set(built_nodes)
         if not changed:
             return
+        # These projects have listings of folders from before the build.
         self._project_by_folder.clear()
         # Inputs precede what is made from them, so one pass finds indirect outputs as well.
         for node in self.nodes():
-            if node in changed or not changed.isdisjoint(self.inputs(node).values()):
+            inputs = self.inputs(node).values()
+            if node in changed or not changed.isdisjoint(inputs):
                 changed.add(node)
                 self._current.pop(node, None)
                 self._reasons.pop(node, None)
@@ -347,53 +368,76 @@ def reasons_to_build(
         part_reason = stage.part_problem(project, node.key, recipe)
         return [] if part_reason is None else [part_reason]
 
+    # Compare the current version with the recipe, and its own files with its manifest.
     reasons = _with_clear_texts(current.stale_reasons(recipe))
-
-    # The current version was made by this recipe. But it may need files in other folders, which
-    # only its stage knows.
-    if not reasons and current.manifest is not None and isinstance(stage, OutsideFiles):
-        outside_fault = stage.fault(project, node.key, current.manifest)
-        if outside_fault is not None:
-            reasons.append(Reason(outside_fault))
+    if reasons:
+        # If only settings differ, the requested version may exist as well, without being current.
+        has_other_settings = bool(current.other_settings(recipe))
+        if has_other_settings and project.outputs.find(recipe) is not None:
+            reasons.append(Reason(ANOTHER_IS_CURRENT))
         return reasons
 
-    # The current version was made by another recipe, although a version by this one exists.
-    if current.other_settings(recipe) and project.outputs.find(recipe) is not None:
-        reasons.append(Reason(ANOTHER_IS_CURRENT))
-    return reasons
+    # The version itself is up to date. But it may need files in other folders, which only its
+    # stage knows.
+    if current.manifest is not None and isinstance(stage, OutsideFiles):
+        outside_fault = stage.fault(project, node.key, current.manifest)
+        if outside_fault is not None:
+            return [Reason(outside_fault)]
+    return []
 
 
 def stale_reasons(project: Project, stage: Stage, key: Key) -> list[str]:
-    """Return why an output's current version was not made from its settings and current inputs.
+    """Return why an output is stale, without blaming outputs of other subjects that are stale, too.
 
-    Only outputs of the same subject, such as one nanoset, are compared with their settings. Outputs
-    of other subjects, such as the corpora that it reads, are taken as they are, even if they are
-    stale. Damage to files is not looked for.
+    For example, the blend of a nanoset is made from the nanoset's index mappings, and these from
+    the datasets of corpora. The blend and the mappings are compared with the present settings. Each
+    dataset is taken as it is, even if the raw text changed since it was built.
+
+    Damaged files are not reported.
 
     Args:
         project: The project.
         stage: The stage of the output.
         key: Which of its outputs it is.
+
+    Returns:
+        The reasons; empty if the output is up to date in this sense.
     """
     graph = Graph(project, {})
     node = Node(stage, key)
-
-    # Walk to the nearest outputs of other subjects.
-    seen = {node}
-    waiting = [node]
-    while waiting:
-        for parent in graph.inputs(waiting.pop()).values():
-            if parent in seen:
-                continue
-            seen.add(parent)
-            if _have_same_subject(parent, node) and graph.inputs(parent):
-                waiting.append(parent)
-                continue
-            # The output should be made from whatever is current there.
-            manifest = graph.current(parent).manifest
-            if manifest is not None:
-                graph.set_recipe(parent, from_plain(Recipe, manifest.recipe))
+    for input_node in _inputs_of_other_subjects(graph, node):
+        # Let the graph expect the version that is current. So that version counts as up to date,
+        # and what was made from it does, too.
+        manifest = graph.current(input_node).manifest
+        if manifest is not None:
+            graph.set_recipe(input_node, from_plain(Recipe, manifest.recipe))
     return list(dict.fromkeys(_root_causes(graph, node)))
+
+
+def _inputs_of_other_subjects(graph: Graph, node: Node) -> list[Node]:
+    """Return the nearest inputs of an output that belong to other subjects.
+
+    A subject is one corpus, nanoset, webdataset or export. From the blend of a nanoset, for
+    example, this leads through the nanoset's index mappings to the datasets of its corpora. An
+    input without inputs of its own is returned, too, even if it has the same subject.
+
+    Args:
+        graph: The graph of the project's outputs.
+        node: The output.
+    """
+    nearest_inputs = []
+    seen = {node}
+    nodes_to_visit = [node]
+    while nodes_to_visit:
+        for input_node in graph.inputs(nodes_to_visit.pop()).values():
+            if input_node in seen:
+                continue
+            seen.add(input_node)
+            if _have_same_subject(input_node, node) and graph.inputs(input_node):
+                nodes_to_visit.append(input_node)
+            else:
+                nearest_inputs.append(input_node)
+    return nearest_inputs
 
 
 def _root_causes(graph: Graph, node: Node) -> Iterator[str]:
@@ -438,42 +482,57 @@ def _have_same_subject(node: Node, other: Node) -> bool:
 def _in_order(config: ProjectConfig, nodes: Iterable[Node]) -> list[Node]:
     """Return outputs in the order in which `nanoset status` shows them.
 
-    They are ordered by kind (corpora, nanosets …), subject (web, pretrain …) and part (train …),
-    and each follows its inputs of the same subject.
+    They are ordered by kind (corpus, nanoset …), then by subject, which is the name of the corpus
+    or nanoset, and then by part, such as the split `train` of a nanoset. In addition, each output
+    follows its inputs of the same subject.
 
     Args:
         config: The settings of the project.
         nodes: The outputs, in the order of the stages.
     """
-    # Within a kind, subjects and parts keep the order in which the stages first name them.
-    parts_by_subject: dict[tuple[str, str], dict[str | None, list[Node]]] = {}
-    for node in nodes:
-        parts = parts_by_subject.setdefault((node.stage.kind, node.key.subject), {})
-        parts.setdefault(node.key.part, []).append(node)
+    # Bring outputs together that have the same subject and part, and then those that have the same
+    # subject. Groups keep the order in which the stages first name them.
+    nodes = _grouped(nodes, lambda node: (node.stage.kind, node.key.subject, node.key.part))
+    nodes = _grouped(nodes, lambda node: (node.stage.kind, node.key.subject))
 
+    # Kinds are in the order of the stages. The sort leaves the order within a kind as it is.
+    kinds = list(dict.fromkeys(stage.kind for stage in stages()))
+    nodes.sort(key=lambda node: kinds.index(node.stage.kind))
+
+    # Move inputs of the same subject in front of what is made from them.
     ordered: dict[Node, None] = {}
-    for kind in dict.fromkeys(stage.kind for stage in stages()):
-        for (subject_kind, _), parts in parts_by_subject.items():
-            if subject_kind != kind:
-                continue
-            for part_nodes in parts.values():
-                for node in part_nodes:
-                    _add_after_inputs(config, node, ordered)
+    for node in nodes:
+        _add_after_inputs(config, node, ordered)
     return list(ordered)
 
 
+def _grouped(nodes: Iterable[Node], group_of: Callable[[Node], Hashable]) -> list[Node]:
+    """Return the same nodes, with those of one group next to each other.
+
+    Groups are in the order of their first nodes; the nodes of a group keep their order.
+
+    Args:
+        nodes: The nodes.
+        group_of: Returns the group that a node belongs to.
+    """
+    groups: dict[Hashable, list[Node]] = {}
+    for node in nodes:
+        groups.setdefault(group_of(node), []).append(node)
+    return list(chain.from_iterable(groups.values()))
+
+
 def _add_after_inputs(config: ProjectConfig, node: Node, ordered: dict[Node, None]) -> None:
-    """Add an output to others, after its inputs of the same corpus, nanoset or webdataset.
+    """Add a node to `ordered`, after its inputs of the same corpus, nanoset or webdataset.
 
     Args:
         config: The settings of the project.
-        node: The output.
-        ordered: The outputs so far, as keys: a dict keeps their order. The output and its inputs
-            are added, unless they are in it.
+        node: The node.
+        ordered: A dict whose keys are the nodes so far, since a dict keeps their order. The inputs
+            and the node become its next keys; those that are in it already keep their place.
     """
     if node in ordered:
         return
-    for parent in node.inputs(config).values():
-        if _have_same_subject(parent, node):
-            _add_after_inputs(config, parent, ordered)
+    for input_node in node.inputs(config).values():
+        if _have_same_subject(input_node, node):
+            _add_after_inputs(config, input_node, ordered)
     ordered[node] = None

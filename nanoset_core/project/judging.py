@@ -114,10 +114,10 @@ def _unfinished_files(listing: FileAccess, output: StoredOutput, folder: Path) -
 def judge_all_shared_files(
     listing: FileAccess, outputs: Sequence[StoredOutput], needed: Needed, policy: Policy
 ) -> Iterator[Garbage | LeftAlone]:
-    """Yield the files that versions share, such as index files, if no needed version lists them.
+    """Yield the shared files that no needed version uses: as garbage, or as left alone.
 
-    The splits of a nanoset, for example, share a cache folder with the index files of all their
-    versions.
+    For example, all versions of a nanoset's splits share one folder, `cache`, with the index files
+    of the trainer.
 
     Args:
         listing: Access to the output root.
@@ -125,28 +125,29 @@ def judge_all_shared_files(
         needed: The versions and files that have to stay.
         policy: Which files are kept because of their age.
     """
-    # (folder of a stage, subject such as a nanoset) → folders of its outputs.
-    output_folders: dict[tuple[str, str], list[Path]] = {}
-    for output in outputs:
-        output_folders.setdefault((output.stage_folder, output.subject), []).append(output.folder)
-
     for stage_folder, shared_folder in shared_folders().items():
-        for (folder, subject), folders in output_folders.items():
-            if folder != stage_folder:
-                continue
-            # Files that are newer than all current versions may belong to a build that is running.
-            current_since_ns = max(
-                listing.written_ns(output_folder / CURRENT) for output_folder in folders
-            )
+        # The outputs that share a folder have the same subject, such as one nanoset.
+        outputs_by_subject: dict[str, list[StoredOutput]] = {}
+        for output in outputs:
+            if output.stage_folder == stage_folder:
+                outputs_by_subject.setdefault(output.subject, []).append(output)
+
+        for subject, outputs_of_subject in outputs_by_subject.items():
             place = f"{stage_folder}/{subject}/{shared_folder}"
             files = _shared_files(listing, listing.folder / place)
-            needed_files = needed.shared_files.get((stage_folder, subject), set())
-            old_files = []
+
+            # When did the last of these outputs get its current version? A file that is newer may
+            # belong to a build that is running.
+            current_since_ns = max(
+                listing.written_ns(output.folder / CURRENT) for output in outputs_of_subject
+            )
+            needed_names = needed.shared_files.get((stage_folder, subject), set())
+            old_names = []
             for name, entry in files.items():
                 is_kept = policy.keeps(entry.written_ns, current_since_ns)
-                if name not in needed_files and not is_kept:
-                    old_files.append(name)
-            yield from _judge_shared_files(listing, place, subject, files, old_files)
+                if name not in needed_names and not is_kept:
+                    old_names.append(name)
+            yield from _judge_shared_files(listing, place, subject, files, old_names)
 
 
 def _shared_files(listing: FileAccess, folder: Path) -> dict[str, Entry]:
@@ -205,7 +206,10 @@ def _judge_shared_files(
 
 
 def _noted_files(listing: FileAccess, folder: Path, note: str) -> set[str]:
-    """Return a note and the index files that it lists; nothing if nanoset did not write the note.
+    """Return the names of the index files that a note lists, and of the note itself.
+
+    A note is a JSON file that nanoset writes next to the index files that it made. It lists them,
+    and what they were made from.
 
     Args:
         listing: Access to the output root.
@@ -213,17 +217,20 @@ def _noted_files(listing: FileAccess, folder: Path, note: str) -> set[str]:
         note: Name of the note in this folder.
 
     Returns:
-        Names of files in the folder.
+        Names of files in the folder; empty if nanoset did not write the note.
     """
     try:
-        receipt = parse_receipt(listing.read_current(folder / note))
+        parsed_note = parse_receipt(listing.read_current(folder / note))
     except OSError:
         return set()
-    if receipt is None:
+    if parsed_note is None:
         return set()
-    files = receipt.content.get(FILES)
-    if not isinstance(receipt.content.get("made_from"), Mapping) or not isinstance(files, Mapping):
-        return set()  # somebody else's file, with a name such as those of our notes
+
+    # A file of another program may be named like a note. Then it lacks what a note has.
+    files = parsed_note.content.get(FILES)
+    made_from = parsed_note.content.get("made_from")
+    if not isinstance(files, Mapping) or not isinstance(made_from, Mapping):
+        return set()
     return {note, *files}
 
 

@@ -51,8 +51,8 @@ def find_needed(
         listing: Access to the output root.
         outputs: All outputs below the root, with the digests of their versions.
         policy: Which versions the user keeps although they are not current.
-        moving: Digests of shards whose tokens are about to move to the current dataset. They do not
-            need the older dataset in which their tokens are now.
+        moving: Digests of shards that are about to refer to the tokens in the current dataset. They
+            do not need an older dataset to which they may refer now.
 
     Raises:
         StorageError: One of these versions cannot be read, so that it is not known what it needs.
@@ -88,7 +88,7 @@ def find_needed(
         is_internal = output.stage_folder in lister_by_folder
         if is_internal:
             if digest not in moving:
-                waiting += holders_of_tokens(root, folder)
+                waiting += datasets_with_tokens_of(root, folder)
             continue
         needs = _read_needs(root, folder)
         waiting += needs.versions
@@ -162,14 +162,15 @@ def _needs_of(root: OutputRoot, manifest: Manifest) -> list[str]:
 
 
 def _lister_by_folder() -> dict[str, str]:
-    """Return the internal stages, such as shards, with the stages that list their versions.
+    """Return which stage lists the versions of each internal stage.
 
-    An internal stage has many versions that are used at the same time, so it has no pointer to a
-    current one. Instead, the manifest of another output lists them: that of a corpus's set of
-    shards lists the shards.
+    An internal stage makes many versions that are used at the same time, so none of them is the
+    current one. Shards are an example: each has the tokens of a part of a corpus. Another output,
+    the corpus's set of shards, has a manifest that lists them.
 
     Returns:
-        Folder of the internal stage → folder of the stage whose manifests list its versions.
+        Folder of the internal stage → folder of the stage that lists its versions. For shards, it
+        is that of the sets of shards.
     """
     lister_by_folder: dict[str, str] = {}
     for stage in stages():
@@ -196,34 +197,43 @@ def _unfinished_versions(manifest: Manifest) -> Iterator[str]:
 def _kept_versions(
     listing: FileAccess, output: StoredOutput, policy: Policy, lister_by_folder: Mapping[str, str]
 ) -> Iterator[str]:
-    """Yield the digests of old complete versions that the policy keeps, by age or by number.
+    """Yield the digests of old complete versions that the user's policy keeps.
+
+    A policy keeps versions that are young, and the newest ones of each output. A version that is
+    kept for both reasons is yielded twice.
 
     Args:
         listing: Access to the root.
         output: The output whose versions these are.
         policy: How many old versions are kept, and of which age.
-        lister_by_folder: Folder of an internal stage, such as shards → folder of the stage whose
-            manifests list its versions.
+        lister_by_folder: Folder of each internal stage → folder of the stage that lists its
+            versions, as `_lister_by_folder` returns it.
     """
-    # Find out since when the current version is current: since its pointer, a small file, was
-    # written. The versions of an internal stage are current since that of their lister is.
-    lister = lister_by_folder.get(output.stage_folder)
-    pointer_stage = output.stage_folder if lister is None else lister
-    pointer = listing.folder.joinpath(pointer_stage, output.name, CURRENT)
+    # Find out since when the current version is current: a small file, `current.json`, names it,
+    # and was written at that time. Versions of an internal stage, such as shards, have no such
+    # file. They are used since the version that lists them is current.
+    stage_folder = output.stage_folder
+    is_internal = stage_folder in lister_by_folder
+    if is_internal:
+        stage_folder = lister_by_folder[stage_folder]
+    pointer = listing.folder.joinpath(stage_folder, output.name, CURRENT)
     current_since_ns = listing.written_ns(pointer)
 
-    # Only versions with a manifest are complete.
+    # Find the old versions that are complete, which are those with a manifest.
     written_ns_by_digest: dict[str, int] = {}
     for digest in output.versions:
         written_ns = listing.written_ns(output.folder / digest / MANIFEST)
-        if written_ns and digest != output.current:
+        is_complete = written_ns > 0
+        if is_complete and digest != output.current:
             written_ns_by_digest[digest] = written_ns
 
-    # A version may be yielded twice, for its age and for its number.
+    # Keep those that are young enough.
     for digest, written_ns in written_ns_by_digest.items():
         if policy.keeps(written_ns, current_since_ns):
             yield digest
-    if lister is None:
+
+    # Keep a number of the newest ones. This makes no sense for shards: a corpus has many at a time.
+    if not is_internal:
         newest_first = sorted(
             written_ns_by_digest,
             key=lambda digest: (-written_ns_by_digest[digest], digest),
@@ -231,18 +241,19 @@ def _kept_versions(
         yield from newest_first[: policy.keep]
 
 
-def holders_of_tokens(outputs: OutputRoot, shard: Path) -> list[str]:
-    """Return the digests of the datasets that contain the tokens of a shard in its place.
+def datasets_with_tokens_of(outputs: OutputRoot, shard: Path) -> list[str]:
+    """Return the digests of the datasets whose files a shard needs, since it has no own tokens.
 
-    A dataset contains the tokens of all its shards. To save space, `nanoset gc` deletes the tokens
-    of a shard, and notes in its manifest which part of a dataset they are.
+    A shard is the tokens of a part of a corpus. The dataset of the corpus contains them once more.
+    To save space, `nanoset gc` deletes the shard's file of tokens, and records in its manifest
+    which bytes of the dataset's file they are.
 
     Args:
         outputs: The output root.
         shard: Folder of the shard.
 
     Returns:
-        The digests; nothing if the shard has its own tokens, or is damaged.
+        The digests; empty if the shard has its own tokens, or is damaged.
     """
     try:
         manifest = outputs.manifest_at(shard)
@@ -252,5 +263,10 @@ def holders_of_tokens(outputs: OutputRoot, shard: Path) -> list[str]:
     if manifest is None:
         return []
 
-    # `within` is a path such as datasets/web/<digest>/web.bin.
-    return [Path(fact.within).parent.name for fact in manifest.files.values() if fact.within]
+    digests = []
+    for file in manifest.files.values():
+        if file.within is not None:
+            # This file is a range of another one, such as datasets/web/<digest>/web.bin.
+            dataset_folder = Path(file.within).parent
+            digests.append(dataset_folder.name)
+    return digests

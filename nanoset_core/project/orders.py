@@ -14,14 +14,14 @@ from nanoset_core.stages.mappings.resolved import ResolvedNanoset
 from nanoset_core.stages.mappings.settings import corpora_of
 from nanoset_core.stages.views.settings import ViewOrderSpec, ViewSpec, chain_of
 
-_CUT = (
+_CUT_OFF_IN_ORDER = (
     "the view {view} is sorted by {column}, and `split: {split}` cuts it at the end of that order: "
     "{held_out} would be the documents with the {extreme} {column}, and train has none of them. "
     "Choose both by a hash instead: two views of {view}, one with "
     "`split: {{by: id, keep: [0.01, 1]}}` for train and one with "
     "`split: {{by: id, keep: [0, 0.01]}}` for {held_out}, named in `blend_per_split`"
 )
-_SHUFFLED = (
+_SHUFFLED_BY_TRAINER = (
     "the view {view} is sorted by {column}, but the trainer shuffles the samples, "
     "so this order has no effect. Remove `order`, or train with a reader that keeps it "
     "(see docs/choosing.md, Readers that keep an order)"
@@ -38,11 +38,11 @@ _BUDGET = (
 
 
 def sorting_of(views: Mapping[str, ViewSpec], name: str) -> ViewOrderSpec | None:
-    """Return the column, and the direction, by which the documents of a dataset are sorted.
+    """Return by which column a view is sorted, and whether in descending order.
 
     Args:
         views: Name → settings of each view.
-        name: Name of the dataset.
+        name: Name of a dataset, which may be a view.
 
     Returns:
         The order; None if the dataset is not a view, or if its documents are in the order of the
@@ -51,15 +51,17 @@ def sorting_of(views: Mapping[str, ViewSpec], name: str) -> ViewOrderSpec | None
     if name not in views:
         return None
 
-    # The last view of the chain that has an order decides.
+    # A view may be chosen from another view, and so on. Each can set an order; one with
+    # `order: stored` takes the documents in the order that they already have. So the last view that
+    # sets an order decides.
     order: ViewOrderSpec | None = None
     for view in chain_of(views, name):
-        spec = views[view].order
-        if not isinstance(spec, str):
-            order = spec
-    if order is None or order.by is None:
-        return None
-    return order
+        view_order = views[view].order
+        if view_order != "stored":
+            order = view_order
+
+    is_shuffled = order is not None and order.by is None
+    return None if is_shuffled else order
 
 
 def nanoset_order_warnings(views: Mapping[str, ViewSpec], spec: ResolvedNanoset) -> Iterator[str]:
@@ -72,24 +74,24 @@ def nanoset_order_warnings(views: Mapping[str, ViewSpec], spec: ResolvedNanoset)
         views: Name → settings of each view.
         spec: The settings of the nanoset.
     """
-    for view in spec.corpora:
-        order = sorting_of(views, view)
+    for dataset in spec.corpora:
+        order = sorting_of(views, dataset)
         if order is None:
-            continue
+            continue  # not a view, or not sorted
 
-        held_out = _held_out_splits(spec, view)
-        if held_out:
-            # The documents at the end of an ascending order have the highest values.
-            extreme = "lowest" if order.descending else "highest"
-            yield _CUT.format(
-                view=view,
+        # The splits for evaluation are cut off at the end of the dataset. There, an ascending order
+        # has the documents with the highest values.
+        held_out_splits = _held_out_splits(spec, dataset)
+        if held_out_splits:
+            yield _CUT_OFF_IN_ORDER.format(
+                view=dataset,
                 column=order.by,
                 split=spec.shares,
-                held_out=" and ".join(held_out),
-                extreme=extreme,
+                held_out=" and ".join(held_out_splits),
+                extreme="lowest" if order.descending else "highest",
             )
         if not keeps_order(spec):
-            yield _SHUFFLED.format(view=view, column=order.by)
+            yield _SHUFFLED_BY_TRAINER.format(view=dataset, column=order.by)
 
 
 def keeps_order(spec: ResolvedNanoset) -> bool:
@@ -102,38 +104,46 @@ def keeps_order(spec: ResolvedNanoset) -> bool:
 
 
 def reordering_warnings(
-    views: Mapping[str, ViewSpec], names: Sequence[str], what: str
+    views: Mapping[str, ViewSpec], datasets: Sequence[str], what: str
 ) -> Iterator[str]:
     """Yield a warning for each sorted view whose documents an output puts into another order.
 
     Args:
         views: Name → settings of each view.
-        names: Names of the datasets that the output is made from.
-        what: What the output does, as a clause.
+        datasets: Names of the datasets that the output is made from. Those that are not sorted
+            views give no warning.
+        what: What the output does with the documents, as a clause such as "a webdataset shuffles
+            its samples".
     """
-    for view in names:
-        order = sorting_of(views, view)
+    for dataset in datasets:
+        order = sorting_of(views, dataset)
         if order is not None:
-            yield _REORDERED.format(view=view, column=order.by, what=what)
+            yield _REORDERED.format(view=dataset, column=order.by, what=what)
 
 
 def view_order_warnings(views: Mapping[str, ViewSpec], name: str) -> Iterator[str]:
-    """Yield a warning for each budget of a sorted view, since budgets ignore the order.
+    """Yield a warning for each limit on the size of a sorted view, since it ignores the order.
 
-    A budget is the largest number of documents or tokens that a view, or a view that it is chosen
-    from, takes.
+    The keys `documents` and `tokens` limit how much a view takes. Users may expect
+    `order: {by: quality}` with `documents: 1000` to take the 1,000 best documents. But the limit is
+    applied before the view is sorted.
 
     Args:
         views: Name → settings of each view.
         name: Name of the view.
     """
-    # A view may inherit its order from the view that it is chosen from. Then that one is warned of.
+    # A view that does not set an order itself has that of the view that it is chosen from. There,
+    # the same warning was given.
     order = sorting_of(views, name)
-    if order is None or isinstance(views[name].order, str):
+    sets_order = views[name].order != "stored"
+    if order is None or not sets_order:
         return
+
+    # Limits of the views that it is chosen from are applied before its order, too.
     for view in chain_of(views, name):
-        for key in ("documents", "tokens"):
-            if getattr(views[view], key) is None:
+        limits = {"documents": views[view].documents, "tokens": views[view].tokens}
+        for key, limit in limits.items():
+            if limit is None:
                 continue
             yield _BUDGET.format(
                 key=f"views.{view}.{key}",

@@ -42,22 +42,29 @@ class Outcome:
 
 
 def find_outcomes(project: Project, old: Manifest, new: Manifest) -> Iterator[Outcome]:
-    """Yield an outcome for each row of outputs that are made from datasets.
+    """Say what a new version of a corpus's dataset means for everything that is made from datasets.
 
     Args:
         project: The project.
-        old: The old version of the dataset of a corpus.
+        old: The old version of the dataset.
         new: The new version of it.
+
+    Yields:
+        An outcome for each line of `nanoset status`, such as that of the split `train` of a
+        nanoset. Outputs that are not made from any dataset have none.
     """
     graph = Graph(project, {}, [old.name])
     dataset = Node(DATASET, Key(old.name))
-    for nodes in graph.rows():
-        inputs = _inputs_of_row(graph, nodes)
-        label = nodes[0].row.label
-        if dataset in inputs:
-            yield _outcome_of_row(graph, nodes, label, old, new)
-        elif any(node.stage is DATASET for node in inputs):
-            yield Outcome(label, "survives", f"it does not use {old.name}")
+    # A row is the outputs that `nanoset status` shows in one line.
+    for row in graph.rows():
+        row_label = row[0].row.label
+        inputs = _inputs_of_row(graph, row)
+        uses_this_dataset = dataset in inputs
+        uses_another_dataset = any(node.stage is DATASET for node in inputs)
+        if uses_this_dataset:
+            yield _outcome_of_row(graph, row, row_label, old, new)
+        elif uses_another_dataset:
+            yield Outcome(row_label, "survives", f"it does not use {old.name}")
 
 
 def _inputs_of_row(graph: Graph, nodes: Sequence[Node]) -> set[Node]:
@@ -88,19 +95,20 @@ def _inputs_of_row(graph: Graph, nodes: Sequence[Node]) -> set[Node]:
 def _outcome_of_row(
     graph: Graph, nodes: Sequence[Node], label: str, old: Manifest, new: Manifest
 ) -> Outcome:
-    """Return what a new version of a dataset means for the outputs of a row.
+    """Return what a new version of a dataset means for a row of `nanoset status`.
 
     Args:
         graph: The graph of the project's outputs.
-        nodes: The outputs, in the order in which they are made. The last one is made from the
-            others, such as the blend of a split from its index mappings.
+        nodes: The outputs of the row, in the order in which they are made. For a split, these are
+            its index mappings, and the blend that is made from them.
         label: Kind, name and part of the row.
         old: The old version of the dataset.
         new: The new version of the dataset.
     """
-    # The last output of the row shows whether the row was built at all.
+    # The last output is made from all others, so it shows whether the row was built.
     project = graph.project
-    manifest = current_version(project, nodes[-1].stage, nodes[-1].key).manifest
+    last_node = nodes[-1]
+    manifest = current_version(project, last_node.stage, last_node.key).manifest
     if manifest is None:
         return Outcome(label, "not built", "it was never built")
     if old.digest == new.digest:
@@ -108,8 +116,8 @@ def _outcome_of_row(
 
     # If the row is made from the new version already, count the index files of both versions. They
     # are the arrays by which a trainer finds its samples.
-    origins = _origins(graph, nodes, manifest)
-    if new.digest in origins:
+    source_digests = _source_digests(graph, nodes, manifest)
+    if new.digest in source_digests:
         outcome = Outcome(label, "rebuilt", "it is made from the new version")
         files_before = _index_files(project, nodes, old.digest)
         files_after = _index_files(project, nodes, new.digest)
@@ -118,115 +126,126 @@ def _outcome_of_row(
         kept_files = files_after & files_before
         return replace(outcome, index_files=len(files_after), kept_files=len(kept_files))
 
-    # Otherwise it has to be rebuilt: plan which index files that takes.
-    version = "the old" if old.digest in origins else "another"
+    # Otherwise it has to be rebuilt.
+    version = "the old" if old.digest in source_digests else "another"
     outcome = Outcome(label, "to be rebuilt", f"it is made from {version} version")
+
+    # A build would use the current version of the dataset. If that is the new one, count the index
+    # files that the build would write. The first output of the row is the one that has such files.
     current = current_version(project, DATASET, Key(old.name)).manifest
-    if current is None or current.digest != new.digest:
-        # A build would use another version, so that its index files for this one are not known.
-        return outcome
-    return _with_planned_files(project, nodes[0], outcome)
+    if current is not None and current.digest == new.digest:
+        return _with_planned_files(project, nodes[0], outcome)
+    return outcome
 
 
 def _with_planned_files(project: Project, node: Node, outcome: Outcome) -> Outcome:
-    """Add to an outcome how many index files a build needs now, and how many of them exist.
+    """Add to an outcome how many index files a build needs, and how many of them exist already.
 
     Index files are the arrays by which a trainer finds its samples. Versions share them.
 
     Args:
         project: The project.
-        node: An output. If it has no index files, the outcome is returned unchanged.
+        node: The output that is to be built. If it has no index files, the outcome is returned
+            unchanged.
         outcome: The outcome.
     """
     if not isinstance(node.stage, SharesFiles):
         return outcome
     try:
-        files = node.stage.planned_files(project, node.key)
+        planned = node.stage.planned_files(project, node.key)
     except NanosetError as error:
         return replace(outcome, why=f"{outcome.why}; it cannot be built: {one_line(error)}")
-    if files is None:
+    if planned is None:
         return outcome
-    remaining_files = files.needed & files.existing
-    return replace(outcome, index_files=len(files.needed), kept_files=len(remaining_files))
+    # A build keeps the files that it needs and that exist, and writes the others.
+    kept_files = planned.needed & planned.existing
+    return replace(outcome, index_files=len(planned.needed), kept_files=len(kept_files))
 
 
-def _origins(graph: Graph, nodes: Sequence[Node], manifest: Manifest) -> set[str]:
-    """Return the digests of the versions that the last output of a row was made from.
+def _source_digests(graph: Graph, nodes: Sequence[Node], manifest: Manifest) -> set[str]:
+    """Return the digests of all versions that the last output of a row was made from.
 
-    A row is the outputs that `nanoset status` shows together, such as the index mappings and the
-    blend of a split. Versions that it was made from indirectly are included if the path leads
-    through outputs of the row, or through derived datasets (views and packs).
+    For example, a version of the blend of a split was made from one of its index mappings, and that
+    one from versions of datasets. All of their digests are returned.
 
     Args:
         graph: The graph of the project's outputs.
-        nodes: The outputs of the row.
+        nodes: The outputs of the row, in the order in which they are made.
         manifest: Manifest of a version of the last output.
     """
-    origins: set[str] = set()
+    digests: set[str] = set()
     inputs = graph.inputs(nodes[-1])
-    for name, digest in manifest.recipe["parents"].items():
-        origins.add(str(digest))
-        parent = inputs.get(name)
-        if parent is not None and (parent in nodes or isinstance(parent.stage, DerivedStage)):
-            origins |= _origins_of_version(graph, parent, digest)
-    return origins
+    for input_name, digest in manifest.recipe["parents"].items():
+        digests.add(str(digest))
+        # Find out what the input was made from in turn if it belongs to the row, or is a view or
+        # packs. Everything else, such as the raw text of a dataset, is of no interest here.
+        input_node = inputs.get(input_name)
+        if input_node is None:
+            continue
+        is_view_or_pack = isinstance(input_node.stage, DerivedStage)
+        if is_view_or_pack or input_node in nodes:
+            digests |= _source_digests_of_version(graph, input_node, digest)
+    return digests
 
 
-def _origins_of_version(graph: Graph, node: Node, digest: str) -> set[str]:
-    """Return the digests of what a version was made from, directly or through derived datasets.
-
-    Derived datasets are views and packs.
+def _source_digests_of_version(graph: Graph, node: Node, digest: str) -> set[str]:
+    """Return the digests of what a version was made from, directly or through views and packs.
 
     Args:
         graph: The graph of the project's outputs.
         node: The output that the version belongs to.
-        digest: Digest of the version. If it was deleted, or cannot be read, there are none.
+        digest: Digest of the version.
+
+    Returns:
+        The digests; empty if the version was deleted, or its manifest cannot be read.
     """
     outputs = graph.project.outputs
-    folder = outputs.folder / node.stage.layout.folder / node.name
+    output_folder = outputs.folder / node.stage.layout.folder / node.name
     manifest: Manifest | None = None
     # `nanoset status` and `nanoset gc` report a manifest that cannot be read.
     with suppress(FormatError):
-        manifest = outputs.manifest_at(folder / digest)
-    origins: set[str] = set()
+        manifest = outputs.manifest_at(output_folder / digest)
     if manifest is None:
-        return origins
+        return set()
+
+    digests: set[str] = set()
     inputs = graph.inputs(node)
-    for name, parent_digest in manifest.recipe["parents"].items():
-        origins.add(str(parent_digest))
-        parent = inputs.get(name)
-        if parent is not None and isinstance(parent.stage, DerivedStage):
-            origins |= _origins_of_version(graph, parent, parent_digest)
-    return origins
+    for input_name, input_digest in manifest.recipe["parents"].items():
+        digests.add(str(input_digest))
+        input_node = inputs.get(input_name)
+        if input_node is not None and isinstance(input_node.stage, DerivedStage):
+            digests |= _source_digests_of_version(graph, input_node, input_digest)
+    return digests
 
 
 def _index_files(project: Project, nodes: Sequence[Node], dataset_digest: str) -> set[str] | None:
-    """Return the trainer's index files that belong to one version of a dataset.
-
-    They are listed by the newest version of each output of a row that was made from that version of
-    the dataset, or from such a version of the output before it in the row.
+    """Return the trainer's index files that were written for one version of a dataset.
 
     Args:
         project: The project.
-        nodes: The outputs of the row, in the order in which they are made.
+        nodes: The outputs of a row of `nanoset status`, in the order in which they are made. For a
+            split, these are its index mappings, and the blend that is made from them.
         dataset_digest: Digest of the version of the dataset.
 
     Returns:
-        Names of the files; None if no such version lists index files.
+        Names of the files; None if it is not known which files these were.
     """
-    digests = {dataset_digest}  # of versions that the next output may be made from
+    # Follow the outputs from the dataset on: find the version of the first output that was made
+    # from it, then the version of the second that was made from either, and so on.
+    source_digests = {dataset_digest}
     files: set[str] = set()
-    has_index_files = False
+    is_known = False
     for node in nodes:
-        version = _newest_made_from(project, node, digests)
+        version = _newest_made_from(project, node, source_digests)
         if version is None:
             continue
-        # The next output of the row was made from this version.
-        digests.add(version.digest)
+        source_digests.add(version.digest)
+
+        # The manifest lists the index files that the version uses.
         if isinstance(node.stage, SharesFiles) and CACHE_FILES in version.facts:
-            has_index_files = True
+            is_known = True
             files.update(cache_files(version))
-    return files if has_index_files else None
+    return files if is_known else None
 
 
 def _newest_made_from(project: Project, node: Node, digests: Collection[str]) -> Manifest | None:

@@ -74,7 +74,7 @@ def purge(project: Project, plan: PurgePlan, build: Callable[[], None], day: str
     outputs = project.outputs
     check_no_build(outputs.access, _CANNOT_ERASE, "then purge again: nothing was changed")
     receipt = PurgeReceipt(outputs, plan.ids, plan.corpora)
-    values = receipt.begin(plan, day)
+    unfinished_record = receipt.write_unfinished(plan, day)
 
     # Replace the current version of everything that contains the documents.
     for corpus in plan.current:
@@ -84,7 +84,7 @@ def purge(project: Project, plan: PurgePlan, build: Callable[[], None], day: str
     # Search again: another build may have made more versions from the old shards in the meantime.
     shards_before_search = _stored_shards(outputs)
     remaining = plan_purge(project, plan.ids, plan.corpora)
-    _check_nothing_requested(project, remaining)
+    _check_requested_were_rebuilt(project, remaining)
 
     # Shards may refer to tokens in an old dataset, which is about to be erased: let them refer to
     # the current dataset instead.
@@ -94,7 +94,7 @@ def purge(project: Project, plan: PurgePlan, build: Callable[[], None], day: str
     # Erase the old versions. Unfinished files of killed builds may contain the documents, too.
     _erase(project, remaining, shards_before_search)
     collect(project, keep=_ALL_VERSIONS, unfinished=True)
-    receipt.complete(values, remaining)
+    receipt.complete(unfinished_record, remaining)
     return receipt.path
 
 
@@ -199,53 +199,59 @@ def _shards_to_shorten(
     return shards
 
 
-def _check_nothing_requested(project: Project, plan: PurgePlan) -> None:
-    """Check that no current version that nanoset.yaml requests was made from the old shards.
+def _check_requested_were_rebuilt(project: Project, plan: PurgePlan) -> None:
+    """Check that the build of a purge replaced all outputs that nanoset.yaml requests.
 
     Args:
         project: The project.
-        plan: The versions that still contain the documents after the build.
+        plan: The versions that still contain the documents after the build, and that are to be
+            erased. None of them may be the current version of a requested output.
 
     Raises:
-        StaleError: The build did not replace the current version of an output that is requested.
-        StorageError: It did not, and another build is running, which may be making this output.
+        StaleError: A requested output was not replaced.
+        StorageError: A requested output was not replaced, and another build is running.
     """
     nodes = requested_nodes(project.config, corpus_names(project))
     requested_folders = {f"{node.stage.layout.folder}/{node.name}" for node in nodes}
-    stale = []
+    not_replaced = []
     for version in plan.versions:
         output_folder, _, _ = version.path.rpartition("/")
         if version.is_current and output_folder in requested_folders:
-            stale.append(version.path)
+            not_replaced.append(version.path)
+    if not not_replaced:
+        return
 
-    if stale:
-        # If a build is running, ask for its end instead: it may replace these versions.
-        check_no_build(project.outputs.access, _CANNOT_ERASE, f"then {_RESUME}")
-        raise StaleError(
-            "outputs that contain the documents were not rebuilt",
-            where=project.outputs.folder,
-            found=", ".join(stale),
-            remedy="correct what `nanoset status` shows, and run the purge again",
-        )
+    # If another build is running, raise an error that says to wait for its end: it may be making
+    # these outputs.
+    check_no_build(project.outputs.access, _CANNOT_ERASE, f"then {_RESUME}")
+    raise StaleError(
+        "outputs that contain the documents were not rebuilt",
+        where=project.outputs.folder,
+        found=", ".join(not_replaced),
+        remedy="correct what `nanoset status` shows, and run the purge again",
+    )
 
 
 def _check_tokens_are_elsewhere(project: Project, plan: PurgePlan) -> None:
     """Check that no current shard has its tokens in a dataset that is to be erased.
 
-    A shard is the tokens of a part of a corpus, in a file of its own. To save space, it may drop
-    this file (`storage.shards: drop`), and refer to the file of a dataset that has the same tokens.
-    If that dataset is erased, the tokens of the shard are lost.
+    A shard is the tokens of a part of a corpus, in a file of its own. To save space,
+    `storage.shards: drop` deletes this file, and lets the shard refer to the file of the current
+    dataset, which has the same tokens. If the setting was removed later, a shard may still refer to
+    an old dataset. The tokens of the shard would be lost with it.
 
     Args:
         project: The project.
-        plan: The versions of outputs that are to be erased, and the corpora to check.
+        plan: The versions that are to be erased, and the corpora that they belong to.
 
     Raises:
-        StorageError: A version that is to be erased contains the tokens of a current shard.
+        StorageError: A version that is to be erased contains the tokens of a current shard. With
+            `storage.shards: drop`, the shard refers to the current dataset before this check.
     """
     outputs = project.outputs
     erased_folders = {version.path for version in plan.versions}
-    for corpus in plan.current:
+    corpora = list(plan.current)
+    for corpus in corpora:
         tokenized = outputs.current(TOKENIZED.layout.folder, corpus)
         if tokenized is None:
             continue
@@ -291,6 +297,7 @@ def _erase(project: Project, plan: PurgePlan, shards_before_search: Collection[S
         StorageError: A build uses a version that is to be erased, or made shards since the search.
     """
     access = project.outputs.access
+    corpora = set(plan.current)
     # In this block, new builds wait. Builds that began earlier may still be running: `used_names`
     # has the names of the corpora and nanosets that they work on.
     with collecting(access) as used_names:
@@ -300,11 +307,12 @@ def _erase(project: Project, plan: PurgePlan, shards_before_search: Collection[S
                 conflicts.add(version.path)
         # Shards that were made since the search may contain the documents, but are not in the plan.
         for shard in _stored_shards(project.outputs).difference(shards_before_search):
-            if shard.corpus in plan.current:
+            if shard.corpus in corpora:
                 conflicts.add(f"{SHARDS}/{shard.corpus}/{shard.digest}")
 
         if conflicts:
-            # If the build is still running, this error is the better one, since it names the build.
+            # If the build is still running, this raises an error that names the build. Otherwise,
+            # the build has ended, and can no longer be named.
             check_no_build(access, _CANNOT_ERASE, f"then {_RESUME}")
             raise StorageError(
                 "a build made outputs from the documents that are to be erased, "
@@ -322,21 +330,26 @@ def _erase(project: Project, plan: PurgePlan, shards_before_search: Collection[S
 
 
 def _erase_version(access: FileAccess, version: TaintedVersion) -> None:
-    """Hide one version of an output from readers, and then delete its files.
+    """Erase one version of an output: hide it from readers, and then delete its files.
 
     Args:
         access: Access to the output root.
-        version: The version.
+        version: The version, which contains documents that are to be erased.
     """
-    folder = access.folder / version.path
-    output_folder = folder.parent
+    version_folder = access.folder / version.path
+    output_folder = version_folder.parent
     if version.is_current:
         # nanoset.yaml does not request this output any more, or the version would have been
-        # replaced. Remove both pointers to it: the file that programs read, and the symbolic link.
+        # replaced. Remove both pointers to it: the file `current.json`, which programs read, and
+        # the symbolic link `current`.
         remove_file(access, output_folder / CURRENT)
         (output_folder / "current").unlink(missing_ok=True)
 
+    def is_wanted() -> bool:
+        """Return that no process may keep this version."""
+        return False
+
     # Withdrawing hides the version at once, but may leave folders with its files on the disk.
-    leftover_folders = withdraw_output(access, folder, MANIFEST, lambda: False) or ()
-    for leftover_folder in leftover_folders:
+    leftover_folders = withdraw_output(access, version_folder, MANIFEST, is_wanted)
+    for leftover_folder in leftover_folders or ():
         shutil.rmtree(leftover_folder)

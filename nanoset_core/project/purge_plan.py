@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from nanoset_core.errors import ConfigError, remedy_for_name
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.outputs.root import OutputRoot
-from nanoset_core.project.existing import StoredOutput, all_outputs
+from nanoset_core.project.existing import all_outputs
 from nanoset_core.project.project import Project
 from nanoset_core.stages.dataset.stage import DATASET
 from nanoset_core.stages.inventory.corpora import corpus_names
@@ -292,9 +292,10 @@ def _tainted_versions(project: Project, shards: Collection[ShardKey]) -> Iterato
     folder_by_digest: dict[str, Path] = {}
     needs_by_digest: dict[str, set[str]] = {}
     stored_shards: list[str] = []
-    orphans: list[str] = []  # datasets that may be made from the shards: their lists were deleted
+    orphans: list[str] = []  # datasets that may be made from the shards; it is no longer known
     for output in outputs:
         is_shards = output.stage_folder == SHARDS
+        is_dataset = output.stage_folder == DATASET.layout.folder and output.name in corpora
         digests = sorted(output.versions & tainted if is_shards else output.versions)
         results = root.each_version(_needs, output.stage_folder, output.name, digests)
         for digest, needs in zip(digests, results, strict=True):
@@ -302,7 +303,7 @@ def _tainted_versions(project: Project, shards: Collection[ShardKey]) -> Iterato
             needs_by_digest[digest] = needs
             if is_shards:
                 stored_shards.append(digest)
-            elif _is_orphan(root, output, digest, needs, corpora):
+            elif is_dataset and _lacks_shards(root, output.folder / digest, needs):
                 orphans.append(digest)
 
     # Order all tainted versions so that each is before what was made from it, and yield them in the
@@ -347,32 +348,25 @@ def _made_from(roots: Collection[str], needs_by_digest: Mapping[str, set[str]]) 
         reached.update(next_versions)
 
 
-def _is_orphan(
-    root: OutputRoot, output: StoredOutput, digest: str, needs: set[str], corpora: Collection[str]
-) -> bool:
-    """Return whether a version is a dataset of some corpora whose list of shards was deleted.
+def _lacks_shards(root: OutputRoot, dataset_folder: Path, needs: set[str]) -> bool:
+    """Return whether it is no longer known which shards a dataset was made from.
 
-    Such a dataset counts as tainted: it may contain the documents, since there is no way to find
-    out which shards it was made from.
+    Another output, the corpus's set of shards, lists them. It may have been deleted. The dataset
+    may then contain any document of the corpus.
 
     Args:
         root: The output root.
-        output: The output that the version belongs to.
-        digest: Digest of the version.
-        needs: The digests of what it was made from or refers to. For a dataset, they include its
-            shards, unless the list of them was deleted.
-        corpora: Names of the corpora.
+        dataset_folder: Folder of a version of a dataset.
+        needs: Digests of everything that this version was made from, as far as it is known: the
+            inventory of the raw text, which its recipe names, and its shards.
     """
-    if output.stage_folder != DATASET.layout.folder or output.name not in corpora:
-        return False
-    manifest = root.manifest_at(output.folder / digest)
-    parents: set[str] = set()
+    named_by_recipe: set[str] = set()
+    manifest = root.manifest_at(dataset_folder)
     if manifest is not None:
-        parents.update(manifest.recipe["parents"].values())
+        named_by_recipe.update(manifest.recipe["parents"].values())
 
-    # The recipe of a dataset names its inventory, but not its shards. If the dataset needs nothing
-    # else, its shards are unknown.
-    return needs <= parents
+    known_shards = needs - named_by_recipe
+    return not known_shards
 
 
 def _needs(root: OutputRoot, folder: Path) -> set[str]:

@@ -48,28 +48,24 @@ class PurgeReceipt:
         """Return whether an earlier purge of the same ids was interrupted."""
         return self._read(self._unfinished_path) is not None
 
-    def begin(self, plan: PurgePlan, day: str) -> PurgeRecord:
-        """Write the unfinished receipt, which lists what is about to be erased, and return it.
-
-        It also has what earlier purges of the same ids recorded, complete or interrupted ones.
+    def write_unfinished(self, plan: PurgePlan, day: str) -> PurgeRecord:
+        """Write the unfinished receipt, which lists what a purge is about to erase.
 
         Args:
             plan: What is about to be erased.
             day: Date of the purge.
+
+        Returns:
+            The content of the receipt. It includes what earlier purges of the same ids erased.
         """
-        # An interrupted purge recorded which versions existed when it began. Otherwise, record
-        # that now, so that `complete` can tell which versions were made since.
-        earlier = self._read(self._unfinished_path)
-        if earlier is None:
-            earlier = self._read(self.path) or PurgeRecord(day, self._ids, self._corpora)
-            earlier = replace(earlier, existing=tuple(self._existing_digests()))
+        earlier = self._earlier_record(day)
 
         # List each document once, by corpus, file and line.
         documents: dict[tuple[str, str, int], ErasedDocument] = {}
-        for recorded in earlier.documents:
-            documents[recorded.corpus, recorded.file, recorded.line] = recorded
-        for corpus, in_corpus in plan.current.items():
-            for document in in_corpus:
+        for erased in earlier.documents:
+            documents[erased.corpus, erased.file, erased.line] = erased
+        for corpus, corpus_documents in plan.current.items():
+            for document in corpus_documents:
                 documents[corpus, document.file, document.line] = ErasedDocument(
                     corpus, document.file, document.line, document.tokens
                 )
@@ -82,23 +78,45 @@ class PurgeReceipt:
         write_small_file(self._outputs.access, self._unfinished_path, dump(record))
         return record
 
+    def _earlier_record(self, day: str) -> PurgeRecord:
+        """Return what earlier purges of the same ids recorded; without one, an empty record.
+
+        In all cases, `existing` has the versions of outputs that existed before this purge.
+
+        Args:
+            day: Date of the purge, for an empty record.
+        """
+        # A purge was interrupted, and this one resumes it. The versions that existed then are in
+        # its receipt. Others were made by the purge itself.
+        interrupted = self._read(self._unfinished_path)
+        if interrupted is not None:
+            return interrupted
+
+        # This purge is a new one: the versions that exist now existed before it.
+        complete = self._read(self.path)
+        record = PurgeRecord(day, self._ids, self._corpora) if complete is None else complete
+        return replace(record, existing=tuple(self._existing_digests()))
+
     def complete(self, unfinished: PurgeRecord, plan: PurgePlan) -> None:
         """Write the final receipt, and remove the unfinished one, after everything was erased.
 
         Args:
-            unfinished: The unfinished receipt, which `begin` returned.
+            unfinished: The content of the unfinished receipt. Its field `existing` has the digests
+                of the versions that existed before the purge.
             plan: What was erased.
         """
-        # Versions that did not exist before replace those that were erased.
+        # The purge built new versions without the documents, in place of those that it erased.
+        # They are the versions that did not exist before it.
         outputs = self._outputs
-        existing_before = set(unfinished.existing or ())
-        new_versions: dict[str, Mapping[str, Any]] = {}
+        digests_before = set(unfinished.existing or ())
+        new_versions: dict[str, Mapping[str, Any]] = {}  # folder of the version → its files
         for output in all_outputs(outputs.access.listing()):
-            for digest in sorted(output.versions - existing_before):
+            for digest in sorted(output.versions - digests_before):
                 manifest = outputs.manifest_at(output.folder / digest)
                 if manifest is not None:
                     new_versions[version_path(manifest)] = own_files(manifest)
 
+        # The final receipt does not need the versions that existed before.
         record = replace(
             unfinished,
             erased={**unfinished.erased, **_files_by_path(plan)},

@@ -95,15 +95,19 @@ class ExecutorSpec(Section):
         """The time limit of a Slurm job, in seconds; 0 if it is not a duration."""
         return int(_seconds(self.time or "1h") or 0)
 
-    @property
-    def address_key(self) -> str:
-        """The key that names the Dask scheduler, with a dot, as the end of a path for messages.
+    def key_in_charge(self, where: str) -> str:
+        """Return the key that decides where tasks run, for messages.
 
-        It is empty for executors that have no scheduler.
+        For a Dask scheduler, this is "nanoset.yaml: executor.address" or
+        "nanoset.yaml: executor.scheduler_file"; for other kinds, the whole section.
+
+        Args:
+            where: Place of this section, such as "nanoset.yaml: executor".
         """
         if self.kind != "dask":
-            return ""
-        return ".address" if self.scheduler_file is None else ".scheduler_file"
+            return where
+        key = "address" if self.scheduler_file is None else "scheduler_file"
+        return f"{where}.{key}"
 
     def broken_rules(self, where: str) -> Iterator[ConfigError]:
         """Yield an error for each mistake in this section, or in environment variables for it.
@@ -113,10 +117,13 @@ class ExecutorSpec(Section):
         """
         yield from self._foreign_keys(where)
         if self.kind == "dask":
-            yield from _scheduler_errors(self, f"{where}{self.address_key}")
+            yield from _scheduler_errors(self, self.key_in_charge(where))
         yield from _wait_errors(self.wait, f"{where}.wait")
         if self.kind == "slurm":
             yield from self._slurm_errors(where)
+
+        # Environment variables may override this section: `chosen_executor` raises an error if they
+        # are wrong, which `raised` yields.
         yield from raised(chosen_executor, where, self)
 
     def _foreign_keys(self, where: str) -> Iterator[ConfigError]:
@@ -275,20 +282,28 @@ def chosen_executor(
     address = environment.get(ADDRESS_VARIABLE) or None
     scheduler_file = environment.get(FILE_VARIABLE) or None
     wait = environment.get(WAIT_VARIABLE) or None
+    errors: list[ConfigError] = []
 
-    chosen_by = f"{where}{spec.address_key}"
-    errors = list(_wait_errors(wait, f"{WAIT_VARIABLE} in the environment"))
+    # Let the environment say how long to wait, whatever the executor is.
+    if wait is not None:
+        errors += _wait_errors(wait, f"{WAIT_VARIABLE} in the environment")
+        spec = replace(spec, wait=wait)
+
+    # Let the environment name a Dask scheduler, in place of the executor in nanoset.yaml.
+    chosen_by = spec.key_in_charge(where)
     if address is not None or scheduler_file is not None:
         variable = ADDRESS_VARIABLE if scheduler_file is None else FILE_VARIABLE
         chosen_by = f"{variable} in the environment"
         # A path in a variable is relative to the current folder, not to that of nanoset.yaml.
-        path = None if scheduler_file is None else str(Path(scheduler_file).absolute())
-        spec = ExecutorSpec("dask", address, path, spec.wait)
+        if scheduler_file is not None:
+            scheduler_file = str(Path(scheduler_file).absolute())
+        spec = ExecutorSpec(
+            kind="dask", address=address, scheduler_file=scheduler_file, wait=spec.wait
+        )
         errors += _scheduler_errors(spec, chosen_by)
+
     if errors:
         raise combined(errors, "the environment")
-    if wait is not None:
-        spec = replace(spec, wait=wait)
     return spec, chosen_by
 
 
@@ -299,15 +314,20 @@ def _scheduler_errors(spec: ExecutorSpec, where: str) -> Iterator[ConfigError]:
         spec: Settings of the kind `dask`.
         where: The key or environment variable that names the scheduler.
     """
-    if spec.address is not None and spec.scheduler_file is not None:
-        yield ConfigError(
-            "the Dask scheduler is named twice",
-            where=where,
-            found=f"the address {spec.address}, and the file {spec.scheduler_file}",
-            expected="one of them",
-            remedy="remove the other one",
-        )
-    if spec.scheduler_file is None and not _ADDRESS.fullmatch(spec.address or ""):
+    # A file contains the address, and is checked when it is read.
+    if spec.scheduler_file is not None:
+        if spec.address is not None:
+            yield ConfigError(
+                "the Dask scheduler is named twice",
+                where=where,
+                found=f"the address {spec.address}, and the file {spec.scheduler_file}",
+                expected="one of them",
+                remedy="remove the other one",
+            )
+        return
+
+    is_address = spec.address is not None and _ADDRESS.fullmatch(spec.address) is not None
+    if not is_address:
         yield ConfigError(
             "this is not the address of a Dask scheduler",
             where=where,

@@ -140,15 +140,17 @@ class ProjectConfig(WrittenConfig):
 
     @property
     def tokenizer_file(self) -> TokenizerPath:
-        """The path of the tokenizer on this machine, with its settings if it has some.
+        """The tokenizer on this machine: its path, or its path together with settings.
 
-        If nanoset.yaml names a file in a bucket, a copy of it is downloaded.
+        Some kinds of tokenizer files are incomplete, so nanoset.yaml has to add settings, such as
+        the special tokens. A tokenizer with such settings is a `TokenizerFile`; for others, the
+        path alone is enough. If nanoset.yaml names a file in a bucket, a copy of it is downloaded.
         """
         spec = self.tokenizer
         merges_path: Path | None = None
         if spec.merges is not None:
             merges_path = self._tokenizer_path(spec.merges, "merges")
-        file = TokenizerFile(
+        path_and_settings = TokenizerFile(
             path=self._tokenizer_path(spec.path, "path"),
             merges=merges_path,
             pattern=spec.pattern,
@@ -157,9 +159,10 @@ class ProjectConfig(WrittenConfig):
             vocab_size=spec.vocab_size,
             legacy=spec.legacy,
         )
-        # If the path is a folder, the source is the file in it that is the tokenizer.
-        source = as_source(file)
-        return source if source.settings else source.path
+        # If the path is a folder, replace it by the file in it that is the tokenizer.
+        tokenizer = as_source(path_and_settings)
+        has_settings = bool(tokenizer.settings)
+        return tokenizer if has_settings else tokenizer.path
 
     def _tokenizer_path(self, location: str, key: str) -> Path:
         """Return the local path of a tokenizer file, of which a copy is downloaded from a bucket.
@@ -181,23 +184,26 @@ class ProjectConfig(WrittenConfig):
     def for_worker(self, folder: Path) -> ProjectConfig:
         """Return the settings with which a worker of a cluster can do a task of this project.
 
-        The worker calls this. It cannot see the files of the machine that hands out the tasks, so
+        The worker calls this. It may not see the files of the machine that hands out the tasks, so
         paths of such files are replaced by those of the worker's copies.
 
         Args:
             folder: The worker's folder for copies of files.
         """
-        config = self.with_copies_in(folder)
-        if is_remote(self.tokenizer.path):
-            return config  # the worker downloads the tokenizer to this folder
+        worker_config = self.with_copies_in(folder)
 
-        # The tokenizer is a local file, and was sent to the worker together with the task.
-        tokenizer_copy = as_source(local_tokenizer(config.tokenizer_file))
-        merges_path = None
-        if tokenizer_copy.merges is not None:
-            merges_path = str(tokenizer_copy.merges)
-        tokenizer = replace(self.tokenizer, path=str(tokenizer_copy.path), merges=merges_path)
-        return replace(config, tokenizer=tokenizer)
+        # A worker downloads a tokenizer from a bucket itself, to that folder.
+        if is_remote(self.tokenizer.path):
+            return worker_config
+
+        # A local tokenizer was sent to the worker together with the task. `local_tokenizer` returns
+        # the files of this copy.
+        copied_files = as_source(local_tokenizer(worker_config.tokenizer_file))
+        copied_merges = None
+        if copied_files.merges is not None:
+            copied_merges = str(copied_files.merges)
+        tokenizer = replace(self.tokenizer, path=str(copied_files.path), merges=copied_merges)
+        return replace(worker_config, tokenizer=tokenizer)
 
     @property
     def workers(self) -> int:
@@ -318,7 +324,7 @@ def _errors_of_packs(config: ProjectConfig) -> list[ConfigError]:
 
 
 def resolve(written: WrittenConfig) -> ProjectConfig:
-    """Return the settings that stages use: without phases, schedules and the key `packing`.
+    """Return the settings that stages use, in which the shorthands of nanoset.yaml are resolved.
 
     Args:
         written: The settings of a nanoset.yaml, which follow all rules.
@@ -327,10 +333,17 @@ def resolve(written: WrittenConfig) -> ProjectConfig:
         ConfigError: A file that the settings name is not what it should be, or the key `packing`
             needs packs whose name is taken.
     """
+    # A nanoset with phases becomes a nanoset for each phase. Then each key `packing` becomes packs,
+    # which the nanosets and webdatasets name from then on.
     nanosets = resolve_nanosets(written.nanosets, written.file)
-    packing = resolve_packing(written.file, nanosets, written.webdatasets, written.packs)
+    resolved = resolve_packing(written.file, nanosets, written.webdatasets, written.packs)
+
+    # All other settings stay as they were written.
     values = {key.name: getattr(written, key.name) for key in fields(written)}
-    values |= packing._asdict()
+    values["nanosets"] = resolved.nanosets
+    values["webdatasets"] = resolved.webdatasets
+    values["packs"] = resolved.packs
+    # `packed` is the former name of the key `pbin`. A file has at most one of them.
     values["pbin"] = written.pbin or written.packed
     return ProjectConfig(**values)
 

@@ -114,23 +114,28 @@ def project_status(project: Project) -> Iterator[StatusRow]:
     """
     check_tokenizer(project)
 
-    # The running builds, and the corpora: those with text, and those that nanoset.yaml names.
-    work_by_name = under_way(project.outputs.access)
-    text = scan_names(project)
-    corpora = sorted({*text.corpora, *requested_corpora(project.config)})
+    # The corpora are the folders with text, and those that nanoset.yaml names.
+    raw_folders = scan_names(project)
+    corpora = sorted({*raw_folders.corpora, *requested_corpora(project.config)})
 
-    # The graph knows what each output should be made from, once the survey has looked at the files
-    # of its corpora.
-    graph = Graph(project, {}, corpora)
+    # The graph decides what each output should be made from. At first, it does not know the recipe
+    # of any inventory; the survey below adds them while it looks at the files of the corpora.
+    graph = Graph(project, known={}, corpora=corpora)
     survey = CorpusSurvey(graph)
-    planning = ReadingBudget(PLANNED_BYTES)
+
+    # What is not built is planned, to find out whether a build would fail. This reads files, so it
+    # is limited.
+    planning_budget = ReadingBudget(PLANNED_BYTES)
 
     # Rows of corpora come first: what is made from them can be judged afterwards.
-    yield from _rows_of_unread_folders(text.unread_entries)
+    work_by_name = under_way(project.outputs.access)  # of running builds
+    yield from _rows_of_unread_folders(raw_folders.unread_entries)
     for nodes in graph.rows():
         corpus = _corpus_of(nodes)
-        findings = CorpusFindings() if corpus is None else survey.look_at(corpus)
-        row = status_row(graph, nodes, planning, findings)
+        findings = CorpusFindings()
+        if corpus is not None:
+            findings = survey.look_at(corpus)
+        row = status_row(graph, nodes, planning_budget, findings)
         work = work_by_name.get(row.name)
         if work is not None:
             row = _with_work(row, work)
@@ -138,16 +143,19 @@ def project_status(project: Project) -> Iterator[StatusRow]:
 
 
 def graph_status(graph: Graph, unread_entries: Mapping[str, str]) -> Iterator[StatusRow]:
-    """Yield the rows of `project_status` for a graph that knows its inventories, as after a build.
+    """Yield what `nanoset status` would show, without looking for changed files of raw text.
 
-    In contrast to `project_status`, it does not look for changed files in the raw folder.
+    This is for the end of a build, which has just looked at all files.
 
     Args:
-        graph: The graph of the project's outputs.
+        graph: The graph of the project's outputs, which knows what each should be made from.
         unread_entries: Name of each entry of the raw folder that is no corpus → what it is, as a
             clause.
     """
-    planning = ReadingBudget(PLANNED_BYTES)
+    # What is not built is planned, to find out whether a build would fail. This reads files, so it
+    # is limited.
+    planning_budget = ReadingBudget(PLANNED_BYTES)
+
     yield from _rows_of_unread_folders(unread_entries)
     for nodes in graph.rows():
         notices: Sequence[Notice] = ()
@@ -156,11 +164,12 @@ def graph_status(graph: Graph, unread_entries: Mapping[str, str]) -> Iterator[St
             # The corpus may have been removed since the build.
             with suppress(NanosetError, OSError):
                 notices = corpus_notices(graph.project_of(inventory_node(corpus)), corpus)
-        yield status_row(graph, nodes, planning, CorpusFindings(notices=tuple(notices)))
+        findings = CorpusFindings(notices=tuple(notices))
+        yield status_row(graph, nodes, planning_budget, findings)
 
 
 def _rows_of_unread_folders(unread_entries: Mapping[str, str]) -> Iterator[StatusRow]:
-    """Yield a row for each folder in the raw folder that is no corpus.
+    """Yield a row for each entry of the raw folder that is no corpus, such as a file.
 
     Args:
         unread_entries: Name of each of these entries → what it is, as a clause.

@@ -79,12 +79,13 @@ class CorpusSurvey:
         Returns:
             Notices on its files; or why they cannot be read, which is also added to the graph.
         """
-        # Compare the files with the current inventory, if it is not damaged.
+        # Compare the files with the current inventory, which is the list of files that the corpus
+        # was last built from. A damaged inventory counts as none.
         graph = self._graph
         project = graph.project
         node = inventory_node(corpus)
-        current = graph.current(node)
-        intact_manifest = current.manifest if current.problem is None else None
+        inventory = graph.current(node)
+        intact_manifest = inventory.manifest if inventory.problem is None else None
         try:
             contents = list_contents(project, corpus)
             if not contents.texts:
@@ -95,18 +96,20 @@ class CorpusSurvey:
             graph.set_reason(node, failure)
             return CorpusFindings(failure)
 
-        # Tell the graph what the inventory should be, and why the current one is not up to date.
+        # Tell the graph what the inventory should be, if that is known without reading all files.
+        is_up_to_date = False
         if present.recipe is not None:
             graph.set_recipe(node, present.recipe)
-        is_up_to_date = (
-            present.recipe is not None
-            and intact_manifest is not None
-            and present.recipe.digest == intact_manifest.digest
-        )
+            if intact_manifest is not None:
+                is_up_to_date = present.recipe.digest == intact_manifest.digest
+
+        # Tell it why the current inventory is not up to date: it is missing or damaged, files have
+        # changed, or else an upgrade of this program changed how inventories describe files.
         if not is_up_to_date:
-            # If the files did not change, an upgrade changed how inventories describe them.
-            reason = current.problem or present.changes or "the inventory's format changed"
+            reason = inventory.problem or present.changes or "the inventory's format changed"
             graph.set_reason(node, reason)
+
+        # Notices need no action of the graph: they are only shown.
         notices = corpus_notices(graph.project_of(node), corpus, contents)
         return CorpusFindings(notices=tuple(notices))
 

@@ -101,20 +101,22 @@ def _key_lines(hint: Any, key: str, value: Any) -> Iterator[str]:
         key: The key.
         value: Its value, or the mapping of the keys in its section.
     """
-    section, path_to_section = next(inner_sections(hint), (None, ""))
-    if section is None:
+    inner_section = next(inner_sections(hint), None)
+    if inner_section is None:
         yield f"{key}: {_in_yaml(value)}"
         return
 
+    # The path is empty if the type of the key is a section itself. It is that of any name if the
+    # type is a mapping of names, which users choose, to sections: the key `nanosets` is such.
+    section, path_to_section = inner_section
+    has_named_sections = path_to_section != ""
     yield f"{key}:"
-    if not path_to_section:
+    if has_named_sections:
+        for name, settings in value.items():
+            yield f"  {_in_yaml(name)}:"
+            yield from _section_lines(section, settings, indent="    ")
+    else:
         yield from _section_lines(section, value, indent="  ")
-        return
-
-    # The type is a mapping of names, which users choose, to sections, such as `nanosets`.
-    for name, settings in value.items():
-        yield f"  {_in_yaml(name)}:"
-        yield from _section_lines(section, settings, indent="    ")
 
 
 def _in_yaml(value: object) -> str:

@@ -143,16 +143,7 @@ def targets(project: Project, select: Sequence[str] = ()) -> list[Target]:
     Raises:
         ConfigError: A pattern selects nothing.
     """
-    # List a target for each row. They show no progress: reports are all that a verification shows.
-    # Stages are stored as their numbers in the list of stages, since targets are pickled.
-    quiet_project = replace(project, progress=SILENT)
-    stage_numbers = {stage: number for number, stage in enumerate(stages())}
-    all_targets: list[Target] = []
-    for row in Graph(project, {}, corpus_names(project)).rows():
-        # Parts are verified with the output that they belong to.
-        nodes = [node for node in row if not isinstance(node.stage, InParts)]
-        outputs = tuple((stage_numbers[node.stage], node.key) for node in nodes)
-        all_targets.append(Target(_target_name(nodes[-1]), quiet_project, outputs))
+    all_targets = _all_targets(project)
     if not select:
         return all_targets
 
@@ -164,6 +155,31 @@ def targets(project: Project, select: Sequence[str] = ()) -> list[Target]:
             raise _selects_nothing(pattern, all_targets)
         selected_names.update(names)
     return [target for target in all_targets if target.name in selected_names]
+
+
+def _all_targets(project: Project) -> list[Target]:
+    """Return a target for each row of `nanoset status`, in the order of the rows.
+
+    A row is the outputs that are shown in one line, such as the inventory, the shards and the
+    dataset of a corpus. They are verified together.
+
+    Args:
+        project: The project.
+    """
+    # A verification shows its reports, and no progress.
+    quiet_project = replace(project, progress=SILENT)
+
+    # Targets are sent to other processes, which find a stage by its number in the list of stages.
+    stage_numbers = {stage: number for number, stage in enumerate(stages())}
+    all_targets: list[Target] = []
+    for row in Graph(project, {}, corpus_names(project)).rows():
+        # A part of an output, such as a group of tars, is verified with the output.
+        nodes = [node for node in row if not isinstance(node.stage, InParts)]
+        outputs = tuple((stage_numbers[node.stage], node.key) for node in nodes)
+        # The last output is made from the others, and is the one that users know by its name.
+        name = _target_name(nodes[-1])
+        all_targets.append(Target(name, quiet_project, outputs))
+    return all_targets
 
 
 def _selects_nothing(pattern: str, all_targets: Sequence[Target]) -> ConfigError:
@@ -279,99 +295,111 @@ class _PartOfCheck(NamedTuple):
     number: int
     """Number of the part."""
 
+    @property
+    def task(self) -> PartTask:
+        """The task of checking this part, for `check_part_task`."""
+        check = self.deferred.check
+        return PartTask(check.check_part, check.project, check.parts[self.number])
+
 
 def verify_by(executor: Executor, chosen: Sequence[Target]) -> Iterator[Report]:
-    """Verify targets deeply by an executor, and yield their reports in the order of the targets.
+    """Verify targets deeply on the workers of an executor, such as a cluster.
 
-    The work has two rounds. In the first, a task verifies one target, except for checks that are
-    divided into parts. In the second, a task is one such part of any target, so that all workers
-    are busy even if one target is much larger than the others.
+    A large check of an output, such as comparing all of its tokens, is divided into parts. So the
+    work has two rounds:
+
+    1. A task verifies one target, but leaves out the checks that are divided into parts.
+    2. A task checks one part, of any target. All workers are busy until the end, even if one target
+       is much larger than the others.
 
     Args:
-        executor: Runs tasks in other processes, such as workers of a cluster.
+        executor: Runs tasks in other processes.
         chosen: The targets.
+
+    Yields:
+        The report on each target, in their order, as soon as it is complete.
     """
+    # The first round. Each report comes with the checks that were left out.
     partial_reports = _verify_without_parts(executor, chosen)
 
-    # Start the parts of all checks in one run. `parts` says for each task which check it is of.
-    all_deferred: list[_DeferredCheck] = []
-    for partial in partial_reports:
-        all_deferred += partial.deferred_checks
+    # The second round. The executor numbers its tasks in the order of this list.
     parts: list[_PartOfCheck] = []
-    for deferred in all_deferred:
-        n_parts = len(deferred.check.parts)
-        parts += [_PartOfCheck(deferred, number) for number in range(n_parts)]
-    results = executor.run(check_part_task, _part_tasks(all_deferred))
+    for partial in partial_reports:
+        for check in partial.deferred_checks:
+            parts += [_PartOfCheck(check, number) for number in range(len(check.check.parts))]
+    results = executor.run(check_part_task, (part.task for part in parts))
 
-    # Parts end in any order: take results until the next target is complete.
+    # Parts end in any order. Take their outcomes until all parts of the next target are done.
     while partial_reports:
         partial = partial_reports.popleft()
-        for deferred in partial.deferred_checks:
-            while not deferred.is_complete:
+        for check in partial.deferred_checks:
+            while not check.is_complete:
                 task_number, outcome = next(results)
                 part = parts[task_number]
                 part.deferred.outcomes[part.number] = outcome
-            partial.report.include(deferred.report())
+            partial.report.include(check.report())
         yield partial.report
-    next(results, None)  # all results were taken: this lets the executor end the run
+
+    # All outcomes were taken. Asking for another one lets the executor end the run.
+    next(results, None)
 
 
 def _verify_without_parts(executor: Executor, chosen: Sequence[Target]) -> deque[_PartialReport]:
-    """Verify targets, except for checks that are divided into parts.
+    """Verify targets, but leave out the checks that are divided into parts.
 
     Args:
         executor: Runs tasks in other processes, such as workers of a cluster.
-        chosen: The targets. Those that are bound to this machine, because their files have its
-            paths, are verified here.
+        chosen: The targets. All must be verified deeply: every byte is read.
 
     Returns:
-        The reports so far, in the order of the targets, with the checks that remain to be done.
+        The reports so far, in the order of the targets. Each has a list of the checks that were
+        left out.
     """
-    # Verify here what has paths of this machine.
-    reports_by_target: dict[int, _PartialReport] = {}
+    # The files of some outputs contain paths of this machine, which workers may not see. Verify
+    # these outputs here, completely: nothing is left out.
+    report_by_number: dict[int, _PartialReport] = {}
     numbers_for_workers: list[int] = []
     for number, target in enumerate(chosen):
         if target.is_bound_to_machine:
-            report = target.verify(deep=True)
-            reports_by_target[number] = _PartialReport(report, deferred_checks=[])
+            complete_report = target.verify(deep=True)
+            report_by_number[number] = _PartialReport(complete_report, deferred_checks=[])
         else:
             numbers_for_workers.append(number)
 
     # Workers verify the others. Their results come in any order.
     tasks = [chosen[number] for number in numbers_for_workers]
     for task_number, partial in executor.run(_verify_target_without_parts, tasks):
-        reports_by_target[numbers_for_workers[task_number]] = partial
-    return deque(reports_by_target[number] for number in range(len(chosen)))
+        report_by_number[numbers_for_workers[task_number]] = partial
+    return deque(report_by_number[number] for number in range(len(chosen)))
 
 
 def _verify_target_without_parts(target: Target) -> _PartialReport:
-    """Verify a target in a worker, except for its large checks, which are divided into parts.
-
-    The workers of the cluster do the parts later, in parallel.
+    """Verify a target in a worker process, but leave out the checks that are divided into parts.
 
     Args:
         target: The outputs of one row of `nanoset status`.
 
     Returns:
-        The findings so far, and the checks that remain to be done.
+        The findings so far, and the checks that were left out. Workers do their parts later, in
+        parallel.
     """
     deferred_checks: list[_DeferredCheck] = []
 
     def defer(report: Report, check: DividedCheck) -> None:
-        """Put a check off instead of doing it; this is the `run` of `Target.verify`."""
-        # The worker's copy of the project ends with this task: other workers make their own.
+        """Note a check for later, instead of doing it now.
+
+        Args:
+            report: The report on the output.
+            check: The check. Its `project` is None if its parts need no project.
+        """
+        # `worker_project` exists only during this task. The parts of the check start from the
+        # original project again, in other workers.
         if check.project is not None:
             check = replace(check, project=target.project)
         deferred_checks.append(_DeferredCheck(report.output, check))
 
-    with target.project.in_task() as project:
-        report = replace(target, project=project).verify(deep=True, run=defer)
+    # The paths of the project may not exist on the worker: use a project with the worker's paths.
+    with target.project.in_task() as worker_project:
+        worker_target = replace(target, project=worker_project)
+        report = worker_target.verify(deep=True, run=defer)
     return _PartialReport(report, deferred_checks)
-
-
-def _part_tasks(all_deferred: Sequence[_DeferredCheck]) -> Iterator[PartTask]:
-    """Yield a task for each part of deferred checks, as `check_part_task` takes it."""
-    for deferred in all_deferred:
-        check = deferred.check
-        for part in check.parts:
-            yield PartTask(check.check_part, check.project, part)

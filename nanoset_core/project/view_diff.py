@@ -86,16 +86,19 @@ def _version_to_json(view: Manifest) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class _ViewDocuments:
-    """The documents of one version of a view; all arrays have the shape (n_documents,)."""
+    """The documents of one version of a view; all arrays have the shape (n_documents,).
+
+    A view may repeat a document. Such a document is listed once, with the number of copies.
+    """
 
     view: Manifest
     """Manifest of the version."""
     documents: NDArray[np.int64]
     """Number of each document in the corpus, ascending."""
-    times: NDArray[np.int64]
-    """How many times the view has each document."""
+    copies: NDArray[np.int64]
+    """How many copies of each document the view has."""
     tokens: NDArray[np.int64]
-    """How many tokens each document has, all times together."""
+    """How many tokens all copies of each document have together."""
     keys: NDArray[Any]
     """What identifies each document in both versions: its number, or a hash of its id or place."""
 
@@ -119,65 +122,61 @@ def diff_views(project: Project, old: Manifest, new: Manifest, show: int) -> Vie
     before = _documents_of(project, old, by_number=has_same_corpus)
     after = _documents_of(project, new, by_number=has_same_corpus)
 
-    # Give each document an index, so that equal documents of both versions have the same one.
+    # Number the documents of both versions together: a document that is in both has one number.
     all_keys = np.concatenate([before.keys, after.keys])
-    _, index = np.unique(all_keys, return_inverse=True)  # (n_before + n_after,)
-    index_before = index[: len(before.keys)]
-    index_after = index[len(before.keys) :]
-    n_different = int(index.max(initial=-1)) + 1
+    _, numbers = np.unique(all_keys, return_inverse=True)  # (n_before + n_after,)
+    numbers_before = numbers[: len(before.keys)]
+    numbers_after = numbers[len(before.keys) :]
+    n_in_both = int(numbers.max(initial=-1)) + 1
 
-    # How many times, and with how many tokens, the new version has each document more than the old
-    # one; negative if it has it fewer times. Shape (n_different,).
-    more_times = np.zeros(n_different, np.int64)
-    np.add.at(more_times, index_after, after.times)
-    np.subtract.at(more_times, index_before, before.times)
-    more_tokens = np.zeros(n_different, np.int64)
-    np.add.at(more_tokens, index_after, after.tokens)
-    np.subtract.at(more_tokens, index_before, before.tokens)
+    # For each of these documents: how many copies and tokens the new version has, minus those that
+    # the old version has. Shape (n_in_both,).
+    extra_copies = np.zeros(n_in_both, np.int64)
+    np.add.at(extra_copies, numbers_after, after.copies)
+    np.subtract.at(extra_copies, numbers_before, before.copies)
+    extra_tokens = np.zeros(n_in_both, np.int64)
+    np.add.at(extra_tokens, numbers_after, after.tokens)
+    np.subtract.at(extra_tokens, numbers_before, before.tokens)
 
+    # What the new version gained are its extra copies, and what it lost are those of the old one.
     return ViewDiff(
         old=old,
         new=new,
         settings=setting_differences(_settings(old), _settings(new)),
-        gained=_changes(project, after, index_after, more_times, more_tokens, show),
-        lost=_changes(project, before, index_before, -more_times, -more_tokens, show),
+        gained=DocumentChanges(
+            documents=_sum_of_positive(extra_copies),
+            tokens=_sum_of_positive(extra_tokens),
+            first=_first_origins(project, after, extra_copies[numbers_after] > 0, show),
+        ),
+        lost=DocumentChanges(
+            documents=_sum_of_positive(-extra_copies),
+            tokens=_sum_of_positive(-extra_tokens),
+            first=_first_origins(project, before, extra_copies[numbers_before] < 0, show),
+        ),
     )
 
 
-def _changes(
-    project: Project,
-    documents: _ViewDocuments,
-    index: NDArray[np.int64],
-    more_times: NDArray[np.int64],
-    more_tokens: NDArray[np.int64],
-    show: int,
-) -> DocumentChanges:
-    """Return the documents that one version of a view has more times than the other version.
+def _sum_of_positive(differences: NDArray[np.int64]) -> int:
+    """Return the sum of all positive values: [3, -5, 1] gives 4."""
+    return int(np.maximum(differences, 0).sum())
 
-    The documents of both versions together are numbered: `n_different` of them are different.
+
+def _first_origins(
+    project: Project, documents: _ViewDocuments, mask: NDArray[np.bool_], limit: int
+) -> list[DocumentOrigin]:
+    """Return the file and line of the first few of some documents of a view.
 
     Args:
         project: The project.
-        documents: The documents of this version.
-        index: Number of each of them among the different ones, shape (n_documents,).
-        more_times: How many more times this version has each of the different documents than the
-            other one; negative if it has it fewer times. Shape (n_different,).
-        more_tokens: How many more tokens it has of each, shape (n_different,).
-        show: Largest number of documents to return with file and line.
+        documents: All documents of a version of the view.
+        mask: Which of them are meant, shape (n_documents,).
+        limit: Largest number of documents to return.
     """
-    # Find the first documents that this version has more times, and where they came from.
-    has_more = more_times[index] > 0  # (n_documents,)
-    shown_positions = np.flatnonzero(has_more)[:show]
-    shown_numbers = documents.documents[shown_positions].tolist()
-    shown_origins: list[DocumentOrigin] = []
-    if shown_numbers:
-        corpus = dataset_of(project.outputs, documents.view).corpus
-        shown_origins = Lineage(corpus).origins(shown_numbers)
-    return DocumentChanges(
-        documents=int(np.maximum(more_times, 0).sum()),
-        tokens=int(np.maximum(more_tokens, 0).sum()),
-        first=shown_origins,
-    )
+    corpus_numbers = documents.documents[mask][:limit].tolist()
+    if not corpus_numbers:
+        return []  # this opens no files
+    corpus = dataset_of(project.outputs, documents.view).corpus
+    return Lineage(corpus).origins(corpus_numbers)
 
 
 def _settings(view: Manifest) -> dict[str, Any]:
@@ -186,32 +185,40 @@ def _settings(view: Manifest) -> dict[str, Any]:
 
 
 def _documents_of(project: Project, view: Manifest, *, by_number: bool) -> _ViewDocuments:
-    """Read which documents of the corpus a version of a view has, and how many times.
+    """Read which documents of the corpus a version of a view has, and how many copies of each.
 
     Args:
         project: The project.
         view: The version.
-        by_number: Whether a document is identified by its number in the corpus. Otherwise by a hash
-            of its id, or of its file and line if it has none: its number differs if the versions
-            were chosen from different versions of the corpus.
+        by_number: Whether the number in the corpus identifies a document. If not, a hash of its id
+            does, or of its file and line if it has no id. This is for a comparison of views that
+            were chosen from different versions of the corpus, which number documents differently.
     """
     dataset = dataset_of(project.outputs, view)
     corpus = dataset.corpus
 
-    # Numbers in the corpus of the view's documents, ascending, and how many times each occurs.
-    numbers = [np.empty(0, np.int64), *dataset.documents_in(0, len(dataset.sequences))]
-    documents, times = np.unique(np.concatenate(numbers), return_counts=True)
+    # A view that repeats documents has the same number in the corpus several times.
+    chunks = [np.empty(0, np.int64), *dataset.documents_in(0, len(dataset.sequences))]
+    documents, copies = np.unique(np.concatenate(chunks), return_counts=True)  # (n_documents,)
 
-    # The tokens of each document, from those of all documents of the corpus.
+    # The documents of the corpus are stored back to back, so the length of each is the distance
+    # to the start of the next.
     bounds = corpus.sequences.document_indices[:]
     starts = token_starts(corpus.sequences, bounds)  # (n_corpus_documents + 1,)
-    lengths = np.diff(starts)[documents]  # (n_documents,)
+    lengths = np.diff(starts)[documents]  # (n_documents,) tokens of one copy
 
-    # What identifies each document.
+    # Read what identifies each document.
     keys: NDArray[Any] = documents
     if not by_number:
-        key_parts = [np.empty(0, np.uint64)]
+        hash_chunks = [np.empty(0, np.uint64)]
         for values in document_values(project, corpus.name, corpus.manifest, identifying=["id"]):
-            key_parts.append(values.hashes())
-        keys = np.concatenate(key_parts)[documents]
-    return _ViewDocuments(view, documents, times, times * lengths, keys)
+            hash_chunks.append(values.hashes())
+        corpus_hashes = np.concatenate(hash_chunks)  # (n_corpus_documents,)
+        keys = corpus_hashes[documents]
+    return _ViewDocuments(
+        view=view,
+        documents=documents,
+        copies=copies,
+        tokens=copies * lengths,
+        keys=keys,
+    )

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
-from nanoset_core.errors import ConfigError, raised
+from nanoset_core.errors import ConfigError
 from nanoset_core.outputs.names import AssetName, CorpusName
 from nanoset_core.project.running import (
     AutomationSpec,
@@ -200,9 +200,9 @@ class WrittenConfig(Section):
         return local_path(path, base=self.file.parent, where=f"{self.file}: {key}")
 
     def broken_rules(self, where: str) -> Iterator[ConfigError]:
-        """Yield an error for each rule about several sections of the file that they break.
+        """Yield an error for each contradiction between several sections of the file.
 
-        Rules of single sections are methods of their classes, and are not checked here.
+        Mistakes within one section are found by the class of the section, and not looked for here.
 
         Args:
             where: The nanoset.yaml; its path is also `file`.
@@ -242,43 +242,56 @@ class WrittenConfig(Section):
 
     def _location_errors(self) -> Iterator[ConfigError]:
         """Yield an error for each invalid path or URL, and for outputs inside the raw folder."""
-        # The tokenizer's files, which are not read here.
+        # Check the names of the tokenizer's files, which are not read here.
         for key, location in (("path", self.tokenizer.path), ("merges", self.tokenizer.merges)):
-            if location is not None:
-                yield from raised(self._check_location, location, f"tokenizer.{key}")
+            if location is None:
+                continue
+            try:
+                self._check_location(location, f"tokenizer.{key}")
+            except ConfigError as error:
+                yield error
 
-        # These properties raise an error for what is neither a path nor a URL.
+        # Resolve the folders. This raises an error for a text that is neither a path nor a URL.
         try:
-            raw = self.raw_folder
-            root = self.root_folder
-            _ = self.history_folder
+            raw_folder = self.raw_folder
+            root_folder = self.root_folder
+            self.local(self.history, "history")
         except ConfigError as error:
             yield error
             return
 
-        # Outputs below the raw folder would be listed as corpora. URLs are compared as text, with
-        # a slash at the end: s3://b/text-2 is not inside s3://b/text.
-        is_remote_root = self.root_place is not None
-        if isinstance(raw, RemoteFolder) or is_remote_root:
-            raw_prefix = self.raw.rstrip("/") + "/"
-            root_prefix = self.root.rstrip("/") + "/"
-            is_inside = root_prefix.startswith(raw_prefix)
-        else:
-            is_inside = root == raw or raw in root.parents
-        if is_inside:
+        # Outputs below the raw folder would be listed as corpora.
+        is_root_in_bucket = is_remote(self.root)
+        shown_root = self.root if is_root_in_bucket else root_folder
+        if self._is_root_inside_raw(raw_folder, root_folder):
             yield ConfigError(
                 "the outputs would be inside the raw text, and be taken for it",
                 where=f"{self.file}: root",
-                found=self.root if is_remote_root else root,
+                found=shown_root,
                 remedy="give root a folder of its own, such as data",
             )
-        if not is_remote_root and root.is_file():
+        if not is_root_in_bucket and root_folder.is_file():
             yield ConfigError(
                 "a file is where the folder of outputs should be",
                 where=f"{self.file}: root",
-                found=root,
+                found=root_folder,
                 remedy="name a folder",
             )
+
+    def _is_root_inside_raw(self, raw_folder: Path | RemoteFolder, root_folder: Path) -> bool:
+        """Return whether the outputs are in the folder of raw text, or below it.
+
+        Args:
+            raw_folder: The folder of raw text.
+            root_folder: The folder of outputs, if they are on a disk.
+        """
+        if not isinstance(raw_folder, RemoteFolder) and not is_remote(self.root):
+            return root_folder == raw_folder or raw_folder in root_folder.parents
+
+        # Compare URLs as text, with a slash at the end: s3://b/text-2 is not inside s3://b/text.
+        raw_prefix = self.raw.rstrip("/") + "/"
+        root_prefix = self.root.rstrip("/") + "/"
+        return root_prefix.startswith(raw_prefix)
 
     def _check_location(self, location: str, key: str) -> None:
         """Check that a text is a path or a URL; whether the file exists is not checked.
@@ -316,7 +329,11 @@ class WrittenConfig(Section):
                 )
 
     def _named_things(self) -> Iterator[str]:
-        """Yield `<section>.<name>` of everything that becomes a job or a group of assets."""
+        """Yield the name of each job and group of assets in Dagster, with the section it is from.
+
+        For example, `webdatasets.shuffled` is the webdataset `shuffled`.
+        """
+        # A nanoset with phases becomes a nanoset for each phase, with a name of its own.
         for name, nanoset in self.nanosets.items():
             yield from nanoset.names_after_resolving(f"nanosets.{name}")
         yield from [f"webdatasets.{name}" for name in self.webdatasets]
@@ -329,9 +346,11 @@ class WrittenConfig(Section):
         for corpus in corpora_with_packs:
             yield f"packs.{corpus}_packs"
 
-        # The .pbin of a view or packs has a job. Those of corpora are partitions of one asset.
+        # The .pbin of a view or of packs has a job, whose name ends in `_packed`: this was the name
+        # of the key `pbin`, and still works as a key. Files of corpora share one asset, and no job.
         for name in (*self.pbin, *self.packed):
-            if name in self.derived:
+            is_view_or_packs = name in self.derived
+            if is_view_or_packs:
                 yield f"pbin.{name}_packed"
         yield from [f"exports.{name}" for name in self.exports]
         yield from [f"contamination.{name}" for name in self.contamination]

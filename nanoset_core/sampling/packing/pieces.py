@@ -78,6 +78,11 @@ class FilledPacks(NamedTuple):
     """The pieces of the first pack, then those of the second, and so on."""
 
     @property
+    def n_packs(self) -> int:
+        """Number of packs."""
+        return len(self.bounds) - 1
+
+    @property
     def pack_numbers(self) -> NDArray[np.int64]:
         """The pack of each piece, counted from 0; int64, shape (n_pieces,)."""
         return np.repeat(np.arange(len(self.bounds) - 1), np.diff(self.bounds))

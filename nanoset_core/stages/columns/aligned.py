@@ -52,26 +52,38 @@ class AlignedColumns:
             FormatError: A file is not a table, or has another number of rows.
         """
         sources = []
-        for folder, corpus, digests in self.tables:
+        for output_tables in self.tables:
+            # Each output has one table for each shard, with a row for each document.
             manifest = self.outputs.version(
-                folder, corpus, digests[shard], "a table of columns was deleted", _REMEDY
+                stage=output_tables.folder,
+                name=output_tables.corpus,
+                digest=output_tables.digests[shard],
+                gone="a table of columns was deleted",
+                remedy=_REMEDY,
             )
-            source = _source_at(manifest.path(TABLE))
-            [metadata] = source.metadata
-            if metadata.num_rows != n_documents:
+            table = _open_table(manifest.path(TABLE))
+            if table.n_rows != n_documents:
                 raise FormatError(
                     "a table of columns does not have a row for each document of its shard",
                     where=manifest.folder / TABLE,
-                    found=f"{metadata.num_rows:,} rows",
+                    found=f"{table.n_rows:,} rows",
                     expected=f"{n_documents:,} rows",
                     remedy="run `nanoset verify`, delete what it reports, and run `nanoset build`",
                 )
-            sources.append(source)
+            sources.append(table.source)
         return sources
 
 
-def _source_at(path: Path) -> TableSource:
-    """Return the table of columns in a file.
+class _OpenedTable(NamedTuple):
+    """A table of columns whose metadata was read."""
+
+    source: TableSource
+    """The table, for reading its columns."""
+    n_rows: int
+
+
+def _open_table(path: Path) -> _OpenedTable:
+    """Open the table of columns in a file.
 
     Raises:
         FormatError: The file is not a table.
@@ -80,7 +92,8 @@ def _source_at(path: Path) -> TableSource:
 
     try:
         with RowGroups(path) as file:
-            return TableSource((path,), file.schema, metadata=(file.metadata,))
+            source = TableSource((path,), file.schema, metadata=(file.metadata,))
+            return _OpenedTable(source, file.metadata.num_rows)
     except (pa.ArrowException, OSError) as error:
         raise FormatError(
             "a table of columns cannot be read",

@@ -26,7 +26,9 @@ class ColumnTable:
         self.rows = 0
         self._path = path
         self._kinds = dict.fromkeys(names, "null")
-        """Name of each column → its kind, see `text.values`."""
+        """Name of each column → its kind, such as "int" or "string"; "null" if it has no values. A
+        kind decides the Arrow type of the column in the file; see `text.values`.
+        """
         self._nulls = dict.fromkeys(names, 0)
         self._left_out = dict.fromkeys(names, 0)
         self._writer = self._open_writer()
@@ -48,34 +50,38 @@ class ColumnTable:
         """Append a row group.
 
         Args:
-            parts: Its rows in consecutive parts; each part is an Arrow array for every column, of
-                one of the types of `text.values`.
+            parts: Its rows in consecutive parts. Each part is a list with an Arrow array for each
+                column, in the order of the columns.
         """
         import pyarrow as pa
 
         columns = []
-        kinds = {}
-        for number, (name, kind_before) in enumerate(self._kinds.items()):
-            # Leave out values that are too long.
+        new_kinds = {}  # name of each column → its kind, with the values of this row group
+        for number, (name, kind_so_far) in enumerate(self._kinds.items()):
+            # Replace values that are too long by null.
             arrays = []
             for part in parts:
-                array, n_left_out = limited(part[number])
+                array, n_too_long = limited(part[number])
                 arrays.append(array)
-                self._left_out[name] += n_left_out
+                self._left_out[name] += n_too_long
 
-            # Find a kind that fits these values and those of the row groups so far, for example
-            # `double` for integers and fractions. Convert the values to its type.
-            kinds[name] = joined([kind_before, *map(kind_of, arrays)])
-            column_type = type_of(kinds[name])
+            # Find the narrowest kind for these values and those of the row groups so far. For
+            # example, integers and fractions together are of the kind "double".
+            kinds = [kind_so_far]
+            kinds += [kind_of(array) for array in arrays]
+            new_kinds[name] = joined(kinds)
+
+            # Convert the values to the Arrow type of this kind.
+            column_type = type_of(new_kinds[name])
             column = pa.chunked_array([as_type(array, column_type) for array in arrays])
             self._nulls[name] += column.null_count
             columns.append(column)
 
-        # If a column needs another type than in the file, write the row groups so far again.
-        types = [type_of(kind) for kind in kinds.values()]
-        if types != self._writer.schema.types:
-            self._widen(kinds)
-        self._kinds = kinds
+        # If a column has another type in the file, write the row groups so far again.
+        column_types = [type_of(kind) for kind in new_kinds.values()]
+        if column_types != self._writer.schema.types:
+            self._widen(new_kinds)
+        self._kinds = new_kinds
         self.rows += self._write_row_group(columns)
 
     def _open_writer(self) -> Any:

@@ -129,22 +129,27 @@ def publish(
 ) -> Manifest:
     """Store the output that lists the tables of a corpus's shards, and make it current.
 
+    The tables themselves are stored already, each in a folder of its own.
+
     Args:
         project: The project.
         tables: How the tables were made.
-        table_facts: Facts of each table.
-        further_facts: Facts of the output in addition to those of its tables; they take precedence.
+        table_facts: Facts of each table, such as its number of rows.
+        further_facts: Facts to add to the sums of these. If a sum has the same name, the further
+            fact replaces it.
     """
+    facts = _total_facts(tables.names, table_facts)
+    if further_facts is not None:
+        facts |= further_facts
+    # The digest of a table's recipe is the name of the folder in which it is stored.
+    facts[SHARDS] = [tables.recipe(shard).digest for shard in tables.shards()]
 
-    def write(folder: Path) -> Written:
-        """Return the facts of the output, which has no files of its own."""
-        facts = _total_facts(tables.names, table_facts)
-        if further_facts is not None:
-            facts |= further_facts
-        facts[SHARDS] = [tables.recipe(shard).digest for shard in tables.shards()]
+    def write(_folder: Path) -> Written:
+        """Write nothing: the output consists of its manifest, which lists these facts."""
         return Written(facts)
 
-    return project.outputs.make_current(project.outputs.commit(tables.output_recipe, write))
+    manifest = project.outputs.commit(tables.output_recipe, write)
+    return project.outputs.make_current(manifest)
 
 
 def _total_facts(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,44 +55,43 @@ class PacksDataset(Dataset):
         return self.source.copies_of(document)
 
     def documents_in(self, start: int, stop: int) -> Iterator[NDArray[np.int64]]:
-        for pieces in self._piece_tokens(start, stop):
+        for pieces in self._pieces_between(start, stop):
             yield self.corpus_documents(pieces.documents)
 
     def corpus_tokens(self, rows: tuple[int, int], documents: range) -> Iterator[DocumentTokens]:
-        for pieces in self._piece_tokens(*rows):
+        for pieces in self._pieces_between(*rows):
             numbers = self.corpus_documents(pieces.documents)
             is_within = (numbers >= documents.start) & (numbers < documents.stop)
-            yield DocumentTokens(numbers[is_within], pieces.tokens[is_within])
+            yield DocumentTokens(numbers[is_within], pieces.token_counts[is_within])
 
-    def _piece_tokens(self, start: int, stop: int) -> Iterator[DocumentTokens]:
-        """Yield the pieces of documents in consecutive packs, some pieces at a time.
+    def _pieces_between(self, start: int, stop: int) -> Iterator[_Pieces]:
+        """Yield the pieces of documents in the packs [start, stop), some pieces at a time.
 
         Args:
             start: Number of the first pack.
             stop: Number after the last pack.
-
-        Yields:
-            The document of each piece, numbered as in the dataset that was packed, and its tokens.
         """
+        # The table of pieces, which is stored with the packs, lists them.
         if PIECES_FILE in self.manifest.files:
             for rows in open_pieces(self.manifest).between(start, stop):
-                yield DocumentTokens(rows.documents, rows.tokens)
+                yield _Pieces(rows.documents, rows.tokens)
             return
 
-        # The packs are not built yet: lay them out as they will be.
+        # Without a table, the packs are not built yet: lay them out as they will be.
         rules = PackingRules.of(self.manifest.recipe["options"])
         index = self.source.index
         lengths = document_lengths(index.sequence_lengths, index.document_indices)
         _, plan = plan_counts(lengths, rules)
-        first_pack = 0  # number of the first of `packs`
-        for packs in lay_out(lengths, plan, rules):
-            # Take those of these packs that are in [start, stop). `packs` counts them from 0.
-            n_packs = len(packs.bounds) - 1
-            start_in_packs = min(max(start - first_pack, 0), n_packs)
-            stop_in_packs = min(max(stop - first_pack, start_in_packs), n_packs)
-            pieces = packs.slice(start_in_packs, stop_in_packs).pieces
-            yield DocumentTokens(pieces.documents, pieces.lengths)
-            first_pack += n_packs
+        first_pack = 0
+        for batch in lay_out(lengths, plan, rules):
+            # The batch has the packs [first_pack, stop_pack). Take those that were requested.
+            stop_pack = first_pack + batch.n_packs
+            first_taken = max(start, first_pack)
+            stop_taken = min(stop, stop_pack)
+            if first_taken < stop_taken:
+                taken = batch.slice(first_taken - first_pack, stop_taken - first_pack)
+                yield _Pieces(taken.pieces.documents, taken.pieces.lengths)
+            first_pack = stop_pack
 
     def pieces_of(self, document: int) -> list[DocumentPiece]:
         rows = open_pieces(self.manifest).of_documents(np.array([document]))
@@ -104,27 +104,31 @@ class PacksDataset(Dataset):
             spans: Spans of tokens, int64, shape (n_spans, 3). The columns are the number of the
                 pack, and the positions of the first token and after the last one in it.
         """
-        packs, span_starts, span_stops = spans.T  # (n_spans,) each
-        rows = open_pieces(self.manifest).of_packs(packs)
+        pack_of_span, span_starts, span_stops = spans.T  # (n_spans,) each
 
-        # Pair each span with all pieces of its pack; the rows are sorted by pack.
-        first_rows = np.searchsorted(rows.packs, packs, side="left")  # (n_spans,)
-        stop_rows = np.searchsorted(rows.packs, packs, side="right")
-        n_pieces = stop_rows - first_rows
-        span_numbers = np.repeat(np.arange(len(spans)), n_pieces)  # (n_pairs,)
-        pieces = rows.select(positions_in(first_rows, n_pieces))  # (n_pairs,)
+        # Read the pieces of all these packs from the table of pieces, whose rows are sorted by
+        # pack. The pieces of one pack are consecutive rows.
+        table_rows = open_pieces(self.manifest).of_packs(pack_of_span)
+        first_rows = np.searchsorted(table_rows.packs, pack_of_span, side="left")  # (n_spans,)
+        stop_rows = np.searchsorted(table_rows.packs, pack_of_span, side="right")
 
-        # Keep the pieces that have tokens in the span.
-        starts_before_stop = pieces.begins < span_stops[span_numbers]
-        stops_after_start = pieces.begins + pieces.tokens > span_starts[span_numbers]
-        has_tokens = starts_before_stop & stops_after_start
-        span_numbers = span_numbers[has_tokens]
-        document_pieces = _document_pieces(pieces.select(has_tokens))
+        # Pair each span with each piece of its pack. Several spans may be in the same pack.
+        pieces_per_span = stop_rows - first_rows
+        span_of_pair = np.repeat(np.arange(len(spans)), pieces_per_span)  # (n_pairs,)
+        piece_of_pair = table_rows.select(positions_in(first_rows, pieces_per_span))
 
-        # List them by span.
+        # Find the pairs in which the piece has tokens in the span.
+        piece_stops = piece_of_pair.begins + piece_of_pair.tokens
+        begins_before_stop = piece_of_pair.begins < span_stops[span_of_pair]
+        ends_after_start = piece_stops > span_starts[span_of_pair]
+        overlaps = begins_before_stop & ends_after_start  # (n_pairs,)
+
+        # List the pieces of these pairs by span.
         pieces_by_span: list[list[DocumentPiece]] = [[] for _ in spans]
-        for number, piece in zip(span_numbers.tolist(), document_pieces, strict=True):
-            pieces_by_span[number].append(piece)
+        overlapping_pieces = _document_pieces(piece_of_pair.select(overlaps))
+        overlapped_spans = span_of_pair[overlaps].tolist()
+        for span, piece in zip(overlapped_spans, overlapping_pieces, strict=True):
+            pieces_by_span[span].append(piece)
         return pieces_by_span
 
     def padding(self) -> NDArray[np.int64]:
@@ -134,6 +138,15 @@ class PacksDataset(Dataset):
             return np.zeros(n_packs, np.int64)
         tokens_by_pack = open_pieces(self.manifest).tokens_by_pack(n_packs)
         return int(facts["length"]) - tokens_by_pack
+
+
+class _Pieces(NamedTuple):
+    """Some pieces of documents in packs."""
+
+    documents: NDArray[np.int64]
+    """Number of each piece's document in the dataset that was packed, shape (n_pieces,)."""
+    token_counts: NDArray[np.int64]
+    """How many tokens each piece has, shape (n_pieces,)."""
 
 
 def _document_pieces(rows: PieceRows) -> list[DocumentPiece]:

@@ -7,7 +7,7 @@ The .idx is what Megatron-LM's `_IndexWriter` writes for documents of one sequen
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from nanoset_core.execution.progress import SILENT, Progress
 from nanoset_core.formats.indexed.blocks import divide_into_blocks
 from nanoset_core.formats.indexed.dataset import MMapIndexedDataset
-from nanoset_core.formats.indexed.layout import HEADER, MAGIC, VERSION, dtype_code
+from nanoset_core.formats.indexed.layout import HEADER, MAGIC, VERSION, dtype_code, positions_in
 from nanoset_core.formats.indexed.stream import CHUNK_TOKENS
 from nanoset_core.sampling.packing.assignment import assign, document_lengths
 from nanoset_core.sampling.packing.carry import carry_room
@@ -149,47 +149,59 @@ class PackWriter:
     """What the packs contain; complete after `blocks` is exhausted."""
 
     def blocks(self, table_path: Path) -> Iterator[bytes]:
-        """Yield the bytes of the .bin, some packs at a time, and write the table of pieces.
+        """Yield the bytes of the .bin, some packs at a time.
+
+        Meanwhile, the table of pieces is written, and `counts` is set. Both are complete once the
+        last bytes were yielded.
 
         Args:
-            table_path: Path of the table, which says which tokens of which document are where in
-                each pack. It is complete once the last bytes were yielded.
+            table_path: Path of the table of pieces. It says for each pack which tokens of which
+                documents it has.
         """
-        # Plan which documents are combined in packs, by their lengths alone.
-        length = self.rules.pieces.length
-        lengths = document_lengths(self.dataset.sequence_lengths, self.dataset.document_indices)
-        self.counts, plan = plan_counts(lengths, self.rules)
-        self.counts.pieces = 0  # counted below, since `tail: carry` cuts some of the planned ones
+        # Plan packs by the lengths of the documents alone.
+        pack_length = self.rules.pieces.length
+        document_tokens = document_lengths(
+            self.dataset.sequence_lengths, self.dataset.document_indices
+        )
+        planned_counts, plan = plan_counts(document_tokens, self.rules)
+        # With `tail: carry`, some planned pieces are cut in two. So pieces are counted as they are
+        # written, from 0.
+        self.counts = replace(planned_counts, pieces=0)
 
-        bin_bytes = self.counts.packs * length * self.dataset.dtype.itemsize
+        bin_bytes = self.counts.packs * pack_length * self.dataset.dtype.itemsize
         work = self.progress.work("packs", self.name, bin_bytes)
-        packs_per_block = max(1, _WINDOW_TOKENS // length)
+        packs_per_block = max(1, _WINDOW_TOKENS // pack_length)
         first_pack = 0
         with PieceTableWriter(table_path) as table:
-            for packs in lay_out(lengths, plan, self.rules):
-                table.append(first_pack, packs)
-                n_packs = len(packs.bounds) - 1
-                first_pack += n_packs
+            for batch in lay_out(document_tokens, plan, self.rules):
+                table.append(first_pack, batch)
+                first_pack += batch.n_packs
+                self._count_pieces(batch.pieces, document_tokens)
 
                 # Read the tokens of these packs in blocks, to limit memory.
-                for start in range(0, n_packs, packs_per_block):
-                    stop = min(start + packs_per_block, n_packs)
-                    block = self.tokens(packs.slice(start, stop))
+                for start in range(0, batch.n_packs, packs_per_block):
+                    stop = min(start + packs_per_block, batch.n_packs)
+                    block = self.tokens(batch.slice(start, stop))
                     yield block.tobytes()
                     work.advance(block.nbytes)
-                self._count_pieces(packs.pieces, lengths)
 
-    def _count_pieces(self, pieces: PieceArrays, lengths: NDArray[Any]) -> None:
-        """Count the pieces of some packs, and the documents that `tail: carry` cut.
+    def _count_pieces(self, pieces: PieceArrays, document_tokens: NDArray[Any]) -> None:
+        """Add some pieces to `counts`, and those of documents that `tail: carry` cut in two.
+
+        With `tail: carry`, a document that does not fit into the rest of a pack is cut: its last
+        tokens are carried to the next pack.
 
         Args:
             pieces: The pieces.
-            lengths: Tokens of each document of the dataset, shape (n_documents,).
+            document_tokens: Tokens of each document of the dataset, shape (n_documents,).
         """
         self.counts.pieces += len(pieces.documents)
-        # Documents longer than a pack were counted as cut by the plan.
-        fits_into_pack = lengths[pieces.documents] <= self.rules.pieces.length  # (n_pieces,)
-        is_carried = (pieces.firsts > 0) & fits_into_pack
+
+        # A carried piece does not begin with the first token of its document. Neither do pieces of
+        # documents longer than a pack; but `plan_counts` has already counted these as cut.
+        lacks_start = pieces.firsts > 0  # (n_pieces,)
+        fits_into_pack = document_tokens[pieces.documents] <= self.rules.pieces.length
+        is_carried = lacks_start & fits_into_pack
         self.counts.cut_documents += int(is_carried.sum())
         self.counts.cut_tokens += int(pieces.lengths[is_carried].sum())
 
@@ -206,30 +218,40 @@ class PackWriter:
         """
         dataset = self.dataset
         itemsize = dataset.dtype.itemsize
-        length = self.rules.pieces.length
-        n_packs = len(packs.bounds) - 1
-        tokens = np.full(n_packs * length, self.rules.pad_id, dataset.dtype)
+        pack_length = self.rules.pieces.length
+        pack_tokens = np.full(packs.n_packs * pack_length, self.rules.pad_id, dataset.dtype)
 
-        # Where each piece is in the .bin, and where it goes, both in tokens, shape (n_pieces,).
+        # Find the first token of each piece in the .bin, and its position in the packs. Both are
+        # counted in tokens, shape (n_pieces,).
         first_sequences = dataset.document_indices[packs.pieces.documents]
         document_starts = dataset.sequence_pointers[first_sequences] // itemsize
-        sources = document_starts + packs.pieces.firsts
-        targets = packs.pack_numbers * length + packs.begins
+        bin_starts = document_starts + packs.pieces.firsts
+        pack_starts = packs.pack_numbers * pack_length + packs.begins
 
-        # Sort the pieces by their place in the .bin.
-        by_source = np.argsort(sources)
-        sources = sources[by_source]
-        targets = targets[by_source]
-        lengths = packs.pieces.lengths[by_source]
+        # Sort the pieces by their position in the .bin.
+        by_position = np.argsort(bin_starts)
+        bin_starts = bin_starts[by_position]
+        pack_starts = pack_starts[by_position]
+        lengths = packs.pieces.lengths[by_position]
 
-        # Copy them. `spans(1, 1)` has a single step, for which the tokens of all pieces are fetched
-        # if the dataset is in a bucket.
-        borders = np.concatenate([[0], np.cumsum(lengths)])  # (n_pieces + 1,)
-        for _ in dataset.spans(1, 1):
-            stored = dataset.tokens_for(sources * itemsize, (sources + lengths) * itemsize)
+        # If the .bin is in a bucket, download the ranges with these pieces. `spans` would divide
+        # them into several steps; here, all are one step. It deletes them after the step if the
+        # space for downloads is full.
+        for _ in dataset.spans(count=1, at_once=1):
+            bin_tokens = dataset.tokens_for(
+                bin_starts * itemsize, (bin_starts + lengths) * itemsize
+            )
+            # Copy some pieces at a time, which limits the memory for the positions of tokens.
+            borders = np.concatenate([[0], np.cumsum(lengths)])  # (n_pieces + 1,)
             for chunk in divide_into_blocks(borders, CHUNK_TOKENS):
-                _copy_ranges(stored, sources[chunk], tokens, targets[chunk], lengths[chunk])
-        return tokens
+                _copy_ranges(
+                    source=bin_tokens,
+                    source_starts=bin_starts[chunk],
+                    target=pack_tokens,
+                    target_starts=pack_starts[chunk],
+                    lengths=lengths[chunk],
+                )
+        return pack_tokens
 
 
 def _copy_ranges(
@@ -254,11 +276,10 @@ def _copy_ranges(
         target[target_range] = source[source_range]
         return
 
-    # (n_tokens,) position of each token in both arrays
-    tokens_before = np.cumsum(lengths) - lengths
-    numbers = np.arange(int(lengths.sum()))
-    source_positions = np.repeat(source_starts - tokens_before, lengths) + numbers
-    target_positions = np.repeat(target_starts - tokens_before, lengths) + numbers
+    # Position of each token in both arrays, shape (n_tokens,). For example, ranges of 3 and 2
+    # tokens that start at 10 and 50 have the positions 10, 11, 12, 50, 51.
+    source_positions = positions_in(source_starts, lengths)
+    target_positions = positions_in(target_starts, lengths)
     target[target_positions] = source[source_positions]
 
 

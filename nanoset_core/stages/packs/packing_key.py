@@ -31,11 +31,6 @@ from nanoset_core.stages.packs.settings import PacksSpec
 from nanoset_core.stages.shards.settings import TokenizerSpec
 from nanoset_core.stages.webdataset.settings import WebdatasetSpec
 
-_DRIFTING_WINDOWS = (
-    "this trainer reads windows of one token more than its sequence length, "
-    "which would drift across packs"
-)
-
 
 class ResolvedPacking(NamedTuple):
     """Sections of nanoset.yaml in which the key `packing` has been put into effect."""
@@ -195,27 +190,30 @@ def _resolve_nanoset(spec: ResolvedNanoset, names: _PackNames, where: str) -> Re
         return spec
     reader = _PackReader(names, spec.packing, spec.sequence_length, where)
 
-    # A limit for all corpora names none.
-    limits = spec.max_epochs
-    if isinstance(limits, Mapping):
-        limits = reader.with_packs(limits)
+    # Replace corpora in every setting that names some. `max_epochs` is either a limit for each of
+    # several corpora, or one number for all of them, which names none.
+    max_epochs = spec.max_epochs
+    if isinstance(max_epochs, Mapping):
+        max_epochs = reader.with_packs(max_epochs)
     mix = spec.mix
     if mix is not None:
         mix = reader.resolve_mix(mix, f"{where}.mix")
     blend_per_split: dict[SplitName, BlendSpec | None] = {}
     for split, blend in spec.blend_per_split.items():
         blend_per_split[split] = reader.resolve_blend(blend)
-    earlier = tuple(
-        names.of_corpus(corpus, spec.packing, spec.sequence_length)
-        for corpus in spec.earlier_corpora
-    )
+
+    # Corpora of the earlier phases of a training run, whose samples this nanoset continues with.
+    packs_of_earlier_phases = []
+    for corpus in spec.earlier_corpora:
+        packs_of_earlier_phases.append(reader.pack_of(corpus))
+
     return replace(
         spec,
         blend=reader.resolve_blend(spec.blend),
         mix=mix,
         blend_per_split=FrozenDict(blend_per_split),
-        max_epochs=limits,
-        earlier_corpora=earlier,
+        max_epochs=max_epochs,
+        earlier_corpora=tuple(packs_of_earlier_phases),
     )
 
 
@@ -235,6 +233,10 @@ class _PackReader:
         """Return the names of the packs that replace the corpora of one blend, in their order."""
         return self.names.of_corpora(corpora, self.packing, self.length, self.where)
 
+    def pack_of(self, corpus: str) -> str:
+        """Return the name of the packs that replace one corpus."""
+        return self.names.of_corpus(corpus, self.packing, self.length)
+
     def with_packs(self, values: Mapping[str, float]) -> FrozenDict[str, float]:
         """Return a value for each of the packs, given a value for each corpus."""
         return FrozenDict(zip(self.packs_of(values), values.values(), strict=True))
@@ -251,10 +253,13 @@ class _PackReader:
     def resolve_mix(
         self, mix: Mapping[str, MixPart | Share], where: str
     ) -> FrozenDict[str, MixPart | Share]:
-        """Put packs in place of the corpora of a mixture; the names of its groups do not change.
+        """Put packs in place of the corpora of a mixture.
+
+        A mixture gives each corpus a share. It can contain groups with a mixture of their own, such
+        as `rest` in `{web: 2, rest: {mix: {code: 1, maths: 3}}}`. Names of groups do not change.
 
         Args:
-            mix: Name of a corpus, or of a group that contains a mixture → its part.
+            mix: Name of a corpus or group → its share, alone or with other settings.
             where: Key of nanoset.yaml with the mixture, for messages.
 
         Raises:
@@ -263,12 +268,15 @@ class _PackReader:
         resolved: dict[str, MixPart | Share] = {}
         for key, part in mix.items():
             if isinstance(part, MixPart) and part.mix is not None:
-                # A group.
+                # The key is that of a group: resolve the mixture in it.
                 name = key
                 part = replace(part, mix=self.resolve_mix(part.mix, f"{where}.{key}"))
             else:
-                # A corpus.
-                (name,) = self.packs_of([key])
+                # The key is that of a corpus.
+                name = self.pack_of(key)
+
+            # The name of packs is derived from that of the corpus, such as web-packs-2048. The user
+            # may have chosen it for a group.
             if name in resolved:
                 raise ConfigError(
                     "a group has the same name as the packs of a corpus in the same mixture",
@@ -366,45 +374,59 @@ def pack_reader_errors(
 def _nanoset_errors(
     spec: NanosetSpec, packs: Mapping[str, PacksSpec], where: str
 ) -> Iterator[ConfigError]:
-    """Yield an error for each of the packs that a nanoset cannot read as samples.
+    """Yield an error for each of the packs that a nanoset's trainer cannot read as samples.
 
     Args:
         spec: The nanoset's section of nanoset.yaml.
         packs: All packs of the project, by name.
-        where: Key of the nanoset, for messages.
+        where: Key of the nanoset, such as "nanoset.yaml: nanosets.pretrain", for messages.
     """
-    # Some trainers cannot read packs at all.
-    if get_preset(spec.preset).windows:
-        places = [f": {corpus}" for corpus in spec.corpora if corpus in packs]
-        if spec.packing is not None:
-            places.insert(0, ".packing")
-        for place in places:
+    # Packs are requested by the key `packing`, or by naming packs among the corpora.
+    keys_with_packs = []
+    if spec.packing is not None:
+        keys_with_packs.append(f"{where}.packing")
+    for dataset in spec.corpora:
+        if dataset in packs:
+            keys_with_packs.append(f"{where}: {dataset}")
+
+    # Some trainers read windows: one stretch of `sequence_length + 1` tokens after another. So each
+    # sample begins one token further off the start of a pack than the one before it. These trainers
+    # cannot read packs at all.
+    reads_windows = get_preset(spec.preset).windows
+    if reads_windows:
+        for key in keys_with_packs:
             yield ConfigError(
-                _DRIFTING_WINDOWS,
-                where=where + place,
+                "this trainer reads windows of one token more than its sequence length, "
+                "which would drift across packs",
+                where=key,
                 found=f"preset {spec.preset}",
                 remedy="remove `packing`, or name the corpus instead of its packs",
             )
 
-    # For all others, a sample has to be as long as a pack.
-    for corpus in spec.corpora:
-        yield from _length_errors(corpus, spec.sequence_length, packs, where)
+    # For all trainers, a sample has to be as long as a pack.
+    for dataset in spec.corpora:
+        yield from _length_errors(dataset, spec.sequence_length, packs, where)
 
 
 def _webdataset_errors(
     spec: WebdatasetSpec, packs: Mapping[str, PacksSpec], where: str
 ) -> Iterator[ConfigError]:
-    """Yield an error for each of the packs that a webdataset cannot read as contexts.
+    """Yield an error for each reason why a webdataset cannot be made from its packs.
 
-    A context is a sample of a webdataset: a number of consecutive tokens.
+    A webdataset consists of contexts: samples of a fixed number of tokens, which are cut from its
+    datasets one after the other. Each context has to be one pack.
 
     Args:
         spec: The webdataset's section of nanoset.yaml.
         packs: All packs of the project, by name.
         where: Key of the webdataset, for messages.
     """
-    packed = [corpus for corpus in spec.names if corpus in packs]
-    if spec.preset == "tokshuf" and (packed or spec.packing is not None):
+    # Packs are requested by the key `packing`, which replaces all corpora by packs; or by naming
+    # packs among the datasets.
+    replaces_all = spec.packing is not None
+    named_packs = [name for name in spec.names if name in packs]
+
+    if spec.preset == "tokshuf" and (replaces_all or named_packs):
         yield ConfigError(
             "the preset tokshuf cuts each file on its own, and packs have no files",
             where=f"{where}.preset",
@@ -412,32 +434,39 @@ def _webdataset_errors(
             remedy="remove `packing`, or the preset",
         )
 
-    # With the key `packing`, all corpora are replaced by packs.
-    is_mixed = 0 < len(packed) < len(spec.names) and spec.packing is None
-    if is_mixed and spec.tail == "carry":
+    # With `tail: carry`, the rest of a dataset is put in front of the next one. If a corpus that is
+    # not packed is followed by packs, contexts would begin in the middle of packs.
+    has_packs_and_others = 0 < len(named_packs) < len(spec.names)
+    if spec.tail == "carry" and has_packs_and_others and not replaces_all:
         yield ConfigError(
             "with tail: carry, contexts start in the previous corpus, which would shift them "
             "against the packs after it",
             where=f"{where}.tail",
-            found=packed,
+            found=named_packs,
             remedy="set tail to drop, or give all corpora packs",
         )
-    for corpus in packed:
-        yield from _length_errors(corpus, spec.row_tokens, packs, where)
+
+    # A context has to be as long as a pack.
+    for name in named_packs:
+        yield from _length_errors(name, spec.row_tokens, packs, where)
 
 
 def _export_errors(
     spec: ExportSpec, packs: Mapping[str, PacksSpec], where: str
 ) -> Iterator[ConfigError]:
-    """Yield an error if the readers of an exported format would not read packs as samples.
+    """Yield an error if packs are exported to a format whose readers cannot read them as samples.
 
     Args:
         spec: The export's section of nanoset.yaml.
         packs: All packs of the project, by name.
         where: Key of the export, for messages.
     """
-    if spec.of not in packs:
+    exports_packs = spec.of in packs
+    if not exports_packs:
         return
+
+    # Readers of this format take one stretch of `sequence_length + 1` tokens after another. So each
+    # sample begins one token further off the start of a pack than the one before it.
     if spec.format == "datatrove":
         yield ConfigError(
             "readers of .ds files read windows of one token more than a sequence, "
@@ -446,6 +475,8 @@ def _export_errors(
             found=spec.of,
             remedy="name the corpus or view itself, or another format",
         )
+
+    # A format that stores samples of one length needs packs of the same length.
     if spec.format in IN_SAMPLES and spec.sequence_length is not None:
         yield from _length_errors(spec.of, spec.sequence_length, packs, where)
 

@@ -23,7 +23,7 @@ Packs of 8 tokens with a document of 10 tokens, which is cut, and two of 3 token
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -54,6 +54,19 @@ class PieceRows(NamedTuple):
     def select(self, rows: NDArray[Any]) -> PieceRows:
         """Return some of the rows, by a mask or by their indices."""
         return PieceRows(*[column[rows] for column in self])
+
+    def column(self, name: str) -> NDArray[np.int64]:
+        """Return a column by its name in the file, such as `pack`."""
+        return self[COLUMNS.index(name)]
+
+    @staticmethod
+    def concatenated(parts: Sequence[PieceRows]) -> PieceRows:
+        """Return the rows of all parts, in the order of the parts."""
+        columns = []
+        for number in range(len(COLUMNS)):
+            column_parts = [part[number] for part in parts]
+            columns.append(np.concatenate([np.empty(0, np.int64), *column_parts]))
+        return PieceRows(*columns)
 
 
 class PieceTableWriter:
@@ -161,11 +174,9 @@ class PieceTable:
             column: `pack` or `document`.
             numbers: Shape (n_numbers,), in any order.
         """
-        empty = np.empty(0, np.int64)
-        no_rows = PieceRows(empty, empty, empty, empty, empty)
         sorted_numbers = np.unique(numbers)
-        if not len(sorted_numbers):
-            return no_rows
+        if len(sorted_numbers) == 0:
+            return PieceRows.concatenated([])
 
         def may_contain(low: int, high: int) -> bool:
             """Return whether one of the numbers is between `low` and `high`, both included."""
@@ -173,14 +184,16 @@ class PieceTable:
             stop = np.searchsorted(sorted_numbers, high, side="right")
             return bool(start < stop)
 
-        parts = [no_rows]
+        requested_rows = []
         for rows in self._row_groups(column, may_contain):
-            values = rows[COLUMNS.index(column)]  # (n_rows,)
-            # The only number that may be equal to each value.
-            nearest = np.minimum(np.searchsorted(sorted_numbers, values), len(sorted_numbers) - 1)
-            parts.append(rows.select(sorted_numbers[nearest] == values))
-        columns = [np.concatenate(arrays) for arrays in zip(*parts, strict=True)]
-        return PieceRows(*columns)
+            values = rows.column(column)  # (n_rows,)
+            # Find the first number that is not smaller than each value, and compare them. A value
+            # that is larger than all numbers is compared with the last one, and differs from it.
+            positions = np.searchsorted(sorted_numbers, values)
+            positions = np.minimum(positions, len(sorted_numbers) - 1)
+            is_requested = sorted_numbers[positions] == values
+            requested_rows.append(rows.select(is_requested))
+        return PieceRows.concatenated(requested_rows)
 
     def _row_groups(
         self, column: str = "pack", may_contain: Callable[[int, int], bool] | None = None

@@ -156,13 +156,18 @@ class _PackTask:
             MissingError: The dataset has not been built.
         """
         config = project.config
-        key = Key(base_of(config.derived, name), name)
+        # The corpus that the packs are made from, if need be by way of views.
+        corpus = base_of(config.derived, name)
+
+        # Their dataset is that of the corpus, or of a view.
         source = unpacked_node(config, config.packs[name].of)
         dataset = require(project, source.stage, source.key)
-        text_key = config.documents_of(key.subject).text_key
+        recipe = PACKS.recipe(project, Key(corpus, name), {"dataset": dataset.digest})
+
+        # Trainers expect file names of a certain form, such as web-packs-2048_text_document.bin.
+        text_key = config.documents_of(corpus).text_key
         prefix = pair_name(config.tokenization.preset, name, text_key)
-        recipe = PACKS.recipe(project, key, {"dataset": dataset.digest})
-        return _PackTask(recipe, dataset, prefix)
+        return _PackTask(recipe=recipe, dataset=dataset, prefix=prefix)
 
     @property
     def rules(self) -> PackingRules:
@@ -199,25 +204,42 @@ def _pack(root: OutputRoot, task: _PackTask, progress: Progress) -> Manifest:
     Returns:
         Manifest of the packs, which are not current yet.
     """
+    # On a worker, `outputs` has a folder of its own for copies of files.
     with root.in_task() as outputs:
-        source = outputs.rebase(task.dataset)
 
         def write(folder: Path) -> Written:
             """Write the files of the packs into a folder."""
-            source_prefix = str(source.folder / source.facts["prefix"])
-            dataset = MMapIndexedDataset.below(outputs.access, source_prefix)
-            writer = PackWriter(dataset, task.rules, task.recipe.name, progress)
-
-            # The table of pieces is written while `write_tokens` takes the blocks of the .bin.
-            blocks = Hashed(writer.blocks(folder / PIECES_FILE))
-            files = write_tokens(outputs, task.recipe, folder, f"{task.prefix}.bin", blocks)
-
-            index = idx_path(folder / task.prefix)
-            length = task.rules.pieces.length
-            write_pack_idx(index, dataset.dtype, writer.counts.packs, length)
-            return Written(task.facts(writer.counts), files)
+            return _write_files(outputs, task, folder, progress)
 
         return outputs.commit(task.recipe, write)
+
+
+def _write_files(outputs: OutputRoot, task: _PackTask, folder: Path, progress: Progress) -> Written:
+    """Write the files of packs: the .bin, the .idx and the table of pieces.
+
+    Args:
+        outputs: The outputs of the project, as this process sees them.
+        task: What to write.
+        folder: The folder. If the outputs are in a bucket, the .bin is uploaded instead.
+        progress: Shows how far the work is.
+
+    Returns:
+        What the packs contain, and the checksum of the .bin.
+    """
+    source = outputs.rebase(task.dataset)
+    source_prefix = str(source.folder / source.facts["prefix"])
+    dataset = MMapIndexedDataset.below(outputs.access, source_prefix)
+
+    # Write the .bin. While the writer yields its blocks, it also writes the table of pieces, and
+    # counts what the packs contain; `Hashed` computes the sha256 of the blocks.
+    writer = PackWriter(dataset, task.rules, task.recipe.name, progress)
+    blocks = Hashed(writer.blocks(folder / PIECES_FILE))
+    files = write_tokens(outputs, task.recipe, folder, f"{task.prefix}.bin", blocks)
+    counts = writer.counts
+
+    index = idx_path(folder / task.prefix)
+    write_pack_idx(index, dataset.dtype, counts.packs, task.rules.pieces.length)
+    return Written(task.facts(counts), files)
 
 
 def planned_packs(project: Project, name: str, reader: LengthReader) -> Manifest:

@@ -31,14 +31,14 @@ _SAMPLED_PACKS = 16
 def verify_packs(project: Project, key: Key, *, deep: bool = False) -> Report:
     """Check the current version of packs: sequences of one length that are filled with documents.
 
-    Small packs, and with `deep` all packs, are packed again: every byte must be the same. Of larger
-    ones, some packs are compared with the tokens of their documents. The table of pieces says which
-    tokens of which document are where in a pack.
+    There are two ways. If there are few tokens, or with `deep`, the documents are packed again:
+    every byte must be the same. Otherwise, a few packs are compared with the documents that they
+    were filled with.
 
     Args:
         project: The project.
         key: The packs.
-        deep: Pack documents again however many tokens they have.
+        deep: Whether to pack the documents again in any case.
     """
     report = Report(PACKS.report_name(key))
     with report.catching(remedy=BUILD):
@@ -50,18 +50,21 @@ def verify_packs(project: Project, key: Key, *, deep: bool = False) -> Report:
         if not report.passed:
             return report
 
-        source = dataset_of(project.outputs, manifest, is_sampled=not deep).unpacked
+        # Open the dataset that was packed, and check the tokens of the packs against it.
+        packs = dataset_of(project.outputs, manifest, is_sampled=not deep)
+        packed_dataset = packs.unpacked.sequences
         if is_packed_again:
-            _pack_again(report, project, manifest, source.sequences)
+            _pack_again(report, project, manifest, packed_dataset)
         else:
-            _compare_some(report, manifest, source.sequences)
+            _compare_some(report, manifest, packed_dataset)
     return report
 
 
 def _compare_some(report: Report, manifest: Manifest, dataset: MMapIndexedDataset) -> None:
     """Compare evenly spread packs with the tokens of their documents.
 
-    A pack is a sequence that is filled with documents, or with pieces of documents.
+    A pack is filled with pieces: ranges of tokens of documents. A table, which is stored next to
+    the packs, lists the pieces of each pack. So a few packs can be made again without the others.
 
     Args:
         report: Gets an error for the first pack that differs.
@@ -71,17 +74,18 @@ def _compare_some(report: Report, manifest: Manifest, dataset: MMapIndexedDatase
     packs = open_dataset(manifest, is_sampled=True)
     table = open_pieces(manifest)
     writer = PackWriter(dataset, PackingRules.of(manifest.recipe["options"]), manifest.name)
+
     last_pack = manifest.facts["packs"] - 1
     pack_numbers = np.unique(np.linspace(0, last_pack, _SAMPLED_PACKS).astype(np.int64))
     for number in pack_numbers.tolist():
-        # The pieces that the table names for this pack.
+        # Fill one pack with the pieces that the table lists for it.
         rows = table.of_packs(np.array([number]))
-        # The pack as the table describes it: it has all of these pieces.
-        described_pack = FilledPacks(
-            bounds=np.array([0, len(rows.documents)]),
-            pieces=PieceArrays(rows.documents, rows.firsts, rows.tokens),
-        )
-        if not np.array_equal(packs[number], writer.tokens(described_pack)):
+        n_pieces = len(rows.documents)
+        pieces = PieceArrays(documents=rows.documents, firsts=rows.firsts, lengths=rows.tokens)
+        one_pack = FilledPacks(bounds=np.array([0, n_pieces]), pieces=pieces)
+        expected_tokens = writer.tokens(one_pack)
+
+        if not np.array_equal(packs[number], expected_tokens):
             report.error(
                 "a pack does not hold the tokens of its documents",
                 where=f"{manifest.url()}, pack {number}",
@@ -105,30 +109,37 @@ def _pack_again(
     prefix = manifest.facts["prefix"]
     rules = PackingRules.of(manifest.recipe["options"])
     writer = PackWriter(dataset, rules, manifest.name, project.progress)
+    bin_name = f"{prefix}.bin"
+    idx_name = f"{prefix}.idx"
     with tempfile.TemporaryDirectory(prefix="nanoset-packs-") as scratch:
-        # The tokens are only hashed, since they may take a lot of space. The other files are small.
+        # Hash the tokens without storing them, since they may take a lot of space. While the writer
+        # yields the blocks of tokens, it also writes the table of pieces.
         token_hash = hashlib.sha256()
-        for block in writer.blocks(Path(scratch, PIECES_FILE)):
+        scratch_pieces = Path(scratch, PIECES_FILE)
+        for block in writer.blocks(scratch_pieces):
             token_hash.update(block)
-        index = Path(scratch, "again.idx")
-        write_pack_idx(index, dataset.dtype, writer.counts.packs, rules.pieces.length)
+
+        scratch_idx = Path(scratch, "again.idx")
+        write_pack_idx(scratch_idx, dataset.dtype, writer.counts.packs, rules.pieces.length)
+
         expected_sha256 = {
-            f"{prefix}.bin": token_hash.hexdigest(),
-            f"{prefix}.idx": sha256_file(index),
-            PIECES_FILE: PieceTable(Path(scratch, PIECES_FILE)).sha256(),
+            bin_name: token_hash.hexdigest(),
+            idx_name: sha256_file(scratch_idx),
+            PIECES_FILE: PieceTable(scratch_pieces).sha256(),
         }
 
-    # The .bin was compared with the sha256 in its manifest by `check_files`.
     stored_sha256 = {
-        f"{prefix}.bin": manifest.files[f"{prefix}.bin"].sha256,
-        f"{prefix}.idx": sha256_file(manifest.path(f"{prefix}.idx")),
+        # This need not be computed: `check_files` found that the .bin has the sha256 of its
+        # manifest.
+        bin_name: manifest.files[bin_name].sha256,
+        idx_name: sha256_file(manifest.path(idx_name)),
         PIECES_FILE: open_pieces(manifest).sha256(),
     }
-    for name, sha256 in stored_sha256.items():
+    for name in (bin_name, idx_name, PIECES_FILE):
         report.compare(
             "packing the documents again gives other packs",
             where=manifest.folder / name,
-            found=f"sha256 {sha256}",
+            found=f"sha256 {stored_sha256[name]}",
             expected=f"sha256 {expected_sha256[name]}",
             remedy=f"delete {manifest.url()}, and {BUILD}",
         )

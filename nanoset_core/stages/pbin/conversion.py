@@ -168,24 +168,35 @@ def fitting_vocab_size(
         vocab_size: Vocabulary size that Modalities' tokenizer reports.
         end_token: Token that will be added to documents, or None.
     """
-    token_bytes = token_size_bytes(vocab_size)
-    largest_id = -1  # of the tokens, as far as it has to be known
-    if end_token is not None:
-        largest_id = end_token
-
-    # Read the tokens only if the dtype allows larger ids than these bytes hold.
-    if not np.can_cast(dataset.dtype, f"u{token_bytes}"):
-        with _open_tokens(dataset) as file:  # the whole .bin, even if the dataset is a view
-            chunks = read_tokens(
-                file, bin_path(dataset.prefix), dataset.dtype, 0, dataset.token_count
-            )
-            for _, tokens in chunks:
-                largest_id = max(largest_id, int(tokens.max()))
-
+    token_bytes = token_size_bytes(vocab_size)  # 1, 2 or 4
     n_possible_ids = 1 << (8 * token_bytes)
+
+    end_token_fits = end_token is None or end_token < n_possible_ids
+    # For example, all values of uint16 fit into 2 bytes: then no token has to be read.
+    every_value_fits = np.can_cast(dataset.dtype, f"u{token_bytes}")
+    if end_token_fits and every_value_fits:
+        return vocab_size
+
+    # Find the largest id that occurs, to see if it fits.
+    largest_id = -1 if end_token is None else end_token
+    if not every_value_fits:
+        largest_id = max(largest_id, _largest_id_in_bin(dataset))
     if largest_id < n_possible_ids:
         return vocab_size
     return max(vocab_size, largest_id + 1)
+
+
+def _largest_id_in_bin(dataset: MMapIndexedDataset) -> int:
+    """Return the largest token id in the .bin of a dataset, or -1 if it is empty.
+
+    The whole .bin is read, even if the dataset is a view, which uses only some of its documents.
+    """
+    largest_id = -1
+    path = bin_path(dataset.prefix)
+    with _open_tokens(dataset) as file:
+        for _, tokens in read_tokens(file, path, dataset.dtype, 0, dataset.token_count):
+            largest_id = max(largest_id, int(tokens.max()))
+    return largest_id
 
 
 class _PbinParts:
@@ -282,29 +293,32 @@ class _PbinParts:
     ) -> Iterator[tuple[int, NDArray[np.integer]]]:
         """Yield all tokens in chunks, with an end token after each document that lacks it.
 
+        A document lacks it if its last token is another one. This is also recorded in
+        `self._lacks_end`, since the index, which is written later, has the size of each document.
+
         Yields:
             (number of the chunk's first token, its tokens). Numbers do not count end tokens that
             were added.
         """
         check_fit(np.array([end_token]), self._token_bytes, "the end-of-document token")
         for starts, lengths in document_spans(self._dataset, self._stream):
-            # Positions of tokens in the dataset, (n_documents,)
+            # Some thousand documents: the number of the token after each, (n_documents,).
             stops = starts + lengths
-            lacks_end_by_chunk = []  # for the documents that end in each chunk of tokens
+
+            # Read their tokens in chunks. If a document continues in the next chunk, it is dealt
+            # with there: the chunk with its last token shows whether it lacks the end token.
+            lacks_end_by_chunk = []
             for first_token, tokens in self._read(file, int(starts[0]), int(stops[-1])):
                 check_fit(tokens, self._token_bytes, str(self._path), first_token)
-
-                # Find the documents that end in this chunk, the last one perhaps at its end.
-                stop_token = first_token + len(tokens)
-                start_row, stop_row = np.searchsorted(stops, [first_token, stop_token], "right")
-                stops_in_chunk = stops[start_row:stop_row] - first_token
-                lacks_end = tokens[stops_in_chunk - 1] != end_token
+                stops_in_chunk = _stops_in_chunk(stops, first_token, len(tokens))
+                last_tokens = tokens[stops_in_chunk - 1]
+                lacks_end = last_tokens != end_token  # (documents that end in this chunk,)
                 lacks_end_by_chunk.append(lacks_end)
 
-                # Insert the end token after those whose last token is another one.
                 narrow_tokens = tokens.astype(f"<u{self._token_bytes}")
-                insert_at = stops_in_chunk[lacks_end]
-                yield first_token, np.insert(narrow_tokens, insert_at, end_token)
+                yield first_token, np.insert(narrow_tokens, stops_in_chunk[lacks_end], end_token)
+
+            # Every document ends in one of the chunks, so this has one value for each document.
             self._lacks_end.append(np.concatenate(lacks_end_by_chunk))
 
     def _read(
@@ -329,6 +343,27 @@ class _PbinParts:
                     token = int(tokens[position])
                     raise foreign_id(self._dataset, first_token + position, token, self._max_id)
             yield first_token, tokens
+
+
+def _stops_in_chunk(stops: NDArray[np.int64], first_token: int, n_tokens: int) -> NDArray[np.int64]:
+    """Return where documents end in a chunk of tokens.
+
+    For example, `stops` is [4, 10, 12], and the chunk has the six tokens 4 to 9. Of the three
+    documents, only the second has its last token (9) in the chunk, so the result is [6].
+
+    Args:
+        stops: Number of the token after each document, ascending, shape (n_documents,).
+        first_token: Number of the chunk's first token.
+        n_tokens: How many tokens the chunk has.
+
+    Returns:
+        Position in the chunk after the last token of each document that ends in it.
+    """
+    # The last token of a document is `stop - 1`. It is in the chunk if
+    # first_token < stop <= first_token + n_tokens.
+    bounds = [first_token, first_token + n_tokens]
+    start_row, stop_row = np.searchsorted(stops, bounds, side="right")
+    return stops[start_row:stop_row] - first_token
 
 
 def _open_tokens(dataset: MMapIndexedDataset) -> BinaryIO:

@@ -62,21 +62,25 @@ def _write(outputs: OutputRoot, task: PbinTask, folder: Path, progress: Progress
     Returns:
         The numbers of documents and tokens, and the size and sha256 of the file.
     """
-    # Where the file goes. In a bucket it is replaced in its final place, so the files of an earlier
-    # attempt at this version are declared incomplete first.
+    # Decide where the file goes.
     file_name = f"{task.recipe.name}.pbin"
     store: Store = LocalStore(folder)
     stored_name = file_name
     is_in_bucket = outputs.access.has_copies
     if is_in_bucket:
-        outputs.invalidate(task.recipe)
         store = outputs.access.store
         stored_name = outputs.access.name(outputs.place(task.recipe) / file_name)
+        # An earlier attempt may have left a complete version there, which has no longer the right
+        # bytes while its file is replaced. Delete its manifest, so that nobody reads the version.
+        outputs.invalidate(task.recipe)
 
-    source = outputs.rebase(task.dataset)
-    prefix = str(source.folder / source.facts["prefix"])
+    # Open the dataset in the folder where this process has its files.
+    dataset_manifest = outputs.rebase(task.dataset)
+    prefix = str(dataset_manifest.folder / dataset_manifest.facts["prefix"])
+    dataset = MMapIndexedDataset.below(outputs.access, prefix)
+
     counts, file = put_dataset_as_pbin(
-        MMapIndexedDataset.below(outputs.access, prefix),
+        dataset,
         store,
         stored_name,
         vocab_size=task.vocab_size,

@@ -50,32 +50,41 @@ def merge_pbin(
     *,
     progress: Progress = SILENT,
 ) -> PbinCounts:
-    """Join `.pbin` files of any layout into one of layout D, which appears when it is complete.
+    """Join `.pbin` files, which contain tokens and an index of their documents, into one file.
 
-    The tokens are those of Modalities' `merge_packed_data`. Its index is wrong, however: the
-    offsets of file k are too small by 12 (k - 1) bytes. The index that is written here is correct,
-    and files with that fault are repaired. A single file is copied, and its index is repaired; if
-    it has layout D and no fault, all bytes stay the same.
+    The files may have any of the layouts that versions of Modalities wrote. The new file has the
+    newest one, layout D. It appears when it is complete.
 
-    Memory is bounded, except that an index which `scan_index` must read completely takes about 150
-    bytes an entry.
+    Modalities' own `merge_packed_data` writes the same tokens, but a wrong index: it overlooks the
+    headers of 12 bytes, so that the documents of the second file seem to begin 12 bytes too early,
+    those of the third 24 bytes, and so on. This function writes a correct index, and repairs files
+    that `merge_packed_data` wrote, also if only one file is given.
+
+    Memory is bounded. But the index of a file that has to be read completely takes about 150 bytes
+    an entry.
 
     Args:
         paths: The files, in the order of their documents.
         target: The file to write.
         progress: Shows how far the work has come.
 
+    Returns:
+        The numbers of documents and tokens that were written.
+
     Raises:
         ConfigError: No file is given.
         FormatError: A file is damaged, or the sizes of tokens differ.
         InputError: The documents contain no tokens.
     """
+    # First read and check the index of each file; then write all tokens, and after them one index.
     files = [_ScannedFile.of(open_pbin(path)) for path in paths]
     token_bytes = _common_token_bytes(files)
     merge = _Merge(files, token_bytes, Path(target).name, progress)
     data_bytes = write_parts(target, token_bytes, merge.blocks(), merge.entries())
-    documents = sum(file.index.documents for file in files)
-    return PbinCounts(documents, data_bytes // token_bytes, token_bytes)
+
+    n_documents = sum(file.index.documents for file in files)
+    n_tokens = data_bytes // token_bytes
+    return PbinCounts(n_documents, n_tokens, token_bytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -439,13 +448,16 @@ def _write(
     target: str | os.PathLike[str],
     progress: Progress,
 ) -> PbinCounts:
-    """Write selected documents to a `.pbin` of layout D, with progress.
+    """Write selected documents to a new `.pbin`: their tokens, and then an index of them.
 
     Args:
         datasets: The datasets from which the documents are taken; all have tokens of one size.
         selection: The documents, in the order in which they are written.
         target: The file to write.
         progress: Shows how far the work has come.
+
+    Returns:
+        The numbers of documents and tokens that were written.
     """
     token_bytes = datasets[0].token_bytes
     n_tokens = int(selection.lengths.sum())
@@ -458,8 +470,11 @@ def _write(
                 yield block
                 work.advance(len(block))
 
-    entries = entries_in_sequence(in_chunks(selection.lengths * token_bytes))
-    write_parts(target, token_bytes, blocks(), entries)
+    # The index has where each document begins, and its length. The documents are stored without
+    # gaps, so their lengths are enough to make it. Chunks limit the memory that this takes.
+    document_bytes = in_chunks(selection.lengths * token_bytes)
+    index_entries = entries_in_sequence(document_bytes)
+    write_parts(target, token_bytes, blocks(), index_entries)
     return PbinCounts(len(selection.lengths), n_tokens, token_bytes)
 
 

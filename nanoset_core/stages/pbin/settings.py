@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
-from nanoset_core.errors import ConfigError, FormerNameWarning, raised
+from nanoset_core.errors import ConfigError, FormerNameWarning
 from nanoset_core.outputs.names import check_corpora
 from nanoset_core.untrusted import visible
 
@@ -17,7 +17,9 @@ FORMER_KEY = "packed"
 def pbin_errors(
     file: Path, names: tuple[str, ...], former_names: tuple[str, ...]
 ) -> Iterator[ConfigError]:
-    """Yield an error for each mistake in the list `pbin`, or in the list with its former name.
+    """Yield an error for each mistake in the key `pbin`, or in `packed`, its former name.
+
+    Both are lists of names of datasets. Only one of them may be used.
 
     Args:
         file: Path of nanoset.yaml.
@@ -30,9 +32,14 @@ def pbin_errors(
             where=f"{file}: {FORMER_KEY}",
             remedy=f"move its names to `{KEY}`, and remove it",
         )
-    for key, value in ((KEY, names), (FORMER_KEY, former_names)):
-        if value:
-            yield from raised(check_corpora, value, f"{file}: {key}")
+    names_by_key = {KEY: names, FORMER_KEY: former_names}
+    for key, names_in_list in names_by_key.items():
+        if not names_in_list:
+            continue
+        try:
+            check_corpora(names_in_list, f"{file}: {key}")
+        except ConfigError as error:
+            yield error
 
 
 def warn_of_former_key(file: Path) -> None:

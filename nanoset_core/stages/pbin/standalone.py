@@ -153,15 +153,20 @@ def make_pbin_once(
 def _find_source(
     inputs: Sequence[str], output: Location, rejects: Location
 ) -> Location | InputFiles:
-    """Return what the inputs name: the prefix of a pair on this machine or in a bucket, or text.
+    """Find out what the inputs name: a dataset of .bin and .idx, or text.
 
     Args:
-        inputs: Prefix of a pair or one of its files, or files, folders and patterns of text.
+        inputs: The path of a .bin or .idx, or the path of both without the ending; or files,
+            folders and patterns of text.
         output: The file to write.
         rejects: List of the rejected lines. If an earlier call wrote it, it is not read as text.
 
+    Returns:
+        The path of the dataset without an ending, on this machine or in a bucket; or the files of
+        text.
+
     Raises:
-        ConfigError: The inputs name a `.pbin`, or several pairs.
+        ConfigError: The inputs name a `.pbin`, or several datasets.
     """
     for name in inputs:
         if name.endswith(".pbin"):
@@ -172,24 +177,33 @@ def _find_source(
                     "name the operation: `nanoset pbin merge`, shuffle, filter, repair or describe"
                 ),
             )
+
+    # A dataset is named by a path for which both a .bin and an .idx exist.
     prefixes = [location(name.removesuffix(".bin").removesuffix(".idx")) for name in inputs]
-    pairs = [prefix for prefix in prefixes if is_pair(prefix)]
-    if not pairs:
-        # Only a list next to an output of ours was written by a call of ours.
-        has_record = read_record(output.with_name(record_name(output.name))) is not None
-        own_rejects = rejects.absolute()
-        return resolve_inputs(inputs, leave_out=lambda path: has_record and path == own_rejects)
-    if len(set(prefixes)) > 1:
-        raise ConfigError(
-            "one dataset is converted at a time",
-            where=pairs[0],
-            found=", ".join(inputs),
-            remedy=(
-                "join the datasets with `nanoset merge`, "
-                "or the .pbin files with `nanoset pbin merge`"
-            ),
-        )
-    return pairs[0]
+    datasets = [prefix for prefix in prefixes if is_pair(prefix)]
+    if datasets:
+        if len(set(prefixes)) > 1:
+            raise ConfigError(
+                "one dataset is converted at a time",
+                where=datasets[0],
+                found=", ".join(inputs),
+                remedy=(
+                    "join the datasets with `nanoset merge`, "
+                    "or the .pbin files with `nanoset pbin merge`"
+                ),
+            )
+        return datasets[0]
+
+    # Everything else is text. The list of rejected lines may be in a folder of the inputs. Leave it
+    # out if an earlier call wrote it: then that call also wrote a record next to its output.
+    record = read_record(output.with_name(record_name(output.name)))
+    rejects_path = rejects.absolute()
+
+    def is_rejects_of_earlier_call(path: Location) -> bool:
+        """Return whether a file is the list of rejected lines that an earlier call wrote."""
+        return record is not None and path == rejects_path
+
+    return resolve_inputs(inputs, leave_out=is_rejects_of_earlier_call)
 
 
 def _end_id(options: PbinOptions, *, is_text: bool) -> int | None:
@@ -235,25 +249,39 @@ class _PbinCall:
     progress: Progress
 
     def delivery(self) -> Delivery:
-        """Return the files that are written, and everything that decides their bytes."""
+        """Describe the files that this call writes, and everything that decides their bytes.
+
+        By this description, a later call recognises the files, and does not write them again.
+        """
         options = self.options
-        is_text = isinstance(self.source, InputFiles)
-        sources = self._source_files()
+        source_files = self._source_files()
         fingerprint: str | None = None
         if options.tokenizer is not None:
             fingerprint = tokenizer_facts(options.tokenizer).fingerprint
+
+        # Text has settings of its own. Its documents always end in the end-of-document token.
+        append_eod = options.append_eod
+        json_key: str | None = None
+        optional_files: list[str] = []
+        if isinstance(self.source, InputFiles):
+            append_eod = True
+            json_key = options.key
+            optional_files.append(self.rejects.name)
+
         settings = {
             "tokenizer": fingerprint,
             "vocab_size": options.vocab_size,
-            "append_eod": is_text or options.append_eod,
+            "append_eod": append_eod,
             "eod": self.end_id,
-            "json_key": options.key if is_text else None,
+            "json_key": json_key,
         }
         return Delivery.of_file(
-            self.output,
-            record_of(_COMMAND, self.output, sources, settings),
-            optional=[self.rejects.name] if is_text else [],
-            inputs=[*sources, *tokenizer_files(options.tokenizer)],
+            target=self.output,
+            made_from=record_of(
+                command=_COMMAND, output=self.output, sources=source_files, options=settings
+            ),
+            optional=optional_files,
+            inputs=[*source_files, *tokenizer_files(options.tokenizer)],
         )
 
     def _source_files(self) -> Sequence[Location]:
@@ -263,23 +291,34 @@ class _PbinCall:
         return pair_files(self.source)
 
     def write(self, folder: Path) -> dict[str, Any]:
-        """Write the `.pbin` into a folder, and the list of rejected lines if there are any.
+        """Write the `.pbin`, the file of tokens and their index with which Modalities trains.
+
+        If lines of text are rejected, a list of them is written, too.
+
+        Args:
+            folder: The folder for both files.
 
         Returns:
-            The facts for the record.
+            What was written, for the record of this call.
         """
-        if isinstance(self.source, InputFiles):
-            with self._tokenized(self.source) as text:
-                counts = self._convert(on_this_machine(text.prefix), folder)
-                if text.rejects is not None:
-                    rejected_lines = on_this_machine(text.rejects).read_bytes()
-                    write_atomic(folder / self.rejects.name, rejected_lines)
-            return self._facts(counts, text.n_rejected, text.lost, text.facts.faults)
+        # A dataset consists of two files, .bin and .idx. In a bucket, it is downloaded first.
+        if not isinstance(self.source, InputFiles):
+            with downloaded(pair_files(self.source)) as (bin_file, _):
+                counts = self._convert(bin_file.with_suffix(""), folder)
+            return self._facts(counts)
 
-        # A pair in a bucket is downloaded.
-        with downloaded(pair_files(self.source)) as (bin_file, _):
-            counts = self._convert(bin_file.with_suffix(""), folder)
-        return self._facts(counts)
+        # Text is tokenized to such a dataset, which is deleted after it was converted.
+        with self._tokenized(self.source) as dataset:
+            counts = self._convert(on_this_machine(dataset.prefix), folder)
+            if dataset.rejects is not None:
+                rejected_lines = on_this_machine(dataset.rejects).read_bytes()
+                write_atomic(folder / self.rejects.name, rejected_lines)
+            return self._facts(
+                counts,
+                n_rejected=dataset.n_rejected,
+                lost=dataset.lost,
+                n_faults=dataset.facts.faults,
+            )
 
     def _facts(
         self, counts: PbinCounts, n_rejected: int = 0, lost: str = "", n_faults: int = 0

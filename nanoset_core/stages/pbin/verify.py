@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -35,12 +35,14 @@ _INDEX_ENTRY_BYTES = 20
 def verify_pbin(
     project: Project, stage: Stage, key: Key, *, deep: bool = False, run: Run = run_here
 ) -> Report:
-    """Check the current version of a `.pbin`.
+    """Check the current version of a `.pbin`, which contains tokens and an index of documents.
 
-    The whole index is read: it must cover the tokens exactly, document after document, and have the
-    counts of the manifest. Documents and tokens are compared with the dataset that the file was
-    made from. All tokens are compared with `deep`, or if there are at most 16 Mi; otherwise those
-    at 256 places. If the dataset was deleted, `deep` compares the file with its sha256 instead.
+    1. The index must cover all tokens, document after document.
+    2. The documents must be those of the dataset that the file was made from.
+    3. The tokens must be those of the dataset. If there are more than 16 Mi, only those at 256
+       places are compared, unless `deep` is set.
+
+    If the dataset was deleted, only the index is checked, and with `deep` the sha256 of the file.
 
     Args:
         project: The project.
@@ -53,7 +55,7 @@ def verify_pbin(
     with report.catching(remedy=BUILD):
         manifest = current_manifest(project, stage, key)
         report.copy_facts(manifest, ["documents", "tokens", "left_out"])
-        # Only the size of the file is checked here. Its bytes are compared with the dataset below.
+        # Check the size of the file. Its bytes are compared with the dataset below.
         check_files(report, manifest, deep=False)
         check_freshness(report, project, stage, key, manifest)
         if not report.passed:
@@ -61,7 +63,8 @@ def verify_pbin(
         try:
             _check_content(report, project, manifest, deep=deep, run=run)
         except FormatError as error:
-            # The file itself is damaged, so that a build without `delete` would keep it.
+            # A build does not look into files, and would keep the damaged one. So the error has to
+            # say that the user should delete it first.
             error.remedy = _remedy(manifest)
             report.add_exception(error)
     return report
@@ -201,19 +204,21 @@ def _check_index(report: Report, manifest: Manifest, file: PbinFile, index: Inde
     Returns:
         Whether the index is correct.
     """
-    # The names are those that the error shows.
-    facts = manifest.facts
+    # The keys are the words by which the error lists what differs.
     found = {
         "layout": file.layout.name,
         "bytes a token": file.token_bytes,
         "documents": index.documents,
         "tokens": index.tokens,
         "documents without tokens": index.empty_documents,
+        # Whether each document begins where the one before it ends.
         "back to back": index.is_contiguous,
+        # At how many files the offsets are wrong, as after a merge by Modalities.
         "shifts by a merge": index.merge_faults,
     }
+    facts = manifest.facts
     expected = {
-        "layout": "D",  # the only one that this project writes
+        "layout": "D",  # the newest of Modalities' layouts, and the only one that is written here
         "bytes a token": facts["token_bytes"],
         "documents": facts["documents"],
         "tokens": facts["tokens"],
@@ -241,8 +246,8 @@ def _check_documents(
 ) -> bool:
     """Check that the index of a file has the documents of its dataset.
 
-    The index that the dataset requires is encoded piece by piece, and each piece is compared with
-    the bytes of the file.
+    The index of a correct file is computed from the dataset, and compared with that of the file,
+    byte by byte. This is done in pieces, to limit memory.
 
     Args:
         report: Report on the file; gets an error at the first difference.
@@ -254,13 +259,19 @@ def _check_documents(
     Returns:
         Whether the index has these documents.
     """
-    # In the file, documents follow each other without gaps, so that their lengths in bytes are
-    # enough to encode the index.
-    spans = document_spans(dataset, stream)
-    expected_entries = entries_in_sequence(lengths * file.token_bytes for _, lengths in spans)
+
+    def document_bytes() -> Iterator[NDArray[np.int64]]:
+        """Yield the bytes of each document in the file, for some documents at a time."""
+        for _, token_counts in document_spans(dataset, stream):
+            yield token_counts * file.token_bytes
+
+    # An index has the start and the length of each document. In the file, documents are stored
+    # without gaps, so their lengths are enough to compute it.
+    expected_entries = entries_in_sequence(document_bytes())
+    expected_pieces = encode_index(expected_entries)
 
     start = file.index_begin  # offset of the next piece in the file
-    for expected_piece in encode_index(expected_entries):
+    for expected_piece in expected_pieces:
         stop = start + len(expected_piece)
         if bytes(file.view[start:stop]) != expected_piece:
             report.error(
