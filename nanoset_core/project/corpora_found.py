@@ -83,9 +83,15 @@ def divided(text: RawText) -> list[FoundCorpus]:
     corpora: list[FoundCorpus] = []
     for name, contents in text.corpora.items():
         corpora += _divide_folder(name, contents, list(text.corpora))
-    if any(corpus.split == "train" for corpus in corpora):
+    has_training_text = any(corpus.split == "train" for corpus in corpora)
+    if has_training_text:
         return corpora
-    return [FoundCorpus(name, name, contents, "train") for name, contents in text.corpora.items()]
+
+    # Otherwise ignore the names of files: each folder is one corpus for training.
+    whole_folders = []
+    for name, contents in text.corpora.items():
+        whole_folders.append(FoundCorpus(name, name, contents, "train"))
+    return whole_folders
 
 
 def _divide_folder(name: str, contents: Contents, folder_names: Sequence[str]) -> list[FoundCorpus]:
@@ -117,8 +123,8 @@ def _divide_folder(name: str, contents: Contents, folder_names: Sequence[str]) -
         if split_patterns:
             choices[split] = FileChoice(files=tuple(split_patterns))
 
-    # A corpus for each split with text. The first one gets the name of the folder, and all files
-    # that no other split has.
+    # Make a corpus for each split that has text. The first one gets the name of the folder, and all
+    # files that no other split has. The others get names such as `web_valid`.
     splits = [split for split, choice in choices.items() if contents.chosen(choice).texts]
     corpora = []
     for split in splits:

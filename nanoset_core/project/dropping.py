@@ -83,12 +83,11 @@ class _ShardFile:
 
 
 def find_duplicate_tokens(project: Project) -> Iterator[DuplicateTokens]:
-    """Yield every shard whose tokens the dataset of its corpus contains as well, by corpus.
-
-    Only if nanoset.yaml sets `storage.shards: drop`, such tokens are removed, and looked for.
+    """Yield every shard whose tokens are also in the dataset of its corpus, corpus by corpus.
 
     Args:
-        project: The project.
+        project: The project. Unless its nanoset.yaml sets `storage.shards: drop`, shards keep their
+            tokens, and nothing is yielded.
     """
     if project.config.storage.shards != "drop":
         return
@@ -128,12 +127,15 @@ def _duplicates_of(project: Project, corpus: str) -> list[DuplicateTokens]:
     start = 0
     duplicates = []
     for file in shard_files:
+        # The range of the dataset has the size and the sha256 of the shard's tokens.
         in_dataset = replace(file.recorded, within=within, begin=start)
         start += in_dataset.size
-        is_comparable = in_dataset.size and in_dataset.sha256
+        can_be_compared = in_dataset.size > 0 and bool(in_dataset.sha256)
+
+        # A shard that already refers to this range has nothing to drop.
         has_own_tokens = file.size > 0
         refers_elsewhere = in_dataset != file.recorded  # to an older dataset, for example
-        if is_comparable and (has_own_tokens or refers_elsewhere):
+        if can_be_compared and (has_own_tokens or refers_elsewhere):
             duplicate = DuplicateTokens(
                 corpus=corpus,
                 folder=file.folder,

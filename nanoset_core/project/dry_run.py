@@ -170,9 +170,9 @@ def _planned_rows(
         row = status_row(graph, row_nodes, budget, CorpusFindings(failure))
 
         # A build takes none of the steps of a row that is blocked.
-        is_blocked = any(node in blocked for node in due_nodes)
         state: str = row.state
-        steps = tuple(map(label_of, due_nodes))
+        steps = tuple(label_of(node) for node in due_nodes)
+        is_blocked = any(node in blocked for node in due_nodes)
         if is_blocked:
             state = "failing"
             steps = ()

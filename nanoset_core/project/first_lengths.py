@@ -146,16 +146,16 @@ def longest_length(amounts: Sequence[TextAmount]) -> int:
 
 
 def choose_length_and_split(amounts: Sequence[TextAmount], longest: int) -> LengthAndSplit:
-    """Return how long samples are, and how they are split.
+    """Choose how long samples are, and which shares of them train, valid and test get.
 
-    Samples are shorter than `longest` if there would otherwise be no room for a split.
+    With little text, samples are shorter than `longest` if that makes room for a split.
 
     Args:
         amounts: How much text each corpus has.
         longest: The longest length that is possible, a power of two.
     """
-    # Halve the length until the smallest split has enough samples. If that never happens, nothing
-    # is gained by shorter samples.
+    # Halve the length until there are enough samples for a split. If that never happens, nothing is
+    # gained by shorter samples: keep the longest.
     length = longest
     shorter = longest
     while shorter >= MIN_LENGTH:
@@ -164,6 +164,8 @@ def choose_length_and_split(amounts: Sequence[TextAmount], longest: int) -> Leng
             break
         shorter //= 2
 
+    # Take the first split in the list for which there are enough samples. The last one, "1,0,0",
+    # needs none.
     n_parts = _n_parts(amounts, length)
     split = next(split for min_parts, split in _SPLITS if n_parts >= min_parts)
     return LengthAndSplit(length, split)
@@ -217,7 +219,10 @@ def _batch_size(train_samples: int) -> int:
         train_samples: Number of samples for training.
     """
     batch = 1
-    while 2 * batch <= _MAX_BATCH and train_samples / (2 * batch) >= _MIN_STEPS:
+    while 2 * batch <= _MAX_BATCH:
+        n_steps = train_samples / (2 * batch)
+        if n_steps < _MIN_STEPS:
+            break
         batch *= 2
     return batch
 

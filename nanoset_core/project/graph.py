@@ -452,10 +452,13 @@ def _root_causes(graph: Graph, node: Node) -> Iterator[str]:
     """
     inputs = graph.inputs(node)
     for reason in graph.changes(node):
+        # If the reason is that an input changed, find out why that one is stale.
         causes: list[str] = []
-        parent = inputs.get(reason.input or "")
-        if parent is not None and _have_same_subject(parent, node):
-            causes = list(_root_causes(graph, parent))
+        if reason.input is not None and reason.input in inputs:
+            changed_input = inputs[reason.input]
+            if _have_same_subject(changed_input, node):
+                causes = list(_root_causes(graph, changed_input))
+
         if causes:
             yield from causes
         else:

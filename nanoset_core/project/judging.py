@@ -180,16 +180,18 @@ def _judge_shared_files(
     """
     folder = listing.folder / place
 
-    # Divide what nothing needs by who wrote it.
+    # Find the files that nanoset wrote, by the notes.
     our_files: set[str] = set()
     for name in files:
         if name.endswith(_NOTE):
             our_files |= _noted_files(listing, folder, name)
 
-    is_linked = _is_linked(listing, folder)
+    # Leave all others alone, and everything that a symbolic link leads to.
+    is_linked_folder = _is_linked(listing, folder)
     foreign: set[str] = set()
     for name in old_files:
-        if is_linked or name not in our_files or files[name].is_link:
+        is_behind_link = is_linked_folder or files[name].is_link
+        if is_behind_link or name not in our_files:
             foreign.add(name)
     if foreign:
         count = format_count(len(foreign), "file")

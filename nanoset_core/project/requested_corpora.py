@@ -82,11 +82,12 @@ def _unknown_corpus(
         mention: The corpus, and the place in nanoset.yaml that names it.
         known: The corpora that the raw folder has.
     """
-    # A folder without text is another mistake than a missing folder, which may be a misspelt name.
     folder = config.corpus_folder(mention.corpus)
     where = f"{config.file}: {mention.key}.{mention.corpus}"
     existing = f"{', '.join(known) or 'no corpora'} in {config.raw_folder}"
     remedy = f"put its files ({ACCEPTED}) into {folder}, or take it out of {config.file.name}"
+
+    # If the folder exists, text is missing. Otherwise the name may be misspelt.
     if folder.is_dir():
         return ConfigError(
             "this corpus has no text that could be read", where=where, found=existing, remedy=remedy

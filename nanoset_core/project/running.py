@@ -346,7 +346,7 @@ def _wait_errors(wait: str | float | None, where: str) -> Iterator[ConfigError]:
     """Yield an error if a value is not a time to wait.
 
     Args:
-        wait: The value; None is the default, which is one.
+        wait: The value, such as "30m" or 90; None stands for the default, which is valid.
         where: The key or environment variable that has the value.
     """
     seconds = _seconds(wait or 0)

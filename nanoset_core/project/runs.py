@@ -103,11 +103,12 @@ def divide_into_runs(
             continue
 
         run = run_key(step)
+        # An input exists if it is up to date, or if one of these runs makes it early enough.
         inputs_exist = True
         for parent in step.needs:
-            is_made_before = parent in run_by_node and (
-                runs_in_sequence or run_by_node[parent] == run
-            )
+            is_made_by_runs = parent in run_by_node
+            is_made_by_same_run = is_made_by_runs and run_by_node[parent] == run
+            is_made_before = is_made_by_same_run or (is_made_by_runs and runs_in_sequence)
             if not is_made_before and not state.is_fresh(parent):
                 inputs_exist = False
 

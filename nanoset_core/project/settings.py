@@ -81,13 +81,13 @@ class ProjectConfig(WrittenConfig):
         It may be made from the corpus itself, or from a view or packs of it. Trainers read
         webdatasets, exports, .pbin files, and the train splits of nanosets.
         """
-        # The corpus, and the views and packs that are made from it.
+        # The datasets that are made from this corpus: its own, and its views and packs.
         names = {corpus}
         for name in self.derived:
             if base_of(self.derived, name) == corpus:
                 names.add(name)
 
-        # What is made from whole datasets.
+        # Trainers read all of a .pbin, an export or a webdataset. What are these made from?
         sources = [*self.pbin]
         sources += [export.of for export in self.exports.values()]
         for webdataset in self.webdatasets.values():
@@ -95,7 +95,7 @@ class ProjectConfig(WrittenConfig):
         if not names.isdisjoint(sources):
             return True
 
-        # Nanosets may only validate with a dataset.
+        # A nanoset may use a dataset only for validation, which is not training.
         for nanoset in self.nanosets.values():
             if any(nanoset.trains_on(name) for name in names):
                 return True
@@ -300,6 +300,7 @@ def check_config(value: object, file: Path) -> tuple[ProjectConfig | None, list[
     if errors:
         return None, errors
 
+    # Resolve phases and `packing`, and check the packs that `packing` adds.
     try:
         config = resolve(written)
     except ConfigError as error:

@@ -141,16 +141,18 @@ def values_by_row_group(
 
 
 def _parts_of(batches: Iterable[DocumentBatch]) -> Iterator[_DocumentRange]:
-    """Yield the documents of batches in parts that have a single array for every column.
+    """Yield the documents of batches in parts, each with one array for every column.
 
-    A batch has its values in consecutive parts.
+    A batch has the places of all its documents in one array. But it has their values in consecutive
+    parts: for each part, a list with an array for every column.
     """
     for batch in batches:
         places = _places(batch.files, batch.lines, batch.offsets)
         start = 0
-        for columns in batch.kept_columns:
-            stop = start + len(columns[0])
-            yield _DocumentRange(places.slice(start, stop), columns)
+        for columns_of_part in batch.kept_columns:
+            n_documents = len(columns_of_part[0])
+            stop = start + n_documents
+            yield _DocumentRange(places.slice(start, stop), columns_of_part)
             start = stop
 
 

@@ -105,19 +105,21 @@ class ColumnTable:
         Args:
             kinds: Name of each column → its new kind.
         """
+        # Finish the file so far under another name, and start a new one with the new types.
         self._writer.close()
         narrow_path = self._path.rename(self._path.with_suffix(".before"))
         self._kinds = dict(kinds)
         self._writer = self._open_writer()
+        wide_types = self._writer.schema.types
+
+        # Convert the row groups one by one.
         with RowGroups(narrow_path) as file:
             for group in range(len(file.ranges)):
-                columns = []
                 narrow_columns = file.read(group).columns
-                for column, wide_type in zip(
-                    narrow_columns, self._writer.schema.types, strict=True
-                ):
-                    columns.append(as_type(column, wide_type))
-                self._write_row_group(columns)
+                wide_columns = []
+                for column, wide_type in zip(narrow_columns, wide_types, strict=True):
+                    wide_columns.append(as_type(column, wide_type))
+                self._write_row_group(wide_columns)
         narrow_path.unlink()
 
     def __enter__(self) -> Self:

@@ -86,11 +86,13 @@ class PacksDataset(Dataset):
         for batch in lay_out(lengths, plan, rules):
             # The batch has the packs [first_pack, stop_pack). Take those that were requested.
             stop_pack = first_pack + batch.n_packs
-            first_taken = max(start, first_pack)
-            stop_taken = min(stop, stop_pack)
-            if first_taken < stop_taken:
-                taken = batch.slice(first_taken - first_pack, stop_taken - first_pack)
-                yield _Pieces(taken.pieces.documents, taken.pieces.lengths)
+            first_requested = max(start, first_pack)
+            stop_requested = min(stop, stop_pack)
+            if first_requested < stop_requested:
+                requested_packs = batch.slice(
+                    first_requested - first_pack, stop_requested - first_pack
+                )
+                yield _Pieces(requested_packs.pieces.documents, requested_packs.pieces.lengths)
             first_pack = stop_pack
 
     def pieces_of(self, document: int) -> list[DocumentPiece]:

@@ -130,7 +130,11 @@ def lay_out(lengths: NDArray[Any], plan: PackPlan, rules: PackingRules) -> Itera
         plan: Which lengths are combined in packs, as `plan_counts` returns it for these documents.
         rules: How documents are packed.
     """
+    # Fill packs with whole pieces, as planned. What remains of each pack is padding.
     batches = assign(lengths, rules.pieces, plan, rules.seed)
+
+    # Or fill this room with the first tokens of the next piece, and carry its rest to the next
+    # pack.
     if rules.tail == "carry":
         batches = carry_room(batches, rules.pieces.length)
     return batches

@@ -46,10 +46,10 @@ def resolve_packing(
     webdatasets: Mapping[str, WebdatasetSpec],
     packs: Mapping[str, PacksSpec],
 ) -> ResolvedPacking:
-    """Replace the corpora of nanosets and webdatasets with the key `packing` by packs of them.
+    """Let nanosets and webdatasets with the key `packing` read packs instead of corpora.
 
-    Packs with equal settings are made once: packs under the key `packs` of nanoset.yaml are used if
-    they have these settings.
+    Packs with equal settings are made once. If the user has written such packs under the key
+    `packs`, these are used.
 
     Args:
         file: nanoset.yaml, for messages.
@@ -57,11 +57,15 @@ def resolve_packing(
         webdatasets: Webdatasets by name.
         packs: Packs under the key `packs`, by name.
 
+    Returns:
+        The nanosets and webdatasets with names of packs where they had names of corpora, and all
+        packs: those under the key `packs`, and those that `packing` requires in addition.
+
     Raises:
         ConfigError: Packs with other settings have the name that is needed, or a blend names a
             corpus as well as its packs.
     """
-    names = _PackNames(file, packs)
+    names = _PackNames(file, packs)  # collects the packs
     resolved_nanosets: dict[str, ResolvedNanoset] = {}
     for name, nanoset in nanosets.items():
         resolved_nanosets[name] = _resolve_nanoset(nanoset, names, f"{file}: nanosets.{name}")
@@ -139,10 +143,13 @@ class _PackNames:
         """
         if corpus in self.written:
             return corpus
+
+        # Packs with these settings may have been written by the user, or requested before.
         spec = PacksSpec(corpus, length, packing.long, packing.tail, packing.seed)
         if spec in self.names:
             return self.names[spec]
 
+        # Otherwise add them, under a name that is made of the settings.
         name = _default_name(spec)
         if name in self.written:
             settings = asdict(self.written[name])

@@ -265,17 +265,21 @@ def planned_packs(project: Project, name: str, reader: LengthReader) -> Manifest
     if existing is not None:
         return existing
 
+    # Count what the packs will contain, from the lengths of the documents alone.
     dataset = open_dataset(task.dataset, is_sampled=True)
     lengths = document_lengths(dataset.sequence_lengths, dataset.document_indices)
     counts, _ = plan_counts(lengths, task.rules)
     facts = task.facts(counts)
     if task.rules.tail == "carry":
-        # Documents are cut at the ends of packs, and where these are depends on the order.
+        # Documents are cut at the ends of packs. How many are cut depends on the order of the
+        # packs, which is not known yet.
         facts |= {"pieces": None, "cut_documents": None, "cut_tokens": None}
 
+    # Tell the reader the lengths that it would find in the .idx: all packs have the same length.
     folder = project.outputs.place(task.recipe)
     pack_lengths = np.broadcast_to(np.int32(task.rules.pieces.length), counts.packs)
     reader.suppose(str(folder / task.prefix), pack_lengths)
+
     sorted_facts = dict(sorted(facts.items()))  # the order in which a stored manifest is read
     return Manifest(
         folder=folder,

@@ -255,12 +255,13 @@ class _PbinParts:
         """Whether each document lacks the end token, in the chunks of `document_spans`."""
 
     def blocks(self) -> Iterator[memoryview]:
-        """Yield all encoded tokens."""
+        """Yield all tokens, encoded as they are stored in the `.pbin`, in blocks of bytes."""
         with _open_tokens(self._dataset) as file:
             if self._end_token is None:
                 chunks = self._read(file, 0, self.n_tokens)
             else:
                 chunks = self._tokens_with_ends(file, self._end_token)
+            # `first_token` is the number of a chunk's first token, for errors.
             for first_token, tokens in chunks:
                 yield from encode_tokens(
                     tokens, self._token_bytes, str(self._path), first=first_token
@@ -338,7 +339,8 @@ class _PbinParts:
             chunks = stream_tokens(self._dataset, self._stream, start, stop)
         for first_token, tokens in chunks:
             if self._max_id is not None:
-                position = first_foreign(tokens, self._max_id)  # of an id that is not in it
+                # Look for an id that is not in the vocabulary.
+                position = first_foreign(tokens, self._max_id)
                 if position is not None:
                     token = int(tokens[position])
                     raise foreign_id(self._dataset, first_token + position, token, self._max_id)

@@ -346,12 +346,14 @@ class DocumentFilter:
             MissingError: A list does not exist.
             InputError: A list contains something that is not a number.
         """
-        if self == DocumentFilter():
+        has_no_condition = self == DocumentFilter()
+        if has_no_condition:
             raise ConfigError(
                 "nothing says which documents to keep",
                 where=dataset.path,
                 remedy="give one or more: min_tokens, max_tokens, every, keep, drop",
             )
+        # A document is kept if it meets all conditions that are given.
         lengths = dataset.document_lengths
         is_kept = np.ones(len(lengths), bool)
         if self.min_tokens is not None:

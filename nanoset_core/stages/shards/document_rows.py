@@ -102,27 +102,31 @@ class DocumentRows:
         yield from _values_of_rows(scan.batches(self.relation))
 
     def lengths(self) -> Iterator[tuple[int, NDArray[np.integer]]]:
-        """Yield the number of tokens of each document, one row group at a time.
+        """Yield the number of tokens of each document, one row group of the table at a time.
 
         Yields:
-            (row of the first document of the row group; the numbers of tokens of its documents,
-            shape (n_documents,)).
+            (row of the first document of the row group; the tokens of each of its documents,
+            integers, shape (n_documents,)).
 
         Raises:
             FormatError: The table is damaged, or some numbers of tokens are no integers.
         """
         import pyarrow as pa
 
-        tokens_type = self.source.stored_schema.field("tokens").type
+        # Somebody may have replaced the file. `explaining_errors` turns an error of its block into a
+        # FormatError that names the file.
         with explaining_errors(self.path):
-            if not pa.types.is_integer(tokens_type):
-                raise ValueError(f"tokens as {tokens_type}")
-        for group, (start, _) in enumerate(self.groups):
-            tokens = self.columns(group, ["tokens"]).column("tokens")
+            column_type = self.source.stored_schema.field("tokens").type
+            if not pa.types.is_integer(column_type):
+                raise ValueError(f"tokens as {column_type}")
+
+        for group, (first_row, _) in enumerate(self.groups):
+            token_counts = self.columns(group, ["tokens"]).column("tokens")
+            n_missing = token_counts.null_count
             with explaining_errors(self.path):
-                if tokens.null_count:
-                    raise ValueError(f"{tokens.null_count:,} documents have no number of tokens")
-            yield start, tokens.to_numpy()
+                if n_missing:
+                    raise ValueError(f"{n_missing:,} documents have no number of tokens")
+            yield first_row, token_counts.to_numpy()
 
     def columns(self, group: int, names: list[str]) -> Any:
         """Return some columns of a row group as an Arrow table.

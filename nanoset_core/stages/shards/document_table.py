@@ -109,19 +109,20 @@ def copy_without(
     file_names = text_array(files)
     with _RowGroupWriter(path, schema) as writer:
         for group, (start, stop) in enumerate(table.groups):
-            # Numbers of the remaining rows within this row group.
-            removed = rows[(rows >= start) & (rows < stop)] - start
-            remaining_numbers = np.delete(np.arange(stop - start), removed)
-            kept_rows = table.columns(group, list(COLUMNS)).take(
-                number_array(remaining_numbers, "int64")
-            )
+            # The row group has the rows [start, stop) of the table. Take those that remain.
+            removed_rows = rows[(rows >= start) & (rows < stop)]
+            remaining_numbers = np.delete(np.arange(stop - start), removed_rows - start)
+            row_group = table.columns(group, list(COLUMNS))
+            remaining_rows = row_group.take(number_array(remaining_numbers, "int64"))
 
-            # The dictionary of a row group that was read contains only the names of its own files.
-            # Restore the dictionary of all files, whose numbers `document_table` writes.
-            paths = kept_rows.column("file").cast(pa.string())
+            # The column `file` stores numbers, and a list with the path of each number. That list
+            # has the files of the whole shard when `document_table` writes it. After reading, it
+            # has only those of the row group. So look up the numbers in the list of all files.
+            paths = remaining_rows.column("file").cast(pa.string())
             file_numbers = pc.index_in(paths, file_names).combine_chunks()
             file_column = pa.DictionaryArray.from_arrays(file_numbers, file_names)
-            writer.add(pa.Table.from_arrays([file_column, *kept_rows.columns[1:]], schema=schema))
+            other_columns = remaining_rows.columns[1:]
+            writer.add(pa.Table.from_arrays([file_column, *other_columns], schema=schema))
 
 
 class _RowGroupWriter:

@@ -88,15 +88,20 @@ class ShardFacts:
 
     def __add__(self, other: ShardFacts) -> ShardFacts:
         """Return the counts of two parts of a corpus together, such as two shards."""
-        sums: dict[str, Any] = {}
+        sums: dict[str, Any] = {}  # name of each field → its value
         for name in _COUNTS:
             sums[name] = getattr(self, name) + getattr(other, name)
+
+        # Mappings from files to counts. The sum of two Counters has the keys of both.
         for name in _COUNTS_BY_FILE:
-            sums[name] = dict(Counter(getattr(self, name)) + Counter(getattr(other, name)))
+            counts = Counter(getattr(self, name)) + Counter(getattr(other, name))
+            sums[name] = dict(counts)
 
         # Reasons are sorted, so that manifests do not depend on the order of the shards.
         reasons = Counter(self.reasons) + Counter(other.reasons)
         sums["reasons"] = dict(sorted(reasons.items()))
+
+        # Both histograms have the same bins.
         histogram = np.add(self.length_histogram, other.length_histogram)
         sums["length_histogram"] = histogram.tolist()
         return ShardFacts(**sums)
@@ -126,26 +131,31 @@ def facts_of(batch: DocumentBatch, framed: Framed) -> ShardFacts:
         framed: The tokens of the documents. Some documents without tokens are not written.
 
     Returns:
-        The counts, with zero bytes stored, since these are counted once for the whole shard.
+        The counts. `stored_bytes`, the size of the files, is 0 here: it is set once for the whole
+        shard.
     """
-    lengths = framed.lengths[framed.is_written]  # (n_written,) tokens of each document
+    written_lengths = framed.lengths[framed.is_written]  # (n_written,) tokens of each document
+    # Rejects are lines that are not documents, and faults: files that could not be read to the end.
+    n_rejected_lines = len(batch.rejects) - batch.faults
     return ShardFacts(
-        # Each line is a document, or is counted as skipped, rejected or purged (erased).
+        # Each line becomes a document, or is skipped, rejected or purged (erased on request).
         lines=batch.read_lines,
-        documents=len(lengths),
-        skipped=len(framed.lengths) - len(lengths),
-        rejected=len(batch.rejects) - batch.faults,
+        documents=len(written_lengths),
+        skipped=len(framed.lengths) - len(written_lengths),
+        rejected=n_rejected_lines,
         purged=batch.erased,
         # What was written.
         sequences=int(framed.sequence_counts.sum()),
-        tokens=int(lengths.sum(dtype=np.int64)),
-        length_histogram=length_histogram(lengths).tolist(),
-        # What was read, and what was unusual about it.
+        tokens=int(written_lengths.sum(dtype=np.int64)),
+        length_histogram=length_histogram(written_lengths).tolist(),
+        # What was read.
         read_bytes=batch.read_bytes,
         faults=batch.faults,
         reasons=Counter(reject.reason for reject in batch.rejects),
+        # Signs of damage, by file: texts with zero bytes, and gzip files that end in zero bytes.
         zeroed=batch.texts_with_zeros,
         padding=batch.padding,
+        # Ids of documents that are not text, by file: left out, or kept with bytes as \xNN.
         unkept_ids=batch.dropped_ids,
         escaped_ids=batch.escaped_ids,
     )

@@ -73,10 +73,9 @@ def file_counts(
         max_rows: Rows of tables that are read at most; files after that are left out.
 
     Returns:
-        Path → counts, in document order; None if the shards are not cut as the inventory's files
-        would be today.
+        Path → counts, in document order; None if it is not known which files a shard was made from.
     """
-    # The files of each shard.
+    # Cut the files into ranges, as they were cut when the shards were made: range k became shard k.
     ranges = cut_ranges(inventory, tokenized.recipe["options"]["range_bytes"])
     if len(ranges) != len(shards):
         return None
@@ -84,6 +83,7 @@ def file_counts(
     counts_by_path: dict[str, FileCounts] = {}
     rows_left = max_rows
     for source, shard in zip(ranges, shards, strict=True):
+        # Reading the tables of a shard with several files takes time: stop if there are too many.
         has_several_files = len(source.files) > 1
         if has_several_files:
             rows_left -= shard.facts["documents"] + shard.facts["rejected"]
@@ -92,6 +92,8 @@ def file_counts(
             # its counts would be too small, so leave the file out.
             counts_by_path.pop(source.files[0], None)
             break
+
+        # A file may be in several shards: add up its counts.
         for path, counts in _counts_in_shard(source, shard).items():
             counts_by_path.setdefault(path, FileCounts()).add(counts)
         if len(counts_by_path) > max_files:
@@ -109,30 +111,50 @@ def _counts_in_shard(source: SourceRange, shard: Manifest) -> dict[str, FileCoun
     Returns:
         Path → counts of the part of the file that is in this shard.
     """
-    facts = shard.facts
-
-    # The counts of a shard with one file are those of the file.
     if len(source.files) == 1:
-        counts = FileCounts(
-            stored_bytes=facts["stored_bytes"],
-            documents=facts["documents"],
-            tokens=facts["tokens"],
-            rejected=facts["rejected"],
-            skipped=facts["skipped"],
-            purged=facts.get("purged", 0),
-        )
-        return {source.files[0]: counts}
+        return {source.files[0]: _counts_of_shard(shard)}
+    return _counts_by_tables(source, shard)
 
-    # Otherwise count the rows of its tables by file. No table lists skipped documents, of which the
-    # manifest has only the sum.
-    may_have_skipped = facts["skipped"] > 0
-    counts_by_path = {path: FileCounts(may_have_skipped=may_have_skipped) for path in source.files}
+
+def _counts_of_shard(shard: Manifest) -> FileCounts:
+    """Return the counts of a shard, which are those of its file if it was made from one file."""
+    facts = shard.facts
+    return FileCounts(
+        stored_bytes=facts["stored_bytes"],
+        documents=facts["documents"],
+        tokens=facts["tokens"],
+        rejected=facts["rejected"],
+        skipped=facts["skipped"],
+        purged=facts.get("purged", 0),  # a shard without such documents lacks this fact
+    )
+
+
+def _counts_by_tables(source: SourceRange, shard: Manifest) -> dict[str, FileCounts]:
+    """Count the documents and rejected lines of a shard by file, from its tables.
+
+    Documents that were skipped or erased are in no table. So `skipped` and `purged` stay 0, and
+    `may_have_skipped` says whether the shard has skipped documents, of any of its files.
+
+    Args:
+        source: The range of text that the shard was made from, which names the files.
+        shard: Manifest of the shard.
+
+    Returns:
+        Path → counts of the part of the file that is in this shard.
+    """
+    has_skipped = shard.facts["skipped"] > 0
+    counts_by_path = {path: FileCounts(may_have_skipped=has_skipped) for path in source.files}
     for path, size in stored_sizes(source.pieces).items():
         counts_by_path[path].stored_bytes = size
+
+    # The table of documents.
     for path, counted in counts_by_file(shard.path(DOCUMENTS)).items():
         counts_by_path[path].documents = counted.documents
         counts_by_path[path].tokens = counted.tokens
-    if facts["rejected"]:
+
+    # The list of rejects. It also has faults, which are not lines: each says where a file became
+    # unreadable.
+    if shard.facts["rejected"]:
         for reject in read_rejects(shard.path(REJECTS), LineNumbers()):
             if not reject.is_fault:
                 counts_by_path[reject.file].rejected += 1

@@ -100,6 +100,7 @@ def make_framing(
     Raises:
         ConfigError: The tokenizer's special tokens depend on the text.
     """
+    # The tokens of the template are next to those of the text; `bos` and `eod` are around them.
     template_before: tuple[int, ...] = ()
     template_after: tuple[int, ...] = ()
     if adds_template(preset, special_tokens):
@@ -107,7 +108,8 @@ def make_framing(
     before = template_before if bos is None else (bos, *template_before)
     after = template_after if eod is None else (*template_after, eod)
 
-    # With a template, the tool's tokenizer returns tokens even for an empty text.
+    # Tools differ in what they write for a document without tokens. But with a template, the
+    # tokenizer returns tokens even for an empty text, so that every tool writes a sequence.
     has_template = bool(template_before or template_after)
     empty: Empty = "sequence" if has_template else _EMPTY[preset]
     return Framing(before, after, empty)

@@ -33,7 +33,7 @@ class PatternMatches(NamedTuple):
     files: list[ListedFile]
     """In natural order."""
     others: list[str]
-    """Paths of what is not a file, and was probably not meant."""
+    """Paths of what is not a file, and should be reported: the user may expect it to be read."""
 
 
 def find_matches(pattern: Location) -> PatternMatches:
@@ -51,20 +51,31 @@ def find_matches(pattern: Location) -> PatternMatches:
 def _local_matches(pattern: Path) -> PatternMatches:
     """Return what a pattern of a command line matches on this machine.
 
-    A pattern with `**` is expected to match folders as well as files. Of these it returns only
-    folders that are named like a file of text, and contain no file that matches.
-
     Args:
         pattern: A path, in which `*`, `?`, `[…]` and `**` are wildcards.
+
+    Returns:
+        The files, and folders or other paths that are reported, since they are not read. A pattern
+        with `**`, such as `raw/**`, matches every folder below `raw`, so most folders are not
+        reported then. The exception is a folder that is named like a file, such as `web.jsonl`, and
+        in which the pattern matches no file.
     """
     paths = sorted(_matching_paths(pattern), key=lambda path: natural_key(str(path)))
     files = [path for path in paths if path.is_file()]
     others = [path for path in paths if not path.is_file()]
+
     if "**" in pattern.parts:
         folders_with_files: set[Path] = set()
         for file in files:
             folders_with_files.update(file.parents)
-        others = [path for path in others if is_text(path.name) and path not in folders_with_files]
+
+        unexpected = []
+        for path in others:
+            is_named_like_file = is_text(path.name)
+            if is_named_like_file and path not in folders_with_files:
+                unexpected.append(path)
+        others = unexpected
+
     return PatternMatches(
         files=[ListedFile(path.absolute(), None) for path in files],
         others=[str(path) for path in others],
@@ -83,21 +94,33 @@ def _matching_paths(pattern: Path) -> list[Path]:
     Raises:
         InputError: A folder cannot be read, or a link leads back to a folder above it.
     """
+    # Divide the pattern into a folder and the parts from the first wildcard on: `raw/web/**/*.json`
+    # into `raw/web` and ("**", "*.json").
     n_fixed = _count_fixed_parts(pattern.parts)
-    if n_fixed == len(pattern.parts):
+    has_wildcards = n_fixed < len(pattern.parts)
+    if not has_wildcards:
         return [pattern] if os.path.lexists(pattern) else []
-
     folder = Path(*pattern.parts[:n_fixed])
     wildcards = pattern.parts[n_fixed:]
+
+    # Search the folder.
     if not folder.is_dir():
         return []
-    return list(_matches_below(folder, wildcards, first_positions(wildcards), (folder.stat(),)))
+    matching_paths = _matches_below(
+        folder,
+        wildcards,
+        # Names in the folder are compared with the first part; see `next_positions`.
+        candidates=first_positions(wildcards),
+        # By the status of the folders above, a link that leads back to one of them is found.
+        ancestors=(folder.stat(),),
+    )
+    return list(matching_paths)
 
 
 def _matches_below(
     folder: Path,
     pattern: Sequence[str],
-    positions: frozenset[int],
+    candidates: frozenset[int],
     ancestors: tuple[os.stat_result, ...],
 ) -> Iterator[Path]:
     """Yield the paths in a folder, and in all folders below it, that match a pattern.
@@ -105,22 +128,27 @@ def _matches_below(
     Args:
         folder: The folder.
         pattern: The parts of the pattern between slashes, such as `("**", "*.jsonl")`.
-        positions: Indices of the parts that a name in the folder may match. With `**`, which
-            matches any number of folders, there can be several.
+        candidates: Which parts a name in the folder may match, by index. There can be several, as
+            `**` matches any number of folders: with the example, a name may be one more folder for
+            `**` (0), or already the file for `*.jsonl` (1).
         ancestors: Status of the folder and of every folder that leads to it, by which a link back
             to one of them is found.
     """
+    end_of_pattern = len(pattern)
     for entry in all_entries(folder):
+        # Which parts may a name below this entry match? If it is the end of the pattern, the entry
+        # itself matches the whole pattern.
         path = folder / entry.name
-        positions_below = next_positions(positions, entry.name, pattern)
-        if len(pattern) in positions_below:  # all parts have been matched
+        candidates_below = next_positions(candidates, entry.name, pattern)
+        if end_of_pattern in candidates_below:
             yield path
 
-        # There can be matches below a folder only if parts of the pattern remain.
-        if positions_below - {len(pattern)} and entry.is_dir():
+        # Search a folder only if a name below it may still match a part.
+        has_parts_left = any(number < end_of_pattern for number in candidates_below)
+        if has_parts_left and entry.is_dir():
             stat = entry.stat()
             check_no_loop(entry.path, stat, ancestors)
-            yield from _matches_below(path, pattern, positions_below, (*ancestors, stat))
+            yield from _matches_below(path, pattern, candidates_below, (*ancestors, stat))
 
 
 def _remote_matches(pattern: RemoteFolder) -> list[ListedFile]:
@@ -129,22 +157,27 @@ def _remote_matches(pattern: RemoteFolder) -> list[ListedFile]:
     Args:
         pattern: The bucket, and a path in it with wildcards.
     """
-    # List the bucket below the folder before the first wildcard.
+    # Divide the pattern into a folder and the parts from the first wildcard on: `raw/web/**/*.json`
+    # into `raw/web` and ("**", "*.json").
     parts = pattern.path.split("/")
     n_fixed = _count_fixed_parts(parts)
+    folder = replace(pattern, path="/".join(parts[:n_fixed]))
     wildcards = parts[n_fixed:]
     if not wildcards:
         return []  # a path without wildcards would have been found as a file or folder
-    folder = replace(pattern, path="/".join(parts[:n_fixed]))
-    stats = [FileStat(*stored) for stored in folder.files()]
 
-    matching = [stat for stat in stats if matches(stat.path.split("/"), wildcards)]
+    # List all files below the folder, with paths relative to it, and keep those that match.
+    matching: list[FileStat] = []
+    for stored in folder.files():
+        stat = FileStat(*stored)
+        if matches(stat.path.split("/"), wildcards):
+            matching.append(stat)
     matching.sort(key=lambda stat: natural_key(stat.path))
     return [ListedFile(folder / stat.path, stat) for stat in matching]
 
 
 def _count_fixed_parts(parts: Sequence[str]) -> int:
-    """Return how many parts of a path precede the first one with a wildcard."""
+    """Return how many parts of a path precede the first one with a wildcard, or all of them."""
     for number, part in enumerate(parts):
         if glob.has_magic(part):
             return number

@@ -157,7 +157,8 @@ def _resolve(name: str, leave_out: Callable[[Location], bool]) -> _ResolvedInput
 
     Args:
         name: The path of a file or folder, or a pattern.
-        leave_out: Returns whether a file of a folder or pattern is not read.
+        leave_out: Returns whether a file of a folder or pattern is not read. It is not asked about
+            a file that the input names itself.
 
     Raises:
         MissingError: The input names nothing.
@@ -166,15 +167,17 @@ def _resolve(name: str, leave_out: Callable[[Location], bool]) -> _ResolvedInput
     """
     name = without_file_scheme(name)
     path: Location
+    may_be_file = True
     if is_remote(name):
         path = remote_location(name, where="--input", only_read=True)
-        is_possible_file = path.path != "" and not name.endswith("/")
+        # A whole bucket is no file, nor is a name with a slash at the end. Do not ask the store.
+        is_whole_bucket = path.path == ""
+        may_be_file = not is_whole_bucket and not name.endswith("/")
     else:
         path = expanded(name, "--input")
-        is_possible_file = True
 
-    # A file or folder whose name has characters of a pattern is taken as it is.
-    if is_possible_file and path.is_file():
+    # Look for a file or folder first, since its name may contain characters of a pattern.
+    if may_be_file and path.is_file():
         return _ResolvedInput([ListedFile(path.absolute(), None)], [])
     if path.is_dir():
         return _files_below(path, leave_out)
@@ -204,20 +207,23 @@ def _files_below(folder: Location, leave_out: Callable[[Location], bool]) -> _Re
     Raises:
         InputError: There is no file of text.
     """
-    base = folder.absolute()
+    absolute_folder = folder.absolute()
     contents = contents_of(folder)
-    texts = [file for file in contents.texts if not leave_out(base / file.path)]
+    texts = [file for file in contents.texts if not leave_out(absolute_folder / file.path)]
     contents = replace(contents, texts=tuple(texts))
     if not contents.texts:
         raise no_text(folder, contents, "no file to read")
 
-    # A bucket's listing returns sizes and times; those of local files are read with one call each.
-    is_listed = isinstance(folder, RemoteFolder)
+    # The listing of a bucket already has the size and times of each file. Those of local files are
+    # read later, when it is known which files are read.
+    has_sizes = isinstance(folder, RemoteFolder)
     files = []
     for file in contents.ordered:
-        files.append(ListedFile(base / file.path, file if is_listed else None))
+        stat = file if has_sizes else None
+        files.append(ListedFile(absolute_folder / file.path, stat))
 
-    # `resolve_inputs` reports the empty files of all inputs.
+    # Report what is not read, except for what nobody expects to be read, such as a README. Empty
+    # files are reported by `resolve_inputs`, for all inputs together.
     notices = []
     for notice in contents.notices():
         if not notice.is_expected and notice.kind != "empty":

@@ -119,22 +119,22 @@ class TokenizeJob:
             distrusted += new_records
 
     def _make(self, options: Mapping[str, Any]) -> Sequence[Manifest]:
-        """Make the shards that do not exist yet.
+        """Make the shards that do not exist yet, one from each range of text.
 
         Args:
             options: Options of the shards' recipes.
 
         Returns:
-            All shards, in document order.
+            Manifests of all shards, in document order. They are stored compressed, since there may
+            be 100,000, and unpacked when they are used.
 
         Raises:
             ReturnedDocumentsError: Some shards could not be made, since erased documents are in
                 their text again.
         """
-        outputs = _ShardsOfRanges(job=self, options=options)
         try:
             shards = make_per_shard(
-                outputs,
+                _ShardsOfRanges(job=self, options=options),
                 self.root,
                 self.progress.work(self.activity, self.subject, self.text_bytes),
                 workers=self.workers,
@@ -142,6 +142,8 @@ class TokenizeJob:
                 look_first=self.look_first,
             )
         except ExceptionGroup as group:
+            # Most errors end the work at once. Only the error about erased documents lets the
+            # other shards be made first, so a group consists of such errors.
             raise _all_returned_documents(group) from group
         return PackedManifests(shards.results, self.root.access)
 

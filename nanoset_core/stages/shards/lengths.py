@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 BAR_COLUMNS = 24
@@ -29,22 +30,33 @@ def usual_length(histogram: Sequence[int], tokens: int) -> str:
 
 
 def length_rows(histogram: Sequence[int]) -> list[dict[str, str]]:
-    """Return a row with a bar for each range of lengths, from the shortest to the longest.
+    """Return the distribution of the lengths of documents as the rows of a table, with bars.
+
+    For example, with bars of up to 24 characters:
+
+        {"tokens": "4 to 7", "documents": "10", "share": "████████████"}
+        {"tokens": "8 to 15", "documents": "20", "share": "████████████████████████"}
 
     Args:
-        histogram: As for `usual_length`.
+        histogram: Entry b is the number of documents of 2^(b-1) to 2^b - 1 tokens. Entry 0 is the
+            number of empty documents. At least one entry is not 0.
     """
-    non_empty = [number for number, count in enumerate(histogram) if count]
-    largest = max(histogram)
+    # Leave out ranges that are shorter or longer than all documents.
+    bins_with_documents = [number for number, count in enumerate(histogram) if count]
+    first_bin = bins_with_documents[0]
+    last_bin = bins_with_documents[-1]
+
+    largest_count = max(histogram)
     rows: list[dict[str, str]] = []
-    for number in range(non_empty[0], non_empty[-1] + 1):
+    for number in range(first_bin, last_bin + 1):
         count = histogram[number]
         shortest, longest = _bounds(number)
-        columns = -(-count * BAR_COLUMNS // largest)  # rounded up, so that no document has no bar
+        # The bar is rounded up: even a single document has a bar.
+        n_characters = math.ceil(count * BAR_COLUMNS / largest_count)
         row = {
             "tokens": f"{shortest:,} to {longest:,}",
             "documents": f"{count:,}",
-            "share": "█" * columns,
+            "share": "█" * n_characters,
         }
         rows.append(row)
     return rows

@@ -13,7 +13,7 @@ translates them for people.
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
@@ -80,7 +80,9 @@ class LineNumbers:
         """
         file = self._files.get(path)
         if file is None:
-            return line
+            return line  # the lines of this file are numbered in the file itself
+
+        # Find the last piece that starts at this byte or before it.
         piece = bisect_right(file.starts, byte) - 1
         return file.lines_before[piece] + line
 
@@ -97,11 +99,17 @@ class LineNumbers:
         file = self._files.get(path)
         if file is None:
             return None
-        # The last piece whose first line is not after this one. `lines_before` ends with the lines
-        # of the whole file, at which no piece starts.
-        n_pieces = len(file.starts)
-        piece = min(bisect_right(file.lines_before, line - 1), n_pieces) - 1
-        return LineInPiece(file.starts[piece], line - file.lines_before[piece])
+
+        # Find the last piece with fewer than `line` lines before it. For example, two pieces of 5
+        # and 4 lines have 0 and 5 lines before them: line 5 is in the first, line 6 in the second.
+        # The last entry of `lines_before`, the lines of the whole file, belongs to no piece. A line
+        # after the end of the file counts as one of the last piece.
+        lines_before_pieces = file.lines_before[:-1]
+        piece = bisect_left(lines_before_pieces, line) - 1
+        return LineInPiece(
+            piece_start=file.starts[piece],
+            line=line - lines_before_pieces[piece],
+        )
 
     def of_reject(self, reject: Reject) -> Reject:
         """Return a reject of rejects.jsonl with the number of its line in its file."""
@@ -123,13 +131,23 @@ def piece_lines_of_shard(counted: Iterable[tuple[Piece, int]]) -> dict[str, Any]
 
 
 def piece_lines_of_corpus(shards: Iterable[Manifest], pieces: Iterable[Piece]) -> dict[str, Any]:
-    """Return the fact PIECE_LINES of a corpus, or none if all lines had been counted before.
+    """Return how many lines each piece of a large file has, as a fact of a corpus.
+
+    Large files are cut into pieces without counting their lines first. When the pieces were
+    tokenized, their shards know how many lines each has.
 
     Args:
         shards: The shards of the corpus.
         pieces: All pieces of the corpus.
+
+    Returns:
+        The fact PIECE_LINES: path → (first byte, lines) of each piece. No fact if the lines of all
+        files had been counted before.
     """
-    if all(piece.first_line > 0 for piece in pieces):
+    # In a piece whose lines were not counted, the number of the first line is stored as 0. Without
+    # such a piece, the facts of the shards need not be read.
+    all_were_counted = all(piece.first_line > 0 for piece in pieces)
+    if all_were_counted:
         return {}
     counts_by_path: dict[str, list[Sequence[int]]] = {}
     for shard in shards:
@@ -139,17 +157,19 @@ def piece_lines_of_corpus(shards: Iterable[Manifest], pieces: Iterable[Piece]) -
 
 
 def line_name(source: SourceRange, path: str, line: int, byte: int) -> str:
-    """Return how messages name a line while its range is read: `path:line`.
+    """Return how messages name a line while its range is read: `path:line`, or the path alone.
 
-    It is the path alone if the number of the line in the file is not known yet.
+    A large file may be cut into pieces without counting its lines. Lines of a later piece are then
+    numbered from the start of the piece, which would mislead users.
 
     Args:
-        source: The range.
+        source: The range of text that is read, which consists of pieces of files.
         path: The file.
-        line: Number of the line in its piece.
+        line: Number of the line, as it is counted while the range is read.
         byte: First byte of the line.
     """
     for piece in source.pieces:
-        if piece.path == path and piece.begin <= byte < piece.end and not piece.is_counted:
+        is_in_piece = piece.path == path and piece.begin <= byte < piece.end
+        if is_in_piece and not piece.is_counted:
             return path
     return f"{path}:{line}"

@@ -51,12 +51,15 @@ class Losses:
     """The shards that rejected something, and perhaps others."""
     sizes: Mapping[str, int] = field(default_factory=dict)
     """Relative path of each file → its stored bytes."""
-    numbers: LineNumbers = field(default_factory=LineNumbers)
+    line_numbers: LineNumbers = field(default_factory=LineNumbers)
     """Line numbers of the corpus, for lists of rejects."""
 
     @cached_property
-    def unreadable(self) -> tuple[Reject, ...]:
-        """The fault of each file that could not be read to its end, in document order."""
+    def file_faults(self) -> tuple[Reject, ...]:
+        """The fault of each file that could not be read to its end, in document order.
+
+        `facts.faults` is their number. If lists of rejects were deleted, fewer faults are known.
+        """
         fault_by_file: dict[str, Reject] = {}
         for reject in self._rejects(is_fault):
             if reject.is_fault:
@@ -70,9 +73,10 @@ class Losses:
         These are all bytes of the files, since it is not known how much of each is lost. If it is
         not known which files they are, these are the bytes of all files.
         """
-        if len(self.unreadable) < self.facts.faults:
+        if len(self.file_faults) < self.facts.faults:
             return self.facts.stored_bytes
-        return sum(self.sizes.get(fault.file, self.facts.stored_bytes) for fault in self.unreadable)
+        all_bytes = self.facts.stored_bytes
+        return sum(self.sizes.get(fault.file, all_bytes) for fault in self.file_faults)
 
     @property
     def unreadable_share(self) -> float:
@@ -94,14 +98,16 @@ class Losses:
     def _rejects(
         self, is_included: Callable[[str], bool], max_lists: int | None = None
     ) -> Iterator[Reject]:
-        """Yield the rejects for certain reasons.
+        """Yield the rejects for certain reasons, from the lists of rejects of the shards.
 
         Args:
-            is_included: Returns whether a reason is one of them.
-            max_lists: Read no more lists than these.
+            is_included: Returns whether a reason, such as "invalid_json", is one of them.
+            max_lists: How many lists are read at most; None for all.
         """
-        for path in islice(self.lists(is_included), max_lists):
-            for reject in read_rejects(path, self.numbers):
+        lists = self.lists(is_included)
+        for list_path in islice(lists, max_lists):
+            # `line_numbers` turns numbers of lines in pieces of files into those in the files.
+            for reject in read_rejects(list_path, self.line_numbers):
                 if is_included(reject.reason):
                     yield reject
 
@@ -115,14 +121,19 @@ class Losses:
         Returns:
             A clause for a message; empty if all files were read to their end.
         """
-        if not self.facts.faults:
+        n_unreadable_files = self.facts.faults
+        if n_unreadable_files == 0:
             return ""
-        files = []
-        for fault in self.unreadable:
-            files.append(f"{fault.file} from line {fault.line:,} on ({fault.reason})")
-        names = abbreviated(files, _MAX_FILES_NAMED) or "which ones is no longer known"
 
-        count = format_count(self.facts.faults, "file")
+        # Name the files. Their names are in the lists of rejects, which may have been deleted.
+        files = []
+        for fault in self.file_faults:
+            files.append(f"{fault.file} from line {fault.line:,} on ({fault.reason})")
+        names = "which ones is no longer known"
+        if files:
+            names = abbreviated(files, _MAX_FILES_NAMED)
+
+        count = format_count(n_unreadable_files, "file")
         unreadable_bytes = format_bytes(self.unreadable_bytes)
         stored_bytes = format_bytes(self.facts.stored_bytes)
         return (
@@ -136,24 +147,29 @@ class Losses:
         Returns:
             A clause for a message; empty if no line looks damaged.
         """
-        count_by_reason = {
-            reason: count for reason, count in self.facts.reasons.items() if _may_be_damage(reason)
-        }
-        if not count_by_reason:
+        # Some reasons suggest damage: a line that was cut or overwritten is not JSON, for example.
+        damaged_lines_by_reason: dict[str, int] = {}
+        for reason, count in self.facts.reasons.items():
+            if _may_be_damage(reason):
+                damaged_lines_by_reason[reason] = count
+        if not damaged_lines_by_reason:
             return ""
+        n_damaged = sum(damaged_lines_by_reason.values())
 
-        # Count the lines of each file. A large corpus has thousands of lists of rejected lines, so
-        # only the first ones are read.
-        rejects = islice(self._rejects(_may_be_damage, _MAX_LISTS_READ), _MAX_REJECTS_READ)
-        lines_by_file = Counter(reject.file for reject in rejects)
-        n_lines = sum(count_by_reason.values())
-        n_not_read = n_lines - lines_by_file.total()
+        # The facts have no files. They are in the lists of rejects, of which a large corpus has
+        # thousands: read only the first lists, and only the first lines in them.
+        rejects = self._rejects(_may_be_damage, max_lists=_MAX_LISTS_READ)
+        damaged_lines_by_file = Counter(
+            reject.file for reject in islice(rejects, _MAX_REJECTS_READ)
+        )
+        n_in_other_files = n_damaged - damaged_lines_by_file.total()
 
-        count = format_count(n_lines, "rejected line")
-        reasons = counts_by_reason_text(count_by_reason)
-        text = f"{count} that may be damaged ({reasons}): {_files_with_counts(lines_by_file)}"
-        if n_not_read > 0:
-            text += f"; {n_not_read:,} not looked at"
+        count_text = format_count(n_damaged, "rejected line")
+        reasons = counts_by_reason_text(damaged_lines_by_reason)
+        files = _files_with_counts(damaged_lines_by_file)
+        text = f"{count_text} that may be damaged ({reasons}): {files}"
+        if n_in_other_files > 0:
+            text += f"; {n_in_other_files:,} not looked at"
         return text
 
     def zeroed_text(self) -> str:
@@ -235,11 +251,18 @@ def sum_losses(shards: Sequence[Manifest], pieces: Sequence[Piece]) -> Losses:
         shards: Manifests of the shards, in document order.
         pieces: The pieces of files that these shards were made from, in the same order.
     """
+    total = ShardFacts()
+    for shard in shards:
+        total += ShardFacts.of(shard.facts)
+
+    # Lists of rejects number the lines of some large files from the start of a piece. For messages,
+    # find out how many lines of the file precede each piece.
+    line_numbers = LineNumbers.of(piece_lines_of_corpus(shards, pieces))
     return Losses(
-        facts=sum((ShardFacts.of(shard.facts) for shard in shards), ShardFacts()),
+        facts=total,
         shards=shards,
         sizes=stored_sizes(pieces),
-        numbers=LineNumbers.of(piece_lines_of_corpus(shards, pieces)),
+        line_numbers=line_numbers,
     )
 
 

@@ -258,7 +258,7 @@ class _ShardInProgress:
 
     def finds_erased(self, batch: DocumentBatch) -> bool:
         """Return whether this batch, or an earlier one, contains erased documents."""
-        self.erased_places += purged.find_returned(self._erased, self._task.source, batch)
+        self.erased_places += purged.find_erased(self._erased, self._task.source, batch)
         return bool(self.erased_places)
 
     def encode(self, batch: DocumentBatch) -> Encoded:
@@ -275,6 +275,8 @@ class _ShardInProgress:
             DistrustError: The engine gave wrong tokens; it is recorded as distrusted.
             ConfigError: The engine gave an id outside of the vocabulary.
         """
+        # The audit lets the engine encode the texts, and compares some of the documents with the
+        # reference. Errors name a document by its number in the batch: add its file and line.
         try:
             encoded = self._audit.encode(batch.texts)
         except MemoryError as error:
@@ -282,32 +284,39 @@ class _ShardInProgress:
             place = _document_place(self._task, batch, longest)
             raise too_large(place, str(error) or None) from error
         except EncodingError as error:
-            raise error.at(_document_place(self._task, batch, error.document)) from error
+            place = _document_place(self._task, batch, error.document)
+            raise error.at(place) from error
         except WrongTokensError as error:
             place = _document_place(self._task, batch, error.document)
-            raise self._distrust_engine(place, error) from error
+            record = self._record_distrust(place, error)
+            # Whoever runs this task makes the shards again with another engine.
+            raise distrust.DistrustError(record) from error
         self._check_ids(encoded.ids)
         return encoded._replace(ids=encoded.ids.astype(self._task.settings.dtype))
 
-    def _distrust_engine(self, place: str, error: WrongTokensError) -> distrust.DistrustError:
+    def _record_distrust(self, place: str, error: WrongTokensError) -> distrust.Distrust:
         """Record that the engine gave wrong tokens, so that no later task uses it.
+
+        Such an engine is called distrusted. The records are stored with the outputs of the project,
+        so that other machines read them, too.
 
         Args:
             place: The document with wrong tokens.
             error: How the tokens differ from those of the reference.
 
         Returns:
-            The error to raise, by which the shards are made again with another engine.
+            The record.
         """
+        task = self._task
         record = distrust.Distrust(
-            self._engine.name,
-            self._engine.version,
-            self._task.recipe.options["tokenizer"],
-            f"{self._task.recipe.name}: {place}",
-            str(error),
+            engine=self._engine.name,
+            version=self._engine.version,
+            tokenizer=task.recipe.options["tokenizer"],
+            where=f"{task.recipe.name}: {place}",
+            what=str(error),
         )
-        distrust.NOTEBOOK.add(self._task.root, record)
-        return distrust.DistrustError(record)
+        distrust.NOTEBOOK.add(task.root, record)
+        return record
 
     def _check_ids(self, ids: Ids) -> None:
         """Check that token ids are in the vocabulary, before they are cast to a smaller type.
@@ -391,18 +400,19 @@ def _engine(task: ShardTask) -> Engine:
     Raises:
         SourceChangedError: The tokenizer has changed since the build started.
     """
-    file = local_tokenizer(task.settings.tokenizer_file)
-    distrusted = tuple(task.recipe.options.get(distrust.OPTION, ()))
-    n_loaded_before = _loaded_engine.cache_info().misses
-    engine, fingerprint = _loaded_engine(
-        file, stat_signature(file), task.settings.engine, distrusted
-    )
+    # Engines that have given wrong tokens must not be used any more. The recipe names them.
+    distrusted_engines = tuple(task.recipe.options.get(distrust.OPTION, ()))
 
-    # Report which engine was chosen, and why, but only by the task that loaded it.
-    was_loaded_now = _loaded_engine.cache_info().misses > n_loaded_before
-    if was_loaded_now:
+    file = local_tokenizer(task.settings.tokenizer_file)
+    n_loads_before = _n_engine_loads()
+    engine, fingerprint = _loaded_engine(
+        file, stat_signature(file), task.settings.engine, distrusted_engines
+    )
+    if _n_engine_loads() > n_loads_before:
+        # Report which engine was chosen, and why. Later tasks find it loaded, and report nothing.
         report_progress(TaskNote(f"engine {engine.name}: {engine.reason}"))
 
+    # The recipe has the fingerprint that the tokenizer had when the build started.
     expected_fingerprint = task.recipe.options["tokenizer"]
     if fingerprint != expected_fingerprint:
         raise SourceChangedError(
@@ -444,6 +454,11 @@ def _loaded_engine(
         (the engine, fingerprint of the tokenizer).
     """
     return make_engine(file, kind, without=without), define(file).fingerprint
+
+
+def _n_engine_loads() -> int:
+    """Return how many times this process has loaded an engine: calls that no cache answered."""
+    return _loaded_engine.cache_info().misses
 
 
 def _reject_error(task: ShardTask, reject: Reject) -> InputError:

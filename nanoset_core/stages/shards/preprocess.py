@@ -150,28 +150,32 @@ def preprocess(
 
 
 def is_rejects_of_call(path: Location, output_prefix: Location) -> bool:
-    """Return whether a file contains the lines that an earlier call of `preprocess` rejected.
+    """Return whether a file is the list of rejected lines of an earlier call of `preprocess`.
 
     Such a file is not an input, although it may be in the folder of the inputs and ends in .jsonl.
 
     Args:
         path: The file.
-        output_prefix: The start of the names of the outputs, of the present and the earlier call.
+        output_prefix: The start of the names of all outputs of this call, such as out/web.
     """
-    stem = path.name.removesuffix(REJECTS_ENDING)
-    if stem == path.name or not stem.startswith(output_prefix.name):
+    # A call with this prefix, or with one that begins in the same way, would have written the list
+    # next to its other outputs, as out/web_rejects.jsonl.
+    earlier_prefix = path.name.removesuffix(REJECTS_ENDING)
+    has_ending = earlier_prefix != path.name
+    if not has_ending or not earlier_prefix.startswith(output_prefix.name):
         return False
     if real_path(path.parent) != real_path(output_prefix.parent):
         return False
 
-    # Only a file with the record of a pair next to it was written by a call.
+    # Such a call has also written a record of what it made, for each key of the texts.
     _, file_names = store_of(path.parent).level()
-    records = [
-        path.with_name(name)
-        for name in file_names
-        if name.startswith(f"{stem}_") and name.endswith(RECORD_ENDING)
-    ]
-    return any(read_record(record) for record in records)
+    for name in file_names:
+        is_named_like_record = name.startswith(f"{earlier_prefix}_") and name.endswith(
+            RECORD_ENDING
+        )
+        if is_named_like_record and read_record(path.with_name(name)):
+            return True
+    return False
 
 
 # Checks of settings.
@@ -214,18 +218,18 @@ def _check_names(output_prefix: Location, options: PreprocessOptions) -> None:
     Raises:
         ConfigError: A key cannot be part of a file name, or the names would be too long.
     """
-    # How many bytes a file system leaves for the key in a name. The longest name of the files for a
-    # key is that of the record, which says what the pair was made from.
+    # A name consists of the prefix, the key and an ending. Of the files for one key, the record has
+    # the longest ending. Find out how many bytes remain for the key.
     name_without_key = f"{pair_name(options.preset, output_prefix.name, '')}{RECORD_ENDING}"
     name_bytes = len(name_without_key.encode())
     room_for_key = _MAX_NAME_BYTES - name_bytes
 
-    # A name is too long because of its prefix or because of its key. The prefix is at fault if it
-    # leaves less room than the longest key that is allowed would take. Otherwise the key is, which
-    # `check_text_key` reports.
+    # If a key does not fit, blame the prefix, unless every key of a permitted length would fit. A
+    # key may have characters that cannot be encoded; `check_text_key` refuses these below.
     longest_key_bytes = max(len(key.encode(errors="replace")) for key in options.keys)
-    is_prefix_long = room_for_key < MOST_KEY_BYTES
-    if is_prefix_long and longest_key_bytes > room_for_key:
+    keys_fit = longest_key_bytes <= room_for_key
+    any_permitted_key_fits = room_for_key >= MOST_KEY_BYTES
+    if not keys_fit and not any_permitted_key_fits:
         raise ConfigError(
             "the names of the files would be too long",
             where="--output-prefix",
@@ -233,6 +237,8 @@ def _check_names(output_prefix: Location, options: PreprocessOptions) -> None:
             expected=f"names of up to {_MAX_NAME_BYTES} bytes",
             remedy="choose a shorter prefix",
         )
+
+    # Otherwise, refuse keys that are too long, or cannot be part of a file name.
     for key in options.keys:
         check_text_key(key, "--json-keys", most_bytes=room_for_key)
 
@@ -329,18 +335,23 @@ class _Call:
         return self.rejects if facts.reasons else None
 
     def delivery(self, key: str, prefix: Location) -> Delivery:
-        """Return the files that this call writes for one key, and what decides their bytes.
+        """Describe the files that this call writes for one key, and what decides their bytes.
 
-        The file of rejected lines, which all keys share, is an output of the last key.
+        By this description, a later call recognises the files, and does not write them again.
 
         Args:
             key: Key of the texts, one of `options.keys`.
-            prefix: Path of the key's pair, without the endings .bin and .idx.
+            prefix: Path of the key's .bin and .idx, without these endings.
         """
+        # The setting `partitions` has an effect on the order of the documents. It has none if the
+        # order of the input is kept. Then record 1 in any case, so that a later call with another
+        # value finds these files.
         options = self.options
-        # If the order of the input is kept, no documents are dealt to partitions, and their number
-        # has no effect on the bytes. Record 1, so that a call with another number finds this pair.
-        n_partitions = 1 if options.keep_sequential_samples else options.partitions
+        n_partitions = options.partitions
+        if options.keep_sequential_samples:
+            n_partitions = 1
+
+        # Everything that decides the bytes: settings, and the content of the input files.
         settings = {
             "tokenizer": self.tokenizer.fingerprint,
             "dtype": self.tokenizer.dtype.name,
@@ -357,14 +368,20 @@ class _Call:
             "sources": [asdict(piece) for piece in self.ranges.pieces()],
         }
 
+        # The list of rejected lines is the same for all keys. It is written with the last one, if
+        # there are any such lines.
+        optional_files: list[str] = []
+        if key == options.keys[-1]:
+            optional_files.append(self.rejects.name)
+
         pair = _PairFiles.of(prefix)
-        is_last_key = key == options.keys[-1]
         return Delivery(
             folder=self.output_prefix.parent,
+            # `flags` has the options of the command by which messages name the settings.
             receipt=Receipt(name=pair.record.name, made_from=made_from, flags=_FLAG_BY_SETTING),
             files=(pair.bin.name, pair.idx.name),
-            optional=(self.rejects.name,) if is_last_key else (),
-            # The .idx is written last: without it, readers do not take the pair as complete.
+            optional=tuple(optional_files),
+            # The .idx is put in place last: without it, readers do not take the .bin as complete.
             completing_files=(pair.idx.name,),
             is_hashed=True,  # notice later changes by the content, not by the times of the files
         )
@@ -453,7 +470,7 @@ def _find_pair(call: _Call, key: str, prefix: Location) -> Preprocessed | None:
     try:
         lost = _losses_of_record(call, record)
         refusal = RejectPolicy(call.options, key).refusal(lost, call.inputs.folder)
-        names_all_unreadable = len(lost.unreadable) == lost.facts.faults
+        names_all_unreadable = len(lost.file_faults) == lost.facts.faults
     except (KeyError, TypeError, FormatError):
         return None  # a record of another version, or a damaged file of rejects
     if refusal is not None or not names_all_unreadable:
@@ -469,28 +486,33 @@ def _find_pair(call: _Call, key: str, prefix: Location) -> Preprocessed | None:
 
 
 def _losses_of_record(call: _Call, record: Mapping[str, Any]) -> Losses:
-    """Return how much text an earlier call lost, by the record that it stored with a pair.
+    """Return how much text an earlier call lost.
+
+    The call has stored a record next to the .bin and .idx that it made. It also stored a list of
+    the rejected lines.
 
     Args:
-        call: The present call.
-        record: The record, whose "facts" are the counts of the earlier call.
+        call: The present call, with the same inputs.
+        record: The record of the earlier call. Its "facts" are counts, such as that of rejected
+            lines.
 
     Raises:
         KeyError, TypeError: The record is of another version.
     """
 
-    def fetch_rejects(_name: str) -> Path:
-        """Return a local path of the list of rejected lines, after a download from a bucket.
-
-        A `Listing` asks for the list by name, but a call has only one.
-        """
+    def rejects_path(_name: str) -> Path:
+        """Return the local path of the list of rejected lines, after a download from a bucket."""
         [local_path] = copies_in(call.root.folder, [call.rejects])
         return local_path
 
-    facts = ShardFacts(**record["facts"])
-    listing = Listing(record["facts"], fetch_rejects)
-    sizes = stored_sizes(call.ranges.pieces())
-    return Losses(facts, [listing], sizes)
+    # `Losses` is usually made of shards, each with counts and a list of rejects. Here, all counts
+    # and the only list stand for one shard.
+    counts = record["facts"]
+    return Losses(
+        facts=ShardFacts(**counts),
+        shards=[Listing(facts=counts, path=rejects_path)],
+        sizes=stored_sizes(call.ranges.pieces()),
+    )
 
 
 def _make_pair(call: _Call, key: str, prefix: Location) -> Preprocessed:
@@ -504,33 +526,39 @@ def _make_pair(call: _Call, key: str, prefix: Location) -> Preprocessed:
     Raises:
         InputError: There are no documents, or too many rejects.
     """
-    # Tokenize the input in ranges, each of which becomes a shard in the scratch folder.
+    # Tokenize the input in ranges, each of which becomes a shard in the scratch folder. `run` also
+    # returns the options of the shards' recipes, which are not needed here.
     shards, _ = call.job(key).run()
-    lost = sum_losses(shards, call.ranges.pieces())
-    RejectPolicy(call.options, key).check(lost, call.inputs.folder)
-    _check_not_empty(lost.facts, call.inputs)
 
-    file_counts = None
+    # `losses` has the counts of all shards together, and says what was not tokenized: rejected
+    # lines, and files that could not be read to their end. Refuse the input if it is too much.
+    losses = sum_losses(shards, call.ranges.pieces())
+    RejectPolicy(call.options, key).check(losses, call.inputs.folder)
+    _check_not_empty(losses.facts, call.inputs)
+
+    tokens_of_files = None
     if call.options.count_by_file:
         counts_of_shards = (counts_by_file(shard.path(DOCUMENTS)) for shard in shards)
         paths = (file.path for file in call.inputs.files)
-        file_counts = tokens_by_file(paths, counts_of_shards)
+        tokens_of_files = tokens_by_file(paths, counts_of_shards)
 
-    # Concatenate the shards into a draft, which becomes the pair when the block ends.
+    # Write the files to the folder of a draft. When the block ends, they are moved to their places.
     with call.delivery(key, prefix).drafting(overwrite=call.overwrite) as draft:
-        draft.facts = to_plain(lost.facts)
-        if file_counts is not None:
-            draft.more = {"tokens_by_file": file_counts}
+        draft.facts = to_plain(losses.facts)
+        if tokens_of_files is not None:
+            draft.more = {"tokens_by_file": tokens_of_files}
         _write_pair(shards, draft.folder / prefix.name, call.options, call.root)
-        if lost.facts.reasons:
+        has_rejects = bool(losses.facts.reasons)
+        if has_rejects:
             rejected_lines = [shard.path(REJECTS).read_bytes() for shard in shards]
             write_atomic(draft.folder / call.rejects.name, b"".join(rejected_lines))
+
     return Preprocessed(
         prefix=prefix,
-        facts=lost.facts,
-        rejects=call.rejects_if_any(lost.facts),
-        lost=lost.beyond_rejects(),
-        tokens_by_file=file_counts,
+        facts=losses.facts,
+        rejects=call.rejects_if_any(losses.facts),
+        lost=losses.beyond_rejects(),  # a message about what the list of rejects does not contain
+        tokens_by_file=tokens_of_files,
         encoders=encoders_of(shards),
     )
 
@@ -564,16 +592,23 @@ def _write_pair(
 ) -> None:
     """Write the .bin and .idx of the documents of all shards.
 
+    With the setting `partitions`, the documents get the order in which Megatron-LM's tool writes
+    them: it deals the input to several processes, like cards, and concatenates their outputs. For
+    example, documents 0 to 4 and two partitions give the order 0, 2, 4, 1, 3.
+
     Args:
         shards: The shards, in document order.
         prefix: Path of both files without their endings.
-        options: Says whether the documents are dealt to partitions.
+        options: The settings of the call.
         root: The scratch folder.
     """
     shard_prefixes = [shard.path(TOKENS) for shard in shards]
-    if options.partitions == 1 or options.keep_sequential_samples:
+    keeps_order = options.partitions == 1 or options.keep_sequential_samples
+    if keeps_order:
         merge_indexed_datasets(shard_prefixes, prefix)
         return
-    merged_prefix = root.folder / "joined"
-    merge_indexed_datasets(shard_prefixes, merged_prefix)
-    deal_documents(merged_prefix, prefix, options.partitions)
+
+    # Concatenate the shards first, in a file that is removed with the scratch folder.
+    concatenated_prefix = root.folder / "joined"
+    merge_indexed_datasets(shard_prefixes, concatenated_prefix)
+    deal_documents(concatenated_prefix, prefix, options.partitions)

@@ -119,7 +119,7 @@ def place_of(pieces: Iterable[Piece], file: str, line: int, offset: int) -> Eras
     decompressed file, or its row in a table.
 
     Args:
-        pieces: The pieces that the document may be in.
+        pieces: Pieces of files. One of them contains the document.
         file: Path of its file.
         line: Its line, or its row in a table.
         offset: Its first byte in the decompressed file; -1 for a row of a table.
@@ -127,12 +127,17 @@ def place_of(pieces: Iterable[Piece], file: str, line: int, offset: int) -> Eras
     is_row_of_table = offset < 0
     position = line if is_row_of_table else offset
 
-    # Compressed files and tables have one piece. Its bounds are bytes of the stored file, which
-    # cannot be compared with the position.
+    # Only uncompressed text is cut into several pieces: find the piece by its bounds. Any other
+    # file is one piece, and its bounds are no positions: they count compressed bytes.
     pieces_of_file = [piece for piece in pieces if piece.path == file]
+    piece_of_document = pieces_of_file[0]
     if len(pieces_of_file) > 1:
-        pieces_of_file = [piece for piece in pieces_of_file if piece.begin <= position < piece.end]
-    return ErasedPlace(*PieceKey.of(pieces_of_file[0]), position)
+        for piece in pieces_of_file:
+            if piece.begin <= position < piece.end:
+                piece_of_document = piece
+
+    key = PieceKey.of(piece_of_document)
+    return ErasedPlace(*key, position)
 
 
 def add_record(
@@ -212,22 +217,31 @@ def _leave_out(source: SourceRange, erased: ErasedDocuments) -> SourceRange:
     return replace(source, without=tuple(skipped_by_piece))
 
 
-def find_returned(
+def find_erased(
     erased: ErasedDocuments, source: SourceRange, batch: DocumentBatch
 ) -> list[ErasedPlace]:
-    """Return the places of documents of a batch that have the ids of erased ones.
+    """Return where a batch of text contains erased documents, which are recognised by their ids.
+
+    Readers already skip erased documents in places that are recorded. But somebody may have put
+    such a document into another file.
 
     Args:
         erased: The erased documents of the corpus.
-        source: The range that the batch was read from.
-        batch: Documents that were not left out.
+        source: The range of text that the batch was read from.
+        batch: The documents that were read.
     """
     if not erased.ids:
         return []
-    files = source.files
     places = []
     for number, identity in enumerate(batch.ids):
-        if identity is not None and id_digest(identity) in erased.ids:
-            file = files[batch.files[number]]
-            places.append(place_of(source.pieces, file, batch.lines[number], batch.offsets[number]))
+        if identity is None or id_digest(identity) not in erased.ids:
+            continue
+        file_number = batch.files[number]  # index into the files of the range
+        place = place_of(
+            pieces=source.pieces,
+            file=source.files[file_number],
+            line=batch.lines[number],
+            offset=batch.offsets[number],
+        )
+        places.append(place)
     return places

@@ -13,11 +13,12 @@ from nanoset_core.text.rejects import Reject
 
 
 def read_rejects(path: Path, numbers: LineNumbers) -> Iterator[Reject]:
-    """Yield the rejects of a shard, in order, with the numbers that their lines have in the files.
+    """Yield the rejects of a shard in order: lines that are not documents, and faults of files.
 
     Args:
-        path: Of the list.
-        numbers: Line numbers of the corpus.
+        path: Path of the list of rejects, which has one JSON object a line.
+        numbers: Line numbers of the corpus. In the list, lines of some large files are numbered
+            from the start of a piece of the file; here, they get their numbers in the file.
 
     Raises:
         FormatError: The file is missing, or is not such a list.

@@ -72,31 +72,45 @@ class RejectPolicy:
             raise refusal
 
     def refusal(self, losses: Losses, folder: RawFolder) -> InputError | None:
-        """Return the error that `check` raises, or None if not more was lost than is allowed.
+        """Return an error if more was lost than the settings allow, or None.
+
+        There are two limits: for the share of text in files that cannot be read to their end, and
+        for the share of lines that are not documents. With `on_reject: fail`, both are 0.
 
         Args:
             losses: What was lost.
             folder: The folder of the files.
         """
-        facts = losses.facts
         max_unreadable = self.options.max_unreadable_fraction
         max_rejected = self.options.max_rejected_fraction
         if self._fails_on_reject:
             max_unreadable = 0.0
             max_rejected = 0.0
 
-        # Even an empty file that cannot be read is refused if none may be unreadable.
-        if facts.faults and (max_unreadable == 0 or losses.unreadable_share > max_unreadable):
+        # Judge the files. An empty file has no share of the text. So if none may be unreadable,
+        # count the files instead.
+        n_unreadable = losses.facts.faults
+        if max_unreadable == 0:
+            has_too_many_unreadable = n_unreadable > 0
+        else:
+            has_too_many_unreadable = losses.unreadable_share > max_unreadable
+        if has_too_many_unreadable:
+            # Files of another format than their names say, such as a PDF named web.jsonl, get an
+            # error of their own, if there are no others.
             foreign_files = _foreign_files(losses)
-            if len(foreign_files) == facts.faults:
+            if len(foreign_files) == n_unreadable:
                 return self._foreign_files_error(losses, folder, foreign_files)
             return self._unreadable_files_error(losses, folder, foreign_files)
-        if facts.rejected > max_rejected * max(facts.lines, 1):
+
+        # Judge the lines.
+        n_lines = max(losses.facts.lines, 1)
+        if losses.facts.rejected > max_rejected * n_lines:
             return self._rejected_lines_error(losses, folder)
         return None
 
     @property
     def _fails_on_reject(self) -> bool:
+        """Whether nothing may be lost at all."""
         return self.options.on_reject == "fail"
 
     def _foreign_files_error(
@@ -105,22 +119,25 @@ class RejectPolicy:
         """Return the error for files whose content is of another format than their names say.
 
         Args:
-            losses: What was lost.
+            losses: What was lost. No other files are unreadable.
             folder: The folder of the files.
-            foreign_files: Paths of these files, which are all files that cannot be read.
+            foreign_files: Paths of the files.
         """
         what = "a file is not what its ending says"
         if len(foreign_files) > 1:
             what = f"{len(foreign_files):,} files are not what their endings say"
-        first = losses.unreadable[0]
-        leave_out = self._leave_out(foreign_files)
+
+        # The error shows the first of these files, and the setting that leaves out all of them.
+        first_fault = losses.file_faults[0]
+        setting = self._leave_out(foreign_files)
         return InputError(
             what,
-            where=folder / first.file,
-            found=f"{first.detail}; {losses.unreadable_text()}",
-            expected=f"text in every file that is not left out ({leave_out})",
-            remedy=f"leave out files that are not text of the corpus: {leave_out}; convert the "
-            "others",
+            where=folder / first_fault.file,
+            found=f"{first_fault.detail}; {losses.unreadable_text()}",
+            expected=f"text in every file that is not left out ({setting})",
+            remedy=(
+                f"leave out files that are not text of the corpus: {setting}; convert the others"
+            ),
         )
 
     def _unreadable_files_error(
@@ -136,32 +153,34 @@ class RejectPolicy:
         """
         what = "a file cannot be read to its end"
         remedy = "fetch or write it again"
-        if losses.facts.faults > 1:
+        n_unreadable = losses.facts.faults
+        if n_unreadable > 1:
             what = "files cannot be read to their end"
             remedy = "fetch or write them again"
 
-        # The limit that was exceeded, and how to raise it.
-        limit = self.names.on_reject
-        if not self._fails_on_reject:
-            limit = f"{self.names.unreadable}: {self.options.max_unreadable_fraction:g}"
-            # The smallest limit, in steps of 0.001, that would allow the loss.
-            sufficient_share = max(1, math.ceil(losses.unreadable_share * 1000)) / 1000
-            remedy += (
-                f", or accept what could be read of it: {self.names.unreadable} "
-                f"{sufficient_share:g}"
-            )
+        # Name the setting that forbids the loss. `self.names` has what the user calls it: an option
+        # of the command line, or a key of nanoset.yaml.
+        if self._fails_on_reject:
+            setting = self.names.on_reject
+        else:
+            limit_name = self.names.unreadable
+            setting = f"{limit_name}: {self.options.max_unreadable_fraction:g}"
+            # Offer the smallest limit that would allow the loss, in steps of 0.001.
+            thousandths = max(1, math.ceil(losses.unreadable_share * 1000))
+            sufficient_limit = thousandths / 1000
+            remedy += f", or accept what could be read of it: {limit_name} {sufficient_limit:g}"
         if foreign_files:
             remedy += f"; leave out files that are not text: {self._leave_out(foreign_files)}"
 
-        # The place of the first fault, if it is still known.
+        # Show the first file and its fault, if they are still known.
         where = folder
         found = losses.unreadable_text()
-        if losses.unreadable:
-            first = losses.unreadable[0]
-            where = folder / first.file
-            found += f"; {first.detail}"
+        if losses.file_faults:
+            first_fault = losses.file_faults[0]
+            where = folder / first_fault.file
+            found += f"; {first_fault.detail}"
         return InputError(
-            what, where=where, found=found, expected=f"whole files ({limit})", remedy=remedy
+            what, where=where, found=found, expected=f"whole files ({setting})", remedy=remedy
         )
 
     def _rejected_lines_error(self, losses: Losses, folder: RawFolder) -> InputError:
@@ -235,7 +254,7 @@ class RejectPolicy:
 
 def _foreign_files(losses: Losses) -> list[str]:
     """Return the unreadable files that are not what their endings say."""
-    return [fault.file for fault in losses.unreadable if fault.reason == WRONG_FORMAT]
+    return [fault.file for fault in losses.file_faults if fault.reason == WRONG_FORMAT]
 
 
 def _kind_of_other_file(folder: RawFolder, reject: Reject) -> str | None:

@@ -37,22 +37,28 @@ class Repeats:
         """Hash of a document in the sample → how often it occurred."""
 
     def add(self, encoded: Encoded) -> None:
-        """Add documents; those without tokens are not counted.
+        """Count how often documents occur; those without tokens are not counted.
+
+        Counting all documents of a large shard would take too much memory. So only a sample is
+        counted: the documents whose hash is not above a limit. A document that occurs again has the
+        same hash, so all of its occurrences are in the sample, or none.
 
         Args:
             encoded: Token ids of the documents, concatenated, and the length of each document.
         """
         hashes = hash_sequences(encoded.ids, encoded.lengths)  # (n_documents_with_tokens,)
-        self._occurrences.update(hashes[hashes <= self._hash_limit].tolist())
+        is_in_sample = hashes <= self._hash_limit
+        self._occurrences.update(hashes[is_in_sample].tolist())
 
-        # Halve the sample until it is small enough.
+        # If the sample has too many different documents, halve the limit. About half of them have a
+        # hash that is not above it, and remain.
         while len(self._occurrences) > self._max_documents:
             self._hash_limit //= 2
-            sample: Counter[int] = Counter()
+            smaller_sample: Counter[int] = Counter()
             for token_hash, count in self._occurrences.items():
                 if token_hash <= self._hash_limit:
-                    sample[token_hash] = count
-            self._occurrences = sample
+                    smaller_sample[token_hash] = count
+            self._occurrences = smaller_sample
 
     def among(self, documents: int) -> int:
         """Estimate how many of some documents repeat another one; 0 if fewer than LEAST_SHARE."""

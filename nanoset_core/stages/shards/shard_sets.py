@@ -72,7 +72,7 @@ def some_shards(project: Project, corpus: str, digests: Sequence[str]) -> Sequen
 def each_shard(
     project: Project, corpus: str, digests: Sequence[str], work: Callable[[Manifest], T]
 ) -> list[T]:
-    """Call a function with the manifest of each of some shards.
+    """Call a function with the manifest of each of some shards, after checking that it is whole.
 
     Args:
         project: The project.
@@ -86,25 +86,54 @@ def each_shard(
     Raises:
         MissingError: A shard is missing or damaged.
     """
-    remedy = f"run `nanoset build`, or materialise tokenized_shards for the corpus {corpus!r} again"
 
-    def check_and_work(outputs: OutputRoot, folder: Path) -> T:
+    def check_and_work(outputs: OutputRoot, shard_folder: Path) -> T:
         """Call the function with the manifest of the shard in a folder, if the shard is whole."""
-        shard = outputs.manifest_at(folder)
-        if shard is None:
-            raise missing_version(
-                outputs.access,
-                (SHARDS, corpus, folder.name),
-                "a shard is not whole",
-                found="its manifest is missing",
-                remedy=remedy,
-            )
-        damage = shard.damage()
-        if damage:
-            raise MissingError("a shard is not whole", where=folder, found=damage, remedy=remedy)
-        return work(shard)
+        return work(_whole_shard(outputs, corpus, shard_folder))
 
     return project.outputs.each_version(check_and_work, SHARDS, corpus, digests)
+
+
+def check_shards(project: Project, corpus: str, digests: Sequence[str]) -> None:
+    """Check that shards of a corpus exist, and that no file of them is missing or damaged.
+
+    Args:
+        project: The project.
+        corpus: Name of the corpus.
+        digests: Which shards.
+
+    Raises:
+        MissingError: A shard is missing or damaged.
+    """
+    each_shard(project, corpus, digests, lambda shard: None)
+
+
+def _whole_shard(outputs: OutputRoot, corpus: str, folder: Path) -> Manifest:
+    """Return the manifest of a shard, after checking that its files have the recorded sizes.
+
+    Args:
+        outputs: The outputs of the project.
+        corpus: Name of the corpus.
+        folder: Folder of the shard.
+
+    Raises:
+        MissingError: The shard is missing or damaged.
+    """
+    what = "a shard is not whole"
+    remedy = f"run `nanoset build`, or materialise tokenized_shards for the corpus {corpus!r} again"
+    shard = outputs.manifest_at(folder)
+    if shard is None:
+        raise missing_version(
+            outputs.access,
+            (SHARDS, corpus, folder.name),
+            what,
+            found="its manifest is missing",
+            remedy=remedy,
+        )
+    damage = shard.damage()  # what is wrong with its files, in words
+    if damage:
+        raise MissingError(what, where=folder, found=damage, remedy=remedy)
+    return shard
 
 
 def ranges_of(project: Project, inventory: Inventory, range_bytes: int) -> list[SourceRange]:
@@ -116,8 +145,9 @@ def ranges_of(project: Project, inventory: Inventory, range_bytes: int) -> list[
 def recorded_losses(outputs: OutputRoot, tokenized: Manifest) -> Losses:
     """Return how much text was lost when the shards of a corpus were made.
 
-    The counts are stored in the manifest of the set of shards. The manifests of the shards are read
-    only if text was lost, to find the files.
+    Text is lost if lines are no documents, and if files cannot be read to their end. The manifest
+    of the set of shards counts both. The manifests of its shards are read only if text was lost, to
+    find the files.
 
     Args:
         outputs: The outputs of the project.
@@ -127,19 +157,21 @@ def recorded_losses(outputs: OutputRoot, tokenized: Manifest) -> Losses:
         FormatError: The manifest of a shard, or the inventory, cannot be read.
     """
     facts = ShardFacts.of(tokenized.facts)
-    if not facts.reasons:
+    # `reasons` counts what was lost by the reason, such as invalid_json.
+    is_anything_lost = bool(facts.reasons)
+    if not is_anything_lost:
         return Losses(facts)
 
-    def pack_if_rejecting(shard_outputs: OutputRoot, folder: Path) -> bytes | None:
-        """Return the manifest of a shard that rejected lines, in compressed form, or None."""
+    def pack_if_losing(shard_outputs: OutputRoot, folder: Path) -> bytes | None:
+        """Return the manifest of a shard that lost text, in compressed form; None for others."""
         shard = shard_outputs.manifest_at(folder)
         if shard is None or not shard.facts["reasons"]:
             return None
         return pack(shard)
 
-    packed_or_none = outputs.each_version(
-        pack_if_rejecting, SHARDS, tokenized.name, tokenized.facts[SHARDS]
-    )
+    # There may be 100,000 shards: their manifests are compressed to save memory.
+    shard_digests = tokenized.facts[SHARDS]
+    packed_or_none = outputs.each_version(pack_if_losing, SHARDS, tokenized.name, shard_digests)
     packed = [shard for shard in packed_or_none if shard is not None]
 
     # The sizes of the files, to tell which share of the text was lost.
@@ -149,14 +181,16 @@ def recorded_losses(outputs: OutputRoot, tokenized: Manifest) -> Losses:
         facts,
         shards=PackedManifests(packed, outputs.access),
         sizes=sizes,
-        numbers=LineNumbers.of(tokenized.facts),
+        line_numbers=LineNumbers.of(tokenized.facts),
     )
 
 
 def expected_losses(project: Project, corpus: str, recipe: Recipe) -> Losses | None:
-    """Return how much text a set of shards lost or will lose, if that is known.
+    """Return how much text is lost in a set of shards, which may not be built yet.
 
-    It is known as soon as all shards exist, even if the set itself was not built yet.
+    Text is lost if lines are no documents, and if files cannot be read to their end. Each shard
+    records what was lost of its part of the text. So the losses of the set are known as soon as all
+    of its shards exist.
 
     Args:
         project: The project.
@@ -169,22 +203,22 @@ def expected_losses(project: Project, corpus: str, recipe: Recipe) -> Losses | N
     Raises:
         FormatError: The manifest of a shard, or the inventory, cannot be read.
     """
+    # If the set was built, it records its losses.
     outputs = project.outputs
-
-    # The set exists: it records its losses.
     tokenized = outputs.find(recipe)
     if tokenized is not None:
         return recorded_losses(outputs, tokenized)
 
-    # Without the inventory, it is unknown which shards the set will have.
+    # Otherwise find out which shards it will have. The inventory lists the files of the corpus,
+    # whose text is cut into ranges. Each range becomes a shard.
     inventory = inventory_at(outputs, corpus, recipe.parents["inventory"])
     if inventory is None:
         return None
-
-    # The set will lose what its shards lost, if all of them exist.
-    options = shard_options(project, corpus)
     ranges = ranges_of(project, inventory, recipe.options["range_bytes"])
-    digests = [shard_recipe(corpus, source, options).digest for source in ranges]
+    options = shard_options(project, corpus)
+    digests = [shard_recipe(corpus, text_range, options).digest for text_range in ranges]
+
+    # Add up what these shards lost, if an earlier build has made all of them.
     shards = _find_all_shards(outputs, corpus, digests)
     if shards is None:
         return None
@@ -223,24 +257,29 @@ def _find_all_shards(
 
 
 def reject_policy(project: Project, corpus: str) -> RejectPolicy:
-    """Return the rule by which a corpus that lost text is refused, from nanoset.yaml.
+    """Return how much text a corpus may lose, by the settings of nanoset.yaml.
 
     Args:
         project: The project.
         corpus: Name of the corpus, which may have settings of its own.
     """
     documents = project.config.documents_of(corpus)
-    limits = {name: getattr(documents, name) for name in RejectOptions.__slots__}
+    limits = RejectOptions(
+        on_reject=documents.on_reject,
+        max_rejected_fraction=documents.max_rejected_fraction,
+        max_unreadable_fraction=documents.max_unreadable_fraction,
+    )
 
-    # What messages call the settings: the keys with which the user can change them.
-    names = replace(_NAMES, leave_out=f"corpora: {{{corpus}: {{exclude: {{files}}}}}}")
-    spec = project.config.corpora.get(corpus)
-    if spec is not None and spec.text_key is not None:
+    # An error tells the user which key to change. Files are left out by a line such as
+    # `corpora: {web: {exclude: ["a.jsonl"]}}`; the list of files is filled in later.
+    names = replace(_NAMES, leave_out="corpora: {" + corpus + ": {exclude: {files}}}")
+    own_settings = project.config.corpora.get(corpus)
+    if own_settings is not None and own_settings.text_key is not None:
         names = replace(names, text_key=f"corpora.{corpus}.text_key")
-    return RejectPolicy(RejectOptions(**limits), documents.text_key, names)
+    return RejectPolicy(limits, documents.text_key, names)
 
 
-def refusal(project: Project, corpus: str, lost: Losses) -> InputError | None:
+def error_of_losses(project: Project, corpus: str, lost: Losses) -> InputError | None:
     """Return the error for a corpus that lost more than the present settings allow, or None."""
     return reject_policy(project, corpus).refusal(lost, project.config.corpus_folder(corpus))
 

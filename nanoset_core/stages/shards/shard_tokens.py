@@ -36,28 +36,36 @@ def point_into(shard: Manifest, fact: FileFact) -> None:
 
 
 def copy_tokens_back(shard: Manifest) -> None:
-    """Copy the tokens of a local shard from the dataset that contains them back to its own .bin.
+    """Give a shard its own file of tokens back, by copying them from a dataset.
+
+    To save space, the file of a shard may be deleted while a dataset contains the same tokens. The
+    shard's manifest then says which bytes of the dataset's .bin they are.
 
     Args:
-        shard: The shard, whose tokens are a range of bytes in the .bin of a dataset.
+        shard: Such a shard, on this machine.
 
     Raises:
         StorageError: The bytes of the dataset have changed since it was written.
     """
-    fact = shard.files[BIN]
-    path, start = shard.place(BIN)
-    with open_regular(path) as source, atomic_file(shard.folder / BIN) as target:
-        append_file(source, target, fact.size, start)
+    recorded = shard.files[BIN]
+    dataset_bin, start = shard.place(BIN)  # where the tokens are stored: file, and first byte
+    with open_regular(dataset_bin) as source, atomic_file(shard.folder / BIN) as target:
+        append_file(source, target, recorded.size, start)
+
+        # Check the copy. If it is wrong, the error keeps it from becoming the shard's file.
         target.flush()
         sha256 = sha256_file(Path(target.name))
-        if sha256 != fact.sha256:
+        if sha256 != recorded.sha256:
             raise altered(
-                path,
-                f"sha256 {sha256} of {fact.size:,} bytes from byte {start:,} on, not {fact.sha256}",
+                dataset_bin,
+                f"sha256 {sha256} of {recorded.size:,} bytes from byte {start:,} on, "
+                f"not {recorded.sha256}",
             )
-    # The manifest is changed last. If the process is killed before that, the tokens are still found
-    # in the dataset.
-    _write_bin_fact(shard, replace(fact, within=None, begin=0))
+
+    # Record that the tokens are in the shard's own file, from its first byte on. This is last: if
+    # the process is killed before, the tokens are still found in the dataset.
+    own_file = replace(recorded, within=None, begin=0)
+    _write_bin_fact(shard, own_file)
 
 
 def altered(path: Path, found: str) -> StorageError:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,7 @@ from nanoset_core.stages.shards.document_table import copy_without
 from nanoset_core.stages.shards.facts import ShardFacts, length_histogram
 from nanoset_core.stages.shards.make import BIN, DOCUMENTS, REJECTS, TOKENS
 from nanoset_core.storage.atomic import sha256_file
+from nanoset_core.storage.store import Store, Stored
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,23 +84,24 @@ def _write_shortened(shard: Manifest, task: ShortenTask, folder: Path) -> Writte
     Returns:
         The counts of the copy, and the sha256 of each file.
     """
+    # Which documents and which sequences remain? A document consists of consecutive sequences.
     index = read_idx(shard.path(f"{TOKENS}.idx"))
     sequence_counts = np.diff(index.document_indices)  # (n_documents,)
     is_kept = np.ones(len(sequence_counts), np.bool_)  # (n_documents,)
     is_kept[task.rows] = False
     is_kept_sequence = np.repeat(is_kept, sequence_counts)  # (n_sequences,)
 
-    # The tokens.
+    # Copy the tokens.
     with (folder / BIN).open("wb") as file:
         for block in _bytes_of_sequences(shard, index, is_kept_sequence):
             file.write(block)
 
-    # Their index: the length of each sequence, and the first sequence of each document.
+    # Write their index: the length of each sequence, and the first sequence of each document.
     with (folder / f"{TOKENS}.idx").open("wb") as file:
         document_indices = np.append(0, np.cumsum(sequence_counts[is_kept]))
         write_idx(file, index.dtype, index.sequence_lengths[is_kept_sequence], document_indices)
 
-    # The table of documents, and the rejected lines, which are the same.
+    # Copy the table of documents without their rows, and the list of rejected lines as it is.
     table = DocumentRows(shard.path(DOCUMENTS), shard.facts["documents"])
     copy_without(table, task.rows, folder / DOCUMENTS, task.files)
     (folder / REJECTS).write_bytes(shard.path(REJECTS).read_bytes())
@@ -158,31 +160,66 @@ def _bytes_of_sequences(
     """Yield the tokens of some sequences of a shard, as they are stored.
 
     Args:
-        shard: The shard. Its tokens are a file, or a range of bytes in the .bin of a dataset.
+        shard: The shard.
         index: Its index, which says where each sequence starts.
         is_kept: Which sequences to yield, shape (n_sequences,).
 
     Raises:
         MissingError: The file with the tokens was deleted.
     """
-    fact = shard.files[BIN]
-    is_own_file = fact.within is None
-    if is_own_file:
-        shard.path(BIN)  # downloads it, if it is in a bucket only
-    path, shard_start = shard.place(BIN)
+    tokens = _stored_tokens(shard)
+
+    # Find the byte at which each sequence begins, and the end of the last one: (n_sequences + 1,).
+    byte_bounds = np.append(index.sequence_pointers, tokens.range.size)
+
+    # Read consecutive sequences together.
+    for first, stop in _runs(is_kept):
+        start_byte = int(byte_bounds[first])
+        stop_byte = int(byte_bounds[stop])
+        byte_range = replace(
+            tokens.range,
+            begin=tokens.range.begin + start_byte,
+            size=stop_byte - start_byte,
+        )
+        yield from tokens.store.blocks(byte_range)
+
+
+class _StoredTokens(NamedTuple):
+    """Where the tokens of a shard are stored."""
+
+    store: Store
+    range: Stored
+    """The range of bytes with the tokens, in a file of this store."""
+
+
+def _stored_tokens(shard: Manifest) -> _StoredTokens:
+    """Find the tokens of a shard: a file of its own, or a range of bytes in the .bin of a dataset.
+
+    Raises:
+        MissingError: The file with the tokens was deleted.
+    """
+    recorded = shard.files[BIN]
+    has_own_file = recorded.within is None
+    if has_own_file:
+        # Download the file if it is in a bucket: all of it is needed, except for few documents.
+        shard.path(BIN)
+
+    path, first_byte = shard.place(BIN)
     store, name = shard.access.stored_at(path, as_copy=True)
-    stored = store.stat(name)
-    if stored is None:
+    stored_file = store.stat(name)
+    if stored_file is None:
         raise MissingError(
             "the tokens of a shard were deleted", where=path, remedy="run `nanoset build`"
         )
+    return _StoredTokens(store, replace(stored_file, begin=first_byte, size=recorded.size))
 
-    # Runs of consecutive sequences are read together. A run starts and stops where `is_kept`
-    # changes; (n_runs, 2) first sequence of each run, and the one after its last.
-    padded = np.concatenate([[False], is_kept, [False]])
-    runs = np.flatnonzero(np.diff(padded)).reshape(-1, 2)
 
-    byte_bounds = np.append(index.sequence_pointers, fact.size)  # (n_sequences + 1,)
-    byte_ranges = byte_bounds[runs]  # (n_runs, 2) in the shard's tokens
-    for start, stop in byte_ranges.tolist():
-        yield from store.blocks(replace(stored, begin=shard_start + start, size=stop - start))
+def _runs(mask: NDArray[np.bool_]) -> list[tuple[int, int]]:
+    """Return (start, stop) of each run of consecutive true values.
+
+    For example, [True, True, False, True] has the runs (0, 2) and (3, 4).
+    """
+    # With a false value on both sides, the mask changes at the start and the stop of each run.
+    padded = np.concatenate([[False], mask, [False]])
+    changes = np.flatnonzero(np.diff(padded)).tolist()
+    return list(zip(changes[::2], changes[1::2], strict=True))

@@ -19,10 +19,10 @@ from nanoset_core.stages.shards.make import BIN, SHARDS, VERSION
 from nanoset_core.stages.shards.options import token_options
 from nanoset_core.stages.shards.shard_sets import (
     STAGE,
-    each_shard,
+    check_shards,
+    error_of_losses,
     expected_losses,
     recorded_losses,
-    refusal,
     set_recipe,
 )
 from nanoset_core.stages.shards.show import tokenized_summary
@@ -73,9 +73,9 @@ class TokenizedStage(CorpusStage, OutsideFiles, Planned, Estimated):
     def fault(self, project: Project, key: Key, manifest: Manifest) -> str | None:
         """Return what is wrong with the current shards of a corpus, if anything is.
 
-        A shard may be damaged, or more text may have been lost than the settings allow now. These
-        limits are not part of the recipe. So a stricter limit makes no output stale, and is checked
-        here.
+        A shard may be damaged. Or the user may have lowered the limits for lost text, such as
+        rejected lines, since the shards were made. Limits decide no bytes, so they are not part of
+        the recipe, and a change of them makes no output stale. That is why they are checked here.
 
         Args:
             project: The project.
@@ -85,21 +85,24 @@ class TokenizedStage(CorpusStage, OutsideFiles, Planned, Estimated):
         Returns:
             A message; None if nothing is wrong.
         """
+        corpus = key.subject
         try:
-            each_shard(project, key.subject, manifest.facts[SHARDS], lambda shard: None)
-            refused = refusal(project, key.subject, recorded_losses(project.outputs, manifest))
+            check_shards(project, corpus, manifest.facts[SHARDS])
+            losses = recorded_losses(project.outputs, manifest)
+            # This reads the lists of rejected lines, which may be damaged, too.
+            error_if_too_much = error_of_losses(project, corpus, losses)
         except MissingError:
             return "a shard is missing or damaged"
         except NanosetError as error:
             return one_line(error)
-        return _refusal_text(refused)
+        return _one_line_with_limit(error_if_too_much)
 
     def refusal(
         self, project: Project, key: Key, recipe: Recipe, reading: ReadingBudget
     ) -> str | None:
         """Return why a build should not start, if it is known that too much text would be lost.
 
-        Before a build, the losses are known only if all of its shards exist.
+        Before a build, it is known how much text would be lost only if all shards exist.
 
         Args:
             project: The project.
@@ -110,13 +113,14 @@ class TokenizedStage(CorpusStage, OutsideFiles, Planned, Estimated):
         Returns:
             A message; None if the build may start.
         """
-        lost = expected_losses(project, key.subject, recipe)
-        if lost is None:
+        losses = expected_losses(project, key.subject, recipe)
+        if losses is None:
             return None
-        return _refusal_text(refusal(project, key.subject, lost))
+        error_if_too_much = error_of_losses(project, key.subject, losses)
+        return _one_line_with_limit(error_if_too_much)
 
     def disk_bytes(self, project: Project, key: Key, text_of: Callable[[str], TextEstimate]) -> int:
-        """Estimate the size of the shards that a build would add.
+        """Estimate how many bytes of shards a build would add.
 
         These are the shards of new text, or all shards if settings have changed.
 
@@ -125,19 +129,25 @@ class TokenizedStage(CorpusStage, OutsideFiles, Planned, Estimated):
             key: The corpus.
             text_of: Returns an estimate of the text of a corpus.
         """
-        # Bytes of the text that is not in shards yet.
+        # The text as it is now, and the current set of shards, which was made from earlier text.
         text = text_of(key.subject)
+        current_set = text.tokenized
+
+        # How many bytes of text have to be tokenized? If the current set would have the same recipe
+        # today, its settings are unchanged, and only text that was added since is new.
         new_bytes = text.stored_bytes
-        if text.tokenized is not None:
-            recipe = self.recipe(project, key, text.tokenized.recipe["parents"])
-            if recipe.digest == text.tokenized.digest:
-                new_bytes = max(0, new_bytes - text.tokenized.facts["stored_bytes"])
-        if not new_bytes:
+        if current_set is not None:
+            recipe_today = self.recipe(project, key, current_set.recipe["parents"])
+            has_same_settings = recipe_today.digest == current_set.digest
+            if has_same_settings:
+                new_bytes = max(0, new_bytes - current_set.facts["stored_bytes"])
+        if new_bytes == 0:
             return 0
 
+        # Subtract the shards of an interrupted build: the next build uses them.
         token_bytes = project.tokenizer.dtype.itemsize
         shard_bytes = int(new_bytes * text.tokens_per_byte * token_bytes)
-        existing_bytes = _unlisted_shard_bytes(project.outputs, key.subject, text.tokenized)
+        existing_bytes = _unlisted_shard_bytes(project.outputs, key.subject, current_set)
         return max(0, shard_bytes - existing_bytes)
 
     def references(self, outputs: OutputRoot, manifest: Manifest) -> Iterable[str]:
@@ -145,11 +155,11 @@ class TokenizedStage(CorpusStage, OutsideFiles, Planned, Estimated):
         return map(str, manifest.facts[SHARDS])
 
 
-def _refusal_text(refused: InputError | None) -> str | None:
+def _one_line_with_limit(error: InputError | None) -> str | None:
     """Return an error about lost text in one line with the allowed limit, or None for no error."""
-    if refused is None:
+    if error is None:
         return None
-    return f"{one_line(refused)}; expected {refused.expected}"
+    return f"{one_line(error)}; expected {error.expected}"
 
 
 def _unlisted_shard_bytes(outputs: OutputRoot, corpus: str, tokenized: Manifest | None) -> int:
@@ -164,11 +174,16 @@ def _unlisted_shard_bytes(outputs: OutputRoot, corpus: str, tokenized: Manifest 
     """
     access = outputs.access
     folder = outputs.folder / SHARDS / corpus
-    listed: set[str] = set()
+    listed_digests: set[str] = set()
     if tokenized is not None:
-        listed.update(tokenized.facts[SHARDS])
-    sizes = [access.size(folder / digest / BIN) for digest in access.names(folder) - listed]
-    return sum(size or 0 for size in sizes)
+        listed_digests.update(tokenized.facts[SHARDS])
+
+    n_bytes = 0
+    for digest in access.names(folder) - listed_digests:
+        size = access.size(folder / digest / BIN)
+        if size is not None:  # a shard may have no file of tokens
+            n_bytes += size
+    return n_bytes
 
 
 TOKENIZED = TokenizedStage()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from nanoset_core.errors import InputError, StorageError
@@ -51,26 +52,37 @@ def tokenize_corpus(project: Project, corpus: str) -> Manifest:
         InputError: There is no text, or more was lost than is allowed.
         SourceChangedError: A file has changed since the inventory was made.
     """
+    # The inventory lists the files of the corpus.
     inventory_manifest, inventory = current_inventory(project, corpus)
+
+    # Tell the user what is unusual about the tokenizer, and how documents end.
     for notice in define(project.tokenizer.file).notices:
         project.progress.note(f"notice: {notice}")
     project.progress.note(end_of_documents_notice(project))
 
+    # Make the shards. `options` are the settings that decided their tokens.
     shards, options = _make_shards_without_erased(project, corpus, inventory)
 
-    lost = sum_losses(shards, inventory.pieces)
-    _check_text(project, corpus, lost)
-
-    # Store the set. It has no files: its manifest says everything.
+    # Add up the counts of all shards, which include what was lost: lines that are no documents, and
+    # files that could not be read to their end.
+    losses = sum_losses(shards, inventory.pieces)
+    _check_text(project, corpus, losses)
     facts = {
-        **to_plain(lost.facts),
+        **to_plain(losses.facts),
         **piece_lines_of_corpus(shards, inventory.pieces),
         SHARDS: [shard.digest for shard in shards],
     }
     if len(shards) >= _MANY_SHARDS:
+        # Readers need the documents of each shard. Reading few manifests for that is quick.
         facts[BY_SHARD] = [shard.facts["documents"] for shard in shards]
+
+    def write(_folder: Path) -> Written:
+        """Write nothing: the set consists of its manifest, which has these facts."""
+        return Written(facts)
+
+    # Store the set under its recipe, and let it replace the current one.
     recipe = set_recipe(project, corpus, {"inventory": inventory_manifest.digest}, options)
-    manifest = project.outputs.commit(recipe, lambda _: Written(facts))
+    manifest = project.outputs.commit(recipe, write)
     return project.outputs.make_current(manifest)
 
 
@@ -183,10 +195,11 @@ class _DiskLimits:
 
 
 def _disk_limits(project: Project, corpus: str, ranges: Sequence[SourceRange]) -> _DiskLimits:
-    """Return how many shards can be made at the same time with the room for working copies.
+    """Return how many shards can be made at the same time on a disk with little room.
 
-    This room is set by `storage.scratch_mib`, for outputs in a bucket. A shard is estimated to take
-    1.5 times its text, and compressed text to be three times as long as it is stored.
+    If the outputs are in a bucket, a shard is made on this machine before it is uploaded. The
+    setting `storage.scratch_mib` limits the room for such files. A shard is estimated to take 1.5
+    times its text, and compressed text to be three times as long as it is stored.
 
     Args:
         project: The project.
@@ -201,7 +214,8 @@ def _disk_limits(project: Project, corpus: str, ranges: Sequence[SourceRange]) -
     if room_bytes is None or not ranges:
         return _DiskLimits(workers, 0)
 
-    # The least that the largest shard can take.
+    # Refuse a shard that is certainly too large: even if its text has few tokens, and is not
+    # compressed.
     largest = max(source.size for source in ranges)
     least_token_bytes = largest // _BYTES_PER_TOKEN * project.tokenizer.dtype.itemsize
     if least_token_bytes > room_bytes:
@@ -215,17 +229,19 @@ def _disk_limits(project: Project, corpus: str, ranges: Sequence[SourceRange]) -
             "keep compressed text and tables in smaller files",
         )
 
-    # What it probably takes.
+    # Estimate how much the largest shard probably takes.
     shard_bytes = max(_text_bytes(source) for source in ranges) * 3 // 2
     if project.executor is not None:
-        # Each of the other machines has this room for its own shards.
+        # Each worker of a cluster has this room for its own shard.
         return _DiskLimits(workers, min(room_bytes, shard_bytes))
-    at_once = max(1, min(workers, room_bytes // shard_bytes))
-    if at_once < workers:
+
+    # On this machine, all workers share the room. One of them can work in any case.
+    n_workers = max(1, min(workers, room_bytes // shard_bytes))
+    if n_workers < workers:
         project.progress.note(
-            f"{at_once} of {workers} workers: storage.scratch_mib has no room for more shards"
+            f"{n_workers} of {workers} workers: storage.scratch_mib has no room for more shards"
         )
-    return _DiskLimits(at_once, min(room_bytes, shard_bytes * at_once))
+    return _DiskLimits(n_workers, min(room_bytes, shard_bytes * n_workers))
 
 
 def _text_bytes(source: SourceRange) -> int:

@@ -18,8 +18,8 @@ from nanoset_core.stages.shards.repeats import LOOK
 from nanoset_core.stages.shards.shard_sets import (
     STAGE,
     current_shards,
+    error_of_losses,
     recorded_losses,
-    refusal,
     repeats_warning,
     some_shards,
 )
@@ -36,9 +36,10 @@ def verify_shards(
 ) -> Report:
     """Check the current shards of a corpus, which are the parts that it was tokenized in.
 
-    Every line must be accounted for, in each shard and in all together: it is a document, or was
-    skipped, rejected or purged. No more text may be lost than the settings allow; less lost text is
-    a warning.
+    1. Each line must have become a document, or be counted as skipped, rejected or purged.
+    2. No more text may be lost than the settings allow. Less lost text is a warning.
+    3. The shards must be made from the present inventory and settings.
+    4. Their files must be whole.
 
     Args:
         project: The project.
@@ -50,25 +51,43 @@ def verify_shards(
     report = Report(f"{STAGE}/{corpus}")
     with report.catching(remedy=BUILD):
         tokenized = project.outputs.require(STAGE, corpus, remedy=BUILD)
-        shards = current_shards(project, tokenized)
+        shards = current_shards(project, tokenized)  # this checks the sizes of their files
         _check_lines(report, tokenized, shards)
         check_losses(report, project, tokenized)
+        _warn_of_repeats(report, project, tokenized, deep=deep)
 
-        # The check of the dataset counts repeated documents exactly if it reads all tokens.
-        is_counted_in_dataset = deep or tokenized.facts["tokens"] <= QUICK_TOKENS
-        repeats = repeats_warning(project, tokenized)
-        if repeats and not is_counted_in_dataset:
-            report.warn(repeats, where=project.config.corpus_folder(corpus), remedy=LOOK)
-
-        if check_freshness(report, project, TOKENIZED, Key(corpus), tokenized):
-            current_inventory(project, corpus)  # raises if it is damaged
+        is_fresh = check_freshness(report, project, TOKENIZED, Key(corpus), tokenized)
+        if is_fresh:
+            # Read the inventory that the shards were made from. An error says that it is damaged.
+            current_inventory(project, corpus)
 
         if deep:
             run(report, _check_of_shard_files(project, corpus, tokenized, shards))
         else:
-            look = partial(_check_document_table, report.output)
-            report.add_up(project.outputs.access.each_copy(look, shards))
+            check_table = partial(_check_document_table, report.output)
+            table_reports = project.outputs.access.each_copy(check_table, shards)
+            report.add_up(table_reports)
     return report
+
+
+def _warn_of_repeats(report: Report, project: Project, tokenized: Manifest, *, deep: bool) -> None:
+    """Warn if more documents of a corpus than allowed have the tokens of another document.
+
+    The numbers are estimates that were recorded when the shards were made. The check of the dataset
+    counts such documents exactly if it reads all tokens. Then nothing is reported here.
+
+    Args:
+        report: Report on the shards.
+        project: The project.
+        tokenized: Manifest of the set of shards.
+        deep: Whether all tokens of the dataset are read in any case.
+    """
+    reads_all_tokens = deep or tokenized.facts["tokens"] <= QUICK_TOKENS
+    if reads_all_tokens:
+        return
+    warning = repeats_warning(project, tokenized)
+    if warning:
+        report.warn(warning, where=project.config.corpus_folder(tokenized.name), remedy=LOOK)
 
 
 def check_losses(report: Report, project: Project, tokenized: Manifest) -> None:
@@ -84,9 +103,9 @@ def check_losses(report: Report, project: Project, tokenized: Manifest) -> None:
         report.figures["unreadable_fraction"] = round(lost.unreadable_share, 6)
 
     # Too much was lost: an error, which names the files.
-    refused = refusal(project, tokenized.name, lost)
-    if refused is not None:
-        report.add_exception(refused)
+    error = error_of_losses(project, tokenized.name, lost)
+    if error is not None:
+        report.add_exception(error)
         return
 
     # Less was lost: a warning for each kind of loss. `_warn_of_loss` skips kinds that do not occur.
@@ -212,20 +231,25 @@ def _check_balance(report: Report, output: Manifest, facts: ShardFacts) -> None:
 def _check_of_shard_files(
     project: Project, corpus: str, tokenized: Manifest, shards: Sequence[Manifest]
 ) -> DividedCheck:
-    """Return the check of all bytes of a corpus's shards, in parts of several shards.
+    """Return the check of all bytes of a corpus's shards, divided into parts.
+
+    A part is the digests of some consecutive shards, by which any machine can find them.
 
     Args:
         project: The project.
         corpus: Name of the corpus.
-        tokenized: Manifest of the set of shards.
-        shards: Manifests of the shards.
+        tokenized: Manifest of the set of shards, which lists their digests.
+        shards: Manifests of the shards, in the same order.
     """
-    shard_bytes: list[int] = []
+    # Divide the shards into groups of enough bytes. A group is a range of numbers of shards.
+    bytes_of_shards: list[int] = []
     for shard in shards:
-        shard_bytes.append(sum(fact.size for fact in shard.files.values()))
+        bytes_of_shards.append(sum(file.size for file in shard.files.values()))
+    groups = runs(bytes_of_shards)
+
     digests = tokenized.facts[SHARDS]
     return DividedCheck(
-        parts=[digests[numbers.start : numbers.stop] for numbers in runs(shard_bytes)],
+        parts=[digests[group.start : group.stop] for group in groups],
         check_part=partial(_check_shard_files, corpus=corpus),
         project=project,
     )
