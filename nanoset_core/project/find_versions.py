@@ -52,8 +52,8 @@ def find_versions(project: Project, first: str, second: str | None) -> VersionPa
     """
     outputs = project.outputs
     if second is None:
-        # A packed dataset, such as `web_packed`, has the documents of the dataset that it was made
-        # from, `web`. So the versions of that one are compared.
+        # Packs have the documents of the dataset that they were made from: `web-packs-2048` those
+        # of `web`. So the versions of that dataset are compared.
         name = project.config.unpacked_name(first)
         stage = VIEW if name in project.config.views else DATASET
         check_corpus_name(name, "CORPUS")

@@ -72,8 +72,8 @@ def plan_gc(project: Project, **policy: Any) -> GarbageCollection:
 
         # From then on, such a shard refers to the current dataset. It may refer to an older dataset
         # now, which is garbage as soon as no shard refers to it.
-        moving = {shard.folder.name for shard in duplicates if shard.why_not is None}
-        collection = _plan(project, Policy(**policy), builds_by_name, moving)
+        dropping = {shard.folder.name for shard in duplicates if shard.why_not is None}
+        collection = _plan(project, Policy(**policy), builds_by_name, dropping)
     return _with_dropped_tokens(collection, duplicates)
 
 
@@ -167,7 +167,7 @@ def _plan(
     project: Project,
     policy: Policy,
     builds_by_name: Mapping[str, str],
-    moving: Collection[str] = (),
+    dropping: Collection[str] = (),
 ) -> GarbageCollection:
     """Return what nothing needs and no running build works on, without removing it.
 
@@ -176,13 +176,13 @@ def _plan(
         policy: Which versions are kept although nothing needs them.
         builds_by_name: Corpus, nanoset or other name that a running build works on → the process of
             the build.
-        moving: Digests of shards whose tokens are about to be deleted, since the current dataset
+        dropping: Digests of shards that are about to drop their tokens, since the current dataset
             contains the same tokens. They no longer need an older dataset.
     """
     # One listing of all files answers all questions below.
     listing = project.outputs.access.listing()
     outputs = all_outputs(listing)
-    needed = find_needed(listing, outputs, policy, moving)
+    needed = find_needed(listing, outputs, policy, dropping)
 
     # Divide what is not needed into garbage and what is left alone for a reason: because a build
     # works on it, or because nanoset did not write it.
@@ -454,15 +454,15 @@ def old_versions(project: Project) -> OldVersions:
     if is_in_bucket:
         return OldVersions(0, 0)
 
-    # Find the needed versions. The manifest of a shard is read only to find out whether the shard
-    # refers to tokens in an old dataset, unless the shard is in `moving`. There may be thousands of
-    # shards: name all versions there, so that none of these manifests is read.
+    # Find the needed versions. For each shard, this would read a manifest, to find out whether the
+    # shard refers to tokens in an old dataset. There may be thousands. Shards in `dropping` are
+    # left out, so name all versions there.
     outputs = all_outputs(access)
     policy = Policy()
     all_digests: set[str] = set()
     for output in outputs:
         all_digests |= output.versions
-    needed = find_needed(access, outputs, policy, moving=all_digests)
+    needed = find_needed(access, outputs, policy, dropping=all_digests)
 
     # Add up all other versions, and the index files that no needed version uses.
     count = 0

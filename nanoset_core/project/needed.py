@@ -43,7 +43,7 @@ def find_needed(
     listing: FileAccess,
     outputs: Sequence[StoredOutput],
     policy: Policy,
-    moving: Collection[str] = (),
+    dropping: Collection[str] = (),
 ) -> Needed:
     """Return the versions that must stay: current ones, kept ones, and all that they need.
 
@@ -51,8 +51,8 @@ def find_needed(
         listing: Access to the output root.
         outputs: All outputs below the root, with the digests of their versions.
         policy: Which versions the user keeps although they are not current.
-        moving: Digests of shards that are about to refer to the tokens in the current dataset. They
-            do not need an older dataset to which they may refer now.
+        dropping: Digests of shards that are about to drop their tokens, and to refer to those in
+            the current dataset instead. They do not need an older dataset.
 
     Raises:
         StorageError: One of these versions cannot be read, so that it is not known what it needs.
@@ -87,7 +87,7 @@ def find_needed(
         # lists it was made from the same. But a shard may have given its tokens to a dataset.
         is_internal = output.stage_folder in lister_by_folder
         if is_internal:
-            if digest not in moving:
+            if digest not in dropping:
                 waiting += datasets_with_tokens_of(root, folder)
             continue
         needs = _read_needs(root, folder)

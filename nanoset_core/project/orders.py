@@ -112,8 +112,8 @@ def reordering_warnings(
         views: Name → settings of each view.
         datasets: Names of the datasets that the output is made from. Those that are not sorted
             views give no warning.
-        what: What the output does with the documents, as a clause such as "a webdataset shuffles
-            its samples".
+        what: What the output does with the documents, as a clause such as "packs have an order of
+            their own".
     """
     for dataset in datasets:
         order = sorting_of(views, dataset)

@@ -314,7 +314,7 @@ def _scheduler_errors(spec: ExecutorSpec, where: str) -> Iterator[ConfigError]:
         spec: Settings of the kind `dask`.
         where: The key or environment variable that names the scheduler.
     """
-    # A file contains the address, and is checked when it is read.
+    # The scheduler may be named by a file. It contains the address, and is checked when it is read.
     if spec.scheduler_file is not None:
         if spec.address is not None:
             yield ConfigError(

@@ -106,8 +106,8 @@ def _key_lines(hint: Any, key: str, value: Any) -> Iterator[str]:
         yield f"{key}: {_in_yaml(value)}"
         return
 
-    # The path is empty if the type of the key is a section itself. It is that of any name if the
-    # type is a mapping of names, which users choose, to sections: the key `nanosets` is such.
+    # If the key itself is a section, the path from it to the section is empty. Below a key such as
+    # `nanosets`, there are names that users choose, each with a section.
     section, path_to_section = inner_section
     has_named_sections = path_to_section != ""
     yield f"{key}:"

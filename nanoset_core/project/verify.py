@@ -325,19 +325,20 @@ def verify_by(executor: Executor, chosen: Sequence[Target]) -> Iterator[Report]:
     # The second round. The executor numbers its tasks in the order of this list.
     parts: list[_PartOfCheck] = []
     for partial in partial_reports:
-        for check in partial.deferred_checks:
-            parts += [_PartOfCheck(check, number) for number in range(len(check.check.parts))]
+        for deferred in partial.deferred_checks:
+            n_parts = len(deferred.check.parts)
+            parts += [_PartOfCheck(deferred, number) for number in range(n_parts)]
     results = executor.run(check_part_task, (part.task for part in parts))
 
     # Parts end in any order. Take their outcomes until all parts of the next target are done.
     while partial_reports:
         partial = partial_reports.popleft()
-        for check in partial.deferred_checks:
-            while not check.is_complete:
+        for deferred in partial.deferred_checks:
+            while not deferred.is_complete:
                 task_number, outcome = next(results)
                 part = parts[task_number]
                 part.deferred.outcomes[part.number] = outcome
-            partial.report.include(check.report())
+            partial.report.include(deferred.report())
         yield partial.report
 
     # All outcomes were taken. Asking for another one lets the executor end the run.

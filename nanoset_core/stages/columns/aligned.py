@@ -58,7 +58,7 @@ class AlignedColumns:
                 stage=output_tables.folder,
                 name=output_tables.corpus,
                 digest=output_tables.digests[shard],
-                gone="a table of columns was deleted",
+                what_if_missing="a table of columns was deleted",
                 remedy=_REMEDY,
             )
             table = _open_table(manifest.path(TABLE))

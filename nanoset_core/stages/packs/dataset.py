@@ -84,7 +84,8 @@ class PacksDataset(Dataset):
         _, plan = plan_counts(lengths, rules)
         first_pack = 0
         for batch in lay_out(lengths, plan, rules):
-            # The batch has the packs [first_pack, stop_pack). Take those that were requested.
+            # The batch has the packs [first_pack, stop_pack). Take those that were requested, which
+            # may be none. `slice` counts the packs of the batch from 0.
             stop_pack = first_pack + batch.n_packs
             first_requested = max(start, first_pack)
             stop_requested = min(stop, stop_pack)

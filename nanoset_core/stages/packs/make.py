@@ -221,18 +221,13 @@ class PackWriter:
             Shape (n_packs * length,), in the dataset's dtype.
         """
         dataset = self.dataset
-        itemsize = dataset.dtype.itemsize
         pack_length = self.rules.pieces.length
         pack_tokens = np.full(packs.n_packs * pack_length, self.rules.pad_id, dataset.dtype)
 
         # Find the first token of each piece in the .bin, and its position in the packs. Both are
-        # counted in tokens, shape (n_pieces,).
-        first_sequences = dataset.document_indices[packs.pieces.documents]
-        document_starts = dataset.sequence_pointers[first_sequences] // itemsize
-        bin_starts = document_starts + packs.pieces.firsts
+        # counted in tokens, shape (n_pieces,). Sort the pieces by their position in the .bin.
+        bin_starts = self._starts_in_bin(packs.pieces)
         pack_starts = packs.pack_numbers * pack_length + packs.begins
-
-        # Sort the pieces by their position in the .bin.
         by_position = np.argsort(bin_starts)
         bin_starts = bin_starts[by_position]
         pack_starts = pack_starts[by_position]
@@ -241,6 +236,7 @@ class PackWriter:
         # If the .bin is in a bucket, download the ranges with these pieces. `spans` would divide
         # them into several steps; here, all are one step. It deletes them after the step if the
         # space for downloads is full.
+        itemsize = dataset.dtype.itemsize
         for _ in dataset.spans(count=1, at_once=1):
             bin_tokens = dataset.tokens_for(
                 bin_starts * itemsize, (bin_starts + lengths) * itemsize
@@ -256,6 +252,14 @@ class PackWriter:
                     lengths=lengths[chunk],
                 )
         return pack_tokens
+
+    def _starts_in_bin(self, pieces: PieceArrays) -> NDArray[np.int64]:
+        """Return the position of the first token of each piece in the .bin, shape (n_pieces,)."""
+        dataset = self.dataset
+        first_sequences = dataset.document_indices[pieces.documents]
+        document_starts = dataset.sequence_pointers[first_sequences] // dataset.dtype.itemsize
+        starts: NDArray[np.int64] = document_starts + pieces.firsts
+        return starts
 
 
 def _copy_ranges(

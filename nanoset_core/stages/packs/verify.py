@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import tempfile
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -106,28 +107,14 @@ def _pack_again(
         manifest: Manifest of the packs.
         dataset: The dataset whose documents were packed.
     """
-    prefix = manifest.facts["prefix"]
-    rules = PackingRules.of(manifest.recipe["options"])
-    writer = PackWriter(dataset, rules, manifest.name, project.progress)
-    bin_name = f"{prefix}.bin"
-    idx_name = f"{prefix}.idx"
-    with tempfile.TemporaryDirectory(prefix="nanoset-packs-") as scratch:
-        # Hash the tokens without storing them, since they may take a lot of space. While the writer
-        # yields the blocks of tokens, it also writes the table of pieces.
-        token_hash = hashlib.sha256()
-        scratch_pieces = Path(scratch, PIECES_FILE)
-        for block in writer.blocks(scratch_pieces):
-            token_hash.update(block)
-
-        scratch_idx = Path(scratch, "again.idx")
-        write_pack_idx(scratch_idx, dataset.dtype, writer.counts.packs, rules.pieces.length)
-
-        expected_sha256 = {
-            bin_name: token_hash.hexdigest(),
-            idx_name: sha256_file(scratch_idx),
-            PIECES_FILE: PieceTable(scratch_pieces).sha256(),
-        }
-
+    bin_name = f"{manifest.facts['prefix']}.bin"
+    idx_name = f"{manifest.facts['prefix']}.idx"
+    packed_again = _checksums_of_packs(project, manifest, dataset)
+    expected_sha256 = {
+        bin_name: packed_again.bin,
+        idx_name: packed_again.idx,
+        PIECES_FILE: packed_again.pieces,
+    }
     stored_sha256 = {
         # This need not be computed: `check_files` found that the .bin has the sha256 of its
         # manifest.
@@ -142,4 +129,42 @@ def _pack_again(
             found=f"sha256 {stored_sha256[name]}",
             expected=f"sha256 {expected_sha256[name]}",
             remedy=f"delete {manifest.url()}, and {BUILD}",
+        )
+
+
+class _Checksums(NamedTuple):
+    """The sha256 of each file of packs, in hexadecimal digits."""
+
+    bin: str
+    idx: str
+    pieces: str
+    """That of the values in the table of pieces, which is not that of the file."""
+
+
+def _checksums_of_packs(
+    project: Project, manifest: Manifest, dataset: MMapIndexedDataset
+) -> _Checksums:
+    """Pack the documents of a dataset, and return the checksums of the files.
+
+    Args:
+        project: The project, which shows the progress.
+        manifest: Manifest of packs, whose recipe has the rules for packing.
+        dataset: The dataset.
+    """
+    rules = PackingRules.of(manifest.recipe["options"])
+    writer = PackWriter(dataset, rules, manifest.name, project.progress)
+    with tempfile.TemporaryDirectory(prefix="nanoset-packs-") as folder:
+        # Hash the tokens without storing them, since they may take a lot of space. While the writer
+        # yields the blocks of tokens, it also writes the table of pieces.
+        token_hash = hashlib.sha256()
+        pieces_path = Path(folder, PIECES_FILE)
+        for block in writer.blocks(pieces_path):
+            token_hash.update(block)
+
+        idx_path = Path(folder, "again.idx")
+        write_pack_idx(idx_path, dataset.dtype, writer.counts.packs, rules.pieces.length)
+        return _Checksums(
+            bin=token_hash.hexdigest(),
+            idx=sha256_file(idx_path),
+            pieces=PieceTable(pieces_path).sha256(),
         )

@@ -178,21 +178,9 @@ def _find_source(
                 ),
             )
 
-    # A dataset is named by a path for which both a .bin and an .idx exist.
-    prefixes = [location(name.removesuffix(".bin").removesuffix(".idx")) for name in inputs]
-    datasets = [prefix for prefix in prefixes if is_pair(prefix)]
-    if datasets:
-        if len(set(prefixes)) > 1:
-            raise ConfigError(
-                "one dataset is converted at a time",
-                where=datasets[0],
-                found=", ".join(inputs),
-                remedy=(
-                    "join the datasets with `nanoset merge`, "
-                    "or the .pbin files with `nanoset pbin merge`"
-                ),
-            )
-        return datasets[0]
+    dataset = _find_dataset(inputs)
+    if dataset is not None:
+        return dataset
 
     # Everything else is text. The list of rejected lines may be in a folder of the inputs. Leave it
     # out if an earlier call wrote it: then that call also wrote a record next to its output.
@@ -204,6 +192,36 @@ def _find_source(
         return record is not None and path == rejects_path
 
     return resolve_inputs(inputs, leave_out=is_rejects_of_earlier_call)
+
+
+def _find_dataset(inputs: Sequence[str]) -> Location | None:
+    """Return the dataset that the inputs name: a path for which both a .bin and an .idx exist.
+
+    Args:
+        inputs: Paths with or without the ending .bin or .idx.
+
+    Returns:
+        The path without an ending; None if no input names a dataset.
+
+    Raises:
+        ConfigError: The inputs name a dataset and something else.
+    """
+    prefixes = [location(name.removesuffix(".bin").removesuffix(".idx")) for name in inputs]
+    datasets = [prefix for prefix in prefixes if is_pair(prefix)]
+    if not datasets:
+        return None
+    # Both files of one dataset have the same path without their endings.
+    if len(set(prefixes)) > 1:
+        raise ConfigError(
+            "one dataset is converted at a time",
+            where=datasets[0],
+            found=", ".join(inputs),
+            remedy=(
+                "join the datasets with `nanoset merge`, "
+                "or the .pbin files with `nanoset pbin merge`"
+            ),
+        )
+    return datasets[0]
 
 
 def _end_id(options: PbinOptions, *, is_text: bool) -> int | None:

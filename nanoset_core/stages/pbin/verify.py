@@ -259,19 +259,8 @@ def _check_documents(
     Returns:
         Whether the index has these documents.
     """
-
-    def document_bytes() -> Iterator[NDArray[np.int64]]:
-        """Yield the bytes of each document in the file, for some documents at a time."""
-        for _, token_counts in document_spans(dataset, stream):
-            yield token_counts * file.token_bytes
-
-    # An index has the start and the length of each document. In the file, documents are stored
-    # without gaps, so their lengths are enough to compute it.
-    expected_entries = entries_in_sequence(document_bytes())
-    expected_pieces = encode_index(expected_entries)
-
     start = file.index_begin  # offset of the next piece in the file
-    for expected_piece in expected_pieces:
+    for expected_piece in _expected_index(dataset, stream, file.token_bytes):
         stop = start + len(expected_piece)
         if bytes(file.view[start:stop]) != expected_piece:
             report.error(
@@ -283,6 +272,27 @@ def _check_documents(
             return False
         start = stop
     return True
+
+
+def _expected_index(
+    dataset: MMapIndexedDataset, stream: Stream | None, token_bytes: int
+) -> Iterator[bytes]:
+    """Yield the bytes of the index that a `.pbin` of a dataset has, in pieces.
+
+    Args:
+        dataset: The dataset.
+        stream: Order of the dataset's tokens, if they are not in order in the .bin.
+        token_bytes: Bytes of a token in the `.pbin`.
+    """
+
+    def document_bytes() -> Iterator[NDArray[np.int64]]:
+        """Yield the bytes of each document in the file, for some documents at a time."""
+        for _, token_counts in document_spans(dataset, stream):
+            yield token_counts * token_bytes
+
+    # An index has the start and the length of each document. In the file, documents are stored
+    # without gaps, so their lengths are enough to compute it.
+    yield from encode_index(entries_in_sequence(document_bytes()))
 
 
 class WrongToken(NamedTuple):

@@ -113,8 +113,8 @@ class DocumentRows:
         """
         import pyarrow as pa
 
-        # Somebody may have replaced the file. `explaining_errors` turns an error of its block into a
-        # FormatError that names the file.
+        # Somebody may have replaced the file. `explaining_errors` turns an error of its block into
+        # a FormatError that names the file.
         with explaining_errors(self.path):
             column_type = self.source.stored_schema.field("tokens").type
             if not pa.types.is_integer(column_type):

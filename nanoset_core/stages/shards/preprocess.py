@@ -343,35 +343,18 @@ class _Call:
             key: Key of the texts, one of `options.keys`.
             prefix: Path of the key's .bin and .idx, without these endings.
         """
-        # The setting `partitions` has an effect on the order of the documents. It has none if the
-        # order of the input is kept. Then record 1 in any case, so that a later call with another
-        # value finds these files.
-        options = self.options
-        n_partitions = options.partitions
-        if options.keep_sequential_samples:
-            n_partitions = 1
-
         # Everything that decides the bytes: settings, and the content of the input files.
-        settings = {
-            "tokenizer": self.tokenizer.fingerprint,
-            "dtype": self.tokenizer.dtype.name,
-            "preset": options.preset,
-            "framing": to_plain(self.framing),
-            "partitions": n_partitions,
-            "keys": list(options.keys),
-            "max_line_bytes": options.max_line_bytes,
-        }
         made_from = {
             "nanoset": RECORD_VERSION,
             "key": key,
-            "options": settings,
+            "options": self._recorded_settings(),
             "sources": [asdict(piece) for piece in self.ranges.pieces()],
         }
 
         # The list of rejected lines is the same for all keys. It is written with the last one, if
         # there are any such lines.
         optional_files: list[str] = []
-        if key == options.keys[-1]:
+        if key == self.options.keys[-1]:
             optional_files.append(self.rejects.name)
 
         pair = _PairFiles.of(prefix)
@@ -385,6 +368,25 @@ class _Call:
             completing_files=(pair.idx.name,),
             is_hashed=True,  # notice later changes by the content, not by the times of the files
         )
+
+    def _recorded_settings(self) -> dict[str, Any]:
+        """Return the settings that decide the bytes of the outputs, as records contain them."""
+        # The setting `partitions` has an effect on the order of the documents. It has none if the
+        # order of the input is kept. Then record 1 in any case, so that a later call with another
+        # value finds these files.
+        options = self.options
+        n_partitions = options.partitions
+        if options.keep_sequential_samples:
+            n_partitions = 1
+        return {
+            "tokenizer": self.tokenizer.fingerprint,
+            "dtype": self.tokenizer.dtype.name,
+            "preset": options.preset,
+            "framing": to_plain(self.framing),
+            "partitions": n_partitions,
+            "keys": list(options.keys),
+            "max_line_bytes": options.max_line_bytes,
+        }
 
     def job(self, key: str) -> TokenizeJob:
         """Return the job that tokenizes the texts of one key.
@@ -538,9 +540,7 @@ def _make_pair(call: _Call, key: str, prefix: Location) -> Preprocessed:
 
     tokens_of_files = None
     if call.options.count_by_file:
-        counts_of_shards = (counts_by_file(shard.path(DOCUMENTS)) for shard in shards)
-        paths = (file.path for file in call.inputs.files)
-        tokens_of_files = tokens_by_file(paths, counts_of_shards)
+        tokens_of_files = _count_tokens_of_files(call.inputs, shards)
 
     # Write the files to the folder of a draft. When the block ends, they are moved to their places.
     with call.delivery(key, prefix).drafting(overwrite=call.overwrite) as draft:
@@ -561,6 +561,21 @@ def _make_pair(call: _Call, key: str, prefix: Location) -> Preprocessed:
         tokens_by_file=tokens_of_files,
         encoders=encoders_of(shards),
     )
+
+
+def _count_tokens_of_files(inputs: InputFiles, shards: Sequence[Manifest]) -> dict[str, int]:
+    """Return how many tokens each input file gave, from the shards' tables of documents.
+
+    Args:
+        inputs: The files.
+        shards: The shards that were made from them.
+
+    Returns:
+        Path of each file → tokens.
+    """
+    counts_of_shards = (counts_by_file(shard.path(DOCUMENTS)) for shard in shards)
+    paths = [file.path for file in inputs.files]
+    return tokens_by_file(paths, counts_of_shards)
 
 
 def _check_not_empty(facts: ShardFacts, inputs: InputFiles) -> None:

@@ -136,8 +136,13 @@ def place_of(pieces: Iterable[Piece], file: str, line: int, offset: int) -> Eras
             if piece.begin <= position < piece.end:
                 piece_of_document = piece
 
-    key = PieceKey.of(piece_of_document)
-    return ErasedPlace(*key, position)
+    return ErasedPlace(
+        path=piece_of_document.path,
+        start=piece_of_document.begin,
+        stop=piece_of_document.end,
+        digest=piece_of_document.digest,
+        position=position,
+    )
 
 
 def add_record(

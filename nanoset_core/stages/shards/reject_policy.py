@@ -87,12 +87,11 @@ class RejectPolicy:
             max_unreadable = 0.0
             max_rejected = 0.0
 
-        # Judge the files. An empty file has no share of the text. So if none may be unreadable,
-        # count the files instead.
+        # Judge the files by their share of the text. If none may be unreadable, even an empty file
+        # is refused, which has no share.
         n_unreadable = losses.facts.faults
-        if max_unreadable == 0:
-            has_too_many_unreadable = n_unreadable > 0
-        else:
+        has_too_many_unreadable = n_unreadable > 0
+        if has_too_many_unreadable and max_unreadable > 0:
             has_too_many_unreadable = losses.unreadable_share > max_unreadable
         if has_too_many_unreadable:
             # Files of another format than their names say, such as a PDF named web.jsonl, get an

@@ -67,14 +67,7 @@ def tokenize_corpus(project: Project, corpus: str) -> Manifest:
     # files that could not be read to their end.
     losses = sum_losses(shards, inventory.pieces)
     _check_text(project, corpus, losses)
-    facts = {
-        **to_plain(losses.facts),
-        **piece_lines_of_corpus(shards, inventory.pieces),
-        SHARDS: [shard.digest for shard in shards],
-    }
-    if len(shards) >= _MANY_SHARDS:
-        # Readers need the documents of each shard. Reading few manifests for that is quick.
-        facts[BY_SHARD] = [shard.facts["documents"] for shard in shards]
+    facts = _facts_of_set(shards, losses, inventory)
 
     def write(_folder: Path) -> Written:
         """Write nothing: the set consists of its manifest, which has these facts."""
@@ -84,6 +77,28 @@ def tokenize_corpus(project: Project, corpus: str) -> Manifest:
     recipe = set_recipe(project, corpus, {"inventory": inventory_manifest.digest}, options)
     manifest = project.outputs.commit(recipe, write)
     return project.outputs.make_current(manifest)
+
+
+def _facts_of_set(
+    shards: Sequence[Manifest], losses: Losses, inventory: Inventory
+) -> dict[str, Any]:
+    """Return what the manifest of a set of shards records: its counts, and its shards.
+
+    Args:
+        shards: The shards, in document order.
+        losses: The sums of their counts.
+        inventory: The files that they were made from.
+    """
+    facts = {
+        **to_plain(losses.facts),
+        **piece_lines_of_corpus(shards, inventory.pieces),
+        SHARDS: [shard.digest for shard in shards],
+    }
+    # Readers need the number of documents of each shard. They read it from the manifests of the
+    # shards, unless these are many.
+    if len(shards) >= _MANY_SHARDS:
+        facts[BY_SHARD] = [shard.facts["documents"] for shard in shards]
+    return facts
 
 
 def _check_text(project: Project, corpus: str, lost: Losses) -> None:
