@@ -137,7 +137,7 @@ def test_what_keys_mean_together(tmp_path):
     )
     text = webdataset(corpora="{web: 0.7, code: 1}", mix="weights", contexts=100)
     mixed = load(tmp_path, text).webdatasets["shuffled"]
-    assert (mixed.names, mixed.numbers, mixed.contexts) == (
+    assert (mixed.names, mixed.number_by_corpus, mixed.contexts) == (
         ("web", "code"),
         {"web": 0.7, "code": 1.0},
         100,
