@@ -241,7 +241,7 @@ def rows_by_bookends(bookends: Bookends, sequences: int) -> Rows:
     return round(start * float(sequences)), round(stop * float(sequences))
 
 
-def rows_by_cuts(shares: Sequence[float], sequences: int) -> list[Rows]:
+def rows_by_cuts(vector: Sequence[float], sequences: int) -> list[Rows]:
     """Return the sequences of all splits, with the size of each split rounded.
 
     The rounded sizes may not add up to the number of sequences. Then all borders between splits are
@@ -258,11 +258,11 @@ def rows_by_cuts(shares: Sequence[float], sequences: int) -> list[Rows]:
     core 0.5.
 
     Args:
-        shares: Shares of train, valid and test, which add up to 1.
+        vector: Shares of train, valid and test, which add up to 1.
         sequences: Number of sequences in the dataset.
     """
     cuts = [0]
-    for share in shares:
+    for share in vector:
         cuts.append(cuts[-1] + round(share * float(sequences)))
 
     n_missing = sequences - cuts[-1]  # negative if the rounded sizes are too large
