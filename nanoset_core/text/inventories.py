@@ -97,7 +97,7 @@ def known_inventory(
 ) -> Inventory | None:
     """Return the inventory of a corpus without reading its files, if all of them are known.
 
-    It is the inventory that `take_inventory` would return.
+    `take_inventory` would return the same inventory, but may have to hash files for it.
 
     Args:
         contents: The files of the corpus, as they were listed.
@@ -151,14 +151,16 @@ def take_inventory(
     if memory is None:
         memory = FingerprintMemory(None)
 
-    # Hash the files whose present version the memory does not know. `known` gets their pieces, too:
-    # the parts that files are cut into, each with a digest.
+    # Find the files whose pieces are known already. They count as hashed from the start.
     files = contents.ordered
     known = _known_files(files, memory, quiet)
-    unknown = [file for file in files if file.path not in known.pieces]
+    unknown_files = [file for file in files if file.path not in known.pieces]
     if progress is not None:
-        progress(contents.size - sum(file.size for file in unknown))
-    for file, pieces in fingerprint_all(folder, unknown, executor, progress):
+        unknown_bytes = sum(file.size for file in unknown_files)
+        progress(contents.size - unknown_bytes)
+
+    # Hash the others. After that, the pieces of all files are known.
+    for file, pieces in fingerprint_all(folder, unknown_files, executor, progress):
         memory.note(file, pieces)
         known.pieces[file.path] = pieces
 

@@ -83,7 +83,7 @@ def list_corpora(raw: RawFolder, *, names_only: bool = False) -> RawText:
                 check_corpus_name(name, entry)
                 corpora[name] = replace(contents, corpus=name)
             else:
-                unread_entries[name] = _why_aside(contents)
+                unread_entries[name] = _why_unread(contents)
         except NanosetError as error:
             faults[name] = error
     return RawText(corpora, faults, unread_entries)
@@ -94,12 +94,13 @@ def is_quiescent(
 ) -> bool:
     """Return whether an upload to a corpus seems to be finished.
 
-    That is so if two scans saw the same files, and if the newest one was not written lately.
+    An upload counts as finished if two scans saw the same files, and if the newest file was not
+    written lately.
 
     Args:
         contents: The files of the corpus, as they were listed now.
-        previous_signature: Signature of the contents at the previous scan; None if this is the
-            first scan.
+        previous_signature: Signature of the contents at the previous scan, which changes with any
+            file; None if this is the first scan.
         now_ns: The present time, nanoseconds since 1970.
         settle_seconds: How long the newest file must not have been written.
     """
@@ -249,7 +250,7 @@ def _may_hold_text(folder: RawFolder) -> bool:
         return True
 
 
-def _why_aside(contents: Contents) -> str:
-    """Return why a folder is no corpus."""
+def _why_unread(contents: Contents) -> str:
+    """Return why a folder is no corpus: what it contains instead of text."""
     notices = "; ".join(notice.text for notice in contents.notices())
     return f"a folder in which nothing is read: {notices or 'it is empty'}"

@@ -57,13 +57,16 @@ def mix_errors(
     A mixture, the key `mix`, is a tree: each part is a corpus, or a group of further parts.
 
     Args:
-        where: The key of the nanoset.
-        data: The data of the nanoset and of its phases.
-        max_epochs: That of the nanoset.
+        where: The key of the nanoset, such as "nanoset.yaml: nanosets.pretrain".
+        data: The keys `blend` and `mix` of the nanoset itself, and of each of its phases.
+        max_epochs: The limit on epochs of the nanoset, or None.
         has_samples: Whether the number of train's samples is known.
     """
     for keys in data:
-        if keys.key and len(keys.written) != 1:
+        # A phase must have exactly one of the two keys. The nanoset itself has other choices, which
+        # another rule checks.
+        is_phase = keys.key != ""
+        if is_phase and len(keys.written) != 1:
             yield ConfigError(
                 "the data of a phase must be given once",
                 where=where + keys.key,
@@ -73,6 +76,8 @@ def mix_errors(
             )
         if keys.mix is None:
             continue
+
+        # The parts of the tree.
         tree = MixPart(mix=keys.mix)
         count_by_corpus = Counter(tree.corpora)
         repeated = [corpus for corpus, count in count_by_corpus.items() if count > 1]
@@ -83,7 +88,9 @@ def mix_errors(
                 found=", ".join(repeated),
                 remedy="remove the repetition; to read it more often, give it a greater share",
             )
-        yield from _part_errors(f"{where}{keys.key}.mix", tree, None, has_samples=has_samples)
+        yield from _part_errors(f"{where}{keys.key}.mix", tree, limit=None, has_samples=has_samples)
+
+        # Limits on epochs are keys of the parts.
         if max_epochs is not None:
             yield ConfigError(
                 "a mixture has limits of its own",

@@ -136,7 +136,8 @@ class NanosetContext(NanosetLookup):
             MissingError: A dataset has not been built.
             ConfigError, InputError: The split cannot be filled as its settings ask.
         """
-        # Plan the split with the settings that limits on epochs leave. They may leave no sample.
+        # Limits on epochs (`max_epochs`) change the settings. They may leave no sample of a split,
+        # which is then not planned.
         settings = self._within_limits(split)
         config = settings.config
         plan: SplitPlan | None = None
@@ -144,18 +145,21 @@ class NanosetContext(NanosetLookup):
             config = config.with_samples({})
         else:
             plan = plan_split(config, split, self.reader, exact=self.exact)
+
+        # A run that continues must have samples left, and a phase all that the trainer requests.
         if split == "train":
             check_remaining_samples(config)
             if self.spec.continue_:
                 check_phase_length(config, self.spec.samples.get("train", 0))
 
-        # A split that is too small for a sample is built without one. Only train must have some.
+        # A split that is too small for a sample is built without one, and the reason is recorded.
+        # Only train must have samples: for train, this call raises an error.
         lacking = None
         if plan is None or not plan.samples:
             lacking = self._lacking(split, config)
 
-        # What is read of each dataset, and of each part of a mixture. Commands show it, and the
-        # manifest of the split records it.
+        # What is read of each dataset, and of each part of a mixture (the key `mix`). Commands show
+        # it, and the manifest of the split records it.
         members: Sequence[MemberCoverage] = ()
         mixture: tuple[MixRow, ...] = ()
         if plan is not None:
@@ -240,8 +244,8 @@ class NanosetContext(NanosetLookup):
             split: The split.
         """
         spec = self.spec
-        # Splits that share a blend share its weights, which limits may change: they are planned
-        # together. Otherwise each split has its own blend.
+        # If all splits share a blend, they also share its weights, which limits may change. So they
+        # are looked at together. Otherwise each split has its own blend.
         shares_weights = spec.blend is not None
         splits: tuple[SplitName, ...] = SPLITS if shares_weights else (split,)
 

@@ -38,13 +38,15 @@ def corpora_of(blend: BlendSpec | None) -> tuple[str, ...]:
 
 
 def blend_or_members(blend: BlendSpec | None, mix: Mix | None) -> BlendSpec | None:
-    """Return what the keys `blend` and `mix`, of which one is written, say is read.
+    """Return the blend that is read, from the keys `blend` and `mix`, of which one is written.
 
     Returns:
-        The blend. For a mix, its corpora with weight 1 each: the weights that its shares mean are
-        computed later, from the sizes of the datasets.
+        The value of `blend`. For a mix, which is a tree of shares, its corpora with weight 1 each.
+        Their true weights depend on the sizes of the datasets, and are computed later.
     """
-    return unweighted(mix) if blend is None else blend
+    if blend is not None:
+        return blend
+    return unweighted(mix)
 
 
 def is_blended(blend: BlendSpec | None) -> bool:

@@ -69,12 +69,14 @@ def write_index_files(config: NanosetConfig, *, overwrite: bool = False) -> list
     if config.path_to_cache is not None and is_remote(config.path_to_cache):
         bucket = remote_location(config.path_to_cache, where="--data-cache-path")
 
-    # Check all sets before the first is written.
+    # Choose where each set goes: to the bucket, or to the folder where the trainer looks for it.
+    # Check all sets before the first is written, so that an error leaves nothing behind.
     sets_by_split: dict[SplitName, list[PlacedSet]] = {}
     for plan in plans:
-        placed_sets = [
-            PlacedSet(files, bucket or files.folder) for files in index_sets(plan, config)
-        ]
+        placed_sets = []
+        for file_set in index_sets(plan, config):
+            folder = file_set.folder if bucket is None else bucket
+            placed_sets.append(PlacedSet(file_set, folder))
         sets_by_split[plan.split] = placed_sets
         if not overwrite:
             for placed in placed_sets:
@@ -156,12 +158,25 @@ def _first_existing(names: Iterable[str], store: Store) -> str | None:
 def _write_split(
     plan: SplitPlan, config: NanosetConfig, placed_sets: Sequence[PlacedSet]
 ) -> SplitFiles:
-    """Write the sets of one split."""
+    """Write the index files of one split.
+
+    Args:
+        plan: The plan of the split.
+        config: The settings of the nanoset.
+        placed_sets: A set of files for each dataset, and one for the blend if there is one.
+    """
     are_new = [_write_set(placed) for placed in placed_sets]
-    description_hash = plan.members[0].hash if plan.blend is None else plan.blend.hash
+
+    # The files that belong to the split itself are those of its blend, or else those of its only
+    # dataset.
+    if plan.blend is None:
+        description_hash = plan.members[0].hash
+    else:
+        description_hash = plan.blend.hash
+    # Without a cache folder, the trainer keeps the index of a blend in memory.
     is_in_memory = plan.blend is not None and config.path_to_cache is None
     folder = None if is_in_memory else placed_sets[0].folder
-    return SplitFiles(plan.split, plan.samples, description_hash, folder, any(are_new))
+    return SplitFiles(plan.split, plan.samples, description_hash, folder, made=any(are_new))
 
 
 def _write_set(placed: PlacedSet) -> bool:
