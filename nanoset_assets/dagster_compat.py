@@ -156,13 +156,14 @@ def _target_partitions(backfill: PartitionBackfill) -> frozenset[str] | None:
     Returns:
         Names of partitions; None if the record alone does not tell them.
     """
-    # A backfill of a job lists its partitions, one of assets those of each asset.
+    # The record of a backfill of a job has the names of the partitions.
     if backfill.partition_names is not None:
         return frozenset(backfill.partition_names)
-    if backfill.asset_backfill_data is None:
-        # An older version of Dagster wrote the record. Reading it takes the whole workspace.
-        return None
 
+    # The record of a backfill of assets has a set of partitions for each asset. If an older version
+    # of Dagster wrote it, it can only be read by a process that has loaded all definitions.
+    if backfill.asset_backfill_data is None:
+        return None
     partitions: set[str] = set()
     target = backfill.asset_backfill_data.target_subset
     for subset in target.partitions_subsets_by_asset_key.values():
@@ -181,12 +182,12 @@ def latest_materializations(
     Event ids grow with time, so they show which of two materialisations is the later one. Assets
     that were never materialised are missing from the result.
     """
-    event_by_asset: dict[dg.AssetKey, int] = {}
+    event_id_by_asset: dict[dg.AssetKey, int] = {}
     for record in instance.get_asset_records(assets):
-        event = record.asset_entry.last_materialization_storage_id
-        if event is not None:
-            event_by_asset[record.asset_entry.asset_key] = event
-    return event_by_asset
+        event_id = record.asset_entry.last_materialization_storage_id
+        if event_id is not None:
+            event_id_by_asset[record.asset_entry.asset_key] = event_id
+    return event_id_by_asset
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -96,7 +96,8 @@ class CompatibilityCheck:
                 remedy="install the same versions on all machines, and start the workers again",
             )
 
-        # The marker proves that this machine sees the same store of outputs.
+        # The marker proves that this machine sees the same store of outputs. Network file systems
+        # take a moment to show a file that another machine has written.
         deadline = time.monotonic() + _APPEARS_WITHIN_SECONDS
         while True:
             content = self.store.read(f"{self.run_folder}/{_MARKER}")
