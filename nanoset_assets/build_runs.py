@@ -225,11 +225,14 @@ class BuildRuns:
             The result in a few words, for the terminal.
         """
         nodes = [step.node for step in steps]
+        job_name = self.project_defs.names.definition(job_of(nodes[0]))
+        job = self.definitions.resolve_job_def(job_name)
+
         self.project_defs.failures.clear()  # the steps of the run record their errors there
         failed_node: Node | None = None
         started = time.monotonic()
         try:
-            self._execute_in_dagster(nodes)
+            self._execute_in_dagster(job, nodes)
         except HistoryError:
             raise  # the run could not be recorded, and so no later run could be
         except Exception as error:  # noqa: BLE001 - whatever it is, it is reported, and other runs continue
@@ -272,18 +275,18 @@ class BuildRuns:
         self.report.failed[label_of(failed_node)] = reason
         return failed_node
 
-    def _execute_in_dagster(self, nodes: Sequence[Node]) -> None:
+    def _execute_in_dagster(self, job: dg.JobDefinition, nodes: Sequence[Node]) -> None:
         """Execute a run of Dagster in this process, which makes outputs.
 
         Args:
-            nodes: The outputs, all of one job and partition.
+            job: The job that makes them.
+            nodes: The outputs, all of the same partition.
 
         Raises:
             HistoryError: The run could not be recorded.
             Exception: The run failed.
         """
         names = self.project_defs.names
-        job = self.definitions.resolve_job_def(names.definition(job_of(nodes[0])))
         with history_faults(self.instance.root_directory), interruptible_runs(self.instance):
             job.execute_in_process(
                 instance=self.instance,
