@@ -1,5 +1,6 @@
-"""The contract of stores, kept by a local folder, a small S3 server in this process, and Ceph and
-Swift if there.
+"""The contract of stores, for a local folder, moto, and Ceph and Swift if they are installed.
+
+Further tests specify what only stores in buckets do, and how objects are joined in a bucket.
 """
 
 from __future__ import annotations
@@ -7,16 +8,18 @@ from __future__ import annotations
 import hashlib
 import os
 import random
+from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
-from storage.contract import StoreContract
+from storage.contract import StoreContract, names_of, sha256_of_each
 
 from nanoset_core.errors import SourceChangedError
 from nanoset_core.storage import s3_joining
 from nanoset_core.storage.atomic import UNFINISHED
 from nanoset_core.storage.local import LocalStore
-from nanoset_core.storage.s3 import Upload
+from nanoset_core.storage.s3 import S3Store, Upload
 from nanoset_core.storage.s3_joining import (
     COPIED_BYTES,
     LEAST_BYTES,
@@ -26,181 +29,313 @@ from nanoset_core.storage.s3_joining import (
     runs_of,
 )
 from nanoset_core.storage.s3_parts import MAX_PARTS, bytes_part
+from nanoset_core.storage.store import Stored
+
+MIB = 1 << 20
 
 
 class TestLocal(StoreContract):
+    """A local folder."""
+
     @pytest.fixture
-    def store(self, tmp_path):
+    def store(self, tmp_path: Path) -> LocalStore:
+        """A folder that does not exist yet."""
         return LocalStore(tmp_path / "objects")
 
-    def nothing_unfinished(self, store):
-        assert not [path for path in store.folder.rglob("*") if path.name.startswith(UNFINISHED)]
+    def assert_nothing_unfinished(self, store):
+        """Fail if there are files under a temporary name."""
+        unfinished = list(store.folder.rglob(f"{UNFINISHED}*"))
+        assert not unfinished
 
-    def test_what_is_unfinished_is_not_listed(self, store):
+    def test_unfinished_files_and_folders_are_not_listed(self, store):
         store.put("folder/a", b"x")
         (store.folder / "folder" / f"{UNFINISHED}b").write_bytes(b"y")
         (store.folder / f"{UNFINISHED}folder").mkdir()
         (store.folder / f"{UNFINISHED}folder" / "c").write_bytes(b"z")
-        assert [found.name for found in store.list()] == ["folder/a"]
+
+        assert names_of(store.list()) == ["folder/a"]
         assert store.level() == (["folder"], [])
 
 
 class S3Contract(StoreContract):
-    def nothing_unfinished(self, store):
-        assert "Uploads" not in store.client().list_multipart_uploads(Bucket=store.bucket)
+    """The tests of stores in buckets, in addition to those of all stores."""
 
-    def test_the_place_is_below_its_prefix(self, store):
+    def assert_nothing_unfinished(self, store):
+        """Fail if there are uploads in parts that were not completed or aborted."""
+        answer = store.client().list_multipart_uploads(Bucket=store.bucket)
+        assert "Uploads" not in answer
+
+    def test_keys_begin_with_the_prefix_of_the_store(self, store):
         store.put("a", b"x")
-        (entry,) = store.client().list_objects_v2(Bucket=store.bucket)["Contents"]
+
+        [entry] = store.client().list_objects_v2(Bucket=store.bucket)["Contents"]
         assert entry["Key"] == "some/prefix/a"
 
-    def test_joined_in_two_levels(self, store, monkeypatch):
+    def test_objects_are_joined_in_two_steps_if_they_need_too_many_parts(self, store, monkeypatch):
         monkeypatch.setattr(s3_joining, "MAX_PARTS", 3)
-        data = [os.urandom(LEAST_BYTES + at) for at in range(5)]
-        data.insert(2, b"small")
-        for number, part in enumerate(data):
-            store.put(f"parts/{number}", part)
+        objects = [os.urandom(LEAST_BYTES + number) for number in range(5)]
+        objects.insert(2, b"small")
+        for number, data in enumerate(objects):
+            store.put(f"parts/{number}", data)
         sources = list(store.list("parts"))
-        assert (
-            store.compose(
-                "folder/whole", sources, sha256=[hashlib.sha256(part).hexdigest() for part in data]
-            )
-            is None
-        )
-        assert store.sha256("folder/whole") == hashlib.sha256(b"".join(data)).hexdigest()
-        assert [found.name for found in store.list("folder")] == ["folder/whole"]
-        self.nothing_unfinished(store)
 
-    @pytest.mark.parametrize("count", [1, 3])
-    def test_where_a_server_copies_the_list_of_an_objects_parts_the_bytes_are_sent(
-        self, store, monkeypatch, tmp_path, count
-    ):
-        """As Swift does; of a last part nobody says so, but the size."""
-        copy, data = Upload.copy, [os.urandom(2 * LEAST_BYTES + 7 * at) for at in range(count)]
-        for number, part in enumerate(data):
-            (tmp_path / "file").write_bytes(part)
-            store.put_file(f"parts/{number}", tmp_path / "file")
-        if count > 1:
-            data.append(b"whole" * LEAST_BYTES)
-            store.put("parts/whole", data[-1])
+        digest = store.compose("folder/whole", sources, sha256=sha256_of_each(objects))
 
-        def listed(upload, number, name, mark, begin, end):
-            if "-" not in mark:
-                return copy(upload, number, name, mark, begin, end)
+        assert digest is None, "the bucket copied the bytes"
+        assert store.sha256("folder/whole") == hashlib.sha256(b"".join(objects)).hexdigest()
+        assert names_of(store.list("folder")) == ["folder/whole"]
+        self.assert_nothing_unfinished(store)
+
+    @pytest.fixture
+    def copies_lists_of_parts(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A server that copies the list of an object's parts instead of its bytes, as Swift does.
+
+        The error is noticed by the size of the copy, or, for the last part, by that of the object.
+        """
+        real_copy = Upload.copy
+
+        def copy(upload, number, name, mark, begin, end):
+            was_sent_in_parts = "-" in mark
+            if not was_sent_in_parts:
+                return real_copy(upload, number, name, mark, begin, end)
             upload.send(number, bytes_part(b"[]"))
             return {"ETag": '"-"'}
 
-        monkeypatch.setattr(Upload, "copy", listed)
-        heard: list[int] = []
-        assert store.compose("joined", list(store.list("parts")), joined=heard.append) is None
-        assert sum(heard) == store.stat("joined").size
-        assert store.sha256("joined") == hashlib.sha256(b"".join(data)).hexdigest()
-        self.nothing_unfinished(store)
+        monkeypatch.setattr(Upload, "copy", copy)
 
-    @pytest.mark.parametrize("heeded", [True, False])
-    def test_an_object_that_is_replaced_before_it_is_copied_is_refused(
-        self, store, monkeypatch, heeded
+    def put_in_parts(self, store: S3Store, folder: Path, objects: Sequence[bytes]) -> None:
+        """Write the objects parts/0, parts/1 …, each of which is uploaded in several parts."""
+        for number, data in enumerate(objects):
+            (folder / "file").write_bytes(data)
+            store.put_file(f"parts/{number}", folder / "file")
+
+    def check_joining(self, store: S3Store, objects: Sequence[bytes]) -> None:
+        """Join the objects below parts, and check the result and the progress reported."""
+        progress: list[int] = []
+
+        digest = store.compose("joined", list(store.list("parts")), joined=progress.append)
+
+        assert digest is None
+        assert sum(progress) == store.stat("joined").size
+        assert store.sha256("joined") == hashlib.sha256(b"".join(objects)).hexdigest()
+        self.assert_nothing_unfinished(store)
+
+    def test_an_object_is_sent_if_the_server_would_copy_the_list_of_its_parts(
+        self, store, copies_lists_of_parts, tmp_path
     ):
-        """Also by servers that do not heed the condition."""
-        copy = Upload.copy
+        objects = [os.urandom(2 * LEAST_BYTES)]
+        self.put_in_parts(store, tmp_path, objects)
 
-        def replaced(upload, number, name, mark, begin, end):
+        self.check_joining(store, objects)
+
+    def test_objects_are_sent_if_the_server_would_copy_the_lists_of_their_parts(
+        self, store, copies_lists_of_parts, tmp_path
+    ):
+        objects = [os.urandom(2 * LEAST_BYTES + 7 * number) for number in range(3)]
+        self.put_in_parts(store, tmp_path, objects)
+        uploaded_at_once = b"whole" * LEAST_BYTES
+        store.put("parts/whole", uploaded_at_once)
+
+        self.check_joining(store, [*objects, uploaded_at_once])
+
+    @pytest.fixture
+    def two_sources(self, store: S3Store) -> list[Stored]:
+        """The objects a and b of 10 MiB."""
+        store.put("a", b"a" * 2 * LEAST_BYTES)
+        store.put("b", b"b" * 2 * LEAST_BYTES)
+        return list(store.list())
+
+    @pytest.fixture(
+        params=[
+            pytest.param(True, id="condition is checked"),
+            pytest.param(False, id="condition is ignored"),
+        ]
+    )
+    def replaced_before_copied(
+        self,
+        request: pytest.FixtureRequest,
+        store: S3Store,
+        two_sources: list[Stored],
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        """Each source is replaced by other bytes just before the bucket copies it.
+
+        Some servers ignore the condition of a copy, which is that the source has the expected mark.
+        """
+        is_condition_checked = request.param
+        real_copy = Upload.copy
+
+        def copy(upload, number, name, mark, begin, end):
             store.put(name, b"z" * 2 * LEAST_BYTES)
-            return copy(upload, number, name, mark if heeded else store.stat(name).mark, begin, end)
+            if not is_condition_checked:
+                mark = store.stat(name).mark
+            return real_copy(upload, number, name, mark, begin, end)
 
-        for name in ("a", "b"):
-            store.put(name, name.encode() * 2 * LEAST_BYTES)
-        sources = list(store.list())
-        monkeypatch.setattr(Upload, "copy", replaced)
+        monkeypatch.setattr(Upload, "copy", copy)
+
+    @pytest.mark.usefixtures("replaced_before_copied")
+    def test_a_source_that_is_replaced_before_it_is_copied_is_refused(self, store, two_sources):
         with pytest.raises(SourceChangedError):
-            store.compose("whole", sources)
-        with pytest.raises(SourceChangedError):
-            store.compose(
-                "whole", [sources[0], store.stat("b")], sha256=[hashlib.sha256(b"").hexdigest()] * 2
-            )
+            store.compose("whole", two_sources)
+
         assert store.stat("whole") is None
-        self.nothing_unfinished(store)
+        self.assert_nothing_unfinished(store)
 
-    def test_a_copy_with_other_bytes_is_refused(self, store, monkeypatch):
-        copy = Upload.copy
-        wrong = store.below("elsewhere")
+    @pytest.mark.usefixtures("replaced_before_copied")
+    def test_a_source_that_was_replaced_is_refused_if_joining_is_tried_again(
+        self, store, two_sources
+    ):
+        with pytest.raises(SourceChangedError):
+            store.compose("whole", two_sources)
+        replaced_source = two_sources[0]
+        current_source = store.stat("b")
+        other_sha256 = hashlib.sha256(b"").hexdigest()
+
+        with pytest.raises(SourceChangedError):
+            store.compose("whole", [replaced_source, current_source], sha256=[other_sha256] * 2)
+
+        assert store.stat("whole") is None
+        self.assert_nothing_unfinished(store)
+
+    def test_a_copy_with_other_bytes_than_the_source_is_refused(self, store, monkeypatch):
+        elsewhere = store.below("elsewhere")
         store.put("a", b"a" * LEAST_BYTES)
-        wrong.put("a", b"b" * LEAST_BYTES)
+        elsewhere.put("a", b"b" * LEAST_BYTES)
         source = store.stat("a")
-        other = wrong.stat("a")
+        other_mark = elsewhere.stat("a").mark
+        real_copy = Upload.copy
 
-        def copied(upload, number, name, mark, begin, end):
-            return copy(upload, number, f"elsewhere/{name}", other.mark, begin, end)
+        def copy_other_object(upload, number, name, mark, begin, end):
+            return real_copy(upload, number, f"elsewhere/{name}", other_mark, begin, end)
 
-        monkeypatch.setattr(Upload, "copy", copied)
+        monkeypatch.setattr(Upload, "copy", copy_other_object)
         with pytest.raises(SourceChangedError, match="listed"):
             store.compose("whole", [source])
+
         assert store.stat("whole") is None
 
 
 class TestChosen(S3Contract):
-    """On the server that all tests of this room use: moto, or what S3_SERVER says."""
+    """A bucket on the server that all tests of this folder use: moto, or what S3_SERVER names."""
 
     @pytest.fixture
-    def store(self, place):
+    def store(self, place: S3Store) -> S3Store:
+        """A new bucket that is written in parts of 5 MiB."""
         return replace(place, part_bytes=LEAST_BYTES)
 
 
 class TestCeph(S3Contract):
+    """A bucket on a Ceph gateway."""
+
     @pytest.fixture
-    def store(self, ceph_place):
+    def store(self, ceph_place: S3Store) -> S3Store:
+        """A new bucket that is written in parts of 5 MiB."""
         return replace(ceph_place, part_bytes=LEAST_BYTES)
 
 
 class TestSwift(S3Contract):
+    """A bucket on a Swift server."""
+
     @pytest.fixture
-    def store(self, swift_place):
+    def store(self, swift_place: S3Store) -> S3Store:
+        """A new bucket that is written in parts of 5 MiB."""
         return replace(swift_place, part_bytes=LEAST_BYTES)
 
 
-def test_parts_of_any_sizes():
-    chosen = random.Random(0)
+# How objects are divided into the parts of an upload
+
+
+def test_parts_hold_all_bytes_in_order_and_have_allowed_sizes():
+    rng = random.Random(0)
+    least = 10
+    most = 35
     for _ in range(300):
+        n_sources = rng.randrange(9)
         sizes = [
-            chosen.choice([0, 1, chosen.randrange(20), chosen.randrange(100)])
-            for _ in range(chosen.randrange(9))
+            rng.choice([0, 1, rng.randrange(20), rng.randrange(100)]) for _ in range(n_sources)
         ]
-        parts = plan_parts(sizes, least=10, most=35)
-        assert [
-            (piece.source, at)
-            for part in parts
-            for piece in part
-            for at in range(piece.begin, piece.end)
-        ] == [(source, at) for source, size in enumerate(sizes) for at in range(size)]
-        totals = [sum(piece.end - piece.begin for piece in part) for part in parts]
-        assert all(10 <= total <= 35 for total in totals[:-1])
-        assert all(total <= 35 for total in totals)
-        assert all(
-            piece.end - piece.begin < 20 for part in parts if len(part) > 1 for piece in part
-        )
+
+        parts = plan_parts(sizes, least=least, most=most)
+
+        # The ranges of all parts are the bytes of all sources, in order.
+        planned_bytes = []
+        for part in parts:
+            for joined in part:
+                planned_bytes.extend(
+                    (joined.source, offset) for offset in range(joined.begin, joined.end)
+                )
+        expected_bytes = []
+        for source, size in enumerate(sizes):
+            expected_bytes.extend((source, offset) for offset in range(size))
+        assert planned_bytes == expected_bytes
+
+        # Only the last part may be smaller than S3's minimum.
+        part_sizes = [sum(joined.end - joined.begin for joined in part) for part in parts]
+        assert all(size >= least for size in part_sizes[:-1])
+        assert all(size <= most for size in part_sizes)
+
+        # A part with ranges of several sources is sent by this process, so they must be small.
+        for part in parts:
+            if len(part) > 1:
+                assert all(joined.end - joined.begin < 2 * least for joined in part)
 
 
-def test_as_many_parts_as_an_object_may_have():
+def test_an_object_may_have_as_many_parts_as_s3_allows():
     assert len(plan_parts([LEAST_BYTES] * MAX_PARTS)) == MAX_PARTS
+
+
+def test_a_source_above_the_maximum_size_of_a_part_is_divided():
     assert len(plan_parts([MOST_BYTES + 1])) == 2
 
 
-def test_objects_are_joined_in_runs_where_they_are_too_many_parts_at_once():
+# Runs of objects that are joined by one upload
+
+
+def test_objects_are_joined_at_once_if_they_have_as_many_parts_as_s3_allows():
     assert runs_of([LEAST_BYTES] * MAX_PARTS) == [slice(0, MAX_PARTS)]
-    assert runs_of([1000] * 10 * MAX_PARTS) == [slice(0, 10 * MAX_PARTS)], "sent in few parts"
-    chosen = random.Random(0)
+
+
+def test_many_small_objects_are_joined_at_once_since_they_share_parts():
+    n_objects = 10 * MAX_PARTS
+
+    assert runs_of([1000] * n_objects) == [slice(0, n_objects)]
+
+
+def test_runs_hold_all_objects_in_order_and_need_one_upload_each():
+    rng = random.Random(0)
     for _ in range(8):
-        count = chosen.choice([MAX_PARTS + 1, 25_000])
-        sizes = [chosen.choice([0, 3, 10, 34, 36, chosen.randrange(200)]) for _ in range(count)]
+        n_objects = rng.choice([MAX_PARTS + 1, 25_000])
+        sizes = [rng.choice([0, 3, 10, 34, 36, rng.randrange(200)]) for _ in range(n_objects)]
+
         runs = runs_of(sizes, least=10, most=35)
-        assert [at for run in runs for at in range(run.start, run.stop)] == list(range(count))
-        assert all(run.start < run.stop for run in runs)
+
+        objects_in_runs = []
         for run in runs:
+            assert run.start < run.stop
+            objects_in_runs.extend(range(run.start, run.stop))
             assert len(plan_parts(sizes[run], least=10, most=35)) <= MAX_PARTS
-    large = 2 * MAX_PARTS * COPIED_BYTES // 3
-    for sizes in ([large], [64 << 20] * 100_000, [large // 2, large // 2, 5]):
-        runs = runs_of(sizes, most=most_bytes(sizes, COPIED_BYTES))
-        assert (
-            len(plan_parts([sum(sizes[run]) for run in runs], most=most_bytes(sizes, COPIED_BYTES)))
-            <= MAX_PARTS
-        )
+        assert objects_in_runs == list(range(n_objects))
+
+
+TWO_THIRDS_OF_LARGEST = 2 * MAX_PARTS * COPIED_BYTES // 3
+"""Bytes: two thirds of what an upload of parts of the usual size can hold."""
+
+
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        pytest.param([TWO_THIRDS_OF_LARGEST], id="one large object"),
+        pytest.param([64 * MIB] * 100_000, id="many objects"),
+        pytest.param(
+            [TWO_THIRDS_OF_LARGEST // 2, TWO_THIRDS_OF_LARGEST // 2, 5],
+            id="two large objects and a small one",
+        ),
+    ],
+)
+def test_the_results_of_runs_can_be_joined_by_one_upload(sizes):
+    most = most_bytes(sizes, COPIED_BYTES)
+
+    runs = runs_of(sizes, most=most)
+
+    run_sizes = [sum(sizes[run]) for run in runs]
+    assert len(plan_parts(run_sizes, most=most)) <= MAX_PARTS
