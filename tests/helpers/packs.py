@@ -14,9 +14,26 @@ from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.project.project import Project
 from nanoset_core.sampling.split_data import LengthReader
 from nanoset_core.stages.packs.make import PackingRules, PackWriter, write_pack_idx
-from nanoset_core.stages.packs.pieces import PieceTable
+from nanoset_core.stages.packs.pieces import PieceRows, PieceTable
 from nanoset_core.stages.packs.stage import planned_packs
 from nanoset_core.stages.views.writing import write_view_idx
+
+
+class Piece(NamedTuple):
+    """A row of the table of pieces."""
+
+    pack: int
+    start: int
+    """Position of its first token in the pack."""
+    document: int
+    first: int
+    """Position of its first token in the document."""
+    n_tokens: int
+
+    @property
+    def stop(self) -> int:
+        """Position in the pack after its last token."""
+        return self.start + self.n_tokens
 
 
 class PlannedPacks(NamedTuple):
@@ -44,6 +61,18 @@ def write_packs(
     bin_path(target).write_bytes(b"".join(writer.blocks(target.with_suffix(".parquet"))))
     write_pack_idx(idx_path(target), writer.dataset.dtype, writer.counts.packs, rules.pieces.length)
     return MMapIndexedDataset(target), PieceTable(target.with_suffix(".parquet")), writer
+
+
+def read_pieces(table: PieceTable, n_packs: int) -> list[Piece]:
+    """Return all rows of a table of pieces, by pack."""
+    columns = table.of_packs(np.arange(n_packs))
+    return as_pieces(columns)
+
+
+def as_pieces(columns: PieceRows) -> list[Piece]:
+    """Return some columns of a table of pieces as rows."""
+    rows = np.stack(columns, axis=1)  # (n_pieces, 5)
+    return [Piece(*row) for row in rows.tolist()]
 
 
 def write_view(source: Path, target: Path, *chosen: np.ndarray) -> None:
