@@ -1,4 +1,4 @@
-"""Build the sample project again after a change of its raw text."""
+"""Change the raw text or the settings of a project, and build it again."""
 
 from __future__ import annotations
 
@@ -25,3 +25,12 @@ def change_web(folder: Path, word: str = "late") -> Path:
     file = folder / "raw/web/part-1/web-3.jsonl"
     file.write_bytes(file.read_bytes() + jsonl(sentences(word, 3)))
     return file
+
+
+def change_setting(project: Project, old: str, new: str) -> Project:
+    """Replace text in the nanoset.yaml of a project, and open the project again."""
+    file = project.config.file
+    text = file.read_text()
+    assert old in text
+    file.write_text(text.replace(old, new))
+    return Project.open(file)

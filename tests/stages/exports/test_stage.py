@@ -1,248 +1,410 @@
-"""Exports of a project: made, kept fresh, verified, and collected with what they are of."""
+"""Exports of a project: how they are built, kept up to date, verified and deleted."""
+
+from __future__ import annotations
 
 import os
 import pickle
 import shutil
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from helpers.building import make_corpora, make_view
+from helpers.building import make_corpora
+from helpers.changing import change_setting
 from helpers.exports import CHANGES, NAMES, build_exports
-from helpers.inspecting import graph_of, read_dataset
+from helpers.inspecting import current_dataset, graph_of, read_dataset
 from helpers.s3_server import root_in
 from helpers.sample_project import jsonl, sentences, write_project
 from nanoset_core import load_config
 from nanoset_core.errors import ConfigError
+from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.project.gc import collect, plan_gc
 from nanoset_core.project.project import Project
 from nanoset_core.project.verify import targets, verify_project
 from nanoset_core.stages.exports import samples
 from nanoset_core.stages.exports.make import make_export
 from nanoset_core.stages.exports.sample_files import SampleFiles
+from nanoset_core.stages.report import Report
 
-ALL = ["*-ds", "*-olmo", "*-mds", "*-lit"]
+ALL_EXPORTS = ["*-ds", "*-olmo", "*-mds", "*-lit"]
+"""Names for `nanoset verify`."""
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory, tokenizer_file):
+def built(tmp_path_factory, tokenizer_file) -> Path:
+    """The nanoset.yaml of a project with exports; not to be written to."""
     file = write_project(tmp_path_factory.mktemp("exports") / "project", tokenizer_file, CHANGES)
     build_exports(Project.open(file))
     return file
 
 
 @pytest.fixture
-def project(whole, tmp_path):
-    return Project.open(
-        shutil.copytree(whole.parent, tmp_path / "project", symlinks=True) / whole.name
-    )
+def built_project(built) -> Project:
+    """The project with exports; not to be written to."""
+    return Project.open(built)
 
 
-def tokens_of(project, name):
-    dataset = read_dataset(project, name)
-    return np.concatenate(dataset[0 : len(dataset)])
+@pytest.fixture
+def project(built, tmp_path) -> Project:
+    """A copy of the project with exports."""
+    shutil.copytree(built.parent, tmp_path / "project", symlinks=True)
+    return Project.open(tmp_path / "project" / built.name)
 
 
-def stored_tokens(project, name, ending=".ds"):
-    return np.fromfile(project.outputs.current("exports", name).path(f"{name}{ending}"), np.uint16)
+def current_export(project: Project, name: str) -> Manifest:
+    """Return the manifest of the current version of an export."""
+    return project.outputs.current("exports", name)
 
 
-def test_tokens_are_those_of_the_dataset(whole):
-    project = Project.open(whole)
-    assert np.array_equal(stored_tokens(project, "web-ds"), tokens_of(project, "web"))
-    assert np.array_equal(stored_tokens(project, "kept-ds"), tokens_of(project, "kept"))
-    web = project.outputs.current("datasets", "web")
-    for name, ending in (("web-ds", ".ds"), ("web-olmo", ".npy")):
-        made = project.outputs.current("exports", name)
-        assert os.path.samefile(made.path(f"{name}{ending}"), web.path("web_text_document.bin"))
-        assert made.facts["made_by"] == "hard link"
-    assert project.outputs.current("exports", "kept-ds").facts["made_by"] == "written in order"
-    reports = {one.output: one for one in verify_project(project, ALL, deep=True)}
-    assert set(reports) == {f"exports/{name}" for name in NAMES}
-    assert all(report.passed and not report.findings for report in reports.values())
+def flip_bit(path: Path, position: int) -> None:
+    """Change the lowest bit of a byte of a file."""
+    data = bytearray(path.read_bytes())
+    data[position] ^= 1
+    path.write_bytes(data)
 
 
-def stale(project):
-    graph = graph_of(project, "web")
-    return {
-        node.key.subject
-        for node in graph.nodes()
-        if node.stage.layout.folder == "exports" and graph.stale_reasons(node)
-    }
+def messages_of(report: Report) -> list[str]:
+    """Return what a report found."""
+    return [finding.what for finding in report.findings]
 
 
-def test_after_an_append_and_a_changed_rule_only_what_changed_is_made(project):
-    assert stale(project) == set()
-    file = project.config.file
-    file.write_text(file.read_text().replace("tokens < 100", "tokens < 50"))
-    assert stale(Project.open(file)) == {"kept-ds", "kept-lit"}
-    file.write_text(file.read_text().replace("some/name", "another/name"))
-    assert stale(Project.open(file)) == {"kept-ds", "web-ds", "kept-lit"}
-    (file.parent / "raw/web/more.jsonl").write_bytes(jsonl(sentences("late", 5)))
-    assert stale(Project.open(file)) == {*NAMES}
-    before = {name: project.outputs.current("exports", name).digest for name in NAMES}
-    after = build_exports(Project.open(file))
-    assert all(after[name].digest != before[name] for name in NAMES)
-    collect(Project.open(file))
-    assert all(
-        len(list((file.parent / "data/exports" / name).glob("*/manifest.json"))) == 2
-        for name in NAMES
-    )
-    assert [report.passed for report in verify_project(Project.open(file), ALL)] == [True] * 5
-
-
-def test_damage_is_found(project):
-    made = project.outputs.current("exports", "web-ds")
-    index = made.path("web-ds.ds.index")
-    data = bytearray(index.read_bytes())
-    data[8] += 1
-    index.write_bytes(data)
-    (found,) = verify_project(project, ["web-ds"])
-    assert "documents end elsewhere than in the dataset" in [one.what for one in found.findings]
-    kept = project.outputs.current("exports", "kept-ds").path("kept-ds.ds")
-    data = bytearray(kept.read_bytes())
-    data[1000] ^= 1
-    kept.write_bytes(data)
-    (found,) = verify_project(project, ["kept-ds"], deep=True)
-    assert [one.what for one in found.findings] == [
-        "a file has other bytes than when it was written"
-    ]
-
-
-def test_end_tokens_within_documents_are_told(make_project):
-    file = make_project("project", CHANGES)
-    rows = [{"text": "one <|endoftext|> two"}, {"text": "three"}]
-    shutil.rmtree(file.parent / "raw" / "web")
-    (file.parent / "raw" / "web").mkdir()
-    (file.parent / "raw/web/a.jsonl").write_bytes(jsonl(rows))
-    project = Project.open(file)
-    build_exports(project)
-    (report,) = verify_project(project, ["web-olmo"], deep=True)
-    assert report.passed
-    assert any("1 end tokens are inside documents" in one.what for one in report.findings)
-
-
-def test_what_the_reader_cannot_read_is_refused_before_it_is_made(project):
-    file = project.config.file
-    file.write_text(file.read_text().replace("append_eod: true", "append_eod: false"))
-    other = Project.open(file)
-    make_corpora(other, "web")
-    with pytest.raises(ConfigError, match="cannot read this dataset"):
-        make_export(other, "web-ds")
-    graph = graph_of(other, "web")
-    (node,) = (node for node in graph.nodes() if node.key.subject == "web-ds")
-    said = node.stage.refusal(other, node.key, graph.recipe(node), None)
-    assert "datatrove cannot read this dataset" in said
-    file.write_text(file.read_text().replace("web-olmo: {of: web", "web-olmo: {of: nowhere"))
-    # a missing corpus is told by the build
-    assert load_config(file).exports["web-olmo"].of == "nowhere"
-    assert [one.name for one in targets(other) if one.name.endswith("/export")] == [
-        f"{name}/export" for name in NAMES
-    ]
-
-
-def test_samples_are_written_by_tasks_and_a_killed_build_keeps_its_files(project, monkeypatch):
-    monkeypatch.setattr(samples, "FILE_BYTES", 1 << 12)
-    project.outputs.folder.joinpath("exports/web-mds").rename(
-        project.config.file.parent / "earlier"
-    )
-    tried, write = [], SampleFiles.write
-
-    def written(self, task):
-        tried.append(task[0])
-        if len(tried) == 3:
-            raise KeyboardInterrupt
-        return write(self, task)
-
-    monkeypatch.setattr(SampleFiles, "write", written)
-    with pytest.raises(KeyboardInterrupt):
-        make_export(project, "web-mds")
-    (folder,) = (project.outputs.folder / "exports/web-mds").iterdir()
-    assert {path.name for path in folder.iterdir()} == {"shard.00000.mds", "shard.00001.mds"}
-    assert "exports/web-mds" in {one.output for one in plan_gc(project, unfinished=True).garbage}
-    made = make_export(project, "web-mds")
-    assert tried[:4] == [0, 1, 2, 2]
-    assert sorted(set(tried)) == sorted(tried[:2] + tried[3:]) == [*range(len(made.files) - 1)]
-    assert [one.passed for one in verify_project(project, ["web-mds"], deep=True)] == [True]
-    assert made.facts["samples"] == -(-made.facts["tokens"] // 65)
-    # by workers that end in another order
-    there = {name: made.path(name).read_bytes() for name in made.files}
-    made.path("manifest.json").unlink()
-    for name in list(there)[1::2]:
-        (made.folder / name).unlink()
-    monkeypatch.setattr(Project, "executor", Backwards())
-    again = make_export(Project.open(project.config.file), "web-mds")
-    assert again.files == made.files
-    assert {name: again.path(name).read_bytes() for name in again.files} == there
-
-
-class Backwards:
-    def run(self, work, tasks):
-        for number, task in reversed([*enumerate(tasks)]):
-            yield number, pickle.loads(pickle.dumps(work))(pickle.loads(pickle.dumps(task)))
-
-
-def test_samples_that_are_not_those_of_the_dataset_are_found(project):
-    made = project.outputs.current("exports", "kept-lit")
-    assert made.facts["dropped"] == made.facts["tokens"] % 32
-    for output, name in (
-        (made, "index.json"),
-        (project.outputs.current("datasets", "web"), "web_text_document.bin"),
-    ):
-        data = bytearray(output.path(name).read_bytes())
-        data[101] ^= 1
-        output.path(name).write_bytes(data)
-    (report,) = verify_project(project, ["kept-lit"])
-    assert [one.what for one in report.findings] == ["index.json is not that of its dataset"]
-    (report,) = verify_project(project, ["web-mds"], deep=True)
-    (found,) = report.findings
-    assert found.what == "a token is not that of the dataset"
-    path, _, byte = str(found.where).rpartition(", byte ")
-    assert path.endswith("shard.00000.mds")
-    with open(path, "rb") as file:
-        file.seek(int(byte))
-        assert file.read(1)[0] ^ 1 == data[101]
+# What exports contain
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "what"),
+    ("export", "dataset"),
     [
-        (
+        pytest.param("web-ds", "web", id="corpus"),
+        pytest.param("kept-ds", "kept", id="view"),
+    ],
+)
+def test_an_export_has_the_tokens_of_its_dataset(built_project, export, dataset):
+    sequences = read_dataset(built_project, dataset)
+    tokens = np.concatenate(sequences[0 : len(sequences)])
+
+    exported_tokens = np.fromfile(
+        current_export(built_project, export).path(f"{export}.ds"), np.uint16
+    )
+
+    assert np.array_equal(exported_tokens, tokens)
+
+
+@pytest.mark.parametrize(
+    ("export", "file"), [("web-ds", "web-ds.ds"), ("web-olmo", "web-olmo.npy")]
+)
+def test_the_tokens_of_a_corpus_are_linked(built_project, export, file):
+    manifest = current_export(built_project, export)
+    dataset = current_dataset(built_project, "web")
+
+    assert os.path.samefile(manifest.path(file), dataset.path("web_text_document.bin"))
+    assert manifest.facts["made_by"] == "hard link"
+
+
+def test_the_tokens_of_a_view_are_written_in_its_order(built_project):
+    assert current_export(built_project, "kept-ds").facts["made_by"] == "written in order"
+
+
+def test_the_rest_of_the_tokens_that_makes_no_sample_is_dropped(built_project):
+    facts = current_export(built_project, "kept-lit").facts
+
+    assert facts["dropped"] == facts["tokens"] % 32
+
+
+def test_all_exports_pass_a_deep_verification(built_project):
+    reports = list(verify_project(built_project, ALL_EXPORTS, deep=True))
+
+    assert {report.output for report in reports} == {f"exports/{name}" for name in NAMES}
+    for report in reports:
+        assert report.passed
+        assert report.findings == []
+
+
+# Which exports are rebuilt
+
+
+def stale_exports(project: Project) -> set[str]:
+    """Return the names of the exports that a build would rebuild."""
+    graph = graph_of(project, "web")
+    names = set()
+    for node in graph.nodes():
+        if node.stage.layout.folder == "exports" and graph.stale_reasons(node):
+            names.add(node.key.subject)
+    return names
+
+
+def test_exports_of_unchanged_data_are_up_to_date(built_project):
+    assert stale_exports(built_project) == set()
+
+
+def test_a_changed_rule_of_a_view_makes_the_exports_of_the_view_stale(project):
+    changed_project = change_setting(project, "tokens < 100", "tokens < 50")
+
+    assert stale_exports(changed_project) == {"kept-ds", "kept-lit"}
+
+
+def test_a_changed_setting_of_an_export_makes_only_it_stale(project):
+    changed_project = change_setting(project, "some/name", "another/name")
+
+    assert stale_exports(changed_project) == {"web-ds"}
+
+
+def append_documents(project: Project) -> None:
+    """Append documents to the corpus that is exported."""
+    raw_file = project.config.file.parent / "raw/web/more.jsonl"
+    raw_file.write_bytes(jsonl(sentences("late", 5)))
+
+
+def test_appended_documents_make_the_exports_of_the_corpus_and_of_its_view_stale(project):
+    append_documents(project)
+
+    assert stale_exports(project) == set(NAMES)
+
+
+def test_a_stale_export_is_built_as_a_new_version(project):
+    digest_by_name = {name: current_export(project, name).digest for name in NAMES}
+    append_documents(project)
+
+    manifest_by_name = build_exports(Project.open(project.config.file))
+
+    for name in NAMES:
+        assert manifest_by_name[name].digest != digest_by_name[name]
+    reports = list(verify_project(Project.open(project.config.file), ALL_EXPORTS))
+    assert [report.passed for report in reports] == [True] * 5
+
+
+def test_garbage_collection_keeps_the_former_version_of_an_export(project):
+    append_documents(project)
+    build_exports(Project.open(project.config.file))
+
+    collect(Project.open(project.config.file))
+
+    for name in NAMES:
+        folder = project.outputs.folder / "exports" / name
+        assert len(list(folder.glob("*/manifest.json"))) == 2
+
+
+# Damaged exports fail verification
+
+
+def test_ends_of_documents_that_the_dataset_does_not_have_are_reported(project):
+    index = current_export(project, "web-ds").path("web-ds.ds.index")
+    data = bytearray(index.read_bytes())
+    data[8] += 1  # the end of the second document
+    index.write_bytes(data)
+
+    [report] = verify_project(project, ["web-ds"])
+
+    assert "documents end elsewhere than in the dataset" in messages_of(report)
+
+
+def test_changed_tokens_are_reported_by_a_deep_verification(project):
+    flip_bit(current_export(project, "kept-ds").path("kept-ds.ds"), 1000)
+
+    [report] = verify_project(project, ["kept-ds"], deep=True)
+
+    assert messages_of(report) == ["a file has other bytes than when it was written"]
+
+
+def test_an_index_json_of_other_samples_is_reported(project):
+    flip_bit(current_export(project, "kept-lit").path("index.json"), 101)
+
+    [report] = verify_project(project, ["kept-lit"])
+
+    assert messages_of(report) == ["index.json is not that of its dataset"]
+
+
+def test_a_token_in_a_sample_that_the_dataset_does_not_have_is_reported_with_its_byte(project):
+    tokens_file = current_dataset(project, "web").path("web_text_document.bin")
+    token_byte = tokens_file.read_bytes()[101]
+    flip_bit(tokens_file, 101)
+
+    [report] = verify_project(project, ["web-mds"], deep=True)
+
+    [finding] = report.findings
+    assert finding.what == "a token is not that of the dataset"
+    path, _, position = str(finding.where).rpartition(", byte ")
+    assert path.endswith("shard.00000.mds")
+    assert Path(path).read_bytes()[int(position)] == token_byte
+
+
+def test_end_tokens_within_documents_are_reported(make_project):
+    """OLMo-core divides documents at end tokens."""
+    file = make_project("project", CHANGES)
+    shutil.rmtree(file.parent / "raw" / "web")
+    (file.parent / "raw" / "web").mkdir()
+    rows = [{"text": "one <|endoftext|> two"}, {"text": "three"}]
+    (file.parent / "raw/web/a.jsonl").write_bytes(jsonl(rows))
+    project = Project.open(file)
+    build_exports(project)
+
+    [report] = verify_project(project, ["web-olmo"], deep=True)
+
+    assert report.passed
+    is_reported = ["1 end tokens are inside documents" in text for text in messages_of(report)]
+    assert any(is_reported)
+
+
+# Settings that are refused
+
+
+def test_an_export_that_its_reader_cannot_read_is_not_built(project):
+    changed_project = change_setting(project, "append_eod: true", "append_eod: false")
+    make_corpora(changed_project, "web")
+
+    with pytest.raises(ConfigError, match="cannot read this dataset"):
+        make_export(changed_project, "web-ds")
+
+
+def test_an_export_that_its_reader_cannot_read_is_refused_before_a_build(project):
+    changed_project = change_setting(project, "append_eod: true", "append_eod: false")
+    make_corpora(changed_project, "web")
+    graph = graph_of(changed_project, "web")
+    [node] = [node for node in graph.nodes() if node.key.subject == "web-ds"]
+
+    refusal = node.stage.refusal(changed_project, node.key, graph.recipe(node), None)
+
+    assert "datatrove cannot read this dataset" in refusal
+
+
+def test_settings_may_name_a_corpus_that_does_not_exist(project):
+    """Whether it exists is known only to a build, which reports it."""
+    changed_project = change_setting(project, "web-olmo: {of: web", "web-olmo: {of: nowhere")
+
+    assert changed_project.config.exports["web-olmo"].of == "nowhere"
+
+
+def test_all_exports_can_be_verified_by_name(built_project):
+    names = [target.name for target in targets(built_project)]
+
+    export_names = [name for name in names if name.endswith("/export")]
+    assert export_names == [f"{name}/export" for name in NAMES]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        pytest.param(
             "format: mds, sequence_length: 65",
             "format: mds",
             "this format has samples of one length",
+            id="samples without a length",
         ),
-        (
+        pytest.param(
             "format: olmo-core",
             "format: olmo-core, sequence_length: 65",
             "the length of samples is for the formats",
+            id="a length without samples",
         ),
     ],
 )
-def test_the_length_of_samples_is_asked_for_where_there_are_some(
-    whole, tmp_path, before, after, what
+def test_a_length_of_samples_is_required_for_formats_with_samples_only(
+    built, tmp_path, old, new, message
 ):
     file = tmp_path / "nanoset.yaml"
-    file.write_text(whole.read_text().replace(before, after))
-    with pytest.raises(ConfigError, match=what):
+    file.write_text(built.read_text().replace(old, new))
+
+    with pytest.raises(ConfigError, match=message):
         load_config(file)
 
 
-def test_in_a_bucket_the_bytes_are_the_same(tmp_path, tokenizer_file, whole, bucket):
-    project = Project.open(
-        write_project(tmp_path / "project", tokenizer_file, root_in(bucket) | CHANGES)
-    )
-    make_corpora(project, "web")
-    make_view(project, "kept")
-    made = {name: make_export(project, name) for name in NAMES}
-    assert {one.facts["made_by"] for one in made.values()} == {
-        "copy within the bucket",
-        "written in order",
-    }
-    here = Project.open(whole).outputs
-    for name, one in made.items():
-        local = here.current("exports", name)
-        assert one.digest == local.digest
-        for file in local.files:
-            assert bucket.sha256(f"exports/{name}/{one.digest}/{file}") == local.files[file].sha256
-    assert all(report.passed for report in verify_project(project, ALL, deep=True))
+# Exports that are written by several tasks
+
+
+@pytest.fixture
+def project_without_mds(project, monkeypatch) -> Project:
+    """The project without its export to MDS, which would have several small files."""
+    monkeypatch.setattr(samples, "FILE_BYTES", 1 << 12)
+    shutil.rmtree(project.outputs.folder / "exports/web-mds")
+    return project
+
+
+class ReversedExecutor:
+    """Runs tasks from the last to the first, as if they were sent to other processes."""
+
+    def run(self, work: Any, tasks: Iterable[Any]) -> Iterator[tuple[int, Any]]:
+        """Yield the number of each task and its result."""
+        for number, task in reversed(list(enumerate(tasks))):
+            received_work = pickle.loads(pickle.dumps(work))
+            received_task = pickle.loads(pickle.dumps(task))
+            yield number, received_work(received_task)
+
+
+def test_an_interrupted_build_of_samples_is_resumed(project_without_mds, monkeypatch):
+    project = project_without_mds
+    file_numbers = []
+    write = SampleFiles.write
+
+    def interrupt_third_file(self, task):
+        file_numbers.append(task[0])
+        if len(file_numbers) == 3:
+            raise KeyboardInterrupt
+        return write(self, task)
+
+    monkeypatch.setattr(SampleFiles, "write", interrupt_third_file)
+
+    # An interrupted build leaves the files that it has written, which `nanoset gc` would delete.
+    with pytest.raises(KeyboardInterrupt):
+        make_export(project, "web-mds")
+    [folder] = (project.outputs.folder / "exports/web-mds").iterdir()
+    assert {path.name for path in folder.iterdir()} == {"shard.00000.mds", "shard.00001.mds"}
+    garbage = plan_gc(project, unfinished=True).garbage
+    assert "exports/web-mds" in {item.output for item in garbage}
+
+    # The next build writes only the files that are missing.
+    manifest = make_export(project, "web-mds")
+    n_sample_files = len(manifest.files) - 1  # all but index.json
+    assert file_numbers[:4] == [0, 1, 2, 2]
+    assert set(file_numbers) == set(range(n_sample_files))
+    del file_numbers[2]  # the interrupted one
+    assert sorted(file_numbers) == list(range(n_sample_files))
+
+    # The export is complete.
+    [report] = verify_project(project, ["web-mds"], deep=True)
+    assert report.passed
+    n_full_samples, n_rest_tokens = divmod(manifest.facts["tokens"], 65)
+    assert n_rest_tokens > 0
+    assert manifest.facts["samples"] == n_full_samples + 1
+
+
+def test_an_export_does_not_depend_on_the_order_in_which_its_files_are_written(
+    project_without_mds, monkeypatch
+):
+    project = project_without_mds
+    manifest = make_export(project, "web-mds")
+    content_by_name = {name: manifest.path(name).read_bytes() for name in manifest.files}
+
+    # Every other file is missing, and written by workers that end in another order.
+    manifest.path("manifest.json").unlink()
+    for name in list(manifest.files)[1::2]:
+        manifest.path(name).unlink()
+    monkeypatch.setattr(Project, "executor", ReversedExecutor())
+    rebuilt = make_export(Project.open(project.config.file), "web-mds")
+
+    assert rebuilt.files == manifest.files
+    assert {name: rebuilt.path(name).read_bytes() for name in rebuilt.files} == content_by_name
+
+
+# Exports in a bucket
+
+
+def test_exports_in_a_bucket_are_those_of_a_local_root(
+    built_project, tmp_path, tokenizer_file, bucket
+):
+    file = write_project(tmp_path / "project", tokenizer_file, root_in(bucket) | CHANGES)
+    stored_project = Project.open(file)
+
+    manifest_by_name = build_exports(stored_project)
+
+    ways = {manifest.facts["made_by"] for manifest in manifest_by_name.values()}
+    assert ways == {"copy within the bucket", "written in order"}
+    for name, manifest in manifest_by_name.items():
+        local = current_export(built_project, name)
+        assert manifest.digest == local.digest
+        for file_name, fact in local.files.items():
+            stored_sha256 = bucket.sha256(f"exports/{name}/{manifest.digest}/{file_name}")
+            assert stored_sha256 == fact.sha256
+    for report in verify_project(stored_project, ALL_EXPORTS, deep=True):
+        assert report.passed
