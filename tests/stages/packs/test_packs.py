@@ -34,7 +34,6 @@ from helpers.packs import Piece, plan_packs, read_pieces
 from helpers.sample_project import write_project
 from nanoset_assets.ui.packs import packs_metadata
 from nanoset_core import iterate_shard, load_nanoset
-from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.project.project import Project
 from nanoset_core.project.verify import verify_project
 from nanoset_core.stages.packs import verify as packs_check
@@ -90,7 +89,7 @@ def copied_project(built, tmp_path) -> Project:
     return Project.open(tmp_path / "project" / built.name)
 
 
-def pieces_of(manifest: Manifest) -> list[Piece]:
+def pieces_of(manifest: Any) -> list[Piece]:
     """Return the table of pieces of packs."""
     return read_pieces(open_pieces(manifest), manifest.facts["packs"])
 
@@ -177,14 +176,14 @@ def padded_project(built, tmp_path_factory) -> Project:
 
 
 @pytest.fixture(scope="module")
-def padded_tars(padded_project) -> Manifest:
+def padded_tars(padded_project) -> Any:
     """The manifest of tars over packs with padding."""
     for name in padded_project.config.packs:
         make_packs(padded_project, name)
     return make_webdataset(padded_project, "shuffled")
 
 
-def rows_of_tars(manifest: Manifest) -> list[dict[str, Any]]:
+def rows_of_tars(manifest: Any) -> list[dict[str, Any]]:
     """Return what manifest.jsonl says of each tar."""
     lines = (manifest.folder / "manifest.jsonl").read_text().splitlines()
     return [json.loads(line) for line in lines]
