@@ -1,4 +1,4 @@
-"""Files and folders that appear whole, and what killed processes left unfinished."""
+"""Files and folders appear as a whole, and what killed processes left unfinished is removed."""
 
 from __future__ import annotations
 
@@ -9,8 +9,11 @@ import stat
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -28,368 +31,611 @@ from nanoset_core.storage.atomic import (
 )
 from nanoset_core.storage.location import local_path
 
+HOUR = 3600
+DAY = 24 * HOUR
 
-def names(folder: Path) -> list[str]:
+
+def names_in(folder: Path) -> list[str]:
+    """Return the sorted names of the files and folders in a folder."""
     return sorted(path.name for path in folder.iterdir())
 
 
-def test_folder_appears_whole_and_alone(tmp_path):
+def unfinished_names_in(folder: Path) -> list[str]:
+    """Return the sorted names of the unfinished files and folders in a folder."""
+    return [name for name in names_in(folder) if name.startswith(UNFINISHED)]
+
+
+# Folders
+
+
+def test_a_folder_appears_when_all_of_its_files_are_written(tmp_path):
     final = tmp_path / "stage" / "name" / "digest"
+
     with published_folder(final) as scratch:
         (scratch / "sub").mkdir()
         (scratch / "sub" / "file").write_bytes(b"inside")
         assert not final.exists()
         assert scratch.name.startswith(".")
+
     assert (final / "sub" / "file").read_bytes() == b"inside"
-    assert names(final.parent) == ["digest"]
+    assert names_in(final.parent) == ["digest"]
 
 
-@pytest.mark.parametrize("error", [ValueError("no"), KeyboardInterrupt(), SystemExit(1)])
-@pytest.mark.parametrize("had", [True, False])
-def test_failure_leaves_the_old_folder_or_none(tmp_path, error, had):
+ERRORS = [ValueError("no"), KeyboardInterrupt(), SystemExit(1)]
+
+
+def publish_and_fail(final: Path, error: BaseException) -> None:
+    """Begin to publish a folder with a file, and raise an error before the end."""
+    with published_folder(final) as scratch:
+        (scratch / "file").write_bytes(b"new")
+        raise error
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=repr)
+def test_a_folder_that_fails_does_not_appear(tmp_path, error):
+    with pytest.raises(type(error)):
+        publish_and_fail(tmp_path / "digest", error)
+
+    assert names_in(tmp_path) == []
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=repr)
+def test_a_folder_that_fails_does_not_replace_the_old_one(tmp_path, error):
     final = tmp_path / "digest"
-    if had:
-        final.mkdir()
-        (final / "file").write_bytes(b"old")
-
-    def fail():
-        with published_folder(final) as scratch:
-            (scratch / "file").write_bytes(b"new")
-            raise error
+    final.mkdir()
+    (final / "file").write_bytes(b"old")
 
     with pytest.raises(type(error)):
-        fail()
-    assert names(tmp_path) == (["digest"] if had else [])
-    assert not had or (final / "file").read_bytes() == b"old"
+        publish_and_fail(final, error)
+
+    assert names_in(tmp_path) == ["digest"]
+    assert (final / "file").read_bytes() == b"old"
 
 
-def test_twin_published_meanwhile_stays_when_asked(tmp_path):
+def test_a_folder_that_another_process_has_published_meanwhile_may_be_kept(tmp_path):
     final = tmp_path / "digest"
-    with published_folder(final, keep=lambda: (final / "file").read_bytes() == b"first") as scratch:
+
+    def is_first_one() -> bool:
+        return (final / "file").read_bytes() == b"first"
+
+    with published_folder(final, keep=is_first_one) as scratch:
         (scratch / "file").write_bytes(b"second")
-        with published_folder(final) as other:
-            (other / "file").write_bytes(b"first")
+        with published_folder(final) as other_scratch:
+            (other_scratch / "file").write_bytes(b"first")
         inode = final.stat().st_ino
+
     assert (final / "file").read_bytes() == b"first"
     assert final.stat().st_ino == inode
-    assert names(tmp_path) == ["digest"]
+    assert names_in(tmp_path) == ["digest"]
 
 
-def test_many_publishers_of_one_folder(tmp_path):
+def test_several_processes_may_publish_the_same_folder_at_once(tmp_path):
     final = tmp_path / "digest"
 
-    def publish(number: int) -> int:
+    def publish_repeatedly(number: int) -> int:
+        keeps_other_folder = number % 2 == 0
         for _ in range(20):
-            with published_folder(final, keep=lambda: number % 2 == 0) as scratch:
+            with published_folder(final, keep=lambda: keeps_other_folder) as scratch:
                 (scratch / "file").write_bytes(b"same bytes")
         return number
 
     with ThreadPoolExecutor(4) as pool:
-        assert list(pool.map(publish, range(4))) == [0, 1, 2, 3]
-    assert names(tmp_path) == ["digest"]
+        assert list(pool.map(publish_repeatedly, range(4))) == [0, 1, 2, 3]
+
+    assert names_in(tmp_path) == ["digest"]
     assert (final / "file").read_bytes() == b"same bytes"
 
 
-def test_everything_is_on_the_disk_before_the_rename(tmp_path, monkeypatch):
-    """fsync of each file and folder, then rename, then fsync of the parent."""
-    events = []
-    real_fsync, real_rename = os.fsync, Path.rename
+class FileSystemCall(NamedTuple):
+    """A call that makes something durable or visible."""
+
+    kind: str
+    """`fsync` or `rename`."""
+    name: str
+    """Name of the file or folder; of a rename, the new one."""
+
+
+@pytest.fixture
+def file_system_calls(monkeypatch: pytest.MonkeyPatch) -> list[FileSystemCall]:
+    """The calls of fsync and `Path.rename`, which are still carried out, in order."""
+    calls: list[FileSystemCall] = []
+    real_fsync = os.fsync
+    real_rename = Path.rename
 
     def fsync(handle: int) -> None:
-        events.append(("fsync", Path(os.readlink(f"/proc/self/fd/{handle}")).name))
+        path = Path(os.readlink(f"/proc/self/fd/{handle}"))
+        calls.append(FileSystemCall("fsync", path.name))
         real_fsync(handle)
 
     def rename(self: Path, target: Path) -> Path:
-        events.append(("rename", Path(target).name))
+        calls.append(FileSystemCall("rename", Path(target).name))
         return real_rename(self, target)
 
     monkeypatch.setattr(os, "fsync", fsync)
     monkeypatch.setattr(Path, "rename", rename)
+    return calls
+
+
+def test_a_folder_is_on_the_disk_before_it_gets_its_name(tmp_path, file_system_calls):
+    """Otherwise, a power failure could leave a finished folder with empty files."""
     with published_folder(tmp_path / "digest") as scratch:
         (scratch / "sub").mkdir()
         (scratch / "sub" / "a").write_bytes(b"a")
         (scratch / "b").write_bytes(b"b")
-        name = scratch.name
-    before, after = (
-        events[: events.index(("rename", "digest"))],
-        events[events.index(("rename", "digest")) + 1 :],
-    )
-    assert {name for kind, name in before if kind == "fsync"} == {"a", "b", "sub", name}
-    assert before[-1] == ("fsync", name)
-    assert after == [("fsync", tmp_path.name)]
+
+    # First all files and folders, the folder itself last; then the rename; then its parent.
+    rename_index = file_system_calls.index(FileSystemCall("rename", "digest"))
+    calls_before = file_system_calls[:rename_index]
+    calls_after = file_system_calls[rename_index + 1 :]
+    synced_before = {call.name for call in calls_before if call.kind == "fsync"}
+    assert synced_before == {"a", "b", "sub", scratch.name}
+    assert calls_before[-1] == FileSystemCall("fsync", scratch.name)
+    assert calls_after == [FileSystemCall("fsync", tmp_path.name)]
 
 
-@pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "no space left"), KeyboardInterrupt()])
-def test_a_file_that_cannot_be_finished_leaves_the_old_one(tmp_path, monkeypatch, error):
+# Files
+
+
+def test_a_file_appears_when_it_is_complete(tmp_path):
+    target = tmp_path / "deep" / "file"
+
+    with atomic_file(target) as file:
+        file.write(b"new")
+        assert not target.exists()
+
+    assert target.read_bytes() == b"new"
+    assert names_in(target.parent) == ["file"]
+
+
+def test_the_mode_of_a_file_follows_the_umask(tmp_path):
+    umask_before = os.umask(0o027)
+    try:
+        with atomic_file(tmp_path / "file") as file:
+            file.write(b"new")
+    finally:
+        os.umask(umask_before)
+
+    assert stat.S_IMODE((tmp_path / "file").stat().st_mode) == 0o640
+
+
+@pytest.mark.parametrize(
+    "error", [OSError(errno.ENOSPC, "no space left"), KeyboardInterrupt()], ids=repr
+)
+def test_a_file_that_cannot_reach_the_disk_leaves_the_old_one(tmp_path, monkeypatch, error):
     path = tmp_path / "file"
     write_atomic(path, b"old")
 
-    def fail(handle: int) -> None:
+    def fail(_handle: int) -> None:
         raise error
 
     monkeypatch.setattr(os, "fsync", fail)
     with pytest.raises(type(error)):
         write_atomic(path, b"new")
+
+    assert path.read_bytes() == b"old"
+    assert names_in(tmp_path) == ["file"]
+
+
+def test_a_file_whose_writer_fails_leaves_the_old_one(tmp_path):
+    path = tmp_path / "file"
+    write_atomic(path, b"old")
+
     with pytest.raises(KeyError), atomic_file(path) as file:
         file.write(b"new")
         raise KeyError
+
     assert path.read_bytes() == b"old"
-    assert names(tmp_path) == ["file"]
+    assert names_in(tmp_path) == ["file"]
 
 
-def test_point_to_swaps_a_link_where_there_are_links(tmp_path, monkeypatch):
+def test_a_file_is_on_the_disk_before_it_gets_its_name(tmp_path, monkeypatch):
+    calls = []
+    real_replace = os.replace
+
+    def replace(source: str, target: str) -> None:
+        calls.append("rename")
+        real_replace(source, target)
+
+    monkeypatch.setattr(os, "fsync", lambda handle: calls.append("sync"))
+    monkeypatch.setattr(os, "replace", replace)
+
+    with atomic_file(tmp_path / "file") as file:
+        file.write(b"new")
+
+    assert calls == ["sync", "rename", "sync"]
+
+
+# Symbolic links
+
+
+def test_a_link_is_replaced_by_another_one(tmp_path):
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
-    point_to(tmp_path / "current", "one")
+    link = tmp_path / "current"
+    point_to(link, "one")
+
+    point_to(link, "two")
+
+    assert link.readlink() == Path("two")
+    assert names_in(tmp_path) == ["current", "one", "two"]
+
+
+def test_a_file_system_without_links_gets_none(tmp_path, monkeypatch):
     point_to(tmp_path / "current", "two")
-    assert (tmp_path / "current").readlink() == Path("two")
-    assert names(tmp_path) == ["current", "one", "two"]
 
     def refuse(self: Path, target: str) -> None:
         raise OSError(errno.EPERM, "not on this file system")
 
     monkeypatch.setattr(Path, "symlink_to", refuse)
     point_to(tmp_path / "current", "one")
-    assert names(tmp_path) == ["current", "one", "two"]
+
+    assert names_in(tmp_path) == ["current"]
+
+
+def test_a_folder_in_the_place_of_a_link_is_an_error_that_leaves_nothing_unfinished(tmp_path):
+    (tmp_path / "current").mkdir()
+
+    with pytest.raises(OSError, match="irectory"):
+        point_to(tmp_path / "current", "target")
+
+    assert names_in(tmp_path) == ["current"]
+
+
+# Paths in settings
 
 
 @pytest.mark.parametrize(
-    ("url", "expected"),
+    ("url", "path"),
     [
-        ("data", "/base/data"),
-        ("../data", "/data"),
-        ("/abs/data", "/abs/data"),
-        ("file:///abs/data", "/abs/data"),
-        ("~/data", str(Path.home() / "data")),
+        pytest.param("data", "/base/data", id="relative"),
+        pytest.param("../data", "/data", id="relative to the parent"),
+        pytest.param("/abs/data", "/abs/data", id="absolute"),
+        pytest.param("file:///abs/data", "/abs/data", id="file URL"),
+        pytest.param("~/data", str(Path.home() / "data"), id="home"),
     ],
 )
-def test_local_path(url, expected):
-    assert local_path(url, base=Path("/base"), where="x") == Path(expected)
+def test_a_local_path_in_settings_is_relative_to_their_folder(url, path):
+    assert local_path(url, base=Path("/base"), where="x") == Path(path)
 
 
-def test_local_path_refuses_buckets():
+def test_a_bucket_is_refused_where_only_local_paths_are_allowed():
     with pytest.raises(ConfigError, match="only local files") as caught:
         local_path("s3://bucket/prefix", base=Path("/base"), where="nanoset.yaml: raw")
+
     assert caught.value.where == "nanoset.yaml: raw"
     assert caught.value.remedy
 
 
-def test_is_on_the_disk_before_it_has_its_name(tmp_path, monkeypatch):
-    calls = []
-    rename = os.replace
-    monkeypatch.setattr(os, "fsync", lambda _: calls.append("sync"))
-    monkeypatch.setattr(os, "replace", lambda *paths: (calls.append("rename"), rename(*paths)))
-    with atomic_file(tmp_path / "file") as file:
-        file.write(b"new")
-    assert calls == ["sync", "rename", "sync"]
+# What other processes of this machine left
 
 
-def test_a_file_appears_at_the_end_and_its_mode_follows_the_umask(tmp_path):
-    target, before = tmp_path / "deep" / "file", os.umask(0o027)
-    try:
-        with atomic_file(target) as file:
-            file.write(b"new")
-            assert not target.exists()
-    finally:
-        os.umask(before)
-    assert target.read_bytes() == b"new"
-    assert list(target.parent.iterdir()) == [target]
-    assert stat.S_IMODE(target.stat().st_mode) == 0o640
-
-
-OWNER = """
+PUBLISH_SLOWLY = """
 import sys
 from pathlib import Path
 from nanoset_core.storage.atomic import published_folder
+
 with published_folder(Path(sys.argv[1])) as scratch:
     (scratch / "half.bin").write_bytes(b"x" * 1000)
     print(scratch, flush=True)
     sys.stdin.read()
 """
+"""Program that publishes a folder when its standard input is closed."""
+
+
+@dataclass
+class Publisher:
+    """Another process that is publishing a folder."""
+
+    process: subprocess.Popen[str]
+    scratch: Path
+    """The unfinished folder."""
 
 
 @pytest.fixture
-def owner(tmp_path):
-    """Another process in the middle of publishing tmp_path/digest."""
+def publisher(tmp_path: Path) -> Iterator[Publisher]:
+    """Another process that is publishing tmp_path/digest."""
     process = subprocess.Popen(
-        [sys.executable, "-c", OWNER, str(tmp_path / "digest")],
+        [sys.executable, "-c", PUBLISH_SLOWLY, str(tmp_path / "digest")],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
     )
-    line = process.stdout.readline().strip()
-    assert line, "the other process did not start"
-    yield process, line
+    assert process.stdout is not None
+    scratch = process.stdout.readline().strip()
+    assert scratch, "the other process did not start"
+    yield Publisher(process, Path(scratch))
     process.kill()
     process.communicate()
 
 
-def hidden(folder):
-    return sorted(path.name for path in folder.iterdir() if path.name.startswith(UNFINISHED))
-
-
-def test_scratch_of_a_living_process_stays(tmp_path, owner):
-    process, scratch = owner
+def test_the_unfinished_folder_of_a_running_process_is_kept(tmp_path, publisher):
     sweep_abandoned(tmp_path)
     with published_folder(tmp_path / "other"):
         pass
-    assert os.path.exists(f"{scratch}/half.bin")
-    process.communicate("")
-    assert process.returncode == 0
+    assert (publisher.scratch / "half.bin").exists()
+
+    # The other process can finish it.
+    publisher.process.communicate("")
+    assert publisher.process.returncode == 0
     assert (tmp_path / "digest" / "half.bin").read_bytes() == b"x" * 1000
-    assert hidden(tmp_path) == []
+    assert unfinished_names_in(tmp_path) == []
 
 
-def test_scratch_of_a_killed_process_goes(tmp_path, owner):
-    process, scratch = owner
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    assert os.path.exists(f"{scratch}/half.bin")
+def test_the_unfinished_folder_of_a_killed_process_is_removed_by_the_next_publisher(
+    tmp_path, publisher
+):
+    publisher.process.send_signal(signal.SIGKILL)
+    publisher.process.wait()
+    assert (publisher.scratch / "half.bin").exists()
     assert not (tmp_path / "digest").exists()
+
     with published_folder(tmp_path / "other"):
         pass
-    assert hidden(tmp_path) == []
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["other"]
+
+    assert names_in(tmp_path) == ["other"]
 
 
-@pytest.mark.parametrize(
-    ("name", "hours", "is_left"),
-    [
-        ("digest-0therm4chine-1.2-123456/", 6 * 24, True),
-        ("digest-0therm4chine-1.2-123456/", 8 * 24, False),
-        ("file-0therm4chine-1.2-123456", 0.9, True),
-        ("file-0therm4chine-1.2-123456", 1.1, False),
-        ("digest-01234567-12345678/", 6 * 24, True),
-        ("digest-01234567-12345678/", 8 * 24, False),
-        ("current.json-12345678", 0.9, True),
-        ("current.json-12345678", 1.1, False),
-    ],
-)
-def test_what_other_machines_and_older_versions_left_goes_by_its_age(
-    tmp_path, name, hours, is_left
+def test_the_unfinished_folder_of_a_killed_process_is_removed_before_its_parent_has_noticed(
+    tmp_path, publisher
 ):
-    path = tmp_path / f"{UNFINISHED}{name}"
-    path.mkdir() if name.endswith("/") else path.touch()
-    then = time.time() - hours * 3600
-    os.utime(path, (then, then))
+    publisher.process.send_signal(signal.SIGKILL)
+    # Wait for its end, but leave it in the table of processes, as in a container without an init.
+    os.waitid(os.P_PID, publisher.process.pid, os.WEXITED | os.WNOWAIT)
+
     sweep_abandoned(tmp_path)
-    assert path.exists() is is_left
+
+    assert not publisher.scratch.exists()
 
 
-def of_another_process(path, pid, start=""):
-    """Rename what this process made, as if a process of that number had."""
-    own = process_marks.new_mark().rpartition("-")[0]
-    other = f"{own.partition('-')[0]}-{pid}.{start}"
-    path.rename(path.with_name(path.name.replace(own, other)))
+def with_process(path: Path, *, pid: int, start: str) -> Path:
+    """Return an unfinished path of this process as another process would have named it.
+
+    Args:
+        path: The path.
+        pid: Id of the other process.
+        start: When it was started, in clock ticks; empty if that is not known.
+    """
+    machine_and_process = process_marks.new_mark().rpartition("-")[0]
+    machine = machine_and_process.partition("-")[0]
+    return path.with_name(path.name.replace(machine_and_process, f"{machine}-{pid}.{start}"))
 
 
-def test_files_and_links_go_once_their_process_is_gone(tmp_path):
-    gone = subprocess.Popen(["true"])
-    gone.wait()
-    for left in (str(gone.pid), str(os.getpid())):
-        for name in ("file", "link"):
-            path = unfinished_name(tmp_path / name)
-            path.symlink_to("nowhere") if name == "link" else path.touch()
-            of_another_process(path, left, start="" if left == str(gone.pid) else "7")
-    living = open_unfinished(tmp_path / "current.json")
+@pytest.fixture
+def id_of_ended_process() -> int:
+    """The id of a process that has ended."""
+    process = subprocess.Popen(["true"])
+    process.wait()
+    return process.pid
+
+
+def test_unfinished_files_and_links_of_ended_processes_are_removed(tmp_path, id_of_ended_process):
+    file = unfinished_name(tmp_path / "file")
+    with_process(file, pid=id_of_ended_process, start="").touch()
+    link = unfinished_name(tmp_path / "link")
+    with_process(link, pid=id_of_ended_process, start="").symlink_to("nowhere")
+
     sweep_abandoned(tmp_path)
-    assert list(tmp_path.iterdir()) == [Path(living.name)], (
-        "another process of the same number is not its owner"
-    )
-    living.close()
+
+    assert names_in(tmp_path) == []
 
 
-def test_a_process_that_was_killed_but_not_waited_for_is_gone(tmp_path, owner):
-    process, scratch = owner
-    process.send_signal(signal.SIGKILL)
-    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
-    sweep_abandoned(tmp_path)
-    assert not os.path.exists(scratch)
+def test_unfinished_files_of_an_earlier_process_with_the_same_id_are_removed(tmp_path):
+    """The system has given the id of the ended process to a later one: to this process."""
+    file = unfinished_name(tmp_path / "file")
+    with_process(file, pid=os.getpid(), start="7").touch()
+    link = unfinished_name(tmp_path / "link")
+    with_process(link, pid=os.getpid(), start="7").symlink_to("nowhere")
+    with open_unfinished(tmp_path / "current.json") as file_of_this_process:
+        sweep_abandoned(tmp_path)
+
+        assert list(tmp_path.iterdir()) == [Path(file_of_this_process.name)]
 
 
-def test_other_names_are_left_alone(tmp_path):
+def test_other_names_are_not_removed(tmp_path):
     (tmp_path / "digest").mkdir()
     (tmp_path / ".hidden").touch()
     (tmp_path / "tmp-digest").mkdir()
+
     sweep_abandoned(tmp_path)
-    assert sorted(path.name for path in tmp_path.iterdir()) == [".hidden", "digest", "tmp-digest"]
+
+    assert names_in(tmp_path) == [".hidden", "digest", "tmp-digest"]
 
 
-@pytest.mark.parametrize("number", [errno.EROFS, errno.EACCES])
-def test_what_may_not_be_removed_is_left(tmp_path, monkeypatch, number):
-    """A disk that became read-only, or a folder of another user: the sweep is no reason to fail."""
+@pytest.mark.parametrize("number", [errno.EROFS, errno.EACCES], ids=errno.errorcode.get)
+def test_unfinished_files_that_may_not_be_removed_are_left(tmp_path, monkeypatch, number):
+    """A disk became read-only, or a folder is another user's: the next sweep may succeed."""
     for name in ("current.json", "digest"):
         path = tmp_path / f"{UNFINISHED}{name}-12345678"
         path.touch()
-        os.utime(path, (1e9, 1e9))
+        os.utime(path, (1e9, 1e9))  # in 2001
 
-    def refuse(path, *arguments, **options):
+    def refuse(path, *_args, **_options):
         raise OSError(number, os.strerror(number), str(path))
 
     with monkeypatch.context() as patch:
         patch.setattr(Path, "unlink", refuse)
         sweep_abandoned(tmp_path)
-    assert len(hidden(tmp_path)) == 2
+    assert len(unfinished_names_in(tmp_path)) == 2
+
     sweep_abandoned(tmp_path)
-    assert not hidden(tmp_path)
+    assert not unfinished_names_in(tmp_path)
 
 
-@pytest.mark.parametrize("place", ["this", "restarted", "elsewhere", "container"])
-@pytest.mark.parametrize("is_on_disk", [True, False])
-def test_what_was_made_before_a_restart_goes_at_once_on_a_disk(
-    tmp_path, monkeypatch, place, is_on_disk
+# What other machines, earlier versions and earlier boots left
+
+
+OTHER_MACHINE = "0therm4chine-1.2-123456"
+"""The mark of a process of another machine."""
+EARLIER_VERSION = "01234567-12345678"
+"""The end of a folder's name in earlier versions, which had no marks."""
+
+
+@pytest.fixture(params=[OTHER_MACHINE, EARLIER_VERSION], ids=["other machine", "earlier version"])
+def unknown_mark(request: pytest.FixtureRequest) -> str:
+    """The end of a name that does not tell whether the process is running."""
+    mark: str = request.param
+    return mark
+
+
+def set_age(path: Path, seconds: float) -> None:
+    """Date a file or folder back."""
+    written_at = time.time() - seconds
+    os.utime(path, (written_at, written_at))
+
+
+@pytest.mark.parametrize(("days", "is_kept"), [(6, True), (8, False)])
+def test_a_folder_of_an_unknown_process_is_removed_after_a_week(
+    tmp_path, unknown_mark, days, is_kept
 ):
-    here = process_marks._machine()
-    host, boot, own = here[:4], here[4:8], here[8:]
-    machine = {
-        "this": here,
-        "restarted": f"{host}zzzzzzzz",
-        "elsewhere": "zzzzzzzzzzzz",
-        "container": f"{host}{boot}zzzz",
-    }[place]
-    assert len(here) == 12
-    assert own
-    left = (
-        tmp_path
-        / f"{UNFINISHED}digest-{machine}-{os.getpid()}.{process_marks._start_of(os.getpid())}-123456"
-    )
-    left.mkdir()
-    monkeypatch.setattr(os, "major", lambda _: int(is_on_disk))
+    folder = tmp_path / f"{UNFINISHED}digest-{unknown_mark}"
+    folder.mkdir()
+    set_age(folder, days * DAY)
+
     sweep_abandoned(tmp_path)
-    assert left.exists() is not (place == "restarted" and is_on_disk)
+
+    assert folder.exists() is is_kept
 
 
-def test_a_process_of_another_user_is_told_by_its_start(monkeypatch):
-    mark = process_marks.new_mark()
-    machine, process, _ = mark.split("-")
-    pid, _, start = process.partition(".")
+@pytest.mark.parametrize("name", [f"file-{OTHER_MACHINE}", "current.json-12345678"])
+@pytest.mark.parametrize(("hours", "is_kept"), [(0.9, True), (1.1, False)])
+def test_a_file_of_an_unknown_process_is_removed_after_an_hour(tmp_path, name, hours, is_kept):
+    file = tmp_path / f"{UNFINISHED}{name}"
+    file.touch()
+    set_age(file, hours * HOUR)
 
-    def refuse(*_):
+    sweep_abandoned(tmp_path)
+
+    assert file.exists() is is_kept
+
+
+# The three digests of which the name of this machine consists.
+HOST = process_marks._machine()[:4]
+BOOT = process_marks._machine()[4:8]
+NAMESPACE = process_marks._machine()[8:]
+
+
+@pytest.fixture
+def leave_folder(tmp_path):
+    """A function that leaves an unfinished folder of a process of a machine, and returns it."""
+
+    def leave(machine: str) -> Path:
+        pid = os.getpid()
+        start = process_marks._start_of(pid)
+        folder = tmp_path / f"{UNFINISHED}digest-{machine}-{pid}.{start}-123456"
+        folder.mkdir()
+        return folder
+
+    return leave
+
+
+def set_major_device(monkeypatch: pytest.MonkeyPatch, *, is_on_disk: bool) -> None:
+    """Let file systems seem to be on a disk, or on a network, where major numbers are 0."""
+    major_number = int(is_on_disk)
+    monkeypatch.setattr(os, "major", lambda device: major_number)
+
+
+def test_the_name_of_a_machine_has_three_digests():
+    assert len(process_marks._machine()) == 12
+    assert NAMESPACE
+
+
+def test_a_folder_from_before_a_restart_is_removed_at_once_from_a_disk(
+    tmp_path, monkeypatch, leave_folder
+):
+    set_major_device(monkeypatch, is_on_disk=True)
+    folder = leave_folder(f"{HOST}zzzzzzzz")
+
+    sweep_abandoned(tmp_path)
+
+    assert not folder.exists()
+
+
+def test_a_folder_from_before_a_restart_is_kept_on_a_network_file_system(
+    tmp_path, monkeypatch, leave_folder
+):
+    """Another machine with the same name may be writing it."""
+    set_major_device(monkeypatch, is_on_disk=False)
+    folder = leave_folder(f"{HOST}zzzzzzzz")
+
+    sweep_abandoned(tmp_path)
+
+    assert folder.exists()
+
+
+@pytest.mark.parametrize(
+    "machine",
+    [
+        pytest.param(f"{HOST}{BOOT}{NAMESPACE}", id="this machine"),
+        pytest.param("zzzzzzzzzzzz", id="another machine"),
+        pytest.param(f"{HOST}{BOOT}zzzz", id="another container"),
+    ],
+)
+@pytest.mark.parametrize("is_on_disk", [True, False], ids=["disk", "network"])
+def test_a_folder_of_a_machine_that_was_not_restarted_is_kept(
+    tmp_path, monkeypatch, leave_folder, machine, is_on_disk
+):
+    set_major_device(monkeypatch, is_on_disk=is_on_disk)
+    folder = leave_folder(machine)
+
+    sweep_abandoned(tmp_path)
+
+    assert folder.exists()
+
+
+# Whether the process that made a mark is alive
+
+
+@pytest.fixture
+def processes_of_another_user(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No process may be sent a signal, as if all were another user's."""
+
+    def refuse(*_args: object) -> None:
         raise PermissionError
 
     monkeypatch.setattr(os, "kill", refuse)
+
+
+@pytest.mark.usefixtures("processes_of_another_user")
+def test_a_process_of_another_user_is_recognised_by_its_start():
+    mark = process_marks.new_mark()
+    machine, process, _ = mark.split("-")
+    pid, _, start = process.partition(".")
+    earlier_start = int(start) - 1
+
     assert process_marks.is_owner_alive(mark) is True
-    assert process_marks.is_owner_alive(f"{machine}-{pid}.{int(start) - 1}-123456") is False
+    assert process_marks.is_owner_alive(f"{machine}-{pid}.{earlier_start}-123456") is False
+
+
+@pytest.mark.usefixtures("processes_of_another_user")
+def test_it_is_unknown_whether_a_process_is_alive_if_its_start_is_not_in_the_mark():
+    machine, process, _ = process_marks.new_mark().split("-")
+    pid = process.partition(".")[0]
+
     assert process_marks.is_owner_alive(f"{machine}-{pid}.-123456") is None
-    monkeypatch.setattr(process_marks, "_start_of", lambda _: None)
-    assert process_marks.is_owner_alive(mark) is None, "/proc may hide processes of others"
+
+
+@pytest.mark.usefixtures("processes_of_another_user")
+def test_it_is_unknown_whether_a_process_is_alive_if_the_system_hides_its_start(monkeypatch):
+    """/proc may be mounted so that users do not see each other's processes."""
+    mark = process_marks.new_mark()
+    monkeypatch.setattr(process_marks, "_start_of", lambda pid: None)
+
+    assert process_marks.is_owner_alive(mark) is None
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="there is no /proc")
-def test_a_process_that_ended_and_was_not_waited_for_is_dead():
-    """As in a container without an init."""
-    program = "from nanoset_core.storage import process_marks; print(process_marks.new_mark(), flush=True)"
+def test_a_process_that_ended_without_its_parent_noticing_is_not_alive():
+    """In a container without an init, it stays in the table of processes."""
+    program = (
+        "from nanoset_core.storage import process_marks\n"
+        "print(process_marks.new_mark(), flush=True)\n"
+    )
     child = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
     assert child.stdout is not None
     mark = child.stdout.readline().strip()
     os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
     assert Path(f"/proc/{child.pid}/stat").exists()
+
     assert process_marks.is_owner_alive(mark) is False
+
     child.communicate()
-
-
-def test_a_folder_in_the_place_of_a_link_leaves_nothing_unfinished(tmp_path):
-    (tmp_path / "current").mkdir()
-    with pytest.raises(OSError, match="irectory"):
-        point_to(tmp_path / "current", "target")
-    assert [path.name for path in tmp_path.iterdir()] == ["current"]
