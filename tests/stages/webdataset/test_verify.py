@@ -13,20 +13,24 @@ from nanoset_core.stages.webdataset import verify as webdataset
 from nanoset_core.stages.webdataset.make import current_plan
 
 
-def test_pads_outside_of_the_vocabulary_where_the_datasets_are_gone(make_project, monkeypatch):
+def test_a_padding_token_outside_of_the_vocabulary_is_allowed_even_if_datasets_were_deleted(
+    make_project, monkeypatch
+):
     project = Project.open(make_project())
     make_corpora(project)
     make_webdataset(project, "shuffled")
-    manifest, plan = current_plan(project, "shuffled")
-    pad = project.tokenizer.max_id + 3
-    padded = SimpleNamespace(settings=SimpleNamespace(pad_id=pad), table=plan.table)
-    monkeypatch.setattr(webdataset, "current_plan", lambda *_: (manifest, padded))
-    monkeypatch.setattr(
-        webdataset, "_open_source", Mock(side_effect=MissingError("the dataset is gone"))
-    )
     tars = current_output(project, "webdatasets/shuffled")
 
-    plan_digest = tars.recipe["parents"]["plan"]
-    found = webdataset._expected_contexts(project, tars, plan_digest=plan_digest, deep=True)
+    # The plan has such a padding token, and its datasets were deleted.
+    manifest, plan = current_plan(project, "shuffled")
+    pad_id = project.tokenizer.max_id + 3
+    padded_plan = SimpleNamespace(settings=SimpleNamespace(pad_id=pad_id), table=plan.table)
+    monkeypatch.setattr(webdataset, "current_plan", lambda *_: (manifest, padded_plan))
+    error = MissingError("the dataset was deleted")
+    monkeypatch.setattr(webdataset, "_open_source", Mock(side_effect=error))
 
-    assert (found.greatest_id, found.plan) == (pad, None)
+    plan_digest = tars.recipe["parents"]["plan"]
+    expected = webdataset._expected_contexts(project, tars, plan_digest=plan_digest, deep=True)
+
+    assert expected.greatest_id == pad_id
+    assert expected.plan is None
