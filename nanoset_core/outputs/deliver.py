@@ -24,7 +24,7 @@ mixture. The same call, when repeated, recognises the opening receipt and comple
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -178,36 +178,49 @@ class Delivery:
                 set; or a folder has the name of a file.
         """
         self._check_no_folders()
-        store = self.store
-        existing = [name for name in self.names if store.stat(name) is not None]
-
-        # Files without a receipt of the same call belong to another call or program.
+        existing = [name for name in self.names if self.store.stat(name) is not None]
         stored = self.stored_receipt()
         if stored is None or not stored.is_of_same_output(self.receipt):
+            # Files without a receipt of the same call belong to another call or program.
             if existing and not overwrite:
                 raise self._occupied(existing[0], stored)
             return None
-        entries = stored.files
-        if entries is None:
+        if stored.files is None:
             return None  # The same call was killed while it delivered the files.
 
-        # The output is complete if all its files exist, and none of those that the receipt lists
-        # has changed. Other files are no reason to write anything: receipts of older versions do
-        # not list the rejected lines.
-        changes = self._changes(existing, entries)
-        has_all_files = set(self.files).issubset(existing)
-        has_changed_listed_file = any(name in entries for name in changes)
-        if has_all_files and not has_changed_listed_file:
+        changes = self._changes(existing, stored.files)
+        if self._is_complete(existing, stored.files, changes):
             return stored.content
         if changes and not overwrite:
-            name, change = next(iter(changes.items()))
-            raise ConfigError(
-                "the output was changed since it was made",
-                where=self.folder / name,
-                found=change,
-                remedy=_REMEDY,
-            )
+            raise self._changed_error(changes)
         return None
+
+    def _is_complete(
+        self, existing: Iterable[str], listed: Collection[str], changed: Iterable[str]
+    ) -> bool:
+        """Return whether all files of the output exist, and those of its receipt are unchanged.
+
+        Changes of other files are no reason to write anything: receipts of older versions do not
+        list the rejected lines.
+
+        Args:
+            existing: Names of the files of the output that exist.
+            listed: Names of the files in the receipt.
+            changed: Names of the existing files that differ from the receipt.
+        """
+        has_all_files = set(self.files).issubset(existing)
+        has_changed_listed_file = any(name in listed for name in changed)
+        return has_all_files and not has_changed_listed_file
+
+    def _changed_error(self, changes: Mapping[str, str]) -> ConfigError:
+        """Return the error for an output that was changed, with the first of its changes."""
+        name, change = next(iter(changes.items()))
+        return ConfigError(
+            "the output was changed since it was made",
+            where=self.folder / name,
+            found=change,
+            remedy=_REMEDY,
+        )
 
     def _check_no_folders(self) -> None:
         """Raise ConfigError if a local folder has the name of one of the files."""
@@ -327,10 +340,7 @@ def deliver(draft: Draft, delivery: Delivery, *, overwrite: bool = False) -> Non
 def put_files_in_place(draft: Draft, delivery: Delivery) -> None:
     """Deliver the files of a draft without checking which files they replace.
 
-    A receipt is a file next to the output that says what made it. It is written twice. The
-    *opening* one says that a call has begun to put its files in place, and the final one that all
-    are in place. If this call is killed in between, the same call recognises the opening receipt,
-    and completes the output.
+    If this call is killed, the same call later finds the opening receipt, and completes the output.
 
     Args:
         draft: The finished files.
@@ -339,32 +349,43 @@ def put_files_in_place(draft: Draft, delivery: Delivery) -> None:
     Raises:
         StorageError: Another call has replaced a file in the meantime.
     """
-    store = delivery.store
-    receipt = delivery.receipt
     missing_names: frozenset[str] = frozenset()  # names of files that are known not to exist
     if delivery.resumes_interrupted:
         missing_names = _remove_files_of_other_calls(delivery)
-
-    # From here on, readers must find no complete output until all files are in place. They
-    # recognise one by its completing files, such as the .idx of a .bin/.idx pair.
     _put_opening_receipt(delivery)
-    if receipt.opening_name is not None:
-        store.delete(receipt.name)  # the final receipt of an earlier call
+    _hide_earlier_output(delivery)
+    entries = _Placement(draft, delivery, missing_names).put_files()
+    _put_final_receipt(draft, delivery, entries)
+
+
+def _hide_earlier_output(delivery: Delivery) -> None:
+    """Remove the files by which readers recognise a complete output.
+
+    They are its final receipt and its completing files, such as the .idx of a .bin/.idx pair.
+    """
+    if delivery.receipt.opening_name is not None:
+        delivery.store.delete(delivery.receipt.name)
     for name in delivery.completing_files:
-        store.delete(name)
+        delivery.store.delete(name)
 
-    # Put the completing files in place last.
-    other_names = [name for name in delivery.files if name not in delivery.completing_files]
-    first_names = [*delivery.optional, *other_names]
-    entries = _put_files(draft, delivery, first_names, missing_names)
-    entries |= _put_files(draft, delivery, delivery.completing_files, missing_names)
 
+def _put_final_receipt(
+    draft: Draft, delivery: Delivery, entries: Mapping[str, Mapping[str, Any]]
+) -> None:
+    """Write the receipt that says that all files are in place, and remove the opening one.
+
+    Args:
+        draft: The draft, which knows more that the receipt contains.
+        delivery: The delivery of the files.
+        entries: Name of each file → its entry of the receipt.
+    """
+    receipt = delivery.receipt
     # The receipt lists the files in the order of the delivery.
     files = {name: entries[name] for name in delivery.names if name in entries}
-    # On this machine, this also makes all renames durable, in the order in which they were done.
-    store.put(receipt.name, receipt.closing(files, draft.facts, draft.more))
+    # This also syncs a local folder, so that the renames before it survive a power failure.
+    delivery.store.put(receipt.name, receipt.closing(files, draft.facts, draft.more))
     if receipt.opening_name is not None:
-        store.delete(receipt.opening_name)
+        delivery.store.delete(receipt.opening_name)
 
 
 def _put_opening_receipt(delivery: Delivery) -> None:
@@ -383,107 +404,111 @@ def _put_opening_receipt(delivery: Delivery) -> None:
 def _remove_files_of_other_calls(delivery: Delivery) -> frozenset[str]:
     """Remove the files in the place of an output, unless this call can continue with them.
 
-    It can continue with the files of an interrupted call that was to make the same output.
-
     Returns:
         Names of the files of the delivery that do not exist now.
     """
     store = delivery.store
     _, file_names = store.level()
-    existing_names = set(file_names)
+    existing_names = frozenset(file_names)
     stored = delivery.stored_receipt()
-
-    # The receipt of an interrupted call does not say which files it has put in place.
-    if stored is not None:
-        is_interrupted = stored.files is None
-        if is_interrupted and stored.is_of_same_output(delivery.receipt):
-            return frozenset(delivery.names) - existing_names
-
-    # Other files are removed. First those by which readers recognise a complete output, then the
-    # rest of the output, and then files that only the earlier call has made.
-    names_to_remove = [*delivery.completing_files, *delivery.names]
-    if stored is not None and stored.files is not None:
-        names_to_remove += stored.files
-    for name in names_to_remove:
+    if stored is not None and _is_interrupted(stored, delivery):
+        return frozenset(delivery.names) - existing_names
+    for name in _removable_names(delivery, stored):
         if name in existing_names:
             store.delete(name)
-            existing_names.remove(name)  # it may be in the list twice
     return frozenset(delivery.names)
 
 
-def _put_files(
-    draft: Draft, delivery: Delivery, names: Sequence[str], missing_names: frozenset[str]
-) -> dict[str, Mapping[str, Any]]:
-    """Put some files of a draft in place, and return their entries of the receipt.
+def _is_interrupted(stored: StoredReceipt, delivery: Delivery) -> bool:
+    """Return whether a receipt is of a call that was interrupted while it made the same output.
 
-    A draft may lack optional files. If an earlier call has put such a file in place, it is removed.
+    Such a receipt does not say yet which files are in place.
+    """
+    return stored.files is None and stored.is_of_same_output(delivery.receipt)
+
+
+def _removable_names(delivery: Delivery, stored: StoredReceipt | None) -> Iterable[str]:
+    """Return the names of the files of an earlier output, in the order in which to remove them.
 
     Args:
-        draft: A folder with finished files. For some files it has functions instead
-            (`draft.writers`), which write them directly to their places.
-        delivery: Where the files go.
-        names: Names of the files to put in place.
-        missing_names: Names of files that are known not to be in that place.
-
-    Returns:
-        Name of each file that was made → its entry of the receipt.
+        delivery: The output that replaces it.
+        stored: The receipt of the earlier output, if it has one.
     """
-
-    def put(name: str) -> Mapping[str, Any] | None:
-        """Put one file in place, and return its entry."""
-        return _put_or_remove_file(draft, delivery, name, is_new=name in missing_names)
-
-    # Uploads take long, so several run at once. But writers run in sequence: one may need the files
-    # before it.
-    if isinstance(delivery.folder, RemoteFolder) and not draft.writers:
-        entries = in_parallel(put, names)
-    else:
-        entries = [put(name) for name in names]
-
-    entry_by_name: dict[str, Mapping[str, Any]] = {}
-    for name, entry in zip(names, entries, strict=True):
-        if entry is not None:
-            entry_by_name[name] = entry
-    return entry_by_name
+    # Begin with the files by which readers recognise a complete output. Files that only the earlier
+    # call has made come last.
+    names = [*delivery.completing_files, *delivery.names]
+    if stored is not None and stored.files is not None:
+        names += stored.files
+    return dict.fromkeys(names)  # each once
 
 
-def _put_or_remove_file(
-    draft: Draft, delivery: Delivery, name: str, *, is_new: bool
-) -> Mapping[str, Any] | None:
-    """Put one file of a draft in place, and return its entry of the receipt.
+@dataclass(frozen=True, slots=True)
+class _Placement:
+    """Puts the files of a draft in their places."""
 
-    If the file is optional and the draft does not have it, the file of an earlier call is removed.
-
-    Args:
-        draft: A folder with finished files. For some files it has functions instead
-            (`draft.writers`), which write them directly to their places.
-        delivery: Where the files go.
-        name: Name of the file.
-        is_new: Whether it is known that there is no such file in that place.
-
-    Returns:
-        The entry; None if the draft does not have the file.
+    draft: Draft
+    """A folder with finished files. For some files it has functions instead (`draft.writers`),
+    which write them directly to their places.
     """
-    folder = delivery.folder
-    path = draft.folder / name
-    size: int | None = None  # unknown if a function writes the file directly to its place
-    if name in draft.writers:
-        write_in_place = draft.writers[name]
-        write_in_place()
-    elif name in delivery.optional and not path.exists():
-        delivery.store.delete(name)
-        return None
-    else:
+    delivery: Delivery
+    """Where the files go."""
+    missing_names: frozenset[str]
+    """Names of files that are known not to be in that place."""
+
+    def put_files(self) -> dict[str, Mapping[str, Any]]:
+        """Put all files in place, the completing ones last.
+
+        Returns:
+            Name of each file that was made → its entry of the receipt.
+        """
+        completing_files = self.delivery.completing_files
+        other_files = [name for name in self.delivery.files if name not in completing_files]
+        entries = self._put_in_any_order([*self.delivery.optional, *other_files])
+        entries |= self._put_in_any_order(completing_files)
+        return entries
+
+    def _put_in_any_order(self, names: Sequence[str]) -> dict[str, Mapping[str, Any]]:
+        """Put files in place, several at once if that is possible, and return their entries."""
+        # Uploads take long, so several run at once. But writers run in sequence: one may need the
+        # files before it.
+        if isinstance(self.delivery.folder, RemoteFolder) and not self.draft.writers:
+            entries = in_parallel(self._put_or_remove, names)
+        else:
+            entries = [self._put_or_remove(name) for name in names]
+        entry_by_name = zip(names, entries, strict=True)
+        return {name: entry for name, entry in entry_by_name if entry is not None}
+
+    def _put_or_remove(self, name: str) -> Mapping[str, Any] | None:
+        """Put a file in place and return its entry, or remove an optional one that was not made."""
+        is_written_directly = name in self.draft.writers
+        is_made = is_written_directly or (self.draft.folder / name).exists()
+        if name in self.delivery.optional and not is_made:
+            self.delivery.store.delete(name)  # that of an earlier call
+            return None
+        if is_written_directly:
+            write_in_place = self.draft.writers[name]
+            write_in_place()
+            return self._entry(name, size=None)
+        return self._put_finished_file(name)
+
+    def _put_finished_file(self, name: str) -> Mapping[str, Any]:
+        """Move or upload a file from the folder of the draft, and return its entry."""
+        path = self.draft.folder / name
         size = path.stat().st_size
-        put_in_folder(path, folder, name, draft.sha256_by_name.get(name), is_new=is_new)
+        sha256 = self.draft.sha256_by_name.get(name)
+        is_new = name in self.missing_names
+        put_in_folder(path, self.delivery.folder, name, sha256, is_new=is_new)
+        return self._entry(name, size)
 
-    return entry_of(
-        folder,
-        name,
-        size=size,
-        sha256=draft.sha256_by_name.get(name),
-        has_etag_or_time=delivery.receipt.has_etag_or_time,
-    )
+    def _entry(self, name: str, size: int | None) -> Mapping[str, Any]:
+        """Return the entry of a file in the receipt; `size` is None if it is not known."""
+        return entry_of(
+            self.delivery.folder,
+            name,
+            size=size,
+            sha256=self.draft.sha256_by_name.get(name),
+            has_etag_or_time=self.delivery.receipt.has_etag_or_time,
+        )
 
 
 @contextmanager

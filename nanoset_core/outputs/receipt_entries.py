@@ -36,22 +36,26 @@ def entry_of(
     Raises:
         StorageError: Another call has replaced or removed the file in the meantime.
     """
-    # Look the file up only if something is needed that the arguments do not say.
-    stored: Stored | None = None
-    if size is None or has_etag_or_time:
-        stored = _stat_after_put(folder, name, size)
-        size = stored.size
-
-    entry: dict[str, Any] = {"bytes": size}
-    if sha256 is not None:
-        entry["sha256"] = sha256
-    if stored is not None and has_etag_or_time:
-        if isinstance(folder, RemoteFolder):
-            entry["etag"] = stored.mark  # in a bucket, the mark of an object is its ETag
-        elif sha256 is None:
-            # Without a checksum, the time of change is the only sign of other bytes of this size.
-            entry["mtime_ns"] = stored.written_ns
+    checksum = {} if sha256 is None else {"sha256": sha256}
+    if size is not None and not has_etag_or_time:
+        return {"bytes": size, **checksum}
+    stored = _stat_after_put(folder, name, size)
+    entry = {"bytes": stored.size, **checksum}
+    if has_etag_or_time:
+        entry |= _etag_or_time(folder, stored, has_checksum=sha256 is not None)
     return entry
+
+
+def _etag_or_time(folder: Location, stored: Stored, *, has_checksum: bool) -> Mapping[str, Any]:
+    """Return the ETag of an object, or the time of change of a local file without a checksum.
+
+    Without a checksum, that time is the only sign of other bytes of the same size.
+    """
+    if isinstance(folder, RemoteFolder):
+        return {"etag": stored.mark}  # in a bucket, the mark of an object is its ETag
+    if has_checksum:
+        return {}
+    return {"mtime_ns": stored.written_ns}
 
 
 def _stat_after_put(folder: Location, name: str, size: int | None) -> Stored:
@@ -93,18 +97,36 @@ def change_of(store: Store, name: str, entry: Mapping[str, Any], *, by_size: boo
         return f"{name} has {stored.size:,} bytes, and had {entry['bytes']:,}"
     if by_size:
         return None
-
-    # Compare the checksum, which takes long. It is not needed if the ETag is the same. If the ETag
-    # differs, the bytes may still be equal: a copy of an object can have another ETag.
-    etag = stored.mark  # of an object in a bucket; no entry of a local file has one
     if "sha256" in entry:
-        if etag == entry.get("etag") or store.sha256(name) == entry["sha256"]:
+        if _has_same_bytes(store, name, stored, entry):
             return None
         return f"{name} has other bytes than those that were written"
-
-    # Without a checksum, any sign that the file was written again counts as a change.
-    if "etag" in entry and entry["etag"] != etag:
-        return f"{name} was written again"
-    if "mtime_ns" in entry and entry["mtime_ns"] != stored.written_ns:
+    if _was_written_again(stored, entry):
         return f"{name} was written again"
     return None
+
+
+def _has_same_bytes(store: Store, name: str, stored: Stored, entry: Mapping[str, Any]) -> bool:
+    """Return whether a file has the same ETag as its entry, or else the same checksum.
+
+    Computing the checksum takes long, but is needed if the ETag differs: a copy of an object can
+    have another ETag. A local file has no ETag in its entry.
+
+    Args:
+        store: The folder of the file.
+        name: Name of the file.
+        stored: The file as it is now.
+        entry: Its entry in the receipt.
+    """
+    if stored.mark == entry.get("etag"):
+        return True
+    recorded_sha256: str = entry["sha256"]
+    return store.sha256(name) == recorded_sha256
+
+
+def _was_written_again(stored: Stored, entry: Mapping[str, Any]) -> bool:
+    """Return whether a file has another ETag or another time of change than in its entry."""
+    if "etag" in entry and entry["etag"] != stored.mark:
+        return True
+    has_other_time: bool = "mtime_ns" in entry and entry["mtime_ns"] != stored.written_ns
+    return has_other_time

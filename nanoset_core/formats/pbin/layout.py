@@ -35,7 +35,7 @@ import os
 import struct
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -224,44 +224,60 @@ def open_pbin(path: str | os.PathLike[str], file: MappedFile | None = None) -> P
     if file is None:
         with required(path, "a .pbin file", "write it first (`nanoset pbin`), or correct the path"):
             file = MappedFile(map_regular(path))
-    view = memoryview(file.buffer)
-
-    # Read the header. The smallest possible file has one of 12 bytes.
     _fetch(file, 0, HEADER_BYTES)
-    if len(view) < HEADER_BYTES:
+    _check_header_is_whole(path, file.size)
+
+    pbin = _matching_file(path, file)
+    _fetch(file, pbin.index_begin, file.size)
+    # C differs from D in the first offset only.
+    if pbin.layout is D and first_number(pbin.view, pbin.index_begin) == C.first_offset:
+        pbin = replace(pbin, layout=C)
+    _check_tokens_are_whole(pbin)
+    return pbin
+
+
+def _check_header_is_whole(path: Path, file_bytes: int) -> None:
+    """Raise FormatError if a file is shorter than a header of 12 bytes, which each `.pbin` has."""
+    if file_bytes < HEADER_BYTES:
         raise damaged(
             "the header is cut off",
-            where=f"{path}, byte {len(view)}",
-            found=f"{len(view)} bytes",
+            where=f"{path}, byte {file_bytes}",
+            found=f"{file_bytes} bytes",
             expected=f"a .pbin, with a header of {HEADER_BYTES} bytes",
         )
 
-    # A layout fits if an index starts where its header says that the tokens end.
-    data_bytes, token_bytes = _HEADER.unpack_from(view)
-    (data_bytes_a,) = _HEADER_A.unpack_from(view)
-    if token_bytes in TOKEN_BYTES and _has_pickle(file, HEADER_BYTES + data_bytes):
-        layout = D
-    elif _has_pickle(file, A.header_bytes + data_bytes_a):
-        layout = A
-        data_bytes = data_bytes_a
-        token_bytes = _TOKEN_BYTES_A
-    else:
-        raise _unknown_layout(path, view)
 
-    # C differs from D in the first offset only.
-    index_begin = layout.header_bytes + data_bytes
-    _fetch(file, index_begin, file.size)
-    if layout is D and first_number(view, index_begin) == C.first_offset:
-        layout = C
-
-    if data_bytes % token_bytes:
+def _check_tokens_are_whole(pbin: PbinFile) -> None:
+    """Raise FormatError if the tokens of a file end within a token."""
+    if pbin.data_bytes % pbin.token_bytes:
         raise damaged(
             "the tokens end within a token",
-            where=f"{path}, byte 0",
-            found=f"{data_bytes} bytes of tokens",
-            expected=f"a multiple of {token_bytes}, the bytes of one token",
+            where=f"{pbin.path}, byte 0",
+            found=f"{pbin.data_bytes} bytes of tokens",
+            expected=f"a multiple of {pbin.token_bytes}, the bytes of one token",
         )
-    return PbinFile(path, layout, token_bytes, data_bytes, view)
+
+
+def _matching_file(path: Path, file: MappedFile) -> PbinFile:
+    """Return the file in the layout whose header says that the tokens end where an index starts.
+
+    Raises:
+        FormatError: There is no such layout.
+    """
+    view = memoryview(file.buffer)
+    for pbin in _in_each_layout(path, view):
+        if _has_pickle(file, pbin.index_begin):
+            return pbin
+    raise _unknown_layout(path, view)
+
+
+def _in_each_layout(path: Path, view: memoryview) -> Iterator[PbinFile]:
+    """Yield what the file is if its header is that of layout D, and if it is that of layout A."""
+    data_bytes, token_bytes = _HEADER.unpack_from(view)
+    if token_bytes in TOKEN_BYTES:
+        yield PbinFile(path, D, token_bytes, data_bytes, view)
+    (data_bytes_a,) = _HEADER_A.unpack_from(view)
+    yield PbinFile(path, A, _TOKEN_BYTES_A, data_bytes_a, view)
 
 
 def _has_pickle(file: MappedFile, begin: int) -> bool:
@@ -287,28 +303,39 @@ def _unknown_layout(path: Path, view: memoryview) -> FormatError:
         path: Path of the file.
         view: The file, at least as long as a header of layout D.
     """
-    # Assume layout D, the usual one, and find out what contradicts it.
     data_bytes, token_bytes = _HEADER.unpack_from(view)
-    index_begin = HEADER_BYTES + data_bytes
-    if token_bytes not in TOKEN_BYTES:
-        what = "this is no .pbin"
-        byte = 8  # where the header stores the bytes of one token
-    elif data_bytes == 0:
-        # Writers fill in the bytes of all tokens last, and write 0 until then.
-        what = "the header is not complete: the program that wrote this file was interrupted"
-        byte = 0  # where the header stores the bytes of all tokens
-    elif index_begin >= len(view):
-        what = "the file ends too early"
-        byte = len(view)
-    else:
-        what = "no index after the tokens"
-        byte = index_begin
+    reason, position = _contradiction_of_layout_d(data_bytes, token_bytes, len(view))
     return damaged(
-        what,
-        where=f"{path}, byte {byte}",
+        reason,
+        where=f"{path}, byte {position}",
         found=f"{data_bytes} bytes of {token_bytes}-byte tokens in a file of {len(view)} bytes",
         expected="header, tokens and pickled index of one of Modalities' layouts A, C and D",
     )
+
+
+def _contradiction_of_layout_d(
+    data_bytes: int, token_bytes: int, file_bytes: int
+) -> tuple[str, int]:
+    """Return why a file does not have the usual layout, D.
+
+    Args:
+        data_bytes: Size of all tokens, as the header has it.
+        token_bytes: Size of one token, as the header has it.
+        file_bytes: Size of the file.
+
+    Returns:
+        (the reason, for a message; the position of the byte that shows it)
+    """
+    index_begin = HEADER_BYTES + data_bytes
+    if token_bytes not in TOKEN_BYTES:
+        return "this is no .pbin", 8  # the header stores the size of one token there
+    if data_bytes == 0:
+        # Writers fill in the size of all tokens, at byte 0, last, and write 0 until then.
+        reason = "the header is not complete: the program that wrote this file was interrupted"
+        return reason, 0
+    if index_begin >= file_bytes:
+        return "the file ends too early", file_bytes
+    return "no index after the tokens", index_begin
 
 
 def scan_index(file: PbinFile) -> IndexFacts:
@@ -367,6 +394,12 @@ def load_index(file: PbinFile) -> PbinIndex:
 def _concatenated(chunks: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
     """Return a copy of all chunks in one array; an index without documents has no chunks."""
     return np.concatenate(chunks) if chunks else np.empty(0, np.int64)
+
+
+def _is_whole_headers(offset_errors: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Return whether a forgotten number of headers, 12 bytes each, explains each wrong offset."""
+    is_whole: NDArray[np.bool_] = (offset_errors >= 0) & (offset_errors % HEADER_BYTES == 0)
+    return is_whole
 
 
 def document_entries(file: PbinFile, facts: IndexFacts) -> Iterator[Entries]:
@@ -439,31 +472,31 @@ class _IndexScan:
             entries: The entries, at least one, with offsets from the first token.
 
         Raises:
-            FormatError: An entry is impossible, even if a merge has damaged the index.
+            FormatError: An entry is impossible, also in a file that was merged wrongly.
         """
         self._check_values(entries)
-        offsets, lengths = entries
-
-        # A wrong merge may explain an offset outside of the tokens: keep the error for `facts`.
-        is_outside = (offsets < 0) | (offsets > self._file.data_bytes - lengths)
-        if self._outside_error is None and is_outside.any():
-            self._outside_error = self._misplaced(entries, is_outside)
+        self._keep_outside_error(entries)
 
         # In a correct index, every document starts where the previous one ends.
-        document_stops = self._total_bytes + np.cumsum(lengths)
-        correct_offsets = document_stops - lengths
-        self._add_offset_errors(correct_offsets - offsets)
+        document_stops = self._total_bytes + np.cumsum(entries.lengths)
+        correct_offsets = document_stops - entries.lengths
+        self._add_offset_errors(correct_offsets - entries.offsets)
 
-        self._n_documents += len(lengths)
-        self._n_empty_documents += int(np.count_nonzero(lengths == 0))
+        self._n_documents += len(entries.lengths)
+        self._n_empty_documents += int(np.count_nonzero(entries.lengths == 0))
         self._total_bytes = int(document_stops[-1])
+
+    def _keep_outside_error(self, entries: Entries) -> None:
+        """Keep the error for the first document that is outside of the tokens, for `facts`."""
+        last_offsets = self._file.data_bytes - entries.lengths
+        is_outside = (entries.offsets < 0) | (entries.offsets > last_offsets)
+        if self._outside_error is None and is_outside.any():
+            self._outside_error = self._misplaced(entries, is_outside)
 
     def _add_offset_errors(self, offset_errors: NDArray[np.int64]) -> None:
         """Count how many times the error of the offsets changes, and check what explains it.
 
-        If Modalities merges files wrongly, offsets in the second file are too small by 12 bytes,
-        the size of a header, those in the third by 24, and so on: 0 0 0 12 12 24. The error changes
-        at the first document of each further file, here twice. Each change is called a jump.
+        For example, the errors 0 0 0 12 12 24 change twice. Each change is called a jump.
 
         Args:
             offset_errors: How many bytes each stored offset is too small, shape (n_entries,).
@@ -474,43 +507,55 @@ class _IndexScan:
             return  # nothing has changed since the last check
         self._n_jumps += n_jumps
         self._last_offset_error = int(offset_errors[-1])
-
-        # A merge forgets whole headers. Any other error has another reason.
-        is_whole_headers = (offset_errors >= 0) & (offset_errors % HEADER_BYTES == 0)
-        if not is_whole_headers.all():
+        if not _is_whole_headers(offset_errors).all():
             self._fits_merge = False
 
     def facts(self) -> IndexFacts:
         """Return the counts and findings, after all entries were added.
 
-        An index is *correct* if its documents follow each other without gaps, and contain all
-        tokens. An index that Modalities has merged wrongly is not correct: at some documents, its
-        offsets begin to be too small (*jumps*). Its reader can compute the right offsets. Any other
-        index of the newest layout, D, may list documents in any order, as long as they are inside
-        the tokens.
-
         Raises:
             FormatError: A document is outside of the tokens; or the file has an old layout, and its
                 index is not correct.
         """
-        has_all_tokens = self._total_bytes == self._file.data_bytes
-        is_correct = has_all_tokens and self._n_jumps == 0
-        is_merged_wrongly = has_all_tokens and self._n_jumps > 0 and self._fits_merge
-
-        # Programs that wrote the layouts A and C always stored documents in sequence.
-        if self._file.layout is not D and not is_correct:
-            raise self._not_in_sequence()
-        if self._outside_error is not None and not is_merged_wrongly:
-            raise self._outside_error
-
-        n_merge_faults = self._n_jumps if is_merged_wrongly else 0
+        self._check_placement()
+        n_merge_faults = self._n_jumps if self._is_merged_wrongly else 0
         return IndexFacts(
             documents=self._n_documents,
             tokens=self._total_bytes // self._file.token_bytes,
             empty_documents=self._n_empty_documents,
-            is_contiguous=is_correct or is_merged_wrongly,
+            is_contiguous=self._is_correct or self._is_merged_wrongly,
             merge_faults=n_merge_faults,
         )
+
+    @property
+    def _has_all_tokens(self) -> bool:
+        """Whether the documents have as many bytes as the tokens of the file."""
+        return self._total_bytes == self._file.data_bytes
+
+    @property
+    def _is_correct(self) -> bool:
+        """Whether the documents follow each other without gaps, and contain all tokens."""
+        return self._has_all_tokens and self._n_jumps == 0
+
+    @property
+    def _is_merged_wrongly(self) -> bool:
+        """Whether only a wrong merge made the index incorrect. Its offsets can be computed."""
+        return self._has_all_tokens and self._n_jumps > 0 and self._fits_merge
+
+    def _check_placement(self) -> None:
+        """Check the places of the documents.
+
+        A file of layout D may list its documents in any order. Programs that wrote the older
+        layouts always stored them in sequence.
+
+        Raises:
+            FormatError: A document is outside of the tokens; or the file has an old layout, and its
+                documents are not in sequence.
+        """
+        if self._file.layout is not D and not self._is_correct:
+            raise self._not_in_sequence()
+        if self._outside_error is not None and not self._is_merged_wrongly:
+            raise self._outside_error
 
     def _not_in_sequence(self) -> FormatError:
         """Return the error for an index of an old layout whose documents are not in sequence."""

@@ -41,7 +41,7 @@ from __future__ import annotations
 import io
 import pickle
 import pickletools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -85,6 +85,10 @@ _LIST_START = b"]\x94("
 """EMPTY_LIST, MEMOIZE, MARK: the opcodes in front of the entries of a list of two or more."""
 _LIST_END = b"e."
 """APPENDS, STOP: the opcodes after the last entry of such a list."""
+_PROTOCOL_BYTES = 2
+"""PROTO and the version."""
+_FRAME_HEADER_BYTES = 1 + 8
+"""FRAME and the number of bytes in the frame."""
 _FAST_PROTOCOLS = (b"\x80\x04", b"\x80\x05")
 """PROTO and its version, of pickles that `_FastDecoder` can decode."""
 
@@ -119,8 +123,8 @@ _IS_WRITTEN[:, _AT_PAYLOAD] = np.arange(8) < np.arange(9)[:, None]  # as many by
 _PAYLOAD_BYTES = np.zeros(256, np.int64)
 """Opcode of an int → bytes of its payload. LONG1 has a byte for the size instead."""
 _PAYLOAD_BYTES[[0x4B, 0x4D, 0x4A]] = [1, 2, 4]
-_LONGEST_ENTRY = 24
-"""Bytes of an entry, with the opcodes that may be in front of it."""
+_ENOUGH_FOR_ENTRY = 48
+"""Bytes that contain a complete entry: twice those of the longest one, with APPENDS and MARK."""
 _PADDING = 32
 """Zeros after a chunk, so that looking ahead from any of its bytes stays inside the array."""
 _WORD_BYTES = 8
@@ -161,41 +165,57 @@ _PREFIX_BYTES = 64
 """More than the bytes of a pickle up to the end of its first entry."""
 
 
-def encode_index(entries: Iterable[Entries]) -> Iterator[bytes]:
-    """Yield the bytes of the pickle of all entries, one frame after another.
+class _Opcodes(NamedTuple):
+    """Consecutive opcodes of a pickle."""
 
-    A pickle is a sequence of opcodes: PROTO, EMPTY_LIST, those of the entries, and STOP. Except
-    PROTO, they are divided into *frames* of about 64 KiB, each with a header that has its size.
-    This takes memory for a chunk of entries, however many there are.
+    data: bytes
+    int_starts: NDArray[np.int64]
+    """Position in `data` of each int, ascending, shape (n_ints,)."""
+
+
+def encode_index(entries: Iterable[Entries]) -> Iterator[bytes]:
+    """Yield the bytes of the pickle of all entries, in memory for a chunk of them.
 
     Args:
         entries: Chunks of any number of entries; no value is negative.
     """
     yield b"\x80\x04"  # PROTO
-    unframed = b"]\x94"  # EMPTY_LIST, MEMOIZE: opcodes that are in no complete frame yet
+    yield from _framed(_list_opcodes(entries))
+
+
+def _list_opcodes(entries: Iterable[Entries]) -> Iterator[_Opcodes]:
+    """Yield the opcodes that build the list of all entries, chunk by chunk."""
+    no_ints = np.empty(0, np.int64)
+    yield _Opcodes(b"]\x94", no_ints)  # EMPTY_LIST, MEMOIZE
     n_entries = 0
     for chunk in _regrouped(entries):
-        # Opcodes around the entries: MARK … APPENDS for a list of several, only APPEND for a single
-        # one. If the first chunk has a single entry, there are no others.
+        # If the first chunk has a single entry, there are no others.
         is_single_entry = n_entries == 0 and len(chunk.offsets) == 1
-        opcodes, int_starts = _encode_chunk(chunk, n_entries, has_marks=not is_single_entry)
+        yield _encode_chunk(chunk, n_entries, has_marks=not is_single_entry)
         n_entries += len(chunk.offsets)
+    yield _Opcodes(_list_end(n_entries), no_ints)
 
-        int_starts += len(unframed)  # from now on, positions in `unframed`
-        unframed += opcodes
+
+def _list_end(n_entries: int) -> bytes:
+    """Return the opcodes after the last entry of a list, the last of which is STOP."""
+    if n_entries == 0:
+        return b"."
+    if n_entries == 1:
+        return b"a."  # APPEND
+    return _LIST_END
+
+
+def _framed(chunks: Iterable[_Opcodes]) -> Iterator[bytes]:
+    """Divide opcodes into frames of about 64 KiB, and yield each with its header."""
+    unframed = b""  # opcodes that are in no complete frame yet
+    for chunk in chunks:
+        int_starts = len(unframed) + chunk.int_starts  # positions in `unframed`
+        unframed += chunk.data
         start = 0
         for stop in _frame_stops(int_starts):
             yield _with_frame_header(unframed[start:stop])
             start = stop
         unframed = unframed[start:]
-
-    # Close the list, and end the pickle with STOP.
-    if n_entries == 0:
-        unframed += b"."
-    elif n_entries == 1:
-        unframed += b"a."  # APPEND
-    else:
-        unframed += _LIST_END
     yield _with_frame_header(unframed)
 
 
@@ -223,31 +243,41 @@ def _regrouped(chunks: Iterable[Entries]) -> Iterator[Entries]:
     """Yield entries in chunks of at most 8,192, the first with two entries or more if possible.
 
     A list of one entry is pickled differently, so the encoder of the first chunk must know whether
-    more entries follow. For this, a single entry is held back until the next chunk, or the end.
+    more entries follow.
+    """
+    for chunk in _without_single_entries(chunks):
+        for start in range(0, len(chunk.offsets), _CHUNK_ENTRIES):
+            yield chunk.slice(start, start + _CHUNK_ENTRIES)
+
+
+def _without_single_entries(chunks: Iterable[Entries]) -> Iterator[Entries]:
+    """Join each chunk of a single entry with the next chunk; only the last may have a single one.
 
     Args:
-        chunks: The entries, in chunks of any size.
+        chunks: Chunks of any number of entries; the empty ones are left out.
     """
-    held_back = Entries(np.empty(0, np.int64), np.empty(0, np.int64))  # no entry, or one
+    no_entries = Entries(np.empty(0, np.int64), np.empty(0, np.int64))
+    held_back = no_entries  # or a single entry
     for offsets, lengths in chunks:
-        entries = Entries(
-            np.concatenate([held_back.offsets, offsets]),
-            np.concatenate([held_back.lengths, lengths]),
-        )
-        n_entries = len(entries.offsets)
-        if n_entries <= 1:
-            held_back = entries
-            continue
-        for start in range(0, n_entries, _CHUNK_ENTRIES):
-            yield entries.slice(start, start + _CHUNK_ENTRIES)
-        held_back = entries.slice(0, 0)
+        joined = _joined(held_back, Entries(offsets, lengths))
+        if len(joined.offsets) > 1:
+            yield joined
+            held_back = no_entries
+        else:
+            held_back = joined
     if len(held_back.offsets):
         yield held_back
 
 
-def _encode_chunk(
-    entries: Entries, first: int, *, has_marks: bool
-) -> tuple[bytes, NDArray[np.int64]]:
+def _joined(first: Entries, second: Entries) -> Entries:
+    """Return the entries of two chunks in one."""
+    return Entries(
+        np.concatenate([first.offsets, second.offsets]),
+        np.concatenate([first.lengths, second.lengths]),
+    )
+
+
+def _encode_chunk(entries: Entries, first: int, *, has_marks: bool) -> _Opcodes:
     """Encode some entries.
 
     Each of their ints becomes a row of a table, which has a column for every byte that may belong
@@ -262,40 +292,66 @@ def _encode_chunk(
         entries: The entries.
         first: Number of their first one in the index.
         has_marks: Whether batches of entries start with MARK. An index of a single entry has none.
-
-    Returns:
-        The opcodes, and the position of each int's opcode in them, shape (2 * n_entries,).
     """
-    offsets, lengths = entries
     # (2 n,) offset, length, offset, …
-    values = np.stack([offsets, lengths], axis=1).astype("<i8").reshape(-1)
+    values = np.stack(entries, axis=1).astype("<i8").reshape(-1)
     payload_bytes = _payload_bytes(values)
+    is_written = _written_columns(payload_bytes)
+    if has_marks:
+        # APPENDS ends a batch, so there is none in front of the first batch.
+        batch_starts = _batch_starts(first, len(entries.offsets))
+        batch_stops = batch_starts[batch_starts + first > 0]
+        is_written[2 * batch_starts, _AT_MARK] = True
+        is_written[2 * batch_stops, _AT_APPENDS] = True
 
-    # Make a row for each value, with all bytes that may be needed.
+    rows = _byte_table(values, payload_bytes)
+    return _Opcodes(rows[is_written].tobytes(), _opcode_positions(is_written, payload_bytes))
+
+
+def _batch_starts(first: int, n_entries: int) -> NDArray[np.int64]:
+    """Return which entries of a chunk start a batch of 1000, shape (n_batches,).
+
+    Args:
+        first: Number of the first entry of the chunk in the index.
+        n_entries: Number of entries in the chunk.
+    """
+    return np.arange(-first % BATCH_ENTRIES, n_entries, BATCH_ENTRIES)
+
+
+def _byte_table(values: NDArray[np.int64], payload_bytes: NDArray[np.int64]) -> NDArray[np.uint8]:
+    """Return a row for each int, with all bytes that may be needed, shape (n_ints, _COLUMNS).
+
+    Args:
+        values: The ints, little-endian, shape (n_ints,).
+        payload_bytes: In how many bytes pickle stores each int, shape (n_ints,).
+    """
     rows = np.empty((len(values), _COLUMNS), np.uint8)
     rows[:] = _ROW
     rows[:, _AT_OPCODE] = _OPCODES[payload_bytes]
     rows[:, _AT_SIZE] = payload_bytes
     rows[:, _AT_PAYLOAD] = values.view(np.uint8).reshape(-1, 8)
+    return rows
 
-    # Decide which of these bytes are needed, and how many they are.
-    is_written = _IS_WRITTEN[payload_bytes]  # (2 n, _COLUMNS)
-    bytes_before = np.zeros(len(values), np.int64)  # of each row, in front of its opcode
-    bytes_after = 1 + (payload_bytes > 4) + payload_bytes  # opcode, size of LONG1, payload
+
+def _written_columns(payload_bytes: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Return which bytes of `_byte_table` the entries need, without the marks of batches.
+
+    Args:
+        payload_bytes: In how many bytes pickle stores each int, shape (n_ints,).
+    """
+    is_written = _IS_WRITTEN[payload_bytes]  # (n_ints, _COLUMNS)
     is_written[1::2, _AT_TUPLE2:] = True  # after each length, the second int of its entry
-    bytes_after[1::2] += 2
-    if has_marks:
-        # APPENDS and MARK are between batches, in front of the offset of every 1000th entry.
-        entries_to_next_batch = -first % BATCH_ENTRIES
-        batch_starts = slice(2 * entries_to_next_batch, None, 2 * BATCH_ENTRIES)
-        is_written[batch_starts, :_AT_OPCODE] = True
-        bytes_before[batch_starts] = 2
-        if first == 0:  # no batch ends in front of the first one
-            is_written[0, _AT_APPENDS] = False
-            bytes_before[0] = 1
+    return is_written
 
-    int_starts = np.cumsum(bytes_before + bytes_after) - bytes_after
-    return rows[is_written].tobytes(), int_starts
+
+def _opcode_positions(
+    is_written: NDArray[np.bool_], payload_bytes: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """Return where the opcode of each row is among all bytes that are written, shape (n_ints,)."""
+    bytes_before = 1 * is_written[:, _AT_APPENDS] + is_written[:, _AT_MARK]
+    bytes_after = 1 + payload_bytes + is_written[:, _AT_SIZE]
+    bytes_after[1::2] += 2  # TUPLE2, MEMOIZE
+    return np.cumsum(bytes_before + bytes_after) - bytes_after
 
 
 def _payload_bytes(values: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -374,38 +430,35 @@ class _FastDecoder:
     def entries(self) -> Iterator[Entries]:
         """Yield the entries up to the first unexpected opcode, in chunks.
 
-        A pickled list is a start, the opcodes of its entries, and an end. Opcodes are read in
-        chunks, which may end within an entry. The rest of the entry is then in the next chunk.
-
         Raises:
             FormatError: A frame is empty, or longer than the file.
         """
-        protocol = bytes(self._view[self._begin : self._begin + 2])
-        if protocol not in _FAST_PROTOCOLS:
-            return
-
         undecoded = np.empty(0, np.uint8)
-        is_first_chunk = True
-        for opcodes in self._opcodes():
-            if is_first_chunk:
-                is_first_chunk = False
-                # An empty list, and a list of one entry, start differently.
-                if opcodes[: len(_LIST_START)].tobytes() != _LIST_START:
-                    return
-                opcodes = opcodes[len(_LIST_START) :]
-
+        for opcodes in self._entry_opcodes():
+            # The opcodes may end within an entry. Its rest comes with the next ones.
             undecoded = np.concatenate([undecoded, opcodes])
             entries, n_decoded_bytes = _decode_chunk(undecoded)
             if n_decoded_bytes:
                 yield entries
                 self.n_entries += len(entries.offsets)
             undecoded = undecoded[n_decoded_bytes:]
-
-            # So many bytes contain a complete entry. It was not decoded, so it has other opcodes
-            # than Python's own pickler would write.
-            if len(undecoded) >= 2 * _LONGEST_ENTRY:
-                return
+            if len(undecoded) >= _ENOUGH_FOR_ENTRY:
+                return  # there are other opcodes than Python's own pickler would write
         self.is_complete = undecoded.tobytes() == _LIST_END
+
+    def _entry_opcodes(self) -> Iterator[NDArray[np.uint8]]:
+        """Yield the opcodes of a list of two or more entries, in arrays of about a MiB.
+
+        Nothing is yielded for other pickles, which start differently.
+        """
+        protocol = bytes(self._view[self._begin : self._begin + _PROTOCOL_BYTES])
+        if protocol not in _FAST_PROTOCOLS:
+            return
+        chunks = self._opcodes()
+        first_chunk = next(chunks, np.empty(0, np.uint8))
+        if first_chunk[: len(_LIST_START)].tobytes() == _LIST_START:
+            yield first_chunk[len(_LIST_START) :]
+            yield from chunks
 
     def _opcodes(self) -> Iterator[NDArray[np.uint8]]:
         """Yield the opcodes, without headers of frames, in arrays of about a MiB."""
@@ -425,28 +478,33 @@ class _FastDecoder:
             yield np.concatenate(parts)
 
     def _frames(self) -> Iterator[tuple[int, int]]:
-        """Yield the start and the stop of the opcodes of each frame.
-
-        A pickle is divided into frames. Each starts with a header, FRAME and the number of its
-        bytes. Only the last one may have no header: it extends to the end of the file.
-        """
-        position = self._begin + len(_FAST_PROTOCOLS[0])
+        """Yield the start and the stop of the opcodes of each frame, without its header."""
+        position = self._begin + _PROTOCOL_BYTES
         file_bytes = len(self._view)
         while position < file_bytes:
+            # Only the last frame may have no header: it extends to the end of the file.
             if self._view[position] != _FRAME:
                 yield position, file_bytes
                 return
-            # FRAME is one byte, and the number of bytes has eight.
-            start = position + 1 + 8
-            frame_bytes = int.from_bytes(self._view[position + 1 : start], "little")
-            bytes_left = max(file_bytes - start, 0)
-            if frame_bytes == 0:
-                raise self._wrong_frame("an empty frame in the index", position, 0, bytes_left)
-            if frame_bytes > bytes_left:
-                what = "the index ends too early"
-                raise self._wrong_frame(what, position, frame_bytes, bytes_left)
-            position = start + frame_bytes
+            start = position + _FRAME_HEADER_BYTES
+            position = start + self._frame_bytes(position)
             yield start, position
+
+    def _frame_bytes(self, header_start: int) -> int:
+        """Return the number of opcodes' bytes that the header of a frame has.
+
+        Raises:
+            FormatError: It is zero, or more than the file has after the header.
+        """
+        header_stop = header_start + _FRAME_HEADER_BYTES
+        frame_bytes = int.from_bytes(self._view[header_start + 1 : header_stop], "little")
+        bytes_left = max(len(self._view) - header_stop, 0)
+        if frame_bytes == 0:
+            raise self._wrong_frame("an empty frame in the index", header_start, 0, bytes_left)
+        if frame_bytes > bytes_left:
+            what = "the index ends too early"
+            raise self._wrong_frame(what, header_start, frame_bytes, bytes_left)
+        return frame_bytes
 
     def _wrong_frame(
         self, what: str, position: int, frame_bytes: int, bytes_left: int
@@ -470,11 +528,8 @@ class _FastDecoder:
 def _decode_chunk(opcodes: NDArray[np.uint8]) -> tuple[Entries, int]:
     """Decode the entries of a pickled list from its opcodes, up to the first incomplete entry.
 
-    Pickle writes the entry (offset, length) as two ints, which differ in width, and then the two
-    opcodes TUPLE2 and MEMOIZE, `86 94`. In front of every 1000th entry are APPENDS and MARK.
-
-    So an entry may start at 0, and after each `86 94`. These are the *candidates*. All of them are
-    decoded at once. For example, the opcodes
+    All positions at which an entry may start, the *candidates*, are decoded at once. For example,
+    the opcodes
 
         4b 00 4b 06 86 94   4b 06 4d 2c
 
@@ -487,32 +542,63 @@ def _decode_chunk(opcodes: NDArray[np.uint8]) -> tuple[Entries, int]:
     Returns:
         (the entries, how many bytes they take)
     """
-    n_bytes = len(opcodes)
-    padded = np.zeros(n_bytes + _PADDING, np.uint8)
-    padded[:n_bytes] = opcodes
-
-    # Decode two ints at each candidate, after APPENDS and MARK if these two bytes are there. All
-    # arrays have shape (n_candidates,).
     starts = _candidates(opcodes)
-    has_mark = (padded[starts] == _APPENDS) & (padded[starts + 1] == _MARK)
-    offsets = _decode_ints(padded, starts + 2 * has_mark)
-    lengths = _decode_ints(padded, offsets.stops)
-
-    # A candidate is a complete entry if TUPLE2 and MEMOIZE follow the two ints.
-    tuple_starts = lengths.stops
-    has_tuple = (padded[tuple_starts] == _TUPLE2) & (padded[tuple_starts + 1] == _MEMOIZE)
-    entry_stops = tuple_starts + 2
-    is_entry = offsets.is_int & lengths.is_int & has_tuple & (entry_stops <= n_bytes)
-    next_starts = np.where(is_entry, entry_stops, -1)
-
-    chosen, n_decoded_bytes = _follow(starts, next_starts)
-    return Entries(offsets.values[chosen], lengths.values[chosen]), n_decoded_bytes
+    decoded = _decode_candidates(_padded(opcodes), starts)
+    runs = list(_entry_runs(starts, decoded.stops))
+    entries = Entries(_of_runs(decoded.offsets, runs), _of_runs(decoded.lengths, runs))
+    n_decoded_bytes = int(starts[runs[-1].stop])
+    return entries, n_decoded_bytes
 
 
 def _candidates(opcodes: NDArray[np.uint8]) -> NDArray[np.int64]:
-    """Return 0 and every position after TUPLE2 MEMOIZE, ascending, shape (n_candidates,)."""
+    """Return 0 and every position after TUPLE2 MEMOIZE, ascending, shape (n_candidates,).
+
+    Each entry ends with these two opcodes, so entries can only start at these positions.
+    """
     pairs = np.flatnonzero((opcodes[:-1] == _TUPLE2) & (opcodes[1:] == _MEMOIZE))
     return np.concatenate([np.zeros(1, np.int64), pairs + 2])
+
+
+def _padded(opcodes: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Return the opcodes with 32 zeros after them, which are no opcodes."""
+    padded = np.zeros(len(opcodes) + _PADDING, np.uint8)
+    padded[: len(opcodes)] = opcodes
+    return padded
+
+
+class _DecodedCandidates(NamedTuple):
+    """The entry that was decoded at each candidate; all arrays have shape (n_candidates,)."""
+
+    offsets: NDArray[np.int64]
+    lengths: NDArray[np.int64]
+    stops: NDArray[np.int64]
+    """Position after each entry; -1 if there is no complete entry."""
+
+
+def _decode_candidates(padded: NDArray[np.uint8], starts: NDArray[np.int64]) -> _DecodedCandidates:
+    """Decode an entry at each candidate: two ints, and TUPLE2 MEMOIZE.
+
+    In front of every 1000th entry are APPENDS and MARK.
+
+    Args:
+        padded: Opcodes, with 32 zeros after them.
+        starts: Positions of the candidates, shape (n_candidates,).
+    """
+    has_mark = _has_pair(padded, starts, _APPENDS, _MARK)
+    offsets = _decode_ints(padded, starts + 2 * has_mark)
+    lengths = _decode_ints(padded, offsets.stops)
+    has_tuple = _has_pair(padded, lengths.stops, _TUPLE2, _MEMOIZE)
+    is_entry = offsets.is_int & lengths.is_int & has_tuple
+    stops = np.where(is_entry, lengths.stops + 2, -1)
+    return _DecodedCandidates(offsets.values, lengths.values, stops)
+
+
+def _has_pair(
+    padded: NDArray[np.uint8], positions: NDArray[np.int64], first: int, second: int
+) -> NDArray[np.bool_]:
+    """Return whether two given bytes are at each position, shape (n_positions,)."""
+    has_pair: NDArray[np.bool_] = (padded[positions] == first) & (padded[positions + 1] == second)
+    return has_pair
 
 
 class _Ints(NamedTuple):
@@ -526,36 +612,53 @@ class _Ints(NamedTuple):
     """Whether there is an int at the position."""
 
 
+class _Payloads(NamedTuple):
+    """The bytes of the values of some ints; all arrays have shape (n_ints,)."""
+
+    starts: NDArray[np.int64]
+    """Position of the first byte of each value."""
+    sizes: NDArray[np.int64]
+    """Number of bytes of each value, 1 to 8."""
+    is_signed: NDArray[np.bool_]
+    """Whether the highest bit of the value is its sign."""
+    is_int: NDArray[np.bool_]
+    """Whether there is an int; otherwise, the other fields have any possible values."""
+
+
 def _decode_ints(padded: NDArray[np.uint8], positions: NDArray[np.int64]) -> _Ints:
     """Decode the int that starts at each of some positions.
 
-    A pickled int is an opcode and a payload, the bytes of its value. The opcode says how many bytes
-    the payload has. Only LONG1 has another byte after it, which says that. For example, `4d 2c 01`
-    is BININT2 with the payload 300 in two bytes.
-
     Args:
-        padded: Opcodes, with at least 32 zeros after them.
+        padded: Opcodes, with 32 zeros after them.
         positions: Where ints may start, shape (n_positions,).
     """
-    opcodes = padded[positions]
-    is_long = opcodes == _LONG1
-    payload_bytes = np.where(is_long, padded[positions + 1], _PAYLOAD_BYTES[opcodes])
-    payload_starts = positions + 1 + is_long  # LONG1 has one byte more before its payload
-
-    # Other opcodes have no payload in the table. Give them one of eight bytes, so that the code
-    # below can handle them as well. Their values are not used.
-    is_int = (payload_bytes > 0) & (payload_bytes <= _WORD_BYTES)
-    payload_bytes = np.where(is_int, payload_bytes, _WORD_BYTES)
-
-    # Payloads of 1 and 2 bytes have no sign.
-    is_signed = is_long | (payload_bytes == 4)
-    words = _words_at(padded, payload_starts)
-    values = _first_bytes(words, payload_bytes, is_signed)
+    payloads = _payloads_at(padded, positions)
+    words = _words_at(padded, payloads.starts)
+    values = _first_bytes(words, payloads.sizes, payloads.is_signed)
 
     # Without an int, the stop may be beyond the array. Leave room for the two bytes that the caller
     # looks at.
-    stops = np.minimum(payload_starts + payload_bytes, len(padded) - 2)
-    return _Ints(values, stops, is_int)
+    stops = np.minimum(payloads.starts + payloads.sizes, len(padded) - 2)
+    return _Ints(values, stops, payloads.is_int)
+
+
+def _payloads_at(padded: NDArray[np.uint8], positions: NDArray[np.int64]) -> _Payloads:
+    """Return where the value of the int at each position is stored, and in how many bytes.
+
+    A pickled int is an opcode and the bytes of its value. The opcode says how many they are. Only
+    LONG1 has another byte after it, which says that. For example, `4d 2c 01` is BININT2 with the
+    value 300 in two bytes.
+    """
+    opcodes = padded[positions]
+    is_long = opcodes == _LONG1
+    sizes = np.where(is_long, padded[positions + 1], _PAYLOAD_BYTES[opcodes])
+    is_int = (sizes > 0) & (sizes <= _WORD_BYTES)
+    return _Payloads(
+        starts=positions + 1 + is_long,
+        sizes=np.where(is_int, sizes, _WORD_BYTES),
+        is_signed=is_long | (sizes >= 4),  # values of 1 and 2 bytes have no sign
+        is_int=is_int,
+    )
 
 
 def _words_at(padded: NDArray[np.uint8], positions: NDArray[np.int64]) -> NDArray[np.uint64]:
@@ -592,50 +695,47 @@ def _first_bytes(
     return np.where(is_signed, signed, unsigned)
 
 
-def _follow(
-    starts: NDArray[np.int64], next_starts: NDArray[np.int64]
-) -> tuple[NDArray[np.int64] | slice, int]:
-    """Return which candidates are entries: the first one, and each that starts where one ends.
+def _entry_runs(starts: NDArray[np.int64], stops: NDArray[np.int64]) -> Iterator[slice]:
+    """Yield which candidates are entries, in runs: the first, and each that starts where one ends.
 
-    A candidate is a position at which an entry may start. Nearly all of them are entries. But the
-    bytes by which candidates are recognised may also be inside a number, as here before 9:
+    Nearly all candidates are entries. But the bytes by which candidates are recognised may also be
+    inside a number, as here before 9:
 
-        candidate      0  1   2   3
-        starts         0  6   9   15
-        next_starts    6  15  15  -1
+        candidate   0  1   2   3
+        starts      0  6   9   15
+        stops       6  15  15  -1
 
     Candidate 0 is an entry. It ends at 6, where candidate 1 starts, so this is an entry, too. It
-    ends at 15, so candidate 2 is inside of it. Candidate 3 is no complete entry, so the result is
-    (candidates 0 and 1, 15).
+    ends at 15, so candidate 2 is inside of it. Candidate 3 is no complete entry. So the runs are
+    slice(0, 2) and the empty slice(3, 3). The last run always ends at the incomplete candidate.
 
     Args:
-        starts: Positions of the candidates, ascending, shape (n_candidates,). Every entry ends at
-            one of them.
-        next_starts: Where each candidate ends, if it is an entry; -1 if it is no complete entry.
-
-    Returns:
-        (the candidates that are entries, where the last entry ends)
+        starts: Positions of the candidates, ascending, shape (n_candidates,).
+        stops: Where each candidate ends, always at the start of another; -1 if it is not complete.
     """
-    # The candidates that do not end where the next one starts. The last one has no next one.
-    is_joined = next_starts[:-1] == starts[1:]
-    breaks = np.append(np.flatnonzero(~is_joined), len(starts) - 1)
-
-    runs: list[NDArray[np.int64]] = []  # each has consecutive candidates that are entries
+    breaks = _breaks(starts, stops)
     first = 0
     while True:
-        # All candidates from `first` up to the next break are entries, perhaps without the last.
         last = int(breaks[np.searchsorted(breaks, first)])
-        if next_starts[last] < 0:
-            runs.append(np.arange(first, last))
-            break
-        # The entry `last` contains some candidates. Continue with the candidate at its end.
-        runs.append(np.arange(first, last + 1))
-        first = int(np.searchsorted(starts, next_starts[last]))
+        if stops[last] < 0:
+            yield slice(first, last)
+            return
+        # Some candidates are inside of the entry `last`. Continue with the candidate at its end.
+        yield slice(first, last + 1)
+        first = int(np.searchsorted(starts, stops[last]))
 
-    stop = int(starts[last])
+
+def _breaks(starts: NDArray[np.int64], stops: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return which candidates do not end where the next one starts; the last one has no next."""
+    is_joined = stops[:-1] == starts[1:]
+    return np.append(np.flatnonzero(~is_joined), len(starts) - 1)
+
+
+def _of_runs(values: NDArray[np.int64], runs: Sequence[slice]) -> NDArray[np.int64]:
+    """Return the values of some runs of candidates, as a view if there is only one run."""
     if len(runs) == 1:
-        return slice(0, last), stop  # the usual case: select without copying
-    return np.concatenate(runs), stop
+        return values[runs[0]]
+    return np.concatenate([values[run] for run in runs])
 
 
 def first_number(view: memoryview, begin: int) -> int | None:
@@ -665,44 +765,63 @@ def unpickle_index(view: memoryview, begin: int, where: str) -> Entries:
         begin: First byte of the pickle.
         where: Name of the file, for messages.
 
-    Returns:
-        All entries of the index.
-
     Raises:
         FormatError: The pickle is anything but a list of pairs of ints; the message names the byte.
     """
     stream = io.BytesIO(view[begin:])
+    opcode_check = _OpcodeCheck()
     position = begin  # of the file, after the last opcode that passed the check
-    memo_size = 0  # number of objects in the memo
     try:
-        # A pickle stores objects in a numbered memo and refers to them by number. All picklers
-        # count these numbers from 0. So an object must get the next number, as a huge one would
-        # make the unpickler allocate a huge memo; and a reference must name a stored object.
         for opcode, argument, _ in pickletools.genops(stream):
-            if opcode.name in _MEMO_WRITES:
-                # MEMOIZE has no argument: it always takes the next number.
-                is_allowed = argument is None or argument == memo_size
-                memo_size += 1
-            elif opcode.name in _MEMO_READS:
-                is_allowed = int(argument or 0) < memo_size
-            else:
-                is_allowed = opcode.name in _DATA_OPCODES
-            if not is_allowed:
+            if not opcode_check.allows(opcode.name, argument):
                 raise ValueError(opcode.name)
             position = begin + stream.tell()
-
         stream.seek(0)
         pairs = pickle.Unpickler(stream).load()  # noqa: S301 (none of these opcodes calls anything)
     except _PICKLE_ERRORS as error:
         raise _refused_at(view, position, where) from error
 
     if position != len(view):
-        raise _no_index(
-            where, position, found=f"{len(view) - position} bytes after the end of the index"
-        )
+        n_more_bytes = len(view) - position
+        found = f"{n_more_bytes} bytes after the end of the index"
+        raise _no_index(where, position, found=found)
     if not isinstance(pairs, list) or not all(map(_is_pair, pairs)):
         raise _no_index(where, begin, found="other values")
+    return _entries_of_pairs(pairs)
 
+
+class _OpcodeCheck:
+    """Says whether Python's unpickler may run the opcodes of a pickle, one after the other.
+
+    A pickle stores objects in a numbered memo and refers to them by number. All picklers count
+    these numbers from 0.
+    """
+
+    def __init__(self) -> None:
+        self._memo_size = 0
+        """Number of objects in the memo."""
+
+    def allows(self, name: str, argument: object) -> bool:
+        """Return whether the next opcode only builds lists and tuples of ints."""
+        if name in _MEMO_WRITES:
+            return self._allows_memo_write(argument)
+        if name in _MEMO_READS:
+            return isinstance(argument, int) and argument < self._memo_size
+        return name in _DATA_OPCODES
+
+    def _allows_memo_write(self, number: object) -> bool:
+        """Count an object in the memo, and return whether it gets the next number.
+
+        A huge number would make the unpickler allocate a huge memo. MEMOIZE has no number: it
+        always takes the next one.
+        """
+        is_next = number is None or number == self._memo_size
+        self._memo_size += 1
+        return is_next
+
+
+def _entries_of_pairs(pairs: Sequence[Sequence[int]]) -> Entries:
+    """Return the entries of a list of (offset, length)."""
     table = np.array(pairs, np.int64).reshape(-1, 2)  # (n_entries, 2)
     return Entries(
         offsets=np.ascontiguousarray(table[:, 0]),
@@ -711,24 +830,26 @@ def unpickle_index(view: memoryview, begin: int, where: str) -> Entries:
 
 
 def _refused_at(view: memoryview, position: int, where: str) -> FormatError:
-    """Return the error for a pickle that cannot be read beyond a byte.
-
-    There may be an opcode that no index has, damage, or the end of the file.
+    """Return the error for a file whose index cannot be read beyond a byte.
 
     Args:
-        view: The file that ends with the pickle.
+        view: The file that ends with the index.
         position: The byte after the last opcode that could be read.
         where: Name of the file, for the message.
     """
     if position >= len(view):
         return _no_index(where, len(view), found="the end of the file")
-    # Name the opcode, if the byte is one.
-    name = None
-    for opcode in pickletools.opcodes:
-        if opcode.code.encode("latin-1") == view[position : position + 1]:
-            name = opcode.name
+    name = _opcode_name(bytes(view[position : position + 1]))
     next_bytes = view[position : position + 12].hex(" ")
     return _no_index(where, position, found=f"opcode {name}, bytes {next_bytes}")
+
+
+def _opcode_name(code: bytes) -> str | None:
+    """Return the name of an opcode of any pickle, or None if the byte is none."""
+    for opcode in pickletools.opcodes:
+        if opcode.code.encode("latin-1") == code:
+            return opcode.name
+    return None
 
 
 def _no_index(where: str, byte: int, *, found: str) -> FormatError:
