@@ -14,7 +14,7 @@ documents in these samples, and `find_steps` searches in the other direction.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -125,6 +125,23 @@ class RunHandoff(NamedTuple):
         """Name of the nanoset."""
         return self.manifest.name.removesuffix(f"/{HANDOFF}")
 
+    @property
+    def sample_range(self) -> str:
+        """The samples of the run that were read from it, such as `100 to 199`, for messages."""
+        last_sample = "…" if self.stop is None else f"{self.stop - 1:,}"
+        return f"{self.start:,} to {last_sample}"
+
+    def has_all_samples_of(self, step: TrainingStep) -> bool:
+        """Return whether all samples of a step were read from this handoff."""
+        if step.first_sample < self.start:
+            return False
+        return self.stop is None or step.first_sample + step.batch_size <= self.stop
+
+    def starting_the_run(self) -> RunHandoff:
+        """Return this handoff as the first and only one of a run: its first sample is sample 0."""
+        split_start = self.split_start - self.start
+        return self._replace(split_start=split_start, start=0, stop=None)
+
 
 class StepSamples(NamedTuple):
     """The samples of a step, ordered by rank and micro-batch."""
@@ -168,28 +185,34 @@ class Run:
         Raises:
             ConfigError: A handoff does not.
         """
-        previous_first_sample = -1
+        previous_start = -1
         for number, handoff in enumerate(self.handoffs):
-            first_sample = handoff.start
-            # The first sample of the step that reads the handoff's first sample.
-            [step] = self.steps.that_read(np.array([first_sample]))
-            first_sample_of_step = self.steps.step(int(step)).first_sample
+            step_start = self._start_of_step_with(handoff.start)
+            if handoff.start <= previous_start:
+                raise self._wrong_start_error(number, f"one after sample {previous_start:,}")
+            if handoff.start != step_start:
+                raise self._wrong_start_error(number, f"sample {step_start:,}")
+            previous_start = handoff.start
 
-            expected = None
-            if first_sample <= previous_first_sample:
-                expected = f"one after sample {previous_first_sample:,}"
-            elif first_sample != first_sample_of_step:
-                expected = f"sample {first_sample_of_step:,}"
-            if expected is not None:
-                raise ConfigError(
-                    "a handoff does not begin where a step of the run does",
-                    where=f"{self.file}: handoff[{number}]",
-                    found=f"sample {first_sample:,}",
-                    expected=expected,
-                    remedy="name the handoffs in the order of the run, and the batch sizes that "
-                    "it had",
-                )
-            previous_first_sample = first_sample
+    def _start_of_step_with(self, sample: int) -> int:
+        """Return the first sample of the step that reads a sample of the run."""
+        steps = self.steps.that_read(np.array([sample]))  # (1,) number of the step
+        return self.steps.step(int(steps[0])).first_sample
+
+    def _wrong_start_error(self, number: int, expected: str) -> ConfigError:
+        """Return the error for a handoff that does not begin where a step of the run does.
+
+        Args:
+            number: Index of the handoff in run.yaml.
+            expected: The sample at which it should begin.
+        """
+        return ConfigError(
+            "a handoff does not begin where a step of the run does",
+            where=f"{self.file}: handoff[{number}]",
+            found=f"sample {self.handoffs[number].start:,}",
+            expected=expected,
+            remedy="name the handoffs in the order of the run, and the batch sizes that it had",
+        )
 
     @staticmethod
     def open(outputs: OutputRoot, file: Path) -> Run:
@@ -210,15 +233,7 @@ class Run:
         # `_naming` adds the path of run.yaml to errors.
         with _naming(file):
             handoffs = [_open_handoff(outputs, spec, folder) for folder in spec.handoffs]
-
-        # A handoff for certain steps of the run already has a `stop`. Another one was read until
-        # the next handoff began.
-        for number in range(len(handoffs) - 1):
-            if handoffs[number].stop is None:
-                next_start = handoffs[number + 1].start
-                handoffs[number] = handoffs[number]._replace(stop=next_start)
-        # The last handoff may keep None: the run reads it until its data ends.
-        return Run(spec, handoffs, file)
+        return Run(spec, _with_stops(handoffs), file)
 
     @staticmethod
     def imagined(outputs: OutputRoot, manifest: Manifest, size: int) -> Run:
@@ -237,26 +252,15 @@ class Run:
             MissingError: The handoff's train split was deleted.
             ConfigError: The size is not a possible batch size.
         """
-        batch_size = size
         schedule = manifest.recipe["options"].get("schedule")  # [number of steps, batch size, …]
-        if schedule:
-            batch_size = schedule[1]
         spec = RunSpec(
             handoff=manifest.folder.as_posix(),
             data_parallel_size=1,
             micro_batch_size=1,
-            global_batch_size=batch_size,
+            global_batch_size=schedule[1] if schedule else size,
         )
-        handoff = _open_handoff(outputs, spec, spec.handoffs[0])
-
-        # A handoff may continue an earlier one: its first sample may be sample 1,000 of the real
-        # run. The imagined run reads nothing before, so this sample becomes its sample 0.
-        samples_before = handoff.start
-        handoff = handoff._replace(
-            split_start=handoff.split_start - samples_before,
-            start=0,
-            stop=None,  # read until the data ends
-        )
+        # The handoff may continue an earlier one, of which the imagined run reads nothing.
+        handoff = _open_handoff(outputs, spec, spec.handoffs[0]).starting_the_run()
         return Run(spec, [handoff], manifest.url())
 
     def samples(self, step: int) -> StepSamples:
@@ -268,39 +272,38 @@ class Run:
         Raises:
             SampleIndexError: No handoff of the run has them.
         """
-        # The samples that the step reads, counted from the start of the run.
-        step_settings = self.steps.step(step)
-        first_sample = step_settings.first_sample
-        stop_sample = first_sample + step_settings.batch_size
+        training_step = self.steps.step(step)
+        handoff = self._handoff_of(training_step)
+        with _naming(self.file):  # errors name the run.yaml
+            dealt = handoff.dealer.deal(training_step, handoff.split_start)
 
-        # Find the handoff that has them. Its dealer says which rank reads which sample.
-        for handoff in self.handoffs:
-            begins_before = handoff.start <= first_sample
-            ends_after = handoff.stop is None or stop_sample <= handoff.stop
-            if begins_before and ends_after:
-                with _naming(self.file):  # errors name the run.yaml
-                    dealt = handoff.dealer.deal(step_settings, handoff.split_start)
-                # Sort by rank, and the samples of a rank by micro-batch. `lexsort` takes the main
-                # key last.
-                order = np.lexsort((dealt.micro_batches, dealt.ranks))
-                return StepSamples(
-                    step=step_settings,
-                    handoff=handoff,
-                    samples=dealt.samples[order],
-                    ranks=dealt.ranks[order],
-                    micro_batches=dealt.micro_batches[order],
-                )
+        # Sort by rank, and the samples of a rank by micro-batch. `lexsort` takes the main key last.
+        order = np.lexsort((dealt.micro_batches, dealt.ranks))
+        return StepSamples(
+            step=training_step,
+            handoff=handoff,
+            samples=dealt.samples[order],
+            ranks=dealt.ranks[order],
+            micro_batches=dealt.micro_batches[order],
+        )
 
-        # No handoff has them: say which samples the handoffs have.
-        ranges: list[str] = []
+    def _handoff_of(self, step: TrainingStep) -> RunHandoff:
+        """Return the handoff that the samples of a step were read from.
+
+        Raises:
+            SampleIndexError: No handoff of the run has them.
+        """
         for handoff in self.handoffs:
-            last_sample = "…" if handoff.stop is None else f"{handoff.stop - 1:,}"
-            ranges.append(f"{handoff.start:,} to {last_sample}")
+            if handoff.has_all_samples_of(step):
+                return handoff
+
+        last_sample = step.first_sample + step.batch_size - 1
+        ranges = ", or ".join(handoff.sample_range for handoff in self.handoffs)
         raise SampleIndexError(
             "no handoff of the run has the samples of this step",
-            where=f"{self.file}: step {step:,}",
-            found=f"samples {first_sample:,} to {stop_sample - 1:,}",
-            expected=f"samples {', or '.join(ranges)}",
+            where=f"{self.file}: step {step.number:,}",
+            found=f"samples {step.first_sample:,} to {last_sample:,}",
+            expected=f"samples {ranges}",
             remedy="add the handoff of that part of the run to `handoff`",
         )
 
@@ -317,52 +320,74 @@ class Run:
             except SampleIndexError:
                 # The data ends within this step, so that the trainer does not train on it.
                 continue
-            # The step may belong to another handoff.
-            if step_samples.handoff is not handoff:
-                continue
-            for row in np.flatnonzero(np.isin(step_samples.samples, samples)).tolist():
-                yield Reading(
-                    step=step,
-                    skipped=self.spec.is_skipped(step),
-                    rank=int(step_samples.ranks[row]),
-                    micro_batch=int(step_samples.micro_batches[row]),
-                    sample=int(step_samples.samples[row]),
-                )
+            if step_samples.handoff is handoff:
+                yield from self._readings_of_step(step_samples, samples)
 
-    def _steps_that_may_read(
-        self, handoff: RunHandoff, samples: NDArray[np.int64]
-    ) -> Iterable[int]:
-        """Return the steps that may read some samples of a handoff, ascending.
-
-        They include all steps that do read them, and a few more. `Run.samples` returns what each of
-        them reads.
+    def _readings_of_step(
+        self, step_samples: StepSamples, samples: NDArray[np.int64]
+    ) -> Iterator[Reading]:
+        """Yield the readings of some samples by one step.
 
         Args:
-            handoff: The files with which a trainer was started.
+            step_samples: All samples that the step reads.
+            samples: The samples to look for, int64, shape (n_samples,).
+        """
+        step = step_samples.step.number
+        for row in np.flatnonzero(np.isin(step_samples.samples, samples)).tolist():
+            yield Reading(
+                step=step,
+                skipped=self.spec.is_skipped(step),
+                rank=int(step_samples.ranks[row]),
+                micro_batch=int(step_samples.micro_batches[row]),
+                sample=int(step_samples.samples[row]),
+            )
+
+    def _steps_that_may_read(self, handoff: RunHandoff, samples: NDArray[np.int64]) -> list[int]:
+        """Return the steps that may read some samples of a handoff, ascending.
+
+        They include all steps that do read them, and a few more: a resumed run reads some samples
+        later than one that is never resumed, and how much later is not known for a sample.
+
+        Args:
+            handoff: The handoff.
             samples: Numbers of samples in its train split, int64, shape (n_samples,).
         """
-        # (n_samples,) at which position a run that is never resumed reads each sample: how many
-        # samples it has read before
+        positions = self._undelayed_positions(handoff, samples)
+        delays = self._possible_delays(handoff)
+        possible_positions = positions[:, None] + delays  # (n_samples, n_delays)
+        steps: list[int] = np.unique(self.steps.that_read(possible_positions.ravel())).tolist()
+        return steps
+
+    def _undelayed_positions(
+        self, handoff: RunHandoff, samples: NDArray[np.int64]
+    ) -> NDArray[np.int64]:
+        """Return how many samples a run that is never resumed has read before each sample.
+
+        Args:
+            handoff: The handoff that has the samples.
+            samples: Numbers of samples in its train split, int64, shape (n_samples,).
+
+        Returns:
+            One position for each different sample, int64, shape (n_unique_samples,).
+        """
         with _naming(self.file):  # errors name the run.yaml
             positions_in_split = handoff.dealer.positions(np.unique(samples))
-        positions = positions_in_split + handoff.split_start
+        return positions_in_split + handoff.split_start
 
-        # A resumed run may read each sample some positions later. This happens if the loader deals
-        # samples to the ranks one by one: it starts again with a whole round of ranks. For example,
-        # a run of 4 ranks that is resumed after 10 samples reads samples 8 and 9 again, so that
-        # sample 10 is at position 12. The next resume counts all positions that were read, so its
-        # delay replaces this one, and delays do not add up.
+    def _possible_delays(self, handoff: RunHandoff) -> list[int]:
+        """Return how many positions later a resumed run may read a sample of a handoff, ascending.
+
+        Only a loader that deals samples to the ranks one by one delays them: it starts again with a
+        whole round of ranks. For example, a run of 4 ranks that is resumed after 10 samples reads
+        samples 8 and 9 again, so that sample 10 is at position 12: a delay of 10 modulo 4. The next
+        resume counts all positions that were read, so its delay replaces this one.
+        """
         delays = {0}
         if handoff.dealer.kind == "interleaved":
             for stretch in self.steps.stretches:
-                n_read_before_start = max(stretch.consumed_at_start - handoff.split_start, 0)
-                delays.add(n_read_before_start % stretch.n_ranks)
-
-        # Try every delay for every sample, since it is not known which one applies.
-        possible_positions = positions[:, None] + sorted(delays)  # (n_samples, n_delays)
-        steps = np.unique(self.steps.that_read(possible_positions.ravel()))
-        step_numbers: list[int] = steps.tolist()
-        return step_numbers
+                n_read_from_split = max(stretch.consumed_at_start - handoff.split_start, 0)
+                delays.add(n_read_from_split % stretch.n_ranks)
+        return sorted(delays)
 
 
 def explain_step(
@@ -394,34 +419,40 @@ def explain_step(
     if not isinstance(run, Run):
         run = Run.open(context.outputs, run)
 
-    # The samples of the step, and which of them the rank reads.
     step_samples = run.samples(step)
-    handoff = step_samples.handoff
-    training_step = step_samples.step
     rows = _rows_of_rank(step_samples, rank, f"{run.file}: step {step:,}")[:most]
-
-    # The documents in these samples.
-    samples: list[StepSample] = []
-    numbers = step_samples.samples[rows].tolist()
-    origins = explain_samples(context, handoff.loaded, handoff.name, TRAIN, numbers)
-    for row, origin in zip(rows.tolist(), origins, strict=True):
-        samples.append(
-            StepSample(
-                **_fields(origin),
-                rank=int(step_samples.ranks[row]),
-                micro_batch=int(step_samples.micro_batches[row]),
-            )
-        )
+    training_step = step_samples.step
     return StepOrigin(
         step=step,
         skipped=run.spec.is_skipped(step),
-        handoff=handoff.manifest.url(),
+        handoff=step_samples.handoff.manifest.url(),
         consumed_samples=training_step.first_sample,
         batch_size=training_step.batch_size,
         data_parallel_size=training_step.n_ranks,
         micro_batch_size=training_step.micro_batch_size,
-        samples=tuple(samples),
+        samples=tuple(_explain_rows(context, step_samples, rows)),
     )
+
+
+def _explain_rows(
+    context: InspectionContext, step_samples: StepSamples, rows: NDArray[np.int64]
+) -> Iterator[StepSample]:
+    """Yield some samples of a step, with the documents in them.
+
+    Args:
+        context: The project or output root.
+        step_samples: The samples of the step.
+        rows: Positions of the samples to yield among them, shape (n_rows,).
+    """
+    handoff = step_samples.handoff
+    numbers = step_samples.samples[rows].tolist()
+    origins = explain_samples(context, handoff.loaded, handoff.name, TRAIN, numbers)
+    for row, origin in zip(rows.tolist(), origins, strict=True):
+        yield StepSample(
+            **_fields(origin),
+            rank=int(step_samples.ranks[row]),
+            micro_batch=int(step_samples.micro_batches[row]),
+        )
 
 
 def _rows_of_rank(step_samples: StepSamples, rank: int | None, where: str) -> NDArray[np.int64]:
@@ -507,34 +538,57 @@ def find_steps(
     context = InspectionContext.of(project_or_root)
     run = Run.open(context.outputs, run_file)
 
-    # Search the train split of each handoff. It is no error if only some contain the document.
+    # It is no error if only some handoffs contain the document.
     documents: list[DocumentSteps] = []
     errors: list[MissingError] = []
     for handoff in run.handoffs:
         try:
-            split = Split.of(context, handoff.name, TRAIN, handoff.loaded)
-            places = find_in(context, split, handoff.name, DocumentName(**document))
+            places = _places_in_handoff(context, handoff, document)
         except MissingError as error:
             errors.append(error)
             continue
-
-        # For each document with this name: the samples that contain it, and the steps that read
-        # one of these samples.
-        for place in places:
-            samples = np.array([appearance.sample for appearance in place.appearances], np.int64)
-            readings = run.readings(handoff, samples)
-            documents.append(
-                DocumentSteps(
-                    **_fields(place),
-                    handoff=handoff.manifest.url(),
-                    steps=tuple(readings),
-                )
-            )
+        documents += [_steps_of_document(run, handoff, place) for place in places]
 
     # A run has at least one handoff. If the search failed in all of them, report the first failure.
     if not documents:
         raise errors[0]
     return documents
+
+
+def _places_in_handoff(
+    context: InspectionContext, handoff: RunHandoff, document: dict[str, Any]
+) -> list[DocumentPlaces]:
+    """Return the samples of a handoff's train split that contain a document.
+
+    Args:
+        context: The project or output root.
+        handoff: The handoff.
+        document: The fields of the `DocumentName`.
+
+    Returns:
+        One entry for each document with this name.
+
+    Raises:
+        MissingError: No sample of the handoff contains the document.
+    """
+    split = Split.of(context, handoff.name, TRAIN, handoff.loaded)
+    return find_in(context, split, handoff.name, DocumentName(**document))
+
+
+def _steps_of_document(run: Run, handoff: RunHandoff, places: DocumentPlaces) -> DocumentSteps:
+    """Return the steps of a run that read a document from a handoff.
+
+    Args:
+        run: The run.
+        handoff: The handoff.
+        places: The samples of the handoff that contain the document.
+    """
+    samples = np.array([appearance.sample for appearance in places.appearances], np.int64)
+    return DocumentSteps(
+        **_fields(places),
+        handoff=handoff.manifest.url(),
+        steps=tuple(run.readings(handoff, samples)),
+    )
 
 
 def _fields(value: SampleOrigin | DocumentPlaces) -> dict[str, Any]:
@@ -555,6 +609,26 @@ def _naming(file: object) -> Iterator[None]:
         raise error.at(f"{file}: {error.where}") from error
 
 
+def _with_stops(handoffs: Sequence[RunHandoff]) -> list[RunHandoff]:
+    """Return the handoffs of a run, each of which stops at the latest where the next one starts.
+
+    The last handoff may have no stop: the run reads it until its data ends.
+
+    Args:
+        handoffs: The handoffs, in the order of the run. A handoff for certain steps of the run
+            already has a stop, which it keeps.
+    """
+    with_stops: list[RunHandoff] = []
+    for number, handoff in enumerate(handoffs):
+        is_last = number == len(handoffs) - 1
+        if handoff.stop is None and not is_last:
+            next_start = handoffs[number + 1].start
+            with_stops.append(handoff._replace(stop=next_start))
+        else:
+            with_stops.append(handoff)
+    return with_stops
+
+
 def _open_handoff(outputs: OutputRoot, spec: RunSpec, handoff: str) -> RunHandoff:
     """Open a handoff of a run, and find out which samples of the run were read from it.
 
@@ -568,7 +642,39 @@ def _open_handoff(outputs: OutputRoot, spec: RunSpec, handoff: str) -> RunHandof
         MissingError: The handoff, or its train split, is missing.
         ConfigError: This is not the folder of a handoff, or the settings contradict its schedule.
     """
-    # The end of the path names a nanoset and a version of its handoff.
+    name, digest = _name_and_digest(outputs, handoff)
+    versions = handoff_and_splits(outputs, name, digest)
+    manifest = versions[HANDOFF]
+    loaded = open_version(outputs, versions[TRAIN])
+    config = loaded.config
+    dealer = Dealer.of(config.preset, spec.dataloader_type, len(loaded), config.random_seed)
+
+    # Without phases, the split has all samples of the run, from the run's first sample on.
+    phase = manifest.recipe["options"].get("span")
+    if phase is None:
+        start = config.consumed_samples
+        return RunHandoff(manifest, loaded, dealer, split_start=0, start=start, stop=None)
+
+    # A phase trains on the steps [first_step, stop_step), and its split has the samples of these.
+    batch_size = _phase_batch_size(manifest, spec)
+    first_step, stop_step = phase
+    start = first_step * batch_size
+    stop = stop_step * batch_size
+    return RunHandoff(manifest, loaded, dealer, split_start=start, start=start, stop=stop)
+
+
+def _name_and_digest(outputs: OutputRoot, handoff: str) -> tuple[str, str]:
+    """Return the name of a handoff's nanoset, and the digest of the handoff's version.
+
+    Args:
+        outputs: The outputs that contain the handoff.
+        handoff: Its folder, which ends with the name and the digest, or with the name and
+            `current`.
+
+    Raises:
+        MissingError: The nanoset has no current handoff.
+        ConfigError: This is not the folder of a handoff.
+    """
     folder = HANDOFF_FOLDER.fullmatch(handoff)
     if folder is None:
         raise ConfigError(
@@ -580,32 +686,23 @@ def _open_handoff(outputs: OutputRoot, spec: RunSpec, handoff: str) -> RunHandof
         )
     name, version = folder.groups()
     if version == "current":
-        version = _current_handoff(outputs, name).digest
+        return name, _current_handoff(outputs, name).digest
+    return name, version
 
-    # Open the train split that the handoff was made for.
-    versions = handoff_and_splits(outputs, name, version)
-    manifest = versions[HANDOFF]
-    loaded = open_version(outputs, versions[TRAIN])
-    config = loaded.config
-    dealer = Dealer.of(config.preset, spec.dataloader_type, len(loaded), config.random_seed)
 
-    # Without phases, the split has all samples of the run, from the run's first sample on.
-    options = manifest.recipe["options"]
-    phase = options.get("span")
-    if phase is None:
-        return RunHandoff(
-            manifest, loaded, dealer, split_start=0, start=config.consumed_samples, stop=None
-        )
+def _phase_batch_size(manifest: Manifest, spec: RunSpec) -> int:
+    """Return how many samples a step reads according to the handoff of a phase.
 
-    # A phase trains on the steps [first_step, stop_step), and its split has the samples of these.
-    _, batch_size, *_ = options["schedule"]  # number of steps, samples of a step, …
+    Args:
+        manifest: Manifest of the handoff.
+        spec: The settings of the run, which must have the same batch size.
+
+    Raises:
+        ConfigError: They have another one.
+    """
+    batch_size: int = manifest.recipe["options"]["schedule"][1]  # after the number of steps
     _check_phase_batch_size(spec, batch_size)
-    first_step, stop_step = phase
-    first_sample = first_step * batch_size
-    stop_sample = stop_step * batch_size
-    return RunHandoff(
-        manifest, loaded, dealer, split_start=first_sample, start=first_sample, stop=stop_sample
-    )
+    return batch_size
 
 
 def _check_phase_batch_size(spec: RunSpec, batch_size: int) -> None:
