@@ -125,16 +125,15 @@ def budget_hashes(hashes: NDArray[np.uint64]) -> NDArray[np.uint64]:
 def hash_limit(budget: Budget, candidates: Candidates) -> np.uint64 | None:
     """Find the smallest hash whose document does not fit into a budget.
 
-    A budget takes documents in the order of their hashes until the next one would exceed it. So the
-    limit is the hash at which the running sum of documents or tokens exceeds the budget. Sorting
-    all hashes would take too much memory. Instead the limit is found digit by digit, where a digit
-    is 16 bits. For example, with decimal digits and a budget of 10 tokens:
+    A budget takes documents in the order of their hashes until the next one would exceed it. The
+    limit is found digit by digit, where a digit is 16 bits. For example, with decimal digits and a
+    budget of 10 tokens:
 
         hash    17  35  38  52  81
         tokens   4   3   5   2   6
 
     Hashes 1x have 4 tokens, and hashes up to 3x have 12, so that the first digit is 3. The hashes
-    below 3x leave a rest of 6 tokens. Of the hashes 3x, those up to 35 have 3 tokens, and those up
+    below 3x leave room for 6 tokens. Of the hashes 3x, those up to 35 have 3 tokens, and those up
     to 38 have 8, so that the second digit is 8. The limit is 38.
 
     Args:
@@ -145,42 +144,50 @@ def hash_limit(budget: Budget, candidates: Candidates) -> np.uint64 | None:
         The limit: the budget keeps the documents whose `budget_hashes` are smaller. None if all
         documents fit.
     """
-    prefix = U64(0)  # the digits of the limit that are known
-    rest = budget.limit  # what the hashes below the prefix leave of the budget
+    prefix = U64(0)  # the first digits of the limit, as far as they are known
+    room = budget.limit  # what the hashes below the prefix leave of the budget
     for shift in _SHIFTS:
-        # (65536,) documents or tokens of the hashes that continue the prefix with a digit up to
-        # each value
-        running_sums = np.cumsum(_amounts_by_digit(budget, candidates, prefix, shift))
+        amounts = _amounts_by_digit(budget, candidates, prefix, shift)  # (65536,)
+        running_sums = np.cumsum(amounts)
+        is_first_digit = shift == _SHIFTS[0]
+        if is_first_digit and running_sums[-1] <= room:
+            return None  # all documents fit
 
-        # The next digit is the first one at which they exceed the rest.
-        digit = int(np.searchsorted(running_sums, rest, side="right"))
-        if digit == _N_DIGIT_VALUES:
-            if shift == _SHIFTS[0]:
-                return None  # all documents fit
-            # The digits before say that the rest is exceeded, but these sums do not reach it. That
-            # is due to rounding, of sums above 2**53: take the last digit.
-            digit -= 1
-
-        if digit > 0:
-            rest -= int(running_sums[digit - 1])
+        digit = _first_digit_above(running_sums, room)
+        amount_below = running_sums[digit] - amounts[digit]
+        room -= int(amount_below)
         prefix = (prefix << U64(_DIGIT_BITS)) | U64(digit)
     return prefix
+
+
+def _first_digit_above(running_sums: NDArray[np.int64], room: int) -> int:
+    """Return the first digit at which the running sum of documents or tokens exceeds the room.
+
+    Args:
+        running_sums: Documents or tokens up to each value of the digit, shape (65536,).
+        room: How many documents or tokens fit.
+
+    Returns:
+        The digit; the last one if no sum exceeds the room. That is due to rounding, of sums above
+        2**53.
+    """
+    digit = int(np.searchsorted(running_sums, room, side="right"))
+    return min(digit, _N_DIGIT_VALUES - 1)
 
 
 def _amounts_by_digit(
     budget: Budget, candidates: Candidates, prefix: np.uint64, shift: int
 ) -> NDArray[np.int64]:
-    """Count the documents, or the tokens, of candidates by one digit of their hashes.
+    """Count the documents or tokens of the hashes that continue a prefix, by their next digit.
 
-    A digit is 16 bits, so a hash of 64 bits has four. Only hashes that begin with a prefix count,
-    which is all digits before this one. With decimal digits, prefix 3 and the second digit, the
-    hash 38 counts for the value 8, and the hash 52 does not count.
+    A digit is 16 bits, so a hash of 64 bits has four. With decimal digits and the prefix 3, the
+    hash 38 counts for the digit 8, and the hash 52 does not count.
 
     Args:
         budget: Decides whether documents or tokens are counted.
         candidates: The documents.
-        prefix: The digits before this one, as a number.
-        shift: Bits of a hash after the digit.
+        prefix: All digits before the next one, as a number.
+        shift: Bits of a hash after the next digit.
 
     Returns:
         Documents or tokens of the candidates with each value of the digit, shape (65536,).
@@ -191,12 +198,15 @@ def _amounts_by_digit(
         shifted = budget_hashes(candidates.hashes[chunk]) >> U64(shift)
         has_prefix = (shifted >> U64(_DIGIT_BITS)) == prefix
         last_digits = (shifted[has_prefix] & U64(_N_DIGIT_VALUES - 1)).astype(np.int64)
-
-        # Add up the amounts by digit. bincount adds up floats, which are exact up to 2**53.
-        amounts = candidates.amounts(chunk, budget.unit)
-        weights = amounts[has_prefix].astype(np.float64)
-        sums += np.bincount(last_digits, weights, _N_DIGIT_VALUES).astype(np.int64)
+        sums += _sums_by_digit(last_digits, candidates.amounts(chunk, budget.unit)[has_prefix])
     return sums
+
+
+def _sums_by_digit(digits: NDArray[np.int64], amounts: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Add up amounts by digit; both have the shape (n_hashes,), the result has (65536,)."""
+    # bincount adds up floats, which are exact up to 2**53.
+    weights = amounts.astype(np.float64)
+    return np.bincount(digits, weights, _N_DIGIT_VALUES).astype(np.int64)
 
 
 def find_gap(budget: Budget, limit: np.uint64, candidates: Candidates) -> BudgetGap | None:
@@ -214,32 +224,30 @@ def find_gap(budget: Budget, limit: np.uint64, candidates: Candidates) -> Budget
         The document, and how much of the budget is used. Its number `document` is the position
         among the candidates. None if the budget is almost full.
     """
+    # Several documents may have this hash, namely those with the same id: they are kept together
+    # or not at all.
     used_amount = 0
     next_amount = 0
     n_next_documents = 0
-    position_of_next: int | None = None
+    next_positions: list[int] = []
     for chunk in candidates.chunks:
         hashes = budget_hashes(candidates.hashes[chunk])
         amounts = candidates.amounts(chunk, budget.unit)
         copy_counts = candidates.copy_counts[chunk]
-        used_amount += int(amounts[hashes < limit].sum())
-
-        # Several documents may have the same hash, namely those with the same id. They are kept
-        # together or not at all.
         is_next = (hashes == limit) & (copy_counts > 0)
+        used_amount += int(amounts[hashes < limit].sum())
         next_amount += int(amounts[is_next].sum())
         n_next_documents += int(copy_counts[is_next].sum())
-        if position_of_next is None and is_next.any():
-            position_of_next = chunk.start + int(np.argmax(is_next))
+        next_positions += (chunk.start + np.flatnonzero(is_next)).tolist()
 
-    if position_of_next is None or used_amount >= FULL_SHARE * budget.limit:
+    if not next_positions or used_amount >= FULL_SHARE * budget.limit:
         return None
     return BudgetGap(
         view=budget.view,
         unit=budget.unit,
         budget=budget.limit,
         reached=used_amount,
-        document=position_of_next,
+        document=next_positions[0],
         documents=n_next_documents,
         amount=next_amount,
     )
