@@ -99,11 +99,6 @@ def _text_or_error(
         origin: The document.
         reader: Reads its file.
     """
-    # The place of the document, for errors. A row of a table has no byte: its offset is -1.
-    where = f"{folder / origin.file}:{origin.line}"
-    if origin.byte_offset >= 0:
-        where += f" (byte {origin.byte_offset:,})"
-
     try:
         return reader.text(origin)
     except NanosetError as error:
@@ -111,15 +106,25 @@ def _text_or_error(
         return error
     except TooFarError as error:
         # The text would take too much time or memory.
+        where = _place_of(folder, origin)
         return NotReadError("the text was not read again", where=where, found=str(error))
     except (NotADocumentError, FaultError) as error:
         # When the corpus was tokenized, a document was here. Now the place has none, or is damaged.
         return FormatError(
             "there is no document at this place any more",
-            where=where,
+            where=_place_of(folder, origin),
             found=f"{error.reason}: {error.detail}",
             remedy="run `nanoset build`: the file has changed",
         )
+
+
+def _place_of(folder: RawFolder, origin: DocumentOrigin) -> str:
+    """Return the file, line and byte of a document, for messages."""
+    place = f"{folder / origin.file}:{origin.line}"
+    is_table_row = origin.byte_offset < 0
+    if is_table_row:
+        return place
+    return f"{place} (byte {origin.byte_offset:,})"
 
 
 class _FaultyStream(Generic[T]):
@@ -184,21 +189,10 @@ class _LineReader:
         offset = origin.byte_offset
         open_lines = self._lines_before(offset)
         block = self._block_with(open_lines, offset)
-
-        # Find the line in the block. A line that is too long is a block of its own, which has only
-        # the start of it.
-        if block.long_bytes:
-            raise TooFarError(f"a line of more than {MOST_LINE_BYTES:,} bytes")
-        offsets = block.offsets  # position of each line's first byte in the file
-        if offset not in offsets:
-            raise NotADocumentError("no_line", "no line begins there")
-        line = block.lines[offsets.index(offset)]
-
-        # If the block ends without a line end, its last line is the last one of the file, or was
-        # cut because the file is damaged. Reading the next block raises the fault in this case.
-        bytes_with_line_ends = sum(len(block_line) + 1 for block_line in block.lines)
-        lacks_line_end = block.begin + bytes_with_line_ends > block.end
-        if lacks_line_end:
+        line = _line_in_block(block, offset)
+        if _lacks_line_end(block):
+            # The last line of the block is the last one of the file, or was cut because the file is
+            # damaged. Reading the next block raises the fault in this case.
             open_lines.stream.next()
         return parse_line(line, self._fields)[0]
 
@@ -243,12 +237,14 @@ class _LineReader:
         # block does not begin after the byte.
         if self._open is not None and self._open.block.begin <= offset:
             return self._open
+        return _OpenLines.of(self._whole_file())
 
-        # Begin at the start of the file (again), with the whole file as one piece.
+    def _whole_file(self) -> StoredPiece:
+        """Return the file as one piece, to be read from its start."""
         with open_raw(self._folder / self._file) as opened:
             size = status_of(opened).st_size
         piece = Piece(path=self._file, begin=0, end=size, first_line=1, digest="")
-        return _OpenLines.of(StoredPiece(self._folder, piece))
+        return StoredPiece(self._folder, piece)
 
     def _line_at(self, offset: int) -> StoredPiece:
         """Return the line at a byte of an uncompressed file, together with the byte before it.
@@ -258,33 +254,50 @@ class _LineReader:
         Args:
             offset: First byte of the line.
         """
-        path = self._folder / self._file
-        start = max(offset - 1, 0)  # the byte before the line, if there is one
+        start = max(offset - 1, 0)
         window_bytes = WINDOW_BYTES
-        while True:
-            # Read the bytes [start, stop). No byte after `max_stop` is needed: the longest allowed
-            # line, its line end, and one more byte, which shows that a line is too long.
-            with open_raw(path, begin=start, end=start + window_bytes) as file:
-                file_bytes = status_of(file).st_size
-                max_stop = min(file_bytes, offset + MOST_LINE_BYTES + 2)
-                stop = min(start + window_bytes, max_stop)
-                # With blocks as large as the range, the first block is all of it.
-                data = next(blocks_of(file, start, stop, window_bytes), b"")
-
-            # Cut them after the line end, if it is among them.
-            line_end = data.find(b"\n", offset - start)
-            has_line_end = line_end >= 0
-            if has_line_end:
-                data = data[: line_end + 1]
-            is_all = has_line_end or start + len(data) >= max_stop
-            if is_all:
-                # The number of the line is not known, and not used: call it 1.
-                piece = Piece(self._file, start, start + len(data), first_line=1, digest="")
-                return _HeldPiece(self._folder, piece, data)
-
-            # Most lines fit into the first window, which is one request to a bucket. Read eight
-            # times as much for the others.
+        window = self._window(offset, window_bytes)
+        # Most lines fit into the first window, which is one request to a bucket. Read eight times
+        # as much for the others.
+        while not window.has_whole_line:
             window_bytes *= 8
+            window = self._window(offset, window_bytes)
+
+        # The number of the line is not known, and not used: call it 1.
+        stop = start + len(window.data)
+        piece = Piece(self._file, start, stop, first_line=1, digest="")
+        return _HeldPiece(self._folder, piece, window.data)
+
+    def _window(self, offset: int, window_bytes: int) -> _Window:
+        """Read the byte before a line, and the line as far as it is within some bytes.
+
+        Args:
+            offset: First byte of the line.
+            window_bytes: How many bytes to read at most.
+        """
+        start = max(offset - 1, 0)
+        # Enough for the longest allowed line, its line end, and a byte that shows that the line is
+        # too long.
+        longest_stop = offset + MOST_LINE_BYTES + 2
+        with open_raw(self._folder / self._file, begin=start, end=start + window_bytes) as file:
+            max_stop = min(status_of(file).st_size, longest_stop)
+            stop = min(start + window_bytes, max_stop)
+            # With blocks as large as the range, the first block is all of it.
+            data = next(blocks_of(file, start, stop, window_bytes), b"")
+
+        line_end = data.find(b"\n", offset - start)
+        if line_end >= 0:
+            return _Window(data[: line_end + 1], has_whole_line=True)
+        return _Window(data, has_whole_line=start + len(data) >= max_stop)
+
+
+class _Window(NamedTuple):
+    """The first bytes of a line, with the byte before it."""
+
+    data: bytes
+    """The bytes, up to the end of the line if they contain it."""
+    has_whole_line: bool
+    """Whether no more bytes of the line need to be read. False if the line may go on."""
 
 
 class _OpenLines(NamedTuple):
@@ -307,6 +320,31 @@ class _OpenLines(NamedTuple):
         return _OpenLines(stream, LineBlock([], 1, begin, begin))
 
 
+def _line_in_block(block: LineBlock, offset: int) -> bytes:
+    """Return the line of a block that begins at a byte of the file.
+
+    Args:
+        block: Consecutive lines of the file.
+        offset: First byte of the line.
+
+    Raises:
+        TooFarError: The line is too long, so that the block has only the start of it.
+        NotADocumentError: No line begins at this byte.
+    """
+    if block.long_bytes:
+        raise TooFarError(f"a line of more than {MOST_LINE_BYTES:,} bytes")
+    offsets = block.offsets  # position of each line's first byte in the file
+    if offset not in offsets:
+        raise NotADocumentError("no_line", "no line begins there")
+    return block.lines[offsets.index(offset)]
+
+
+def _lacks_line_end(block: LineBlock) -> bool:
+    """Return whether the last line of a block ends without a line end."""
+    bytes_with_line_ends = sum(len(line) + 1 for line in block.lines)
+    return block.begin + bytes_with_line_ends > block.end
+
+
 class _HeldPiece(StoredPiece):
     """A piece of a file whose bytes are in memory."""
 
@@ -326,6 +364,37 @@ class _TableRow(NamedTuple):
     """Number of the row, from 1."""
     content: DocumentBatch | TooFarError
     """Its document or reject; or an error if the row is too far into its row group."""
+
+
+class _TablePass:
+    """A pass over some rows of a table, which remembers the row that was read last."""
+
+    def __init__(self, rows: Iterator[_TableRow]) -> None:
+        """Begin a pass over rows, which are read as they are requested."""
+        self._rows = _FaultyStream(rows)
+        self._last_row: _TableRow | None = None
+
+    def has_passed(self, number: int) -> bool:
+        """Return whether a row is before the one that was read last, or nothing could be read."""
+        return self._last_row is None or self._last_row.number > number
+
+    def row(self, number: int) -> _TableRow:
+        """Read on up to a row, and return it.
+
+        Args:
+            number: Number of the row, from 1.
+
+        Raises:
+            NotADocumentError: The table ends before that row.
+            FaultError: The table is damaged at the row or before it.
+        """
+        row = self._last_row
+        while row is None or row.number < number:
+            row = self._rows.next()
+            if row is None:
+                raise NotADocumentError("no_row", "the table ends before that row")
+            self._last_row = row
+        return row
 
 
 class _TableReader:
@@ -356,8 +425,7 @@ class _TableReader:
         self._reader = RowReader(file, fields, MOST_LINE_BYTES)
         self._rows = rows
         self._most_skipped_bytes = most_skipped_bytes
-        self._next_rows: _FaultyStream[_TableRow] | None = None  # an open pass over the table
-        self._last_row: _TableRow | None = None  # the row that was read last in this pass
+        self._pass: _TablePass | None = None  # the pass over the table that is open
 
     def text(self, origin: DocumentOrigin) -> str:
         """Return the text of a document, whose row is found by its number.
@@ -371,31 +439,31 @@ class _TableReader:
             FaultError: The table is damaged at the row or before it.
         """
         row_number = origin.line  # for a table, this field is the number of the row
-
-        # Begin a pass over the table, unless one is open that has not passed the row yet.
-        next_rows = self._next_rows
-        row = self._last_row
-        if next_rows is None or row is None or row.number > row_number:
-            remaining = sorted({number for number in self._rows if number >= row_number})
-            # If the table is damaged, each later request raises the fault again.
-            next_rows = _FaultyStream(self._read(remaining))
-            self._next_rows = next_rows
-            row = None
-
-        # Read up to the row.
-        while row is None or row.number < row_number:
-            row = next_rows.next()
-            if row is None:
-                raise NotADocumentError("no_row", "the table ends before that row")
-            self._last_row = row
-
-        # The content has one document or one reject, or is the error if the row was not read.
-        if isinstance(row.content, TooFarError):
-            raise row.content
-        if not row.content.texts:
-            reject = row.content.rejects[0]
+        content = self._row(row_number).content
+        if isinstance(content, TooFarError):
+            raise content
+        if not content.texts:
+            reject = content.rejects[0]
             raise NotADocumentError(reject.reason, reject.detail)
-        return row.content.texts[0]
+        return content.texts[0]
+
+    def _row(self, row_number: int) -> _TableRow:
+        """Return a row of the table.
+
+        Args:
+            row_number: Number of the row, from 1.
+
+        Raises:
+            NotADocumentError: There is no such row.
+            FaultError: The table is damaged at the row or before it.
+        """
+        # A pass over the table can only go forward: begin another one if it has passed the row.
+        table_pass = self._pass
+        if table_pass is None or table_pass.has_passed(row_number):
+            row_numbers = sorted({number for number in self._rows if number >= row_number})
+            table_pass = _TablePass(self._read(row_numbers))
+            self._pass = table_pass
+        return table_pass.row(row_number)
 
     def _read(self, row_numbers: Sequence[int]) -> Iterator[_TableRow]:
         """Return an iterator that reads some rows of the table.
@@ -460,13 +528,19 @@ def file_state(
     if remembered is not None:
         is_same = remembered == pieces or is_same_object(remembered[0], pieces[0])
         return "unchanged" if is_same else "changed"
+    return _hashed_state(folder, _piece_with(pieces, byte))
 
-    # The file's times have changed since it was hashed: hash the piece again.
-    piece = pieces[0]
-    for candidate in pieces:
-        if candidate.begin <= byte < candidate.end:
-            piece = candidate
-            break
+
+def _piece_with(pieces: Sequence[Piece], byte: int) -> Piece:
+    """Return the piece of a file that contains a byte; the first piece if none does."""
+    for piece in pieces:
+        if piece.begin <= byte < piece.end:
+            return piece
+    return pieces[0]
+
+
+def _hashed_state(folder: RawFolder, piece: Piece) -> SourceState:
+    """Hash a piece of a file, and return whether it was changed; `unknown` if it is too large."""
     if piece.size > MOST_HASHED_BYTES:
         return "unknown"
     try:

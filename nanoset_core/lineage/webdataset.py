@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
@@ -27,6 +27,8 @@ from nanoset_core.formats.indexed.stream import Stream, token_starts
 from nanoset_core.lineage.documents import DocumentOrigin, InspectionContext
 from nanoset_core.lineage.explain import PieceOrigin, n_tokens, piece_origins
 from nanoset_core.lineage.positions import Appearance, DocumentPlaces, covered_tokens, unseen
+from nanoset_core.outputs.manifest import Manifest
+from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.project.project import Project
 from nanoset_core.stages.dataset.dataset import Dataset
 from nanoset_core.stages.webdataset.make import PLAN_FILE
@@ -37,6 +39,7 @@ from nanoset_core.stages.webdataset.recipes import STAGE as WEBDATASETS
 from nanoset_core.stages.webdataset.tars import shard_stem
 
 _BUILD = "run `nanoset build`"
+_WAS_DELETED = "an output that the webdataset was made from was deleted"
 _KEY = re.compile(r"(?:.*/)?([0-9]+)_([0-9]+)(?:\.npy|\.json\.gz)?")
 """A key or a member of a tar, such as 00000003_00000017.npy: number of the tar, number in it."""
 _TAR = re.compile(r"(?:.*/)?(?:shard-)?([0-9]+)(?:\.tar)?")
@@ -95,8 +98,15 @@ class _StoredPiece(NamedTuple):
 
     span: SourceSpan
     """Where they are."""
-    first: int
+    position_in_document: int
     """Position of the first of them in the document."""
+
+
+class _Overlap(NamedTuple):
+    """Tokens that a context and a document have in common, as ranges [start, stop) of both."""
+
+    context_tokens: tuple[int, int]
+    document_tokens: tuple[int, int]
 
 
 class _TokenCounts(NamedTuple):
@@ -138,45 +148,16 @@ class Tars:
             MissingError: There is none with this name; or its plan, or one of its datasets, was
                 deleted.
         """
-        # The complete webdataset, which names its plan.
-        outputs = context.outputs
-        current = outputs.live(WEBDATASETS, name)
-        if current is None:
-            folder = outputs.folder / WEBDATASETS
-            names = sorted(outputs.access.names(folder))
-            # The user may have meant a nanoset: the same command explains its samples.
-            remedy = (
-                f"{_BUILD}, or correct the name; "
-                "if it is a nanoset, name a split as well: train, valid or test"
-            )
-            raise MissingError(
-                "no such webdataset",
-                where=outputs.access.url(folder / name),
-                expected=one_of(names, "one that was built; there is none yet"),
-                remedy=remedy_for_name(name, names, remedy),
-            )
-
-        # Open the plan that it was made from, which may not be the current one.
-        missing = "an output that the webdataset was made from was deleted"  # message of errors
-        plan_digest = current.recipe["parents"]["plan"]
-        manifest = outputs.version(
+        webdataset = _current_webdataset(context.outputs, name)
+        plan_manifest = context.outputs.version(
             PLANS,
             name,
-            plan_digest,
-            missing,
+            digest=webdataset.recipe["parents"]["plan"],
+            what_if_missing=_WAS_DELETED,
             remedy=_BUILD,
         )
-        stored_plan = manifest.load(PLAN_FILE, StoredShufflePlan)
-        plan = stored_plan.plan()
-
-        # Open the versions of the datasets that the plan was made from.
-        digest_by_source = manifest.recipe["parents"]
-        datasets: list[Dataset] = []
-        for source in plan.table.sources:
-            digest = digest_by_source[source.name]
-            dataset = context.datasets.version(source.name, digest, missing, remedy=_BUILD)
-            datasets.append(dataset)
-        return Tars(name, plan, tuple(datasets))
+        plan = plan_manifest.load(PLAN_FILE, StoredShufflePlan).plan()
+        return Tars(name, plan, tuple(_datasets_of_plan(context, plan_manifest, plan)))
 
     @cached_property
     def streams(self) -> tuple[Stream | None, ...]:
@@ -194,6 +175,22 @@ class Tars:
         """How many BOS tokens are at the start of every context, 0 or 1."""
         return self.plan.sequence_length - self.plan.settings.row_tokens
 
+    def context_at(self, position: int) -> int:
+        """Return the number before the shuffle of the context at a position over all tars."""
+        settings = self.plan.settings
+        contexts = ranks(self.plan.table.contexts, settings.seed, position, position + 1)  # (1,)
+        return int(contexts[0])
+
+    def first_source_of(self, context: int) -> str:
+        """Return the name of the dataset in which a context begins.
+
+        Args:
+            context: Number of the context before the shuffle.
+        """
+        table = self.plan.table
+        source = int(np.searchsorted(table.first_contexts, context, side="right")) - 1
+        return table.sources[source].name
+
     def position(self, place: str, sample: int | None = None) -> int:
         """Return a context's number over all tars, given the way in which a user names it.
 
@@ -210,24 +207,20 @@ class Tars:
         """
         plan = self.plan
         tar, number = self._tar_and_number(place, sample)
-
-        # The contexts of the tar, [start, stop) over all tars. The last tar may have fewer contexts
-        # than the others, and a tar that does not exist has none.
-        start = 0
-        stop = 0
         if tar < plan.shards:
+            # The contexts [start, stop) are in the tar. The last tar may have fewer than others.
             start, stop = plan.shard_ranks(tar)
-        if not 0 <= number < stop - start:
-            raise SampleIndexError(
-                "no such context in the webdataset",
-                where=self.name,
-                found=place if sample is None else f"{place} {sample}",
-                expected=(
-                    f"{plan.contexts:,} contexts, of {plan.shard_size:,} "
-                    f"in each of {plan.shards:,} tars"
-                ),
-            )
-        return start + number
+            if 0 <= number < stop - start:
+                return start + number
+        raise SampleIndexError(
+            "no such context in the webdataset",
+            where=self.name,
+            found=_as_named(place, sample),
+            expected=(
+                f"{plan.contexts:,} contexts, of {plan.shard_size:,} "
+                f"in each of {plan.shards:,} tars"
+            ),
+        )
 
     def _tar_and_number(self, place: str, sample: int | None) -> tuple[int, int]:
         """Return the number of a tar, and of a context within it, that a user named.
@@ -243,21 +236,22 @@ class Tars:
         Raises:
             ConfigError: This names no context.
         """
-        tar = _TAR.fullmatch(place)
-        if sample is not None and tar is not None:
-            return int(tar[1]), sample
-        key = _KEY.fullmatch(place)
-        if sample is None and key is not None:
-            return int(key[1]), int(key[2])
-        is_number = place.isascii() and place.isdigit()
-        if sample is None and is_number:
-            return divmod(int(place), self.plan.shard_size)
+        if sample is not None:
+            tar = _TAR.fullmatch(place)
+            if tar is not None:
+                return int(tar[1]), sample
+        else:
+            key = _KEY.fullmatch(place)
+            if key is not None:
+                return int(key[1]), int(key[2])
+            if place.isascii() and place.isdigit():
+                return divmod(int(place), self.plan.shard_size)
 
         ways = f"a key such as {self.key(0)}, a tar and a number such as {self.tar(0)} 0"
         raise ConfigError(
             "this names no context of a webdataset",
             where=self.name,
-            found=place if sample is None else f"{place} {sample}",
+            found=_as_named(place, sample),
             expected=f"{ways}, or a number over all tars",
         )
 
@@ -304,40 +298,48 @@ class Tars:
             source: Number of the document's dataset in `datasets`.
             origin: The document.
         """
-        # Its tokens in the dataset, which may be in several pieces if they were packed.
+        # The tokens of the document in the dataset; in contexts of the plan; in contexts of tars.
         pieces = self._pieces(source, origin.dataset_document)
-        n_in_dataset = sum(piece.span.stop - piece.span.start for piece in pieces)
-        if not n_in_dataset:
-            return DocumentPlaces(origin, (), 0, "never seen: it has no tokens")
-
-        # Its tokens in contexts of the plan. Count each token once, even if several contexts have
-        # it. Pieces have no tokens in common, so their counts can be added.
-        planned: list[TarAppearance] = []
-        n_planned = 0
-        for piece in pieces:
-            in_piece = self._appearances(piece)
-            n_planned += covered_tokens([appearance.document_tokens for appearance in in_piece])
-            planned += in_piece
-
-        # Its tokens in contexts of the tars. The plan may have a few contexts more: if all tars
-        # must have the same number of contexts, those that do not fill a tar are written to none.
-        n_written_contexts = self.plan.contexts
-        written = [appearance for appearance in planned if appearance.sample < n_written_contexts]
-        written.sort()
-        n_written = covered_tokens([appearance.document_tokens for appearance in written])
-
-        # If some of its tokens are in no tar, say why.
+        planned = [self._appearances(piece) for piece in pieces]
+        written = sorted(self._written(chain.from_iterable(planned)))
         counts = _TokenCounts(
             document=origin.tokens,
-            dataset=n_in_dataset,
-            planned=n_planned,
-            written=n_written,
+            dataset=sum(piece.span.stop - piece.span.start for piece in pieces),
+            # Pieces have no tokens in common, so their counts can be added.
+            planned=sum(_n_document_tokens(appearances) for appearances in planned),
+            written=_n_document_tokens(written),
         )
-        reason = None
+        reason = self._reason(source, counts)
+        return DocumentPlaces(origin, tuple(written), counts.written, reason)
+
+    def _written(self, appearances: Iterable[TarAppearance]) -> list[TarAppearance]:
+        """Return the appearances in contexts that were written to a tar.
+
+        The plan may have a few contexts more: if all tars must have the same number of contexts,
+        those that do not fill a tar are written to none. They have the largest numbers.
+
+        Args:
+            appearances: Appearances in contexts of the plan.
+        """
+        n_written = self.plan.contexts
+        return [appearance for appearance in appearances if appearance.sample < n_written]
+
+    def _reason(self, source: int, counts: _TokenCounts) -> str | None:
+        """Return the sentence that says why a document is not completely in the tars.
+
+        Args:
+            source: Number of the document's dataset.
+            counts: How many tokens remain after each step from the document to the tars.
+
+        Returns:
+            The sentence, or None if the document is completely in the tars.
+        """
+        if counts.dataset == 0:
+            return "never seen: it has no tokens"
         why = self._why_unseen(source, counts)
-        if why is not None:
-            reason = f"{unseen(n_written, origin.tokens)}, because {why}"
-        return DocumentPlaces(origin, tuple(written), n_written, reason)
+        if why is None:
+            return None
+        return f"{unseen(counts.written, counts.document)}, because {why}"
 
     def _why_unseen(self, source: int, counts: _TokenCounts) -> str | None:
         """Return why some tokens of a document are in no tar, or None if all are.
@@ -374,72 +376,140 @@ class Tars:
             One range of tokens for each piece of the document. A packed document may be cut into
             several pieces; a document without tokens has none.
         """
-        dataset = self.datasets[source]
-        pieces = dataset.pieces_of(document)
+        pieces = self.datasets[source].pieces_of(document)
         sequences = np.array([piece.sequence for piece in pieces], np.int64)
-
-        # (n_pieces,) how many tokens of the dataset are before the sequence of each piece. The
-        # tokens are counted in the order in which they were cut into contexts.
-        stream = self.streams[source]
-        if stream is None:
-            # This is the order of the .bin file, as for most datasets.
-            sequence_starts = token_starts(dataset.sequences, sequences)
-        else:
-            # The .bin of a view may have another order than its sequences. Then the tokens were
-            # taken in the order of the sequences.
-            sequence_starts = stream.starts(sequences)
+        sequence_starts = self._sequence_starts(source, sequences).tolist()
 
         # Convert positions in a sequence to positions among all tokens of the dataset.
         stored: list[_StoredPiece] = []
-        for piece, sequence_start in zip(pieces, sequence_starts.tolist(), strict=True):
-            span = SourceSpan(
-                source=source,
-                start=sequence_start + piece.start,
-                stop=sequence_start + piece.stop,
-            )
-            # `piece.first` is the position in the document of the piece's first token.
-            stored.append(_StoredPiece(span, piece.first))
+        for piece, sequence_start in zip(pieces, sequence_starts, strict=True):
+            start = sequence_start + piece.start
+            stop = sequence_start + piece.stop
+            span = SourceSpan(source, start, stop)
+            stored.append(_StoredPiece(span, position_in_document=piece.first))
         return stored
+
+    def _sequence_starts(self, source: int, sequences: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return how many tokens of a dataset are before each of some sequences of it.
+
+        Args:
+            source: Index of the dataset in `datasets`.
+            sequences: Numbers of the sequences, shape (n,).
+
+        Returns:
+            Numbers of tokens, counted in the order in which the tokens were cut into contexts;
+            shape (n,).
+        """
+        stream = self.streams[source]
+        if stream is None:  # this is the order of the .bin
+            return token_starts(self.datasets[source].sequences, sequences)
+        return stream.starts(sequences)
 
     def _appearances(self, piece: _StoredPiece) -> list[TarAppearance]:
         """Return which contexts of the plan contain tokens of a piece of a document.
 
-        The plan may have a few contexts that were written to no tar. They are included; their
-        number is larger than those of all contexts in tars.
+        Some contexts of the plan may be in no tar, see `_written`.
 
         Args:
             piece: The piece.
         """
-        # Find the contexts. The plan numbers them before the shuffle, and a hash of the number and
-        # the seed decides where each is in the tars.
         plan = self.plan
-        source, start, stop = piece.span
-        contexts = plan.table.containing(source, start, stop)  # numbers before the shuffle
+        contexts = plan.table.containing(*piece.span)  # (n_contexts,) numbers before the shuffle
         # (n_contexts,) numbers over all tars
         positions = ranks_of(contexts, plan.table.contexts, plan.settings.seed)
 
         appearances: list[TarAppearance] = []
         for position, context in zip(positions.tolist(), contexts.tolist(), strict=True):
-            # A context consists of spans of tokens, after a BOS token if there is one.
-            tokens_before_span = self.bos_tokens
-            for span in self.spans(context):
-                # The tokens that the span and the piece have in common, as a range of the source.
-                common_start = max(span.start, start)
-                common_stop = min(span.stop, stop)
-                if span.source == source and common_start < common_stop:
-                    n_common = common_stop - common_start
-                    start_in_context = tokens_before_span + common_start - span.start
-                    start_in_document = piece.first + common_start - start
-                    appearance = TarAppearance(
-                        sample=position,
-                        sample_tokens=(start_in_context, start_in_context + n_common),
-                        document_tokens=(start_in_document, start_in_document + n_common),
-                        tar=self.tar(position),
-                        key=self.key(position),
-                    )
-                    appearances.append(appearance)
-                tokens_before_span += span.stop - span.start
+            for overlap in self._overlaps(context, piece):
+                appearance = TarAppearance(
+                    sample=position,
+                    sample_tokens=overlap.context_tokens,
+                    document_tokens=overlap.document_tokens,
+                    tar=self.tar(position),
+                    key=self.key(position),
+                )
+                appearances.append(appearance)
         return appearances
+
+    def _overlaps(self, context: int, piece: _StoredPiece) -> Iterator[_Overlap]:
+        """Yield the tokens that a context and a piece of a document have in common.
+
+        Args:
+            context: Number of the context before the shuffle.
+            piece: The piece.
+        """
+        # A context consists of spans of tokens, after a BOS token if there is one.
+        span_in_context = self.bos_tokens
+        for span in self.spans(context):
+            start = max(span.start, piece.span.start)
+            stop = min(span.stop, piece.span.stop)
+            if span.source == piece.span.source and start < stop:
+                in_context = span_in_context + start - span.start
+                in_document = piece.position_in_document + start - piece.span.start
+                n_tokens = stop - start
+                yield _Overlap(
+                    context_tokens=(in_context, in_context + n_tokens),
+                    document_tokens=(in_document, in_document + n_tokens),
+                )
+            span_in_context += span.stop - span.start
+
+
+def _current_webdataset(outputs: OutputRoot, name: str) -> Manifest:
+    """Return the manifest of the current version of a webdataset.
+
+    Args:
+        outputs: The outputs that contain it.
+        name: Name of the webdataset.
+
+    Raises:
+        MissingError: There is none with this name. The error lists the names that exist.
+    """
+    current = outputs.live(WEBDATASETS, name)
+    if current is not None:
+        return current
+
+    folder = outputs.folder / WEBDATASETS
+    names = sorted(outputs.access.names(folder))
+    # The user may have meant a nanoset: the same command explains its samples.
+    remedy = (
+        f"{_BUILD}, or correct the name; "
+        "if it is a nanoset, name a split as well: train, valid or test"
+    )
+    raise MissingError(
+        "no such webdataset",
+        where=outputs.access.url(folder / name),
+        expected=one_of(names, "one that was built; there is none yet"),
+        remedy=remedy_for_name(name, names, remedy),
+    )
+
+
+def _datasets_of_plan(
+    context: InspectionContext, manifest: Manifest, plan: ShufflePlan
+) -> Iterator[Dataset]:
+    """Yield the datasets that a plan was made from, in the versions that it was made from.
+
+    Args:
+        context: The project or output root.
+        manifest: Manifest of the plan.
+        plan: The plan.
+
+    Raises:
+        MissingError: One of them was deleted.
+    """
+    digest_by_source = manifest.recipe["parents"]
+    for source in plan.table.sources:
+        digest = digest_by_source[source.name]
+        yield context.datasets.version(source.name, digest, _WAS_DELETED, remedy=_BUILD)
+
+
+def _as_named(place: str, sample: int | None) -> str:
+    """Return how a user named a context, for messages."""
+    return place if sample is None else f"{place} {sample}"
+
+
+def _n_document_tokens(appearances: Iterable[TarAppearance]) -> int:
+    """Return how many tokens of a document are in contexts; those in several count once."""
+    return covered_tokens([appearance.document_tokens for appearance in appearances])
 
 
 def explain_context(
@@ -463,45 +533,62 @@ def explain_context(
         ConfigError: `place` and `sample` do not name a context.
         SampleIndexError: There is no such context.
     """
-    # Find the context. A hash of its number before the shuffle decided its position in the tars.
     inspection = InspectionContext.of(project_or_root)
     tars = Tars.of(inspection, name)
-    plan = tars.plan
     position = tars.position(str(place), sample)
-    context = int(ranks(plan.table.contexts, plan.settings.seed, position, position + 1)[0])
-
-    # Follow its tokens to sequences of the datasets, and these to documents.
-    pieces: list[PieceOrigin] = []
-    offset = tars.bos_tokens  # position in the context of the next token
-    for span in tars.spans(context):
-        dataset = tars.datasets[span.source]
-        spans = _sequence_spans(dataset.sequences, tars.streams[span.source], span.start, span.stop)
-        pieces += chain.from_iterable(piece_origins(inspection, dataset, spans, offset))
-        offset += span.stop - span.start
-
+    context = tars.context_at(position)
+    pieces = _pieces_of_context(inspection, tars, context)
     tokens = n_tokens(pieces)
-    first_source = int(np.searchsorted(plan.table.first_contexts, context, side="right")) - 1
     return ContextOrigin(
         name=name,
         tar=tars.tar(position),
         key=tars.key(position),
         position=position,
         context=context,
-        corpus=plan.table.sources[first_source].name,
+        corpus=tars.first_source_of(context),
         bos_tokens=tars.bos_tokens,
         tokens=tokens,
-        pad_tokens=plan.settings.row_tokens - tokens,
+        pad_tokens=tars.plan.settings.row_tokens - tokens,
         pieces=tuple(pieces),
     )
 
 
-def _sequence_spans(
+def _pieces_of_context(
+    inspection: InspectionContext, tars: Tars, context: int
+) -> list[PieceOrigin]:
+    """Return the documents that the tokens of a context come from, in order.
+
+    Args:
+        inspection: The project or output root.
+        tars: The webdataset.
+        context: Number of the context before the shuffle.
+    """
+    pieces: list[PieceOrigin] = []
+    offset = tars.bos_tokens  # position in the context of the span's first token
+    for span in tars.spans(context):
+        dataset = tars.datasets[span.source]
+        parts = _sequence_parts(dataset.sequences, tars.streams[span.source], span.start, span.stop)
+        pieces += chain.from_iterable(piece_origins(inspection, dataset, parts, offset))
+        offset += span.stop - span.start
+    return pieces
+
+
+class _SequenceRange(NamedTuple):
+    """Consecutive sequences of a dataset."""
+
+    first: int
+    """Number of the first sequence."""
+    starts: NDArray[np.int64]
+    """Position of each sequence's first token among all tokens of the dataset, shape (n,)."""
+
+
+def _sequence_parts(
     dataset: MMapIndexedDataset, stream: Stream | None, start: int, stop: int
 ) -> NDArray[np.int64]:
     """Divide a range of a dataset's tokens into the parts that are in different sequences.
 
-    For example, if sequences 0, 1 and 2 have 4, 3 and 5 tokens, the tokens 2 to 9 of the dataset
-    are tokens 2 to 4 of sequence 0, 0 to 3 of sequence 1, and 0 to 2 of sequence 2.
+    For example, if sequences 0, 1 and 2 have 4, 3 and 5 tokens, the tokens [2, 9) of the dataset
+    are the tokens [2, 4) of sequence 0, [0, 3) of sequence 1, and [0, 2) of sequence 2.
 
     Args:
         dataset: The dataset.
@@ -512,30 +599,36 @@ def _sequence_spans(
     Returns:
         Sequence, first token in it and stop, int64, shape (n_parts, 3). No part is empty.
     """
-    # Find the sequences with these tokens: from the last one that begins at `start` or before it,
-    # up to the first one that begins at `stop` or after it.
     if stream is None:
-        # The .idx stores the byte of the .bin at which each sequence begins.
-        itemsize = dataset.dtype.itemsize
-        start_bytes = dataset.sequence_pointers
-        first_sequence = bisect_right(start_bytes, start * itemsize) - 1
-        stop_sequence = bisect_left(start_bytes, stop * itemsize)
-        sequence_starts = start_bytes[first_sequence:stop_sequence] // itemsize
+        sequences = _sequences_in_bin(dataset, start, stop)
     else:
-        all_starts = stream.starts(np.arange(len(dataset)))
-        first_sequence = bisect_right(all_starts, start) - 1
-        stop_sequence = bisect_left(all_starts, stop)
-        sequence_starts = all_starts[first_sequence:stop_sequence]
-    # (n_sequences,) positions of these sequences among the tokens of the dataset
-    sequence_stops = sequence_starts + dataset.sequence_lengths[first_sequence:stop_sequence]
+        sequences = _sequences_in_stream(dataset, stream, start, stop)
+    numbers = sequences.first + np.arange(len(sequences.starts))
 
     # Cut each sequence to the range, and count its tokens from its own start.
-    starts = np.maximum(start, sequence_starts) - sequence_starts
-    stops = np.minimum(stop, sequence_stops) - sequence_starts
-    sequences = np.arange(first_sequence, stop_sequence)
-    parts = np.stack([sequences, starts, stops], axis=1)  # (n_sequences, 3)
+    first_tokens = np.maximum(start - sequences.starts, 0)
+    stop_tokens = np.minimum(stop - sequences.starts, dataset.sequence_lengths[numbers])
+    parts = np.stack([numbers, first_tokens, stop_tokens], axis=1)  # (n_sequences, 3)
 
     # Sequences without tokens may be among them: leave these out.
-    has_tokens = stops > starts
-    filled_parts: NDArray[np.int64] = parts[has_tokens].astype(np.int64)
+    filled_parts: NDArray[np.int64] = parts[stop_tokens > first_tokens].astype(np.int64)
     return filled_parts
+
+
+def _sequences_in_bin(dataset: MMapIndexedDataset, start: int, stop: int) -> _SequenceRange:
+    """Return the sequences with the tokens [start, stop) of a .bin, in which they are in order."""
+    token_bytes = dataset.dtype.itemsize
+    start_bytes = dataset.sequence_pointers  # first byte of each sequence
+    first = bisect_right(start_bytes, start * token_bytes) - 1
+    after_last = bisect_left(start_bytes, stop * token_bytes)
+    return _SequenceRange(first, start_bytes[first:after_last] // token_bytes)
+
+
+def _sequences_in_stream(
+    dataset: MMapIndexedDataset, stream: Stream, start: int, stop: int
+) -> _SequenceRange:
+    """Return the sequences with the tokens [start, stop) of all sequences, concatenated."""
+    starts = stream.starts(np.arange(len(dataset)))  # position of each sequence's first token
+    first = bisect_right(starts, start) - 1
+    after_last = bisect_left(starts, stop)
+    return _SequenceRange(first, starts[first:after_last])
