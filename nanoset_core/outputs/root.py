@@ -210,29 +210,41 @@ class OutputRoot:
             The manifest of the output.
         """
         folder = self.place(recipe)
-        if self.rebuild:
-            self._make(recipe, write)
-            return self._upload(folder)
-
-        # Return the output if it exists and is whole.
-        looked_up_at = time.monotonic()
         is_missing = False
-        try:
-            manifest = self.manifest_at(folder)
-            if manifest is None:
-                is_missing = True
-            elif self.is_whole(manifest, folder):
-                return manifest
-        except FormatError:
-            pass  # the manifest is damaged, so the output is made again
+        looked_up_at = time.monotonic()
+        if not self.rebuild:
+            # Return the output if it exists and is whole.
+            try:
+                manifest = self.manifest_at(folder)
+                if manifest is None:
+                    is_missing = True
+                elif self.is_whole(manifest, folder):
+                    return manifest
+            except FormatError:
+                pass  # the manifest is damaged, so the output is made again
 
-        # If only the upload of an earlier run was interrupted, this machine has a complete copy.
-        if self.local.find(recipe) is None:
-            self._make(recipe, write)
-
+        self._make_missing(recipe, write)
         # If making the output took long, another machine may have stored it in the meantime.
         is_recent = time.monotonic() - looked_up_at < SEEN_SECONDS
-        return self._upload(folder, is_new=is_missing and is_recent)
+        try:
+            return self._upload(folder, is_new=is_missing and is_recent)
+        except MissingError:
+            # Another process that replaces a damaged version took the new folder for it, and moved
+            # it away. It puts its own folder there, unless it was killed in between.
+            self._make_missing(recipe, write)
+            return self._upload(folder)
+
+    def _make_missing(self, recipe: Recipe, write: Writing) -> None:
+        """Make an output, unless this machine has a whole copy of it, and may keep that.
+
+        It has one without need to make it if only the upload of an earlier run was interrupted.
+
+        Args:
+            recipe: What the output is made from.
+            write: As for `commit`.
+        """
+        if self.rebuild or self.local.find(recipe) is None:
+            self._make(recipe, write)
 
     def _make(self, recipe: Recipe, write: Writing) -> None:
         """Write the files of an output and its manifest to its local folder.

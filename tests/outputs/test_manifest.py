@@ -310,6 +310,30 @@ def test_an_output_that_was_copied_to_another_digest_is_refused(root, manifest):
         root.current("shards", "web")
 
 
+def test_an_output_that_another_process_moves_away_is_made_again(root, monkeypatch):
+    """Two processes that replace the same damaged output may take each other's folder for it."""
+    n_writes = 0
+
+    def write_and_count(folder: Path) -> Written:
+        nonlocal n_writes
+        n_writes += 1
+        return write_output(folder)
+
+    original_upload = OutputRoot._upload
+
+    def upload_after_removal(root: OutputRoot, folder: Path, **options: bool) -> Manifest:
+        if n_writes == 1:
+            shutil.rmtree(folder)
+        return original_upload(root, folder, **options)
+
+    monkeypatch.setattr(OutputRoot, "_upload", upload_after_removal)
+
+    manifest = root.commit(RECIPE, write_and_count)
+
+    assert n_writes == 2
+    assert root.find(RECIPE) == manifest
+
+
 # The current version
 
 

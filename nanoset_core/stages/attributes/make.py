@@ -190,22 +190,28 @@ def _join(project: Project, corpus: str, tokenized: Manifest, recipe: Recipe) ->
                 remedy="run again when it is finished",
             )
 
-        fill = partial(fill_by_id, lookup=attributes.lookup)
+        # (n_shards,) Each is created as soon as the ids of a shard's documents were looked up.
+        markers = [scratch / f"matched-{number}" for number in range(len(shards))]
+        fill = partial(fill_and_mark, lookup=attributes.lookup)
         tables = TablesOfShards(
             root=project.outputs,
             output_recipe=recipe,
             folder=TABLES_FOLDER,
             corpus_shards=shards,
             names=attributes.names,
-            fill_of=lambda shard: fill,
+            fill_of=lambda shard: partial(fill, marker=markers[shard]),
         )
         # Workers on other machines could not read the files of the lookup, so no executor is used.
         shard_tables = make_tables(project, tables, PROGRESS_NAME, executor=None)
 
-        # Making a table marks the ids of its documents as matched. Do the same for tables that
-        # existed: ids that remain unmarked are counted as those of no document.
-        shards_with_table = [shards[number] for number in shard_tables.existing]
-        _mark_matched_ids(project, shards_with_table, attributes.lookup)
+        # Filling a table marks the ids of its documents as matched, and unmarked ids are counted as
+        # those of no document. So mark the ids of the tables that this build did not fill: they
+        # existed, or another build has made them in the meantime.
+        unmarked_shards = []
+        for shard, marker in zip(shards, markers, strict=True):
+            if not marker.exists():
+                unmarked_shards.append(shard)
+        _mark_matched_ids(project, unmarked_shards, attributes.lookup)
         further_facts = _facts_of(attributes, shard_tables.results)
         return publish(project, tables, shard_tables.results, further_facts)
 
@@ -234,6 +240,22 @@ def _facts_of(
             break
     if attributes.n_escaped:
         facts[ESCAPED] = attributes.n_escaped
+    return facts
+
+
+def fill_and_mark(
+    table: ColumnTable, documents: DocumentRows, lookup: Lookup, marker: Path
+) -> Mapping[str, Any]:
+    """Fill the table of a shard as `fill_by_id` does, and then create an empty file.
+
+    Args:
+        table: Receives a row for each document.
+        documents: The documents of the shard.
+        lookup: The rows of the attribute tables.
+        marker: The file. It says that the ids of these documents are marked as matched.
+    """
+    facts = fill_by_id(table, documents, lookup)
+    marker.touch()
     return facts
 
 

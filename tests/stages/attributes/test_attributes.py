@@ -18,6 +18,7 @@ from nanoset_core.project.graph import stale_reasons
 from nanoset_core.project.project import Project
 from nanoset_core.project.settings import check_config
 from nanoset_core.project.verify import verify_project
+from nanoset_core.stages import per_shard
 from nanoset_core.stages.attributes import lookup
 from nanoset_core.stages.attributes import make as attributes
 from nanoset_core.stages.attributes.make import join_attributes
@@ -128,6 +129,20 @@ def test_views_choose_by_joined_columns_and_counts_are_told(project):
     assert good.inputs(project.config).keys() == {"dataset", "columns", "attributes"}
     reports = {report.output: report for report in verify_project(project, ["web"], deep=True)}
     assert [finding.severity for finding in reports["attributes/web"].findings] == ["warning"] * 3
+
+
+def test_tables_that_another_build_makes_in_the_meantime_do_not_change_the_counts(
+    project, monkeypatch
+):
+    """Otherwise the manifest would depend on which of two builds made which table."""
+    expected = current_output(project, "attributes/web")
+    shutil.rmtree(expected.folder)
+    # The tables exist, but this build does not see them when it looks which ones to make.
+    monkeypatch.setattr(per_shard, "_find_existing", lambda outputs, root: {})
+
+    joined = join_attributes(project, "web")
+
+    assert joined.facts == expected.facts
 
 
 def test_after_an_append_new_shards_alone_are_joined_and_another_file_joins_all(
