@@ -25,7 +25,7 @@ from campaigns.interruptions.subject import (
     visible,
     write_subject,
 )
-from campaigns.runner import Child, Skipped, Trial, drop_rights, limit_memory, watch
+from campaigns.runner import Child, End, Skipped, Trial, drop_rights, limit_memory, watch
 from helpers.sample_project import encoded, sentences
 
 _LARGE_SIZE = "size=64m"
@@ -40,6 +40,8 @@ _FAILED_THREAD = "Exception ignored in thread started by"
 The thread that started it then waits forever, and the trial kills the build. This is a fault of
 Python itself, which nanoset cannot avoid.
 """
+_ABORTED = "cannot allocate memory for thread-local data: ABORT"
+"""What the C library prints before it ends a process that has no memory for a thread or library."""
 _DAY = 86400
 _JUMPS = (-30 * 365 * _DAY, -8 * _DAY, -3700, -2, 0, 2, 3700, 8 * _DAY, 30 * 365 * _DAY)
 """Seconds by which a clock is wrong.
@@ -216,7 +218,10 @@ def refused_memory(attempt: BuildAttempt) -> Iterator[None]:
     build = attempt.start(lambda: limit_memory(extra_bytes))
     if not build.poll(_PATIENCE) and _FAILED_THREAD in build.said():
         build.kill()
-    attempt.wait(build, allowed=("refused", "done", "killed"))
+    allowed: tuple[End, ...] = ("refused", "done", "killed")
+    if _ABORTED in build.said():
+        allowed += ("crashed",)
+    attempt.wait(build, allowed=allowed)
     yield
 
 

@@ -29,7 +29,7 @@ from datetime import datetime
 from functools import cache, lru_cache
 from typing import Any
 
-from nanoset_core.document_tables.connection import open_locked, text_literal
+from nanoset_core.document_tables.connection import explaining_memory, open_locked, text_literal
 from nanoset_core.document_tables.relation import column_reference, value_type
 from nanoset_core.errors import ConfigError
 
@@ -315,7 +315,7 @@ def _syntax_tree(text: str) -> dict[str, Any]:
     sql = f"SELECT 1 WHERE {text}\n"
     try:
         # A connection is for one thread. A cursor is another connection, with the same settings.
-        with _parser().cursor() as cursor:
+        with explaining_memory(), _parser().cursor() as cursor:
             result = cursor.execute("SELECT json_serialize_sql(?)", [sql])
             [[serialized]] = result.fetchall()
     except duckdb.Error as error:
@@ -342,7 +342,7 @@ def _words_to_quote() -> frozenset[str]:
     DuckDB accepts reserved words as names of columns only in double quotes. Those that conditions
     use as keywords, such as `and`, are not among the words: they are never taken for columns.
     """
-    with _parser().cursor() as cursor:
+    with explaining_memory(), _parser().cursor() as cursor:
         query = "SELECT keyword_name FROM duckdb_keywords() WHERE keyword_category = 'reserved'"
         rows = cursor.execute(query).fetchall()
     reserved_words = frozenset(word for (word,) in rows)

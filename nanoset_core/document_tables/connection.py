@@ -8,10 +8,13 @@ locked.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from threading import Lock
 from typing import Any, NamedTuple
+
+from nanoset_core.storage.os_errors import explained
 
 MEMORY_LIMIT = "1GB"
 """Memory that DuckDB may use. A query that needs more fails: none needs much, since documents are
@@ -19,6 +22,23 @@ read in batches.
 """
 BATCH_DOCUMENTS = 1 << 16
 """Documents of one batch of results."""
+
+
+@contextmanager
+def explaining_memory() -> Iterator[None]:
+    """Explain the errors of a block in which DuckDB, or its library, gets no memory.
+
+    Raises:
+        NanosetError: The system refuses memory, for example because of `ulimit -v`.
+    """
+    with explained(Path("DuckDB")):
+        import duckdb
+
+        try:
+            yield
+        except duckdb.OutOfMemoryException as error:
+            first_line = str(error).partition("\n")[0]
+            raise MemoryError(first_line) from error
 
 
 def open_locked(readable_folders: Iterable[Path] = ()) -> Any:
@@ -30,7 +50,16 @@ def open_locked(readable_folders: Iterable[Path] = ()) -> Any:
     Args:
         readable_folders: Contain all files that queries may read. DuckDB follows symbolic links
             before it compares paths, so these are paths without any.
+
+    Raises:
+        NanosetError: The system refuses memory.
     """
+    with explaining_memory():
+        return _open_locked(readable_folders)
+
+
+def _open_locked(readable_folders: Iterable[Path]) -> Any:
+    """Open a connection as `open_locked` does, with DuckDB's own errors."""
     import duckdb
 
     config: dict[str, str | bool | int | float | list[str]] = {

@@ -24,7 +24,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nanoset_core.document_tables.connection import BATCH_DOCUMENTS, exact_path, text_literal
+from nanoset_core.document_tables.connection import (
+    BATCH_DOCUMENTS,
+    exact_path,
+    explaining_memory,
+    text_literal,
+)
 from nanoset_core.document_tables.row_groups import RowGroups
 from nanoset_core.errors import FormatError, NanosetError, StorageError
 from nanoset_core.text.values import as_type
@@ -188,7 +193,7 @@ class DocumentRelation:
         try:
             # A connection can only run one query at a time. A cursor is a connection of its own, so
             # the caller may start other queries before it has read all results of this one.
-            with connection.cursor() as cursor:
+            with explaining_memory(), connection.cursor() as cursor:
                 if listed_ids is not None:
                     cursor.register(LISTED_IDS, pa.table({"id": listed_ids}))
                 query = self._query(cursor, sources, columns, expressions)

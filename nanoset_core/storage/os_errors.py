@@ -15,6 +15,8 @@ from nanoset_core.errors import NanosetError, StorageError
 _RUN_AGAIN = "and run again: what is finished is kept"
 _NO_THREAD = "can't start new thread"
 """Text of the RuntimeError that Python raises if there is no memory for a thread."""
+_NO_LIBRARY = "failed to map segment from shared object"
+"""End of the ImportError that Python raises if there is no memory for a compiled module."""
 
 
 class _Explanation(NamedTuple):
@@ -90,9 +92,9 @@ def explained(folder: Path, *, expected: str | None = None) -> Iterator[None]:
         yield
     except NanosetError:
         raise  # it has a remedy already
-    except (MemoryError, RuntimeError, OSError) as error:
-        # Python raises RuntimeError if there is not enough memory for another thread. Every other
-        # RuntimeError has no error number.
+    except (MemoryError, RuntimeError, ImportError, OSError) as error:
+        # Python raises RuntimeError if there is not enough memory for another thread, and
+        # ImportError if there is not enough for a module. All others of them have no error number.
         number = _number_of(error)
         if number not in _EXPLANATIONS and number not in _MEMORY_ERRORS:
             raise  # it says nothing about the machine
@@ -186,6 +188,7 @@ def _exists_unreadable(path: str) -> bool:
 def _number_of(error: BaseException) -> int:
     """Return the system's number of an error; 0 if it has none."""
     is_no_thread = isinstance(error, RuntimeError) and str(error) == _NO_THREAD
-    if is_no_thread or isinstance(error, MemoryError):
+    is_no_library = isinstance(error, ImportError) and str(error).endswith(_NO_LIBRARY)
+    if is_no_thread or is_no_library or isinstance(error, MemoryError):
         return errno.ENOMEM
     return getattr(error, "errno", None) or 0

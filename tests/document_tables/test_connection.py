@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import multiprocessing
 
+import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
 from nanoset_core.document_tables import connection
 from nanoset_core.document_tables.connection import shared_connection
+from nanoset_core.errors import NanosetError
 
 
 def test_a_connection_is_kept_for_the_same_folders(tmp_path):
@@ -27,6 +30,18 @@ def test_few_connections_are_kept_and_the_others_can_still_be_used(tmp_path):
     assert len(connection._shared_connections) <= connection._MAX_SHARED
     with first.cursor() as cursor:
         assert cursor.execute("SELECT 1").fetchall() == [(1,)]
+
+
+def test_memory_that_the_system_refuses_is_explained(monkeypatch):
+    def refuse(*arguments: object, **options: object) -> None:
+        raise duckdb.OutOfMemoryException("Out of Memory Error: no block\n\nPossible solutions:")
+
+    monkeypatch.setattr(duckdb, "connect", refuse)
+
+    with pytest.raises(NanosetError, match="not enough memory") as caught:
+        connection.open_locked()
+
+    assert caught.value.found == "Out of Memory Error: no block"
 
 
 def test_a_file_that_was_replaced_is_read_again(tmp_path):

@@ -48,6 +48,7 @@ def test_file_system_that_takes_nothing(tmp_path, number, what, remedy):
         MemoryError(),
         OSError(errno.ENOMEM, "Cannot allocate memory"),
         RuntimeError("can't start new thread"),
+        ImportError("/x/_csv.so: failed to map segment from shared object"),
     ],
 )
 def test_want_of_memory(tmp_path, error):
