@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from nanoset_core.errors import ConfigError
 from nanoset_core.formats.indexed.dataset import MMapIndexedDataset
 from nanoset_core.formats.indexed.stream import Stream, document_spans, read_tokens
 from nanoset_core.stages.exports.base import DatasetTraits, ExportFormat
@@ -37,15 +38,40 @@ _REMEDY = "tokenize again with --append-eod (in nanoset.yaml: tokenization.appen
 class LastTokens:
     """The last tokens of documents."""
 
-    counts: Counter[int]
+    counts: Counter[int] = field(default_factory=Counter)
     """Token → number of documents that end in it."""
-    first_document: dict[int, int]
+    first_document: dict[int, int] = field(default_factory=dict)
     """Token → number of the first such document."""
+
+    def add(self, documents: NDArray[np.int64], tokens: NDArray[np.integer]) -> None:
+        """Count the last tokens of further documents.
+
+        Args:
+            documents: Numbers of the documents, ascending, shape (n_documents,).
+            tokens: Last token of each, shape (n_documents,).
+        """
+        unique_tokens, first_indices, token_counts = np.unique(
+            tokens, return_index=True, return_counts=True
+        )
+        for index, token in enumerate(unique_tokens.tolist()):
+            self.counts[token] += int(token_counts[index])
+            self.first_document.setdefault(token, int(documents[first_indices[index]]))
 
     @property
     def most_common(self) -> int:
         """The token that most documents end in."""
         return self.counts.most_common(1)[0][0]
+
+    @property
+    def n_others(self) -> int:
+        """Number of documents that end in another token."""
+        return self.counts.total() - self.counts[self.most_common]
+
+    @property
+    def first_other_document(self) -> int:
+        """Number of the first document that ends in another token than most; there must be one."""
+        end = self.most_common
+        return min(first for token, first in self.first_document.items() if token != end)
 
 
 def last_tokens(dataset: MMapIndexedDataset, stream: Stream | None) -> LastTokens:
@@ -63,28 +89,16 @@ def last_tokens(dataset: MMapIndexedDataset, stream: Stream | None) -> LastToken
     if not dataset.is_here:
         step = max(1, len(dataset.document_indices) // _MAX_READS)
 
-    counts: Counter[int] = Counter()
-    first_document_by_token: dict[int, int] = {}
+    last = LastTokens()
     n_earlier_documents = 0
-    # Go through the documents in chunks. (n_chunk,) first token and length of each document
+    # (n_chunk,) first token and length of each document of a chunk
     for starts, lengths in document_spans(dataset, stream):
         documents = n_earlier_documents + np.arange(len(lengths))
-        last_positions = starts + lengths - 1
+        selected = np.flatnonzero(documents % step == 0)
+        last_positions = starts[selected] + lengths[selected] - 1
+        last.add(documents[selected], _tokens_at(dataset, stream, last_positions))
         n_earlier_documents += len(lengths)
-        if step > 1:
-            is_selected = documents % step == 0
-            documents = documents[is_selected]
-            last_positions = last_positions[is_selected]
-
-        # Add up how many of these documents end in each token, and remember the first one.
-        tokens = _tokens_at(dataset, stream, last_positions)  # (n_selected,)
-        unique_tokens, first_indices, token_counts = np.unique(
-            tokens, return_index=True, return_counts=True
-        )
-        for index, token in enumerate(unique_tokens.tolist()):
-            counts[token] += int(token_counts[index])
-            first_document_by_token.setdefault(token, int(documents[first_indices[index]]))
-    return LastTokens(counts, first_document_by_token)
+    return last
 
 
 def check_end_tokens(
@@ -110,20 +124,13 @@ def check_end_tokens(
     """
     last = last_tokens(dataset, stream)
     end = last.most_common
-
-    # The end token must be a special token, if these are known.
     if end_ids and end not in end_ids:
         found = f"most documents end with token {end}, which is no special token of the tokenizer"
         raise export_format.refused(traits, found, _EXPECTED, _REMEDY)
-
-    # All documents must end in it.
-    total = last.counts.total()
-    n_lacking = total - last.counts[end]
-    if n_lacking:
-        first_lacking = min(first for token, first in last.first_document.items() if token != end)
+    if last.n_others:
         found = (
-            f"{n_lacking:,} of {total:,} documents do not end with token {end}, "
-            f"the first of them {first_lacking:,}"
+            f"{last.n_others:,} of {last.counts.total():,} documents do not end with token {end}, "
+            f"the first of them {last.first_other_document:,}"
         )
         raise export_format.refused(traits, found, _EXPECTED, _REMEDY)
 
@@ -131,12 +138,29 @@ def check_end_tokens(
     if not end_ids and dataset.is_here:
         sample = _occurrences(dataset, stream, end)
         if sample.inside > sample.documents:
-            found = (
-                f"token {end} ends all documents, and occurs {sample.inside:,} times within "
-                f"the first {sample.documents:,} of them"
-            )
-            remedy = f"{_REMEDY}; if {end} is the end token, name the tokenizer with --tokenizer"
-            raise export_format.refused(traits, found, _EXPECTED, remedy)
+            raise _common_token_error(export_format, traits, end, sample)
+
+
+def _common_token_error(
+    export_format: ExportFormat,
+    traits: DatasetTraits,
+    token: int,
+    sample: _Occurrences,
+) -> ConfigError:
+    """Return the error that the token that ends all documents is common inside them, too.
+
+    Args:
+        export_format: The format, whose reader needs the end tokens.
+        traits: Properties of the dataset.
+        token: The token.
+        sample: How often it occurs in the first documents.
+    """
+    found = (
+        f"token {token} ends all documents, and occurs {sample.inside:,} times within "
+        f"the first {sample.documents:,} of them"
+    )
+    remedy = f"{_REMEDY}; if {token} is the end token, name the tokenizer with --tokenizer"
+    return export_format.refused(traits, found, _EXPECTED, remedy)
 
 
 def _tokens_at(
@@ -152,28 +176,39 @@ def _tokens_at(
     Returns:
         Shape (n_positions,).
     """
-    # Convert the positions to those in the .bin: look up ranges of one token each.
-    bin_positions = positions
     if stream is not None:
-        bin_positions, _ = stream.ranges(positions, lengths=np.ones_like(positions))
-    token_bytes = dataset.dtype.itemsize
-    start_bytes = bin_positions * token_bytes
-
-    # If the .bin is on this machine, all tokens are in an array.
+        # Convert the positions to those in the .bin: look up ranges of one token each.
+        positions, _ = stream.ranges(positions, lengths=np.ones_like(positions))
     if dataset.is_here:
-        all_tokens = dataset.tokens_for(start_bytes, start_bytes + token_bytes)
-        return np.array(all_tokens[bin_positions])
+        return _tokens_here(dataset, positions)
+    return _tokens_in_bucket(dataset, positions)
 
-    # Otherwise request single tokens, several at the same time. `tokens_for` would download blocks
-    # of 256 KiB for them.
+
+def _tokens_here(dataset: MMapIndexedDataset, positions: NDArray[np.int64]) -> NDArray[np.integer]:
+    """Return single tokens of a .bin on this machine, at these positions, shape (n_positions,)."""
+    start_bytes = positions * dataset.dtype.itemsize
+    all_tokens = dataset.tokens_for(start_bytes, start_bytes + dataset.dtype.itemsize)
+    return np.array(all_tokens[positions])
+
+
+def _tokens_in_bucket(
+    dataset: MMapIndexedDataset, positions: NDArray[np.int64]
+) -> NDArray[np.integer]:
+    """Return single tokens of a .bin in a bucket, at these positions, shape (n_positions,).
+
+    Each takes a request, and several are made at the same time. `MMapIndexedDataset.tokens_for`
+    would download blocks of 256 KiB instead.
+    """
     access, path = dataset.place
     object_name = access.name(path)
+    token_bytes = dataset.dtype.itemsize
 
-    def read_token(start_byte: int) -> bytes:
-        """Return the bytes of the token at a byte of the .bin."""
+    def read_token(position: int) -> bytes:
+        """Return the bytes of one token."""
+        start_byte = position * token_bytes
         return access.store.read_range(object_name, start_byte, start_byte + token_bytes)
 
-    parts = in_parallel(read_token, start_bytes.tolist(), CONNECTIONS)
+    parts = in_parallel(read_token, positions.tolist(), CONNECTIONS)
     return np.frombuffer(b"".join(parts), dataset.dtype)
 
 

@@ -15,15 +15,19 @@ from __future__ import annotations
 import gzip
 import math
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_core.stages.exports.base import DatasetTraits, ExportFormat
 from nanoset_core.stages.exports.samples import LitData, Mds, SampledFormat
+
+if TYPE_CHECKING:
+    import pyarrow.csv as csv
 
 
 class LinkedFormat(ExportFormat):
@@ -97,14 +101,17 @@ class Datatrove(LinkedFormat):
         with (folder / f"{name}.ds.index").open("wb") as file:
             for document_ends in ends:
                 file.write(document_ends.astype("<u8").data)
+        (folder / f"{name}.ds.metadata").write_text(_metadata(dataset), encoding="utf-8")
 
-        token_bytes = dataset.dtype.itemsize
-        tokenizer = dataset.tokenizer
-        if not tokenizer:
-            # datatrove writes the bytes of a token twice in this case: "Unknown Tokenizer|2|2".
-            tokenizer = f"Unknown Tokenizer|{token_bytes}"
-        lines = [f"{tokenizer}|{token_bytes}", f"{dataset.tokens}", _metric(dataset.tokens)]
-        (folder / f"{name}.ds.metadata").write_text("\n".join(lines), encoding="utf-8")
+
+def _metadata(dataset: DatasetTraits) -> str:
+    """Return the contents of the .ds.metadata of an export of a dataset."""
+    token_bytes = dataset.dtype.itemsize
+    tokenizer = dataset.tokenizer
+    if not tokenizer:
+        # datatrove writes the bytes of a token twice in this case: "Unknown Tokenizer|2|2".
+        tokenizer = f"Unknown Tokenizer|{token_bytes}"
+    return f"{tokenizer}|{token_bytes}\n{dataset.tokens}\n{_metric(dataset.tokens)}"
 
 
 class _MetricScale(NamedTuple):
@@ -170,19 +177,19 @@ class OlmoCore(LinkedFormat):
         Raises:
             ConfigError: It would read tokens of another size, or cannot read tokens of this size.
         """
-        itemsize = dataset.dtype.itemsize
         if dataset.vocab_size is not None:
             # OLMo-core derives the type from the size of the vocabulary.
-            needed = _unsigned_bytes(dataset.vocab_size)
-            expected = f"{needed} bytes, by its vocabulary"
-            is_readable = itemsize == needed
+            needed_bytes = _unsigned_bytes(dataset.vocab_size)
+            expected = f"{needed_bytes} bytes, by its vocabulary"
+            is_readable = dataset.dtype.itemsize == needed_bytes
         else:
+            # Ids are not negative, so the bytes of int32 are those of uint32.
             expected = "1, 2 or 4 bytes"
             is_readable = dataset.dtype in (np.uint8, np.uint16, np.uint32, np.int32)
         if not is_readable:
             raise self.refused(
                 dataset,
-                found=f"{itemsize} bytes a token",
+                found=f"{dataset.dtype.itemsize} bytes a token",
                 expected=expected,
                 remedy="tokenize with a preset that gives such tokens, "
                 "or link the .bin yourself and name its type (dtype)",
@@ -214,22 +221,36 @@ class OlmoCore(LinkedFormat):
         """
         # Imported here: every command imports this module, but few of them write exports.
         import pyarrow as pa
-        import pyarrow.csv as csv
 
         columns = ["start", "end"]
-        schema = pa.schema([(column, pa.uint64()) for column in columns])
-        options = csv.WriteOptions(include_header=False)
         previous_end = 0
-        with (
-            (folder / f"{name}.csv.gz").open("wb") as file,
-            # No file name and no time, so that the same documents give the same bytes.
-            gzip.GzipFile("", "wb", compresslevel=1, fileobj=file, mtime=0) as compressed,
-            csv.CSVWriter(compressed, schema, write_options=options) as writer,
-        ):
+        with _csv_gz_writer(folder / f"{name}.csv.gz", columns) as writer:
             for chunk in ends:
                 starts = np.concatenate([[previous_end], chunk[:-1]]).astype(np.uint64)
                 writer.write_table(pa.table([starts, chunk], names=columns))
                 previous_end = int(chunk[-1])
+
+
+@contextmanager
+def _csv_gz_writer(path: Path, columns: Sequence[str]) -> Iterator[csv.CSVWriter]:
+    """Write tables to a compressed CSV file without a header, while the context is open.
+
+    Args:
+        path: Path of the file.
+        columns: Names of the columns, which have the type uint64.
+    """
+    import pyarrow as pa
+    import pyarrow.csv as csv
+
+    schema = pa.schema([(column, pa.uint64()) for column in columns])
+    options = csv.WriteOptions(include_header=False)
+    with (
+        path.open("wb") as file,
+        # No file name and no time, so that the same tables give the same bytes.
+        gzip.GzipFile("", "wb", compresslevel=1, fileobj=file, mtime=0) as compressed,
+        csv.CSVWriter(compressed, schema, write_options=options) as writer,
+    ):
+        yield writer
 
 
 def _unsigned_bytes(vocab_size: int) -> int:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from nanoset_core.formats.indexed.stream import Hashed, stream_of
+from nanoset_core.formats.indexed.stream import Hashed, Stream, stream_of
 from nanoset_core.outputs.manifest import FileFact, Manifest, Recipe, Written
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.project.project import Project, holding
@@ -155,43 +155,66 @@ class _SampledExport:
         Returns:
             The manifest of the export.
         """
-        project = self.project
-        outputs = project.outputs
-        if not project.rebuild:
-            existing = outputs.find(self.recipe)
+        if not self.project.rebuild:
+            existing = self.project.outputs.find(self.recipe)
             if existing is not None:
                 return existing
 
-        # Write the files of samples to their final places. Without a manifest, nobody reads them.
-        place = outputs.place(self.recipe)
+        # Files are written to their final places. Without a manifest, nobody reads them.
+        place = self.project.outputs.place(self.recipe)
         place.mkdir(parents=True, exist_ok=True)
         sweep_abandoned(place)  # incomplete files of a build that was killed
+        return self._write(place)
+
+    def _write(self, place: Path) -> Manifest:
+        """Write the files to the folder of the export, and the manifest at last.
+
+        An export that has a manifest is complete.
+        """
         dataset = open_dataset(self.dataset, is_sampled=True)
         stream = stream_of(dataset)
-        sample_writer = sample_files(project, self.dataset, place, self.format, self.traits)
-        n_bytes = self.traits.tokens * self.traits.dtype.itemsize
-        work = project.progress.work("export", self.recipe.name, n_bytes)
-        sample_file_facts = sample_writer.make(
-            stream, project.config.workers, project.executor, work, rewrite=project.rebuild
-        )
+        samples = sample_files(self.project, self.dataset, place, self.format, self.traits)
+        file_facts = self._write_samples(samples, stream)
+        index_fact = _write_index(place, samples.index(file_facts))
 
-        # Write index.json, which lists all of them.
-        index = sample_writer.index(sample_file_facts)
-        write_atomic(place / INDEX, index)
-        index_fact = FileFact(len(index), sha256_file(place / INDEX))
-
-        # Write the manifest at last: an export that has one is complete. `names` has the names of
-        # the files of samples in order, and then index.json.
-        names = self.format.names(sample_writer.cut)
-        fact_by_name = dict(zip(names, [*sample_file_facts, index_fact], strict=True))
+        names = self.format.names(samples.cut)  # the files of samples in order, and index.json
+        fact_by_name = dict(zip(names, [*file_facts, index_fact], strict=True))
         n_documents = count_documents(dataset, stream)
         facts = {
             "format": self.format.name,
             "of": self.dataset.name,
             **export_facts(dataset, n_documents, self.traits, WRITTEN),
-            **self.format.facts(sample_writer.cut),
+            **self.format.facts(samples.cut),
         }
-        return outputs.finalize(self.recipe, facts, fact_by_name)
+        return self.project.outputs.finalize(self.recipe, facts, fact_by_name)
+
+    def _write_samples(self, samples: SampleFiles, stream: Stream | None) -> list[FileFact]:
+        """Write the files of samples, and return their sizes and digests in order.
+
+        Args:
+            samples: The files.
+            stream: Order of the dataset's tokens, if they are not in order in the .bin.
+        """
+        project = self.project
+        n_bytes = self.traits.tokens * self.traits.dtype.itemsize
+        return samples.make(
+            stream,
+            project.config.workers,
+            project.executor,
+            project.progress.work("export", self.recipe.name, n_bytes),
+            rewrite=project.rebuild,
+        )
+
+
+def _write_index(place: Path, index: bytes) -> FileFact:
+    """Write index.json, and return its size and digest.
+
+    Args:
+        place: Folder of the export.
+        index: Contents of the file.
+    """
+    write_atomic(place / INDEX, index)
+    return FileFact(len(index), sha256_file(place / INDEX))
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,18 +246,6 @@ class _SharingExport:
         Returns:
             The facts of the export, and the checksum of its file of tokens.
         """
-        # Little of the dataset is read if its tokens are linked, so small blocks are downloaded.
-        dataset = open_dataset(self.dataset, is_sampled=True)
-        export = LinkedExport(
-            format=self.format,
-            name=self.recipe.name,
-            dataset=dataset,
-            stream=stream_of(dataset),
-            traits=self.traits,
-            progress=self.project.progress,
-        )
-        # `export` writes the small files itself. It lets `tokens_file` link the tokens, or write
-        # them if they must be in another order.
         tokens_file = _TokensOutput(
             outputs=self.project.outputs,
             dataset=self.dataset,
@@ -242,9 +253,22 @@ class _SharingExport:
             folder=folder,
             name=self.format.files(self.recipe.name)[0],
         )
-        counts = export.write(folder, tokens_file)
+        counts = self._export().write(folder, tokens_file)
         facts = {"format": self.format.name, "of": self.dataset.name, **counts}
         return Written(facts, files=tokens_file.file_facts)
+
+    def _export(self) -> LinkedExport:
+        """Open the dataset, and return what writes the files of the export."""
+        # Usually the tokens are linked, so that little is read: download small blocks.
+        dataset = open_dataset(self.dataset, is_sampled=True)
+        return LinkedExport(
+            format=self.format,
+            name=self.recipe.name,
+            dataset=dataset,
+            stream=stream_of(dataset),
+            traits=self.traits,
+            progress=self.project.progress,
+        )
 
 
 @dataclass(frozen=True, slots=True)

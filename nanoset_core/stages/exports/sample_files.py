@@ -96,12 +96,13 @@ class SampleFiles:
             stream: Where the tokens of the file are in the .bin.
             source: Access to the dataset, as this process can reach it.
         """
-        file = _TokenFile(source, source.folder / source.name(self.bin), self.cut.dtype)
-        sample_tokens = self.cut.length
-        chunk_tokens = max(1, CHUNK_TOKENS // sample_tokens) * sample_tokens
+        # The file has the same name below this process's folder of outputs.
+        path = source.folder / source.name(self.bin)
+        file = _TokenFile(source, path, self.cut.dtype)
+        chunk_tokens = _multiple_below(CHUNK_TOKENS, self.cut.length)
 
         # If the .bin is in a bucket, its tokens are fetched in larger windows, of many chunks.
-        window_tokens = max(1, _WINDOW_TOKENS // chunk_tokens) * chunk_tokens
+        window_tokens = _multiple_below(_WINDOW_TOKENS, chunk_tokens)
         for start in range(0, stream.tokens, window_tokens):
             stop = min(start + window_tokens, stream.tokens)
             file.fetch(stream, start, stop)
@@ -140,6 +141,11 @@ class SampleFiles:
     def index(self, facts: Sequence[FileFact]) -> bytes:
         """Return the contents of index.json, given the facts of all files."""
         return self.format.index(self.cut, [str(fact.sha256) for fact in facts])
+
+
+def _multiple_below(limit: int, unit: int) -> int:
+    """Return the greatest multiple of a unit up to a limit, but at least one unit."""
+    return max(1, limit // unit) * unit
 
 
 class _TokenFile:

@@ -278,15 +278,10 @@ class Mds(SampledFormat):
             ConfigError: The length of samples is not set.
         """
         length = self._length(dataset)
+        room = _mds_room(dataset.dtype)
+        sample_bytes = self._bytes_of_sample_and_offset(dataset.dtype, length)
 
-        # The header of a file has the number of samples, the offset of the end of the file, and the
-        # settings. The rest of the file is room for samples.
-        settings_bytes = len(_settings_json(dataset.dtype))
-        room = FILE_BYTES - 2 * _UINT32_BYTES - settings_bytes
-
-        # A sample takes its own bytes, and those of its offset in the header. A file has at least
-        # one sample, even if it is longer than the room.
-        sample_bytes = _UINT32_BYTES + self._sample_bytes(dataset.dtype, length)
+        # A file has at least one sample, even if it is longer than the room.
         samples_per_file = max(1, room // sample_bytes)
         tokens_per_file = samples_per_file * length
         n_files = _divide_up(dataset.tokens, tokens_per_file)
@@ -295,7 +290,7 @@ class Mds(SampledFormat):
         # may fit into the file before, whose room is not used up completely.
         tokens_in_last_file = dataset.tokens - (n_files - 1) * tokens_per_file
         if n_files > 1 and tokens_in_last_file < length:
-            short_bytes = _UINT32_BYTES + self._sample_bytes(dataset.dtype, tokens_in_last_file)
+            short_bytes = self._bytes_of_sample_and_offset(dataset.dtype, tokens_in_last_file)
             if samples_per_file * sample_bytes + short_bytes <= room:
                 n_files -= 1
         return Cut(
@@ -305,6 +300,10 @@ class Mds(SampledFormat):
             per_file=tokens_per_file,
             files=n_files,
         )
+
+    def _bytes_of_sample_and_offset(self, dtype: np.dtype, length: int) -> int:
+        """Return the bytes that a sample adds to a file: its own, and its offset in the header."""
+        return self._sample_bytes(dtype, length) + _UINT32_BYTES
 
     def _sample_bytes(self, dtype: np.dtype, length: int) -> int:
         """Return the size in bytes of a sample of `length` tokens, with the sample's header."""
@@ -325,18 +324,30 @@ class Mds(SampledFormat):
             tokens: Number of tokens in the file.
         """
         settings = _settings_json(cut.dtype)
-        n_samples = _divide_up(tokens, cut.length)
+        sample_sizes = self._sample_sizes(cut, tokens)
+        n_samples = len(sample_sizes)
         header_bytes = _UINT32_BYTES * (1 + n_samples + 1) + len(settings)
-
-        # (n_samples,) size of each sample; the last one may have fewer tokens
-        last_length = tokens - (n_samples - 1) * cut.length
-        sample_sizes = np.full(n_samples, self._sample_bytes(cut.dtype, cut.length))
-        sample_sizes[-1] = self._sample_bytes(cut.dtype, last_length)
 
         # (n_samples + 1,) the first sample follows the header, and each other one the one before
         offsets = header_bytes + np.concatenate([[0], np.cumsum(sample_sizes)])
         numbers = np.concatenate([[n_samples], offsets])
         return numbers.astype("<u4").tobytes() + settings
+
+    def _sample_sizes(self, cut: Cut, tokens: int) -> NDArray[np.int64]:
+        """Return the size in bytes of each sample of a file, with the sample's header.
+
+        Args:
+            cut: Length of samples, and dtype of the tokens.
+            tokens: Number of tokens in the file. The last sample may have fewer than the others.
+
+        Returns:
+            Shape (n_samples,).
+        """
+        n_samples = _divide_up(tokens, cut.length)
+        last_length = tokens - (n_samples - 1) * cut.length
+        sizes = np.full(n_samples, self._sample_bytes(cut.dtype, cut.length))
+        sizes[-1] = self._sample_bytes(cut.dtype, last_length)
+        return sizes
 
     def sample_header(self, dtype: np.dtype, length: int) -> bytes:
         """Return the bytes of a sample that precede its tokens, in the encoding of `NDArray`.
@@ -379,18 +390,20 @@ class Mds(SampledFormat):
             cut: Which tokens are in which file.
             sha256s: Not used, since MDS records digests only of types that the user chooses.
         """
-        shards = []
-        for number in range(cut.files):
-            shard = _settings(cut.dtype)
-            shard["raw_data"] = {
-                "basename": self.file(number),
-                "bytes": self.size(cut, number),
-                "hashes": {},
-            }
-            shard["samples"] = _divide_up(cut.tokens_in(number), cut.length)
-            shard["zip_data"] = None
-            shards.append(shard)
+        shards = [self._index_entry(cut, number) for number in range(cut.files)]
         return json.dumps({"version": 2, "shards": shards}, sort_keys=True).encode()
+
+    def _index_entry(self, cut: Cut, number: int) -> dict[str, Any]:
+        """Return the entry of one file in index.json."""
+        entry = _settings(cut.dtype)
+        entry["raw_data"] = {
+            "basename": self.file(number),
+            "bytes": self.size(cut, number),
+            "hashes": {},
+        }
+        entry["samples"] = _divide_up(cut.tokens_in(number), cut.length)
+        entry["zip_data"] = None
+        return entry
 
     def example(self, folder: str, name: str, facts: Mapping[str, Any]) -> str:
         place = f"remote={folder!r}, local=…" if "://" in folder else f"local={folder!r}"
@@ -422,6 +435,18 @@ def _settings(dtype: np.dtype) -> dict[str, Any]:
 def _settings_json(dtype: np.dtype) -> bytes:
     """Return the settings as they are in the header of each file of MDS."""
     return json.dumps(_settings(dtype), sort_keys=True).encode()
+
+
+def _mds_room(dtype: np.dtype) -> int:
+    """Return how many bytes of a file of MDS remain for samples and their offsets.
+
+    The header also has the number of samples, the offset of the end of the file, and the settings.
+
+    Args:
+        dtype: Type of the tokens.
+    """
+    settings_bytes = len(_settings_json(dtype))
+    return FILE_BYTES - 2 * _UINT32_BYTES - settings_bytes
 
 
 class LitData(SampledFormat):
@@ -458,19 +483,15 @@ class LitData(SampledFormat):
                 remedy="set a smaller sequence_length",
             )
 
-        # As many complete samples as fit into a file; a very long sample has a file of its own.
-        max_tokens = (FILE_BYTES - _LITDATA_HEADER_BYTES) // dataset.dtype.itemsize
-        samples_per_file = max(1, max_tokens // length)
-
         # Count the files for complete samples only, so that the rest never has a file of its own.
         n_samples = dataset.tokens // length
-        n_files = _divide_up(n_samples, samples_per_file)
+        samples_per_file = _samples_per_chunk(dataset.dtype, length)
         return Cut(
             dtype=dataset.dtype,
             tokens=dataset.tokens,
             length=length,
             per_file=samples_per_file * length,
-            files=n_files,
+            files=_divide_up(n_samples, samples_per_file),
         )
 
     def file_header(self, cut: Cut, tokens: int) -> bytes:
@@ -493,15 +514,7 @@ class LitData(SampledFormat):
             cut: Which tokens are in which chunk.
             sha256s: The sha256 of each chunk, by which readers notice that the tokens changed.
         """
-        chunks = []
-        for number in range(cut.files):
-            chunk = {
-                "chunk_bytes": self.size(cut, number),
-                "chunk_size": 1,  # the tokens of a chunk are one item
-                "dim": cut.tokens_in(number),
-                "filename": self.file(number),
-            }
-            chunks.append(chunk)
+        chunks = [self._index_entry(cut, number) for number in range(cut.files)]
         config = {
             "chunk_bytes": FILE_BYTES,
             "chunk_size": None,
@@ -517,9 +530,29 @@ class LitData(SampledFormat):
         index = {"chunks": chunks, "config": config, "updated_at": updated_at}
         return json.dumps(index, sort_keys=True).encode()
 
+    def _index_entry(self, cut: Cut, number: int) -> dict[str, Any]:
+        """Return the entry of one chunk in index.json."""
+        return {
+            "chunk_bytes": self.size(cut, number),
+            "chunk_size": 1,  # the tokens of a chunk are one item
+            "dim": cut.tokens_in(number),
+            "filename": self.file(number),
+        }
+
     def example(self, folder: str, name: str, facts: Mapping[str, Any]) -> str:
         return (
             "from litdata import StreamingDataset, TokensLoader\n"
             f"StreamingDataset({folder!r}, "
             f"item_loader=TokensLoader(block_size={facts['sequence_length']}))"
         )
+
+
+def _samples_per_chunk(dtype: np.dtype, length: int) -> int:
+    """Return how many complete samples fit into a chunk of litdata; a very long one has its own.
+
+    Args:
+        dtype: Type of the tokens.
+        length: Number of tokens in a sample.
+    """
+    max_tokens = (FILE_BYTES - _LITDATA_HEADER_BYTES) // dtype.itemsize
+    return max(1, max_tokens // length)

@@ -139,40 +139,39 @@ class _Pair:
             names: Names of the files.
             resumes_interrupted: Whether files that an interrupted call has put in place are kept.
         """
-        # The receipt names everything that decides the bytes of the files: the pair and these
-        # settings.
+        return Delivery(
+            folder=self.folder,
+            receipt=self._receipt(names[0]),
+            files=tuple(names),
+            completing_files=_completing_files(names),
+            inputs=pair_files(self.prefix),
+            resumes_interrupted=resumes_interrupted,
+        )
+
+    def _receipt(self, first_name: str) -> Receipt:
+        """Return a receipt that names everything that decides the bytes of the export.
+
+        Args:
+            first_name: Name of its first file.
+        """
         source_files = pair_files(self.prefix)
-        fingerprint: str | None = None
-        if self.tokenizer is not None:
-            fingerprint = self.tokenizer.fingerprint
+        record = record_of("export", self.folder / first_name, source_files, self._settings())
+        return Receipt(name=record_name(f"{self.name}.{self.options.format}"), made_from=record)
+
+    def _settings(self) -> dict[str, Any]:
+        """Return the settings that decide the bytes of the export, for its receipt."""
         settings: dict[str, Any] = {
             "format": self.options.format,
             "name": self.name,
-            "tokenizer": fingerprint,
+            "tokenizer": None,
             "tokenizer_name": self.options.tokenizer_name,
         }
-        # Without samples, the receipt has no such key, as in older versions.
+        if self.tokenizer is not None:
+            settings["tokenizer"] = self.tokenizer.fingerprint
+        # Without samples, there is no such key, as in older versions.
         if self.options.sequence_length is not None:
             settings["sequence_length"] = self.options.sequence_length
-        receipt = Receipt(
-            name=record_name(f"{self.name}.{self.options.format}"),
-            made_from=record_of("export", self.folder / names[0], source_files, settings),
-        )
-
-        # Readers find an export by the last one of its files, such as index.json. So that they
-        # never find a mixture of old and new files, it is removed first and put in place last. If
-        # there is only one file, replacing it takes no time in between.
-        completing: tuple[str, ...] = ()
-        if len(names) > 1:
-            completing = (names[-1],)
-        return Delivery(
-            folder=self.folder,
-            receipt=receipt,
-            files=tuple(names),
-            completing_files=completing,
-            inputs=source_files,
-            resumes_interrupted=resumes_interrupted,
-        )
+        return settings
 
     def open(self, export_format: ExportFormat) -> _OpenedPair:
         """Open the pair, and check that the reader of a format can read its tokens.
@@ -216,6 +215,17 @@ class _Pair:
         if self.options.tokenizer is None:
             return frozenset()
         return frozenset(special_ids(tokenizer_path(self.options.tokenizer)).values())
+
+
+def _completing_files(names: list[str]) -> tuple[str, ...]:
+    """Return which of the files of an export are removed first, and put in place last.
+
+    Readers find an export by the last one of its files, such as index.json. They never find a
+    mixture of old and new files if it is missing meanwhile. A single file is simply replaced.
+    """
+    if len(names) == 1:
+        return ()
+    return (names[-1],)
 
 
 class _OpenedPair(NamedTuple):
@@ -295,14 +305,13 @@ def _export_samples(pair: _Pair, export_format: SampledFormat, *, overwrite: boo
     if receipt is not None:
         return Exported(receipt["facts"], files, is_new=False)
 
-    # Give the draft a function for each file. It calls them at the end of the block, when the files
-    # are put in place.
+    facts = export_facts(dataset, count_documents(dataset, stream), traits, WRITTEN)
+    facts |= export_format.facts(samples.cut)
     n_bytes = traits.tokens * traits.dtype.itemsize
     writer = _SampleWriter(samples, pair.progress.work("export", pair.name, n_bytes))
+    # The draft calls the functions of `writer` at the end of the block, to put files in place.
     with delivery.drafting(overwrite=overwrite) as draft:
         draft.writers.update(writer.writers(stream))
-        facts = export_facts(dataset, count_documents(dataset, stream), traits, WRITTEN)
-        facts |= export_format.facts(samples.cut)
         draft.facts = facts
     return Exported(facts, files, is_new=True)
 
@@ -363,21 +372,26 @@ class _DraftedTokens(TokensFile):
             How it was made. `LINKED` or `COPIED`: it is in the draft. `JOINED`: the bucket of the
             pair copies it when the draft is put in place.
         """
-        source = self.source
-        target = self.target
-        if isinstance(source, Path):
-            made_by = put_tokens(source, self._drafted)
-            # The draft of a file for a bucket may be a link, but it is uploaded from there.
-            return made_by if isinstance(target, Path) else COPIED
-
-        stored = _stored(source)
-        if isinstance(target, RemoteFolder) and source.store == target.store:
-            # Joining a single object copies it within the bucket.
-            copy_object = partial(target.store.compose, target.path, [stored])
-            self.draft.writers[target.name] = copy_object
-            return JOINED
-        self.write(source.store.blocks(stored))
+        if isinstance(self.source, Path):
+            return self._share_local(self.source)
+        if isinstance(self.target, RemoteFolder) and self.source.store == self.target.store:
+            return self._copy_in_bucket(self.source, self.target)
+        self.write(self.source.store.blocks(_stored(self.source)))
         return COPIED
+
+    def _share_local(self, bin_file: Path) -> str:
+        """Link or copy a .bin on this machine into the draft, and return which of the two."""
+        made_by = put_tokens(bin_file, self._drafted)
+        if isinstance(self.target, RemoteFolder):
+            return COPIED  # even if the draft is a link, since the file is uploaded from it
+        return made_by
+
+    def _copy_in_bucket(self, bin_file: RemoteFolder, target: RemoteFolder) -> str:
+        """Let the bucket copy the .bin when the draft is put in place."""
+        # Composing an object of a single other one copies that.
+        compose = target.store.compose
+        self.draft.writers[target.name] = partial(compose, target.path, [_stored(bin_file)])
+        return JOINED
 
     def write(self, blocks: Iterator[bytes]) -> None:
         """Write the file to the draft."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import tempfile
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
-from nanoset_core.formats.indexed.dataset import MMapIndexedDataset
 from nanoset_core.formats.indexed.stream import stream_of
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.project.project import Project
@@ -58,11 +58,12 @@ def verify_export(project: Project, stage: Stage, key: Key, *, deep: bool = Fals
         if source is None:
             return report
 
+        check = _ExportCheck(report, project, manifest, source)
         export_format = FORMATS[manifest.facts["format"]]
         if isinstance(export_format, SampledFormat):
-            _check_samples(report, project, manifest, export_format, source, deep=deep)
+            check.check_samples(export_format, deep=deep)
         else:
-            _check_linked(report, project, manifest, export_format, source.dataset, deep=deep)
+            check.check_linked(export_format, deep=deep)
     return report
 
 
@@ -71,102 +72,166 @@ def _remedy(manifest: Manifest) -> str:
     return f"delete {manifest.url()}, and {BUILD}"
 
 
-def _check_linked(
-    report: Report,
-    project: Project,
-    manifest: Manifest,
-    export_format: LinkedFormat,
-    dataset: MMapIndexedDataset,
-    *,
-    deep: bool,
-) -> None:
-    """Check an export whose file of tokens is the dataset's .bin, or a copy of it.
+@dataclass(frozen=True, slots=True)
+class _ExportCheck:
+    """Compares an export with the dataset that it was made from."""
 
-    The small files, such as the ends of documents, are written again to a temporary folder, and
-    compared with those of the export.
+    report: Report
+    """Gets an error for each difference."""
+    project: Project
+    manifest: Manifest
+    """Manifest of the export."""
+    source: Source
+    """The dataset that it was made from."""
 
-    Args:
-        report: Report on the export.
-        project: The project.
-        manifest: Manifest of the export.
-        export_format: Format of the export.
-        dataset: The dataset that it was made from.
-        deep: Whether to compare the tokens, too.
-    """
-    traits = traits_of(project, manifest.name, dataset.dtype, manifest.facts["tokens"])
-    tokens_file, *small_files = export_format.files(manifest.name)
-    export = LinkedExport(
-        format=export_format,
-        name=manifest.name,
-        dataset=dataset,
-        stream=stream_of(dataset),
-        traits=traits,
-    )
-    with tempfile.TemporaryDirectory(prefix="nanoset-export-") as scratch:
-        folder = Path(scratch)
-        export.write_small_files(folder)
-        for name in small_files:
-            report.compare(
-                "documents end elsewhere than in the dataset",
-                where=manifest.path(name),
-                found=f"sha256 {sha256_file(manifest.path(name))}",
-                expected=f"sha256 {sha256_file(folder / name)}",
-                remedy=_remedy(manifest),
+    def check_linked(self, export_format: LinkedFormat, *, deep: bool) -> None:
+        """Check an export whose file of tokens is the dataset's .bin, or a copy of it.
+
+        Args:
+            export_format: Format of the export.
+            deep: Whether to compare the tokens, too.
+        """
+        tokens_file, *small_files = export_format.files(self.manifest.name)
+        self._check_small_files(export_format, small_files)
+        if deep:
+            self._check_tokens(tokens_file)
+
+    def _check_small_files(self, export_format: LinkedFormat, names: Sequence[str]) -> None:
+        """Write the files that say where documents end again, and compare them with the export's.
+
+        Args:
+            export_format: Format of the export.
+            names: Names of these files.
+        """
+        with tempfile.TemporaryDirectory(prefix="nanoset-export-") as scratch:
+            self._linked_export(export_format).write_small_files(Path(scratch))
+            for name in names:
+                self.report.compare(
+                    "documents end elsewhere than in the dataset",
+                    where=self.manifest.path(name),
+                    found=f"sha256 {sha256_file(self.manifest.path(name))}",
+                    expected=f"sha256 {sha256_file(Path(scratch, name))}",
+                    remedy=_remedy(self.manifest),
+                )
+
+    def _linked_export(self, export_format: LinkedFormat) -> LinkedExport:
+        """Return the export of this dataset in a format, of which nothing is written yet."""
+        name = self.manifest.name
+        dataset = self.source.dataset
+        return LinkedExport(
+            format=export_format,
+            name=name,
+            dataset=dataset,
+            stream=stream_of(dataset),
+            traits=traits_of(self.project, name, dataset.dtype, self.manifest.facts["tokens"]),
+        )
+
+    def _check_tokens(self, tokens_file: str) -> None:
+        """Compare all tokens with those of the dataset, and warn of end tokens inside documents.
+
+        Args:
+            tokens_file: Name of the export's file of tokens.
+        """
+        n_end_tokens = self._compare_tokens(tokens_file)
+        if n_end_tokens is None:
+            return  # a token differs
+
+        # Each document ends with one end token. Any other is part of the text of a document.
+        n_inside = n_end_tokens - self.manifest.facts["documents"]
+        if n_inside > 0:
+            self.report.warn(
+                f"{n_inside:,} end tokens are inside documents: "
+                "a reader that looks for end tokens splits these documents",
+                where=self.manifest.url(tokens_file),
+                expected="one after each document",
+                remedy="let the reader take the ends of documents from the file next to the tokens",
             )
-    if deep:
-        _check_tokens(report, project, manifest, tokens_file, dataset)
 
+    def _compare_tokens(self, tokens_file: str) -> int | None:
+        """Compare all tokens with those of the dataset, up to the first difference.
 
-def _check_samples(
-    report: Report,
-    project: Project,
-    manifest: Manifest,
-    export_format: SampledFormat,
-    source: Source,
-    *,
-    deep: bool,
-) -> None:
-    """Check an export that consists of samples: token sequences of one length, in many files.
+        Args:
+            tokens_file: Name of the export's file of tokens.
 
-    The names and sizes of the files, and index.json, are compared with those that the dataset
-    gives.
+        Returns:
+            The number of end tokens, or None if a token differs.
+        """
+        comparison = self._token_comparison(tokens_file)
+        end_token = framing(self.project).after[-1]
+        n_tokens = int(self.manifest.facts["tokens"])
+        n_end_tokens = 0
+        for start in range(0, n_tokens, _READ_TOKENS):
+            stop = min(start + _READ_TOKENS, n_tokens)
+            outcome = comparison.look((start, stop))
+            if outcome.wrong is not None:
+                comparison.conclude(self.report, [outcome])
+                return None
+            tokens = comparison.copy.read(start, stop)
+            n_end_tokens += int(np.count_nonzero(tokens == end_token))
+        self.report.figures["tokens_read"] = n_tokens
+        return n_end_tokens
 
-    Args:
-        report: Report on the export.
-        project: The project.
-        manifest: Manifest of the export.
-        export_format: Format of the export.
-        source: The dataset that it was made from.
-        deep: Whether to compare all bytes, too.
-    """
-    # The files that the export of this dataset should have.
-    n_tokens = int(source.dataset.sequence_lengths.sum(dtype=np.int64))
-    traits = traits_of(project, manifest.name, source.dataset.dtype, n_tokens)
-    traits = replace(traits, sequence_length=manifest.facts["sequence_length"])
-    samples = sample_files(project, source.manifest, manifest.folder, export_format, traits)
-    if not _check_sizes(report, manifest, samples):
-        return
+    def _token_comparison(self, tokens_file: str) -> TokenComparison:
+        """Return the comparison of the export's file of tokens with the dataset.
 
-    # The list of these files.
-    names = [export_format.file(number) for number in range(samples.cut.files)]
-    index = samples.index([manifest.files[name] for name in names])
-    report.compare(
-        "index.json is not that of its dataset",
-        where=manifest.url(INDEX),
-        found=f"sha256 {sha256_file(manifest.path(INDEX))}",
-        expected=f"sha256 {hashlib.sha256(index).hexdigest()}",
-        remedy=_remedy(manifest),
-    )
+        Both are read where they are stored, which may be a bucket.
+        """
+        dataset = self.source.dataset
+        export_store, export_name = self.manifest.access.stored_at(
+            self.manifest.folder / tokens_file
+        )
+        dataset_store, prefix = dataset.stored()
+        return TokenComparison(
+            copy=StoredArray(export_store, export_name, dataset.dtype),
+            dataset=StoredArray(dataset_store, f"{prefix}.bin", dataset.dtype),
+            remedy=_remedy(self.manifest),
+            stream=stream_of(dataset),
+        )
 
-    # Their bytes, up to the first file that differs.
-    if not deep:
-        return
-    for task in samples.tasks(stream_of(source.dataset)):
-        if not _check_sample_file(report, samples, task, remedy=_remedy(manifest)):
+    def check_samples(self, export_format: SampledFormat, *, deep: bool) -> None:
+        """Check an export that consists of samples: token sequences of one length, in many files.
+
+        Args:
+            export_format: Format of the export.
+            deep: Whether to compare the bytes of the files, too.
+        """
+        samples = self._expected_samples(export_format)
+        if not _check_sizes(self.report, self.manifest, samples):
             return
-        # Files are in the order of the tokens, so this is also the number of tokens read so far.
-        _, stop_token = samples.cut.span(task.number)
-        report.figures["tokens_read"] = stop_token
+        self._check_index(samples)
+        if deep:
+            self._check_sample_files(samples)
+
+    def _expected_samples(self, export_format: SampledFormat) -> SampleFiles:
+        """Return the files of samples that an export of the dataset should have."""
+        dataset = self.source.dataset
+        n_tokens = int(dataset.sequence_lengths.sum(dtype=np.int64))
+        traits = traits_of(self.project, self.manifest.name, dataset.dtype, n_tokens)
+        traits = replace(traits, sequence_length=self.manifest.facts["sequence_length"])
+        return sample_files(
+            self.project, self.source.manifest, self.manifest.folder, export_format, traits
+        )
+
+    def _check_index(self, samples: SampleFiles) -> None:
+        """Check that index.json lists the files of samples with their recorded digests."""
+        names = [samples.format.file(number) for number in range(samples.cut.files)]
+        expected_index = samples.index([self.manifest.files[name] for name in names])
+        self.report.compare(
+            "index.json is not that of its dataset",
+            where=self.manifest.url(INDEX),
+            found=f"sha256 {sha256_file(self.manifest.path(INDEX))}",
+            expected=f"sha256 {hashlib.sha256(expected_index).hexdigest()}",
+            remedy=_remedy(self.manifest),
+        )
+
+    def _check_sample_files(self, samples: SampleFiles) -> None:
+        """Compare the bytes of the files of samples, up to the first file that differs."""
+        for task in samples.tasks(stream_of(self.source.dataset)):
+            if not _check_sample_file(self.report, samples, task, remedy=_remedy(self.manifest)):
+                return
+            # Files are in the order of the tokens, so this many were read so far.
+            _, stop_token = samples.cut.span(task.number)
+            self.report.figures["tokens_read"] = stop_token
 
 
 def _check_sizes(report: Report, manifest: Manifest, samples: SampleFiles) -> bool:
@@ -180,12 +245,7 @@ def _check_sizes(report: Report, manifest: Manifest, samples: SampleFiles) -> bo
     Returns:
         Whether they are as expected.
     """
-    # `samples.cut` says how the tokens are divided among the files.
-    expected_sizes: dict[str, int] = {}
-    for number in range(samples.cut.files):
-        name = samples.format.file(number)
-        expected_sizes[name] = samples.format.size(samples.cut, number)
-
+    expected_sizes = _expected_sizes(samples)
     # index.json has no samples, and is checked separately.
     recorded_sizes = {name: fact.size for name, fact in manifest.files.items() if name != INDEX}
     if recorded_sizes == expected_sizes:
@@ -198,6 +258,15 @@ def _check_sizes(report: Report, manifest: Manifest, samples: SampleFiles) -> bo
         remedy=_remedy(manifest),
     )
     return False
+
+
+def _expected_sizes(samples: SampleFiles) -> dict[str, int]:
+    """Return the size in bytes of each file of samples that an export should have, by name."""
+    size_by_name: dict[str, int] = {}
+    for number in range(samples.cut.files):
+        name = samples.format.file(number)
+        size_by_name[name] = samples.format.size(samples.cut, number)
+    return size_by_name
 
 
 def _check_sample_file(
@@ -216,16 +285,14 @@ def _check_sample_file(
     """
     name = samples.format.file(task.number)
     start_byte = 0  # of the block
-    # `blocks` yields the bytes that an export would write.
     for expected in samples.blocks(task, samples.source):
         # This raises an error if the file is shorter, so both have the same length.
         stored = samples.target.read_range(name, start_byte, start_byte + len(expected))
         if stored != expected:
-            differs = np.frombuffer(stored, np.uint8) != np.frombuffer(expected, np.uint8)
-            first_wrong_byte = start_byte + int(differs.argmax())
+            wrong_byte = start_byte + _first_difference(stored, expected)
             report.error(
                 "a token is not that of the dataset",
-                where=f"{samples.target.url(name)}, byte {first_wrong_byte}",
+                where=f"{samples.target.url(name)}, byte {wrong_byte}",
                 remedy=remedy,
             )
             return False
@@ -233,53 +300,7 @@ def _check_sample_file(
     return True
 
 
-def _check_tokens(
-    report: Report,
-    project: Project,
-    manifest: Manifest,
-    tokens_file: str,
-    dataset: MMapIndexedDataset,
-) -> None:
-    """Compare all tokens with those of the dataset, and warn of end tokens inside documents.
-
-    Args:
-        report: Report on the export.
-        project: The project.
-        manifest: Manifest of the export.
-        tokens_file: Name of the export's file of tokens.
-        dataset: The dataset that it was made from.
-    """
-    # Both files are read where they are stored, which may be a bucket.
-    store, name = manifest.access.stored_at(manifest.folder / tokens_file)
-    dataset_store, prefix = dataset.stored()
-    exported = StoredArray(store, name, dataset.dtype)
-    comparison = TokenComparison(
-        copy=exported,
-        dataset=StoredArray(dataset_store, f"{prefix}.bin", dataset.dtype),
-        remedy=_remedy(manifest),
-        stream=stream_of(dataset),
-    )
-
-    # Compare them in ranges, up to the first difference, and count the end tokens.
-    end_token = framing(project).after[-1]
-    n_tokens = int(manifest.facts["tokens"])
-    n_end_tokens = 0
-    for start in range(0, n_tokens, _READ_TOKENS):
-        stop = min(start + _READ_TOKENS, n_tokens)
-        outcome = comparison.look((start, stop))
-        if outcome.wrong is not None:
-            comparison.conclude(report, [outcome])
-            return
-        n_end_tokens += int(np.count_nonzero(exported.read(start, stop) == end_token))
-    report.figures["tokens_read"] = n_tokens
-
-    # Each document ends with one end token. Any other is part of the text of a document.
-    n_inside = n_end_tokens - manifest.facts["documents"]
-    if n_inside > 0:
-        report.warn(
-            f"{n_inside:,} end tokens are inside documents: "
-            "a reader that looks for end tokens splits these documents",
-            where=manifest.url(tokens_file),
-            expected="one after each document",
-            remedy="let the reader take the ends of documents from the file next to the tokens",
-        )
+def _first_difference(first: bytes, second: bytes) -> int:
+    """Return the position of the first byte in which two blocks of the same size differ."""
+    differs = np.frombuffer(first, np.uint8) != np.frombuffer(second, np.uint8)
+    return int(differs.argmax())

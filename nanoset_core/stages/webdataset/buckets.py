@@ -69,34 +69,66 @@ def write_buckets(
     intervals = _key_intervals(plan, ranks)
 
     # Go through all contexts in the order of the sources, as many at a time as memory holds.
-    # A record has the number of a context and its row; `rows` is another view of the records.
     contexts = plan.table.contexts
     rows_in_memory = max(1, min(memory_bytes // (record_bytes + ROW_BYTES), contexts))
     records = np.empty((rows_in_memory, record_bytes), dtype=np.uint8)
-    rows = _as_rows(records, plan)
     bucket_work = options.progress.work("buckets", options.name, contexts * plan.row_bytes)
     for start in range(0, contexts, rows_in_memory):
         stop = min(start + rows_in_memory, contexts)
-
-        # Find the bucket of each context by its key. Contexts of shards that are not written have
-        # no bucket.
         keys = context_keys(start, stop, plan.settings.seed)  # (stop - start,)
-        buckets = np.searchsorted(intervals.first_keys, keys, side="right") - 1
-        has_bucket = (buckets >= 0) & (keys <= intervals.last_keys[buckets])
-        selected = np.flatnonzero(has_bucket)
-        order = selected[np.argsort(buckets[selected], kind="stable")]  # (n_rows,) by bucket
-
-        # Gather their rows, and append those of each bucket to its file.
-        n_rows = len(order)
-        rows.contexts[:n_rows] = order + start
-        sweep(plan, sources, rows.contexts[:n_rows], rows.tokens[:n_rows])
-        # (n_buckets + 1,) index of the first record of each bucket
-        record_bounds = np.searchsorted(buckets[order], np.arange(len(paths) + 1))
-        for number in np.flatnonzero(np.diff(record_bounds)):
-            bucket_records = records[record_bounds[number] : record_bounds[number + 1]]
-            with paths[number].open("ab") as file:
-                file.write(bucket_records.data)
+        buckets = intervals.buckets_of(keys)
+        order = _members_by_bucket(buckets)  # (n_rows,)
+        _gather_records(plan, sources, start + order, records[: len(order)])
+        _append_records(paths, buckets[order], records[: len(order)])
         bucket_work.advance((stop - start) * plan.row_bytes)
+
+
+def _members_by_bucket(buckets: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the indices of those members that have a bucket, sorted by bucket.
+
+    Args:
+        buckets: Bucket of each member, or -1, shape (n,).
+    """
+    members = np.flatnonzero(buckets >= 0)
+    return members[np.argsort(buckets[members], kind="stable")]
+
+
+def _gather_records(
+    plan: ShufflePlan,
+    sources: Sequence[TokenSource],
+    contexts: NDArray[np.int64],
+    records: NDArray[np.uint8],
+) -> None:
+    """Write the records of contexts, their numbers and tokens, into an array.
+
+    Args:
+        plan: Plan of the tars.
+        sources: Sources of the plan.
+        contexts: Numbers of the contexts, shape (n_rows,).
+        records: The array, shape (n_rows, record_bytes).
+    """
+    rows = _as_rows(records, plan)  # a view
+    rows.contexts[:] = contexts
+    sweep(plan, sources, contexts, rows.tokens)
+
+
+def _append_records(
+    paths: Sequence[Path],
+    buckets: NDArray[np.int64],
+    records: NDArray[np.uint8],
+) -> None:
+    """Append records to the files of their buckets.
+
+    Args:
+        paths: File of each bucket.
+        buckets: Bucket of each record, ascending, shape (n_rows,).
+        records: Shape (n_rows, record_bytes).
+    """
+    # (n_buckets + 1,) index of the first record of each bucket
+    bounds = np.searchsorted(buckets, np.arange(len(paths) + 1))
+    for number in np.flatnonzero(np.diff(bounds)).tolist():
+        with paths[number].open("ab") as file:
+            file.write(records[bounds[number] : bounds[number + 1]].data)
 
 
 class _KeyIntervals(NamedTuple):
@@ -106,6 +138,20 @@ class _KeyIntervals(NamedTuple):
     """Lowest key of each bucket, ascending, shape (n_buckets,)."""
     last_keys: NDArray[np.uint64]
     """Highest key of each bucket, shape (n_buckets,)."""
+
+    def buckets_of(self, keys: NDArray[np.uint64]) -> NDArray[np.int64]:
+        """Return the bucket of each key, or -1 for keys of shards that are not written.
+
+        Args:
+            keys: Shape (n_keys,).
+
+        Returns:
+            Shape (n_keys,).
+        """
+        # The last bucket that begins at or before the key, if it does not end before.
+        buckets = np.searchsorted(self.first_keys, keys, side="right") - 1
+        buckets[keys > self.last_keys[buckets]] = -1
+        return buckets
 
 
 def _key_intervals(plan: ShufflePlan, ranks: Sequence[range]) -> _KeyIntervals:

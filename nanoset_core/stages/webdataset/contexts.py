@@ -17,8 +17,9 @@ there is no table of all of them in memory.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -196,29 +197,57 @@ class ContextTable:
             SampleIndexError: A number is outside the table.
         """
         contexts = np.asarray(contexts, dtype=np.int64)
+        self._check_numbers(contexts)
+
+        # (n_contexts,) each
+        sources = np.searchsorted(self.first_contexts, contexts, side="right") - 1
+        rows = self._rows_over_all_sources(contexts, sources)
+        streams = np.searchsorted(self.first_rows, rows, side="right") - 1
+        starts = self._first_tokens(rows, streams)
+
+        # The last row of a stream may be shorter than the others.
+        lengths = np.clip(self.stops[streams] - starts, 0, self.settings.row_tokens)
+        return ContextPlaces(sources=sources, starts=starts, lengths=lengths)
+
+    def _check_numbers(self, contexts: NDArray[np.int64]) -> None:
+        """Raise SampleIndexError if one of these contexts does not exist."""
         if contexts.size and (contexts.min() < 0 or contexts.max() >= self.contexts):
             raise SampleIndexError(
                 "context number outside the table",
                 found=f"[{contexts.min()}, {contexts.max()}]",
                 expected=f"[0, {self.contexts})",
             )
-        # All arrays below have the shape (n_contexts,). To save memory, `rows` is changed in place.
-        # Find the source of each context, and the row, which is counted within the source.
-        sources = np.searchsorted(self.first_contexts, contexts, side="right") - 1
-        rows = self._rows_of(sources, contexts - self.first_contexts[sources])
 
-        # Count the rows over all sources, to find the stream of each row.
-        first_streams = self.first_streams[sources]  # the first stream of each context's source
-        rows += self.first_rows[first_streams]
-        streams = np.searchsorted(self.first_rows, rows, side="right") - 1
+    def _rows_over_all_sources(
+        self,
+        contexts: NDArray[np.int64],
+        sources: NDArray[np.int64],
+    ) -> NDArray[np.int64]:
+        """Return the row of each context, numbered through the rows of all sources.
 
-        # Count the rows within their streams, to find the tokens of each row. These are counted
-        # within the source. The last row of a stream may be shorter than the others.
-        rows -= self.first_rows[streams]
-        row_tokens = self.settings.row_tokens
-        starts = self.starts[streams] + rows * row_tokens
-        lengths = np.clip(self.stops[streams] - starts, 0, row_tokens)
-        return ContextPlaces(sources=sources, starts=starts, lengths=lengths)
+        Args:
+            contexts: Numbers of the contexts over all sources, shape (n_contexts,).
+            sources: Source of each context, shape (n_contexts,).
+        """
+        numbers_in_source = contexts - self.first_contexts[sources]
+        rows = self._rows_of(sources, numbers_in_source)  # counted within each source
+        rows += self.first_rows[self.first_streams[sources]]
+        return rows
+
+    def _first_tokens(
+        self,
+        rows: NDArray[np.int64],
+        streams: NDArray[np.int64],
+    ) -> NDArray[np.int64]:
+        """Return the first token of each row, counted within the row's source.
+
+        Args:
+            rows: Numbers of the rows over all sources, shape (n_rows,).
+            streams: Stream of each row, shape (n_rows,).
+        """
+        rows_in_stream = rows - self.first_rows[streams]
+        starts: NDArray[np.int64] = self.starts[streams] + rows_in_stream * self.settings.row_tokens
+        return starts
 
     def _rows_of(self, sources: NDArray[np.int64], numbers: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the row of each context, counted within its source.
@@ -256,28 +285,48 @@ class ContextTable:
             start: First token, counted within the source.
             stop: Token after the last one, counted within the source.
         """
-        rows = self._rows_containing(source, start, stop)
-        contexts = [self._contexts_of(source, rows)]
-        if self.settings.tail != "carry":
-            return contexts[0]
-
-        # With the tail `carry`, a row can begin in an earlier source and continue in this one. Look
-        # at all earlier sources: a row that is longer than the sources between extends over them.
-        # If the source before this one has 100 tokens, then token 5 of this source is token 105
-        # counted from the start of that source.
-        tokens_between = 0  # from the start of the earlier source to the start of this one
-        for earlier in reversed(range(source)):
-            tokens_between += self.sources[earlier].tokens
-            rows = self._rows_containing(earlier, start + tokens_between, stop + tokens_between)
-            contexts.append(self._contexts_of(earlier, rows))
+        contexts = [self._contexts_beginning_in(source, start, stop)]
+        if self.settings.tail == "carry":
+            contexts.extend(self._carried_contexts(source, start, stop))
         return np.concatenate(contexts)
+
+    def _carried_contexts(
+        self,
+        source: int,
+        start: int,
+        stop: int,
+    ) -> Iterator[NDArray[np.int64]]:
+        """Yield the contexts that begin in each earlier source and reach the tokens [start, stop).
+
+        All earlier sources are searched, since a row that is longer than the sources between
+        extends over them.
+
+        Args:
+            source: Number of the source of the tokens.
+            start: First token, counted within the source.
+            stop: Token after the last one, counted within the source.
+        """
+        # Count the tokens from the start of the earlier source. If the source before this one has
+        # 100 tokens, then token 5 of this source is its token 105.
+        for earlier in reversed(range(source)):
+            n_tokens = self.sources[earlier].tokens
+            start += n_tokens
+            stop += n_tokens
+            yield self._contexts_beginning_in(earlier, start, stop)
+
+    def _contexts_beginning_in(self, source: int, start: int, stop: int) -> NDArray[np.int64]:
+        """Return the contexts that begin in a source and contain one of the tokens [start, stop).
+
+        The tokens are counted from the start of this source, and may be in a later one.
+        """
+        return self._contexts_of(source, self._rows_containing(source, start, stop))
 
     def _contexts_of(self, source: int, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the contexts in which some rows of a source occur.
 
-        A context is one occurrence of a row. A source of 10 rows at frequency 2.3 has 23 contexts:
-        two passes over all rows, and 3 chosen rows once more. Row 4 is then in the contexts 4 and
-        14, and in one of 20 to 22 if it was chosen.
+        A source of 10 rows at frequency 2.3 has 23 contexts: two passes over all rows, and 3 chosen
+        rows once more. Row 4 is then in the contexts 4 and 14, and in one of 20 to 22 if it was
+        chosen.
 
         Args:
             source: Number of the source.
@@ -286,26 +335,44 @@ class ContextTable:
         Returns:
             Numbers of the contexts over all sources, shape (n_contexts,).
         """
-        # The numbers below count within the source. (n_passes,) number of each pass's first context
-        contexts_in_passes = self.contexts_in_passes[source]
-        pass_starts = np.arange(0, contexts_in_passes, self.rows_per_pass[source])
-
-        # Every pass has all rows: (n_passes, n_rows) -> (n_passes * n_rows,)
-        in_passes = (pass_starts[:, None] + rows).ravel()
-
-        # After the passes, the chosen rows occur once more.
-        choice = self.choices[source]
-        chosen_rows = rows[choice.is_chosen(rows)]
-        after_passes = contexts_in_passes + choice.numbers_of(chosen_rows)
-
+        in_passes = self._contexts_in_passes(source, rows)
+        after_passes = self._contexts_after_passes(source, rows)
         first_context = int(self.first_contexts[source])
         return first_context + np.concatenate([in_passes, after_passes])
 
+    def _contexts_in_passes(self, source: int, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the contexts of rows in the passes over their source, each of which has all rows.
+
+        Args:
+            source: Number of the source.
+            rows: Numbers of the rows within the source, shape (n_rows,).
+
+        Returns:
+            Numbers of the contexts within the source, shape (n_passes * n_rows,).
+        """
+        # (n_passes,) the first context of each pass
+        pass_starts = np.arange(0, self.contexts_in_passes[source], self.rows_per_pass[source])
+        return (pass_starts[:, None] + rows).ravel()
+
+    def _contexts_after_passes(self, source: int, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the contexts of those rows that were chosen to occur once more than the others.
+
+        Args:
+            source: Number of the source.
+            rows: Numbers of the rows within the source, shape (n_rows,).
+
+        Returns:
+            Numbers of the contexts within the source, shape (n_chosen,).
+        """
+        choice = self.choices[source]
+        chosen_rows = rows[choice.is_chosen(rows)]
+        contexts: NDArray[np.int64] = self.contexts_in_passes[source] + choice.numbers_of(
+            chosen_rows
+        )
+        return contexts
+
     def _rows_containing(self, source: int, start: int, stop: int) -> NDArray[np.int64]:
         """Return the rows of a source that hold one of the tokens [start, stop).
-
-        A source consists of streams, such as its files. Each stream is cut into rows of
-        `row_tokens` tokens. Rows are numbered through all streams of the source.
 
         Args:
             source: Number of the source.
@@ -318,30 +385,45 @@ class ContextTable:
         """
         if start >= stop:
             return _NO_CONTEXTS
-        # Find the streams of the source whose rows hold some of these tokens.
+        first_row = self.first_rows[self.first_streams[source]]  # of the source
+        rows_by_stream = [_NO_CONTEXTS]
+        for stream in self._streams_containing(source, start, stop):
+            rows = self._rows_in_stream(stream, start, stop)
+            rows_by_stream.append(rows - first_row)
+        return np.concatenate(rows_by_stream)
+
+    def _streams_containing(self, source: int, start: int, stop: int) -> NDArray[np.int64]:
+        """Return the streams of a source whose rows hold one of the tokens [start, stop).
+
+        The tokens are counted within the source.
+        """
         streams = self._streams_of(source)
         starts_before_stop = self.starts[streams.start : streams.stop] < stop
         stops_after_start = self.stops[streams.start : streams.stop] > start
-        with_tokens = streams.start + np.flatnonzero(starts_before_stop & stops_after_start)
+        return streams.start + np.flatnonzero(starts_before_stop & stops_after_start)
 
+    def _rows_in_stream(self, stream: np.int64, start: int, stop: int) -> NDArray[np.int64]:
+        """Return the rows of a stream that hold one of the tokens [start, stop) of its source.
+
+        Args:
+            stream: Number of the stream, which has some of these tokens.
+            start: First token, counted within the source.
+            stop: Token after the last one.
+
+        Returns:
+            Numbers of the rows over all sources, shape (n_rows,).
+        """
+        # Count the tokens that the stream has of these from the start of the stream.
+        stream_start = self.starts[stream]
+        first_token = max(start, stream_start) - stream_start
+        stop_token = min(stop, self.stops[stream]) - stream_start
+
+        # The stop is rounded up, since the last token may be anywhere in its row.
         row_tokens = self.settings.row_tokens
-        rows_by_stream = [_NO_CONTEXTS]
-        for stream in with_tokens:
-            # The tokens that the stream has of these, counted within the stream.
-            stream_start = self.starts[stream]
-            first_token = max(start, stream_start) - stream_start
-            stop_token = min(stop, self.stops[stream]) - stream_start
-
-            # The rows of the stream that contain them. The stop is rounded up, since the last token
-            # may be anywhere in its row.
-            first_row = first_token // row_tokens
-            stop_row = -(-stop_token // row_tokens)
-            rows_in_stream = np.arange(first_row, stop_row, dtype=np.int64)
-
-            # Number the rows through all streams of the source.
-            n_earlier_rows = self.first_rows[stream] - self.first_rows[streams.start]
-            rows_by_stream.append(n_earlier_rows + rows_in_stream)
-        return np.concatenate(rows_by_stream)
+        first_row = first_token // row_tokens
+        stop_row = -(-stop_token // row_tokens)
+        rows_in_stream = np.arange(first_row, stop_row, dtype=np.int64)
+        return rows_in_stream + int(self.first_rows[stream])
 
     def pad_tokens(self, contexts: NDArray[np.int64]) -> int:
         """Return the number of pad tokens in all of these contexts, given by their numbers."""
@@ -373,25 +455,35 @@ def _cut_carrying(source_tokens: Sequence[int], row_tokens: int) -> _CutStreams:
         source_tokens: Tokens of each source.
         row_tokens: Tokens of a row.
     """
-    # (n_sources + 1,) where each source starts in the stream, and where the last one ends
-    bounds = _running_sum(source_tokens)  # [0, 6, 13]
-    n_rows = bounds[-1] // row_tokens  # 3
-    end_of_rows = n_rows * row_tokens  # 12
-
-    # (n_sources + 1,) number of the first row that begins in each source or after it. That is the
-    # start of the source divided by the length of a row, rounded up. The last source may end with
-    # tokens that fill no row, so the number is at most `n_rows`.
-    first_rows = np.minimum(-(-bounds // row_tokens), n_rows)  # [0, 2, 3]
-
-    # (n_sources,) each
-    row_counts = np.diff(first_rows)  # [2, 1]
-    first_tokens = first_rows[:-1] * row_tokens  # of each source's first row: [0, 8]
+    bounds = _running_sum(source_tokens)  # (n_sources + 1,) start of each source: [0, 6, 13]
+    first_rows = _first_rows_from(bounds, row_tokens)  # (n_sources + 1,) [0, 2, 3]
+    row_counts = np.diff(first_rows)  # (n_sources,) [2, 1]
+    row_bounds = first_rows * row_tokens  # (n_sources + 1,) first tokens of these rows: [0, 8, 12]
     return _CutStreams(
         row_counts=row_counts,
-        starts=first_tokens - bounds[:-1],  # [0, 2]
+        starts=row_bounds[:-1] - bounds[:-1],  # [0, 2]
         tokens_in_rows=row_counts * row_tokens,  # [8, 4]
-        tokens_used=np.diff(np.minimum(bounds, end_of_rows)),  # [6, 6]
+        tokens_used=np.diff(np.minimum(bounds, row_bounds[-1])),  # [6, 6]
     )
+
+
+def _first_rows_from(bounds: NDArray[np.int64], row_tokens: int) -> NDArray[np.int64]:
+    """Return the number of the first row of a stream that begins at or after each position.
+
+    In a stream of 13 tokens with rows of 4 tokens, which begin at 0, 4 and 8, these are the rows
+    0, 2 and 3 for the positions 0, 6 and 13. There is no row 3: it stands for the end of the rows.
+
+    Args:
+        bounds: Ascending positions, the last of which is the end of the stream, shape (n,).
+        row_tokens: Tokens of a row.
+
+    Returns:
+        Shape (n,).
+    """
+    n_rows = bounds[-1] // row_tokens
+    rounded_up = -(-bounds // row_tokens)
+    first_rows: NDArray[np.int64] = np.minimum(rounded_up, n_rows)
+    return first_rows
 
 
 def _cut_separately(
@@ -408,33 +500,50 @@ def _cut_separately(
             out, and `pad` fills their row up with padding. `pad_always` adds a row to every
             stream, which is all padding if the other rows are full or the stream is empty.
     """
-    # The lengths of the streams of all sources, and where each stream starts within its source.
-    all_lengths: list[int] = []
-    all_starts: list[int] = []
-    for stream_lengths in lengths_by_source:
-        all_lengths.extend(stream_lengths)
-        all_starts.extend(_running_sum(stream_lengths)[:-1].tolist())
-    stream_tokens = np.array(all_lengths, dtype=np.int64)  # (n_streams,)
-    starts = np.array(all_starts, dtype=np.int64)  # (n_streams,)
-
-    # Tokens that fill no row are dropped, or get a padded row.
+    stream_tokens = np.fromiter(chain.from_iterable(lengths_by_source), dtype=np.int64)
     row_counts = stream_tokens // row_tokens  # full rows, (n_streams,)
     if tail == "drop":
         tokens_used = row_counts * row_tokens
     else:
         tokens_used = stream_tokens
-        has_padded_row = stream_tokens % row_tokens > 0
-        if tail == "pad_always":
-            has_padded_row[:] = True
-        row_counts = row_counts + has_padded_row
+        row_counts = row_counts + _has_padded_row(stream_tokens, row_tokens, tail)
 
     # No row continues in another stream, so the rows of a stream have just its tokens.
     return _CutStreams(
         row_counts=row_counts,
-        starts=starts,
+        starts=_starts_in_sources(lengths_by_source),
         tokens_in_rows=tokens_used,
         tokens_used=tokens_used,
     )
+
+
+def _has_padded_row(
+    stream_tokens: NDArray[np.int64],
+    row_tokens: int,
+    tail: PlanTail,
+) -> NDArray[np.bool_]:
+    """Return, for each stream, whether it has a padded row after its full ones.
+
+    Args:
+        stream_tokens: Tokens of each stream, shape (n_streams,).
+        row_tokens: Tokens of a row.
+        tail: `pad` pads a row only if tokens remain that fill none, `pad_always` in every stream.
+    """
+    if tail == "pad_always":
+        return np.ones(len(stream_tokens), dtype=np.bool_)
+    return stream_tokens % row_tokens > 0
+
+
+def _starts_in_sources(lengths_by_source: Sequence[Sequence[int]]) -> NDArray[np.int64]:
+    """Return the first token of each stream, counted within its source, shape (n_streams,).
+
+    Args:
+        lengths_by_source: Tokens of each stream of each source.
+    """
+    starts: list[int] = []
+    for stream_lengths in lengths_by_source:
+        starts.extend(_running_sum(stream_lengths)[:-1].tolist())
+    return np.array(starts, dtype=np.int64)
 
 
 def _counts_of(
@@ -454,39 +563,64 @@ def _counts_of(
         streams: The rows of its streams.
         settings: Settings of the plan.
     """
-    frequencies = settings.frequencies or {}
-    frequency = frequencies.get(name, 1.0)
+    frequency = (settings.frequencies or {}).get(name, 1.0)
     rows = int(streams.row_counts.sum())
     sampled = sampled_contexts(rows, frequency)
     contexts = sampled.repeats * rows + sampled.n_chosen
 
-    # All padding of a stream is in its last row, which may be a chosen one.
-    pad_tokens = streams.row_counts * settings.row_tokens - streams.tokens_in_rows
-    padded_streams = np.flatnonzero(pad_tokens)
-    last_rows = np.cumsum(streams.row_counts)[padded_streams] - 1
     choice = Choice(rows, sampled.n_chosen, choice_seed(settings.seed, name))
-    occurrences = sampled.repeats + choice.is_chosen(last_rows)
-    all_pad_tokens = int((pad_tokens[padded_streams] * occurrences).sum())
-
-    # If the first row of the source does not begin at its first token, an earlier source's row has
-    # the tokens before it.
+    pad_tokens = _pad_tokens_of(streams, settings.row_tokens, sampled.repeats, choice)
     tokens_used = int(streams.tokens_used.sum())
-    carried = 0
+    tokens_carried = 0
     if settings.tail == "carry":
-        carried = max(0, min(int(streams.starts[0]), tokens_used))
-    stream_lengths = (settings.streams or {}).get(name)
+        tokens_carried = _tokens_before_rows(streams)
     return SourceContexts(
         name=name,
         tokens=tokens,
         contexts=contexts,
-        tokens_used=contexts * settings.row_tokens - all_pad_tokens,
+        tokens_used=contexts * settings.row_tokens - pad_tokens,
         tokens_dropped=tokens - tokens_used,
-        pad_tokens=all_pad_tokens,
+        pad_tokens=pad_tokens,
         rows=rows,
         frequency=frequency,
-        tokens_carried=carried,
-        streams=None if stream_lengths is None else tuple(map(int, stream_lengths)),
+        tokens_carried=tokens_carried,
+        streams=_configured_streams(name, settings),
     )
+
+
+def _pad_tokens_of(streams: _CutStreams, row_tokens: int, repeats: int, choice: Choice) -> int:
+    """Return the number of pad tokens in all occurrences of the rows of a source.
+
+    Args:
+        streams: The rows of the streams of the source.
+        row_tokens: Tokens of a row, with padding.
+        repeats: How often every row occurs.
+        choice: Which rows occur once more.
+    """
+    pad_tokens = streams.row_counts * row_tokens - streams.tokens_in_rows  # (n_streams,)
+    padded_streams = np.flatnonzero(pad_tokens)
+
+    # All padding of a stream is in its last row, which may be a chosen one.
+    last_rows = np.cumsum(streams.row_counts)[padded_streams] - 1
+    occurrences = repeats + choice.is_chosen(last_rows)  # (n_padded_streams,)
+    return int((pad_tokens[padded_streams] * occurrences).sum())
+
+
+def _tokens_before_rows(streams: _CutStreams) -> int:
+    """Return how many tokens of a source are in rows that begin in earlier sources.
+
+    These are the tokens before its first row, except those that are in no row.
+    """
+    tokens_used = int(streams.tokens_used.sum())
+    return max(0, min(int(streams.starts[0]), tokens_used))
+
+
+def _configured_streams(name: str, settings: PlanSettings) -> tuple[int, ...] | None:
+    """Return the tokens of each stream of a source, or None if the settings name no streams."""
+    stream_lengths = (settings.streams or {}).get(name)
+    if stream_lengths is None:
+        return None
+    return tuple(map(int, stream_lengths))
 
 
 def _choice_of(source: SourceContexts, seed: int) -> Choice:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +15,7 @@ from nanoset_core.stages.webdataset.contexts import ContextTable
 from nanoset_core.stages.webdataset.plan import ShufflePlan
 from nanoset_core.stages.webdataset.sizing import CHUNK_BYTES
 from nanoset_core.stages.webdataset.sources import STORED_ROW_BYTES, TokenSource, common_dtype
+from nanoset_core.storage.access import FileAccess
 
 STORED_BYTES = 64 << 20
 """Bytes of rows gathered at once from a store, enough for several requests at the same time."""
@@ -55,147 +57,172 @@ def gather(
     # Sort by source and by token within it, so that each file is read from start to end.
     located = table.locate(contexts)
     order = np.lexsort((located.starts, located.sources))
-    starts = located.starts[order]
-    lengths = located.lengths[order]
     targets = order if places is None else places[order]
-    # (n_sources + 1,) the contexts of source i are [bounds[i], bounds[i + 1]) in this order
-    bounds = np.searchsorted(located.sources[order], np.arange(len(sources) + 1))
 
-    # The BOS, if contexts have one, is their first token.
     if settings.bos_id is not None:
         out[targets, 0] = settings.bos_id
     rows = out[:, settings.sequence_length - settings.row_tokens :]  # all columns but the BOS
-
-    # Copy the rows of each source that has some.
-    for number in np.flatnonzero(np.diff(bounds)).tolist():
-        of_source = slice(bounds[number], bounds[number + 1])
-        _gather_source(
-            sources[number:],
-            pad_id=settings.pad_id or 0,
-            starts=starts[of_source],
-            lengths=lengths[of_source],
-            targets=targets[of_source],
-            rows=rows,
+    for number, run in _runs_of_sources(located.sources[order], len(sources)):
+        copier = _RowCopier(sources[number:], settings.pad_id or 0, rows)
+        copier.copy(
+            starts=located.starts[order[run]],
+            lengths=located.lengths[order[run]],
+            targets=targets[run],
         )
     return out
 
 
-def _gather_source(
-    sources: Sequence[TokenSource],
-    pad_id: int,
-    starts: NDArray[np.int64],
-    lengths: NDArray[np.int64],
-    targets: NDArray[np.int64],
-    rows: NDArray[np.integer[Any]],
-) -> None:
-    """Copy the rows that begin in the first of some sources to their places in an array.
+def _runs_of_sources(sources: NDArray[np.int64], n_sources: int) -> list[tuple[int, slice]]:
+    """Return each source that occurs in a sorted array, and the range of its entries there.
+
+    Args:
+        sources: Numbers of sources, ascending, shape (n_contexts,).
+        n_sources: Number of all sources.
+    """
+    bounds = np.searchsorted(sources, np.arange(n_sources + 1))  # (n_sources + 1,)
+    occurring = np.flatnonzero(np.diff(bounds)).tolist()
+    return [(number, slice(bounds[number], bounds[number + 1])) for number in occurring]
+
+
+class _RowParts(NamedTuple):
+    """Parts of rows in one source, and where they are written. Arrays have the shape (n_rows,)."""
+
+    starts: NDArray[np.int64]
+    """First token of each row within the source."""
+    counts: NDArray[np.int64]
+    """Tokens of each row that are in the source."""
+    targets: NDArray[np.int64]
+    """Row of the array into which each row is copied."""
+
+    def select(self, selection: slice | NDArray[np.bool_]) -> _RowParts:
+        """Return some of the rows."""
+        return _RowParts(
+            starts=self.starts[selection],
+            counts=self.counts[selection],
+            targets=self.targets[selection],
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _RowCopier:
+    """Copies the rows that begin in one source to their places in an array.
 
     A row consists of `row_tokens` consecutive tokens, or fewer, which are padded. It may continue
     in the next sources.
+    """
+
+    sources: Sequence[TokenSource]
+    """The source, and those after it, in which rows continue with the tail `carry`."""
+    pad_id: int
+    """Id that rows are padded with."""
+    rows: NDArray[np.integer[Any]]
+    """Array into which the rows are copied, shape (any, row_tokens)."""
+
+    @property
+    def source(self) -> TokenSource:
+        """The source in which the rows begin."""
+        return self.sources[0]
+
+    @property
+    def row_tokens(self) -> int:
+        """Tokens of a row, with padding."""
+        return int(self.rows.shape[1])
+
+    def copy(
+        self,
+        starts: NDArray[np.int64],
+        lengths: NDArray[np.int64],
+        targets: NDArray[np.int64],
+    ) -> None:
+        """Copy rows. All arrays have the shape (n_rows,).
+
+        Args:
+            starts: First token of each row within the source, ascending.
+            lengths: Tokens of each row without padding.
+            targets: Row of the array into which each row is copied.
+        """
+        counts = np.clip(self.source.count - starts, 0, lengths)  # tokens in this source
+        parts = _RowParts(starts, counts, targets)
+
+        # Whole rows of a file are contiguous and are copied faster. Those of a view are not.
+        if self.source.stream is None:
+            self.source.prefetch(starts, starts + counts)
+            is_whole = counts == self.row_tokens
+            self._copy_whole_rows(starts[is_whole], targets[is_whole])
+            parts = parts.select(~is_whole)
+        self._copy_in_chunks(parts)
+
+        # A row that continues in the next sources was padded above: overwrite it. There is at most
+        # one, since all later rows begin in those sources.
+        is_carried = (lengths == self.row_tokens) & (counts < lengths)
+        for index in np.flatnonzero(is_carried):
+            row = _carried_row(self.sources, int(starts[index]), self.row_tokens)
+            self.rows[targets[index]] = row
+
+    def _copy_whole_rows(self, starts: NDArray[np.int64], targets: NDArray[np.int64]) -> None:
+        """Copy rows without padding from a source that is one file of consecutive tokens.
+
+        Args:
+            starts: First token of each row in the file, ascending, shape (n_rows,).
+            targets: Row of the array into which each row is copied, shape (n_rows,).
+        """
+        if not len(starts):
+            return
+        rows_per_chunk = _rows_to_copy_at_once(self.row_tokens, self.source.tokens.itemsize)
+        chunk_start = 0
+        for chunk in _chunks_of_rows(self.source.tokens, starts, self.row_tokens, rows_per_chunk):
+            rows_of_chunk = slice(chunk_start, chunk_start + len(chunk))
+            # An error about a wrong id names its position in the file.
+            position_of = partial(_position_in_rows, starts[rows_of_chunk], self.row_tokens)
+            self.source.check(chunk, position_of=position_of)
+            self.rows[targets[rows_of_chunk]] = chunk
+            chunk_start += len(chunk)
+
+    def _copy_in_chunks(self, parts: _RowParts) -> None:
+        """Copy parts of rows in chunks that stay in the processor's cache, and pad short ones."""
+        rows_per_chunk = _rows_to_copy_at_once(self.row_tokens, self.rows.itemsize)
+        for chunk_start in range(0, len(parts.starts), rows_per_chunk):
+            self._copy_parts(parts.select(slice(chunk_start, chunk_start + rows_per_chunk)))
+
+    def _copy_parts(self, parts: _RowParts) -> None:
+        """Copy parts of rows, and fill short ones up with padding."""
+        starts, counts, targets = parts
+        tokens = self.source.read(starts, counts)  # of all rows, concatenated: (n_tokens,)
+        # An error about a wrong id names its position in the source.
+        self.source.check(tokens, position_of=partial(_position_in_ranges, starts, counts))
+
+        if (counts == self.row_tokens).all():
+            self.rows[targets] = tokens.reshape(-1, self.row_tokens)
+            return
+
+        # Fill the rows with padding, and overwrite it with the tokens.
+        self.rows[targets] = self.pad_id
+        row_of_token = np.repeat(targets, counts)  # (n_tokens,)
+        self.rows[row_of_token, _numbers_within_groups(counts)] = tokens
+
+
+def _rows_to_copy_at_once(row_tokens: int, itemsize: int) -> int:
+    """Return how many rows, at least one, stay in the processor's cache.
 
     Args:
-        sources: The source, and those after it, in which rows continue with the tail `carry`.
-        pad_id: Id that rows are padded with.
-        starts: First token of each row within the source, ascending, shape (n_contexts,).
-        lengths: Tokens of each row without padding, shape (n_contexts,).
-        targets: Index in `rows` of each row, shape (n_contexts,).
-        rows: Where the rows are written, shape (any, row_tokens).
+        row_tokens: Tokens of a row.
+        itemsize: Bytes of a token.
     """
-    source = sources[0]
-    row_tokens = rows.shape[1]
-    # (n_contexts,) tokens of each row that are in this source
-    counts = np.clip(source.count - starts, 0, lengths)
-    remaining = np.arange(len(starts))  # indices of the rows that are not copied yet
-
-    # Whole rows are contiguous in the file, except if the source is a view. They are copied faster.
-    if source.stream is None:
-        source.prefetch(starts, starts + counts)
-        is_whole = counts == row_tokens
-        _copy_whole_rows(source, starts[is_whole], targets[is_whole], rows)
-        remaining = np.flatnonzero(~is_whole)
-
-    # Copy the other rows in chunks that stay in the processor's cache.
-    rows_per_chunk = max(1, _COPY_BYTES // (row_tokens * rows.itemsize))
-    for chunk_start in range(0, len(remaining), rows_per_chunk):
-        chunk = remaining[chunk_start : chunk_start + rows_per_chunk]
-        _copy_ranges(source, pad_id, starts[chunk], counts[chunk], targets[chunk], rows)
-
-    # A row that continues in the next sources was padded above: overwrite it. There is at most one,
-    # since all later rows begin in those sources.
-    is_carried = (lengths == row_tokens) & (counts < lengths)
-    for index in np.flatnonzero(is_carried):
-        rows[targets[index]] = _carried_row(sources, int(starts[index]), row_tokens)
+    return max(1, _COPY_BYTES // (row_tokens * itemsize))
 
 
-def _copy_ranges(
-    source: TokenSource,
-    pad_id: int,
-    starts: NDArray[np.int64],
-    counts: NDArray[np.int64],
-    targets: NDArray[np.int64],
-    rows: NDArray[np.integer[Any]],
-) -> None:
-    """Copy rows of tokens, some of which may be short, from a source into an array.
-
-    Short rows are filled up with padding.
+def _numbers_within_groups(counts: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Count the members of each group from 0: groups of 2 and 3 members give 0 1, 0 1 2.
 
     Args:
-        source: The source.
-        pad_id: Id that rows are padded with.
-        starts: First token of each row within the source, shape (n_copied,).
-        counts: Tokens of each row in the source, shape (n_copied,).
-        targets: Index in `rows` of each row, shape (n_copied,).
-        rows: Where the rows are written, shape (n_rows, row_tokens).
+        counts: Members of each group, shape (n_groups,).
+
+    Returns:
+        Shape (n_members,).
     """
-    row_tokens = rows.shape[1]
-    tokens = source.read(starts, counts)  # of all rows, concatenated: (n_tokens,)
-    # An error about a wrong id names its position in the source.
-    source.check(tokens, position_of=partial(_position_in_ranges, starts, counts))
-
-    if (counts == row_tokens).all():
-        rows[targets] = tokens.reshape(-1, row_tokens)
-        return
-
-    # The row and the column of each token. For example, two rows of 2 and 3 tokens:
-    #     rows     r0 r0 r1 r1 r1
-    #     columns  0  1  0  1  2
-    row_of_token = np.repeat(targets, counts)  # (n_tokens,)
-    first_tokens = np.cumsum(counts) - counts  # (n_copied,) index in `tokens`: 0 2
-    columns = np.arange(len(tokens)) - np.repeat(first_tokens, counts)  # (n_tokens,)
-
-    # Fill the rows with padding, and overwrite it with the tokens.
-    rows[targets] = pad_id
-    rows[row_of_token, columns] = tokens
-
-
-def _copy_whole_rows(
-    source: TokenSource,
-    starts: NDArray[np.int64],
-    targets: NDArray[np.int64],
-    rows: NDArray[np.integer[Any]],
-) -> None:
-    """Copy rows that are completely in one file of tokens, in which they are consecutive.
-
-    Args:
-        source: The source, which is that file.
-        starts: First token of each row in the file, ascending, shape (n_copied,).
-        targets: Index in `rows` of each row, shape (n_copied,).
-        rows: Where the rows are written, shape (n_rows, row_tokens).
-    """
-    if not len(starts):
-        return
-    row_tokens = rows.shape[1]
-    rows_per_chunk = max(1, _COPY_BYTES // (row_tokens * source.tokens.itemsize))
-
-    # The chunks have the rows in the order of `starts`: each continues where the last one ended.
-    chunk_start = 0
-    for chunk in _chunks_of_rows(source.tokens, starts, row_tokens, rows_per_chunk):
-        chunk_stop = chunk_start + len(chunk)
-        # An error about a wrong id names its position in the file.
-        position_of = partial(_position_in_rows, starts[chunk_start:chunk_stop], row_tokens)
-        source.check(chunk, position_of=position_of)
-        rows[targets[chunk_start:chunk_stop]] = chunk
-        chunk_start = chunk_stop
+    stops = np.cumsum(counts)  # (n_groups,) members up to the end of each group: 2 5
+    n_members = int(counts.sum())
+    return np.arange(n_members) - np.repeat(stops - counts, counts)
 
 
 def _chunks_of_rows(
@@ -214,29 +241,72 @@ def _chunks_of_rows(
         row_tokens: Tokens of a row.
         rows_per_chunk: Greatest number of rows in a chunk.
     """
-    # The rows of one stream form a grid: they begin at `offset`, `offset + row_tokens`, and so on.
+    # Usually all rows are rows of one matrix, which are copied faster than windows.
     offset = int(starts[0]) % row_tokens
-    is_grid = bool((starts % row_tokens == offset).all())
-    if not is_grid:
-        # (n_tokens - row_tokens + 1, row_tokens) a view with a row for each possible first token
-        windows = np.lib.stride_tricks.sliding_window_view(tokens, row_tokens)
-        for chunk_start in range(0, len(starts), rows_per_chunk):
-            yield windows[starts[chunk_start : chunk_start + rows_per_chunk]]
-        return
+    are_of_one_matrix = bool((starts % row_tokens == offset).all())
+    if are_of_one_matrix:
+        matrix = _as_matrix(tokens[offset:], row_tokens)
+        return _chunks_of_matrix(matrix, (starts - offset) // row_tokens, rows_per_chunk)
+    return _chunks_of_windows(tokens, starts, row_tokens, rows_per_chunk)
 
-    # View the tokens as the rows of this grid, without copying: (n_tokens,) -> (n_grid_rows,
-    # row_tokens). To copy rows of a matrix is faster than to copy windows.
-    n_grid_rows = (len(tokens) - offset) // row_tokens
-    grid = tokens[offset : offset + n_grid_rows * row_tokens].reshape(n_grid_rows, row_tokens)
-    grid_rows = (starts - offset) // row_tokens  # (n_rows,) index of each row in the grid
 
-    buffer = np.empty((min(rows_per_chunk, len(starts)), row_tokens), dtype=tokens.dtype)
-    for chunk_start in range(0, len(starts), rows_per_chunk):
-        chunk_rows = grid_rows[chunk_start : chunk_start + rows_per_chunk]
-        chunk = buffer[: len(chunk_rows)]
-        # All indices are valid. With mode="raise", numpy would copy through a second buffer.
-        np.take(grid, chunk_rows, axis=0, out=chunk, mode="clip")
+def _as_matrix(
+    tokens: NDArray[np.integer[Any]],
+    row_tokens: int,
+) -> NDArray[np.integer[Any]]:
+    """View tokens as the rows of a matrix, without those that fill no row.
+
+    Args:
+        tokens: Shape (n_tokens,).
+        row_tokens: Tokens of a row.
+
+    Returns:
+        A view of the tokens, shape (n_tokens // row_tokens, row_tokens).
+    """
+    n_rows = len(tokens) // row_tokens
+    return tokens[: n_rows * row_tokens].reshape(n_rows, row_tokens)
+
+
+def _chunks_of_matrix(
+    matrix: NDArray[np.integer[Any]],
+    numbers: NDArray[np.int64],
+    rows_per_chunk: int,
+) -> Iterator[NDArray[np.integer[Any]]]:
+    """Yield rows of a matrix in chunks, each of which is overwritten by the next one.
+
+    Args:
+        matrix: Shape (n, row_tokens).
+        numbers: Indices of the rows, all valid, shape (n_rows,).
+        rows_per_chunk: Greatest number of rows in a chunk.
+    """
+    buffer_rows = min(rows_per_chunk, len(numbers))
+    buffer = np.empty((buffer_rows, matrix.shape[1]), dtype=matrix.dtype)
+    for chunk_start in range(0, len(numbers), rows_per_chunk):
+        chunk_numbers = numbers[chunk_start : chunk_start + rows_per_chunk]
+        chunk = buffer[: len(chunk_numbers)]
+        # With mode="raise", numpy would copy through a second buffer. No index is clipped.
+        np.take(matrix, chunk_numbers, axis=0, out=chunk, mode="clip")
         yield chunk
+
+
+def _chunks_of_windows(
+    tokens: NDArray[np.integer[Any]],
+    starts: NDArray[np.int64],
+    row_tokens: int,
+    rows_per_chunk: int,
+) -> Iterator[NDArray[np.integer[Any]]]:
+    """Yield rows that may start at any token, in chunks.
+
+    Args:
+        tokens: Shape (n_tokens,).
+        starts: First token of each row, shape (n_rows,).
+        row_tokens: Tokens of a row.
+        rows_per_chunk: Greatest number of rows in a chunk.
+    """
+    # (n_tokens - row_tokens + 1, row_tokens) a view with a row for each possible first token
+    windows = np.lib.stride_tricks.sliding_window_view(tokens, row_tokens)
+    for chunk_start in range(0, len(starts), rows_per_chunk):
+        yield windows[starts[chunk_start : chunk_start + rows_per_chunk]]
 
 
 def _position_in_ranges(starts: NDArray[np.int64], counts: NDArray[np.int64], number: int) -> int:
@@ -303,23 +373,8 @@ def sweep(
         contexts: Numbers of the contexts, in any order, shape (n_contexts,).
         rows: Where their rows are written, in the same order, shape (n_contexts, sequence_length).
     """
-    rows_per_chunk = CHUNK_BYTES // plan.row_bytes
-    keeps_tokens = False  # whether fetched tokens stay on this machine's disk
-
-    # Blocks that are fetched from a store take disk space, which may be bounded. They may use a
-    # quarter of it: tars and other files need the rest.
-    stored_access = [source.access for source in sources if source.access is not None]
-    if stored_access:
-        rows_per_chunk = STORED_BYTES // plan.row_bytes
-        disk_bytes = STORED_BYTES
-        capacities = [access.capacity for access in stored_access if access.capacity is not None]
-        if capacities:
-            disk_bytes = min(capacities) // 4
-            bytes_per_row = STORED_ROW_BYTES + plan.row_bytes
-            rows_per_chunk = min(rows_per_chunk, disk_bytes // bytes_per_row)
-        # Keep small sources, so that the next run of this process need not fetch them again.
-        keeps_tokens = sum(source.bytes for source in sources) <= disk_bytes
-    rows_per_chunk = max(1, rows_per_chunk)
+    rows_per_chunk = _rows_to_gather_at_once(sources, plan.row_bytes)
+    keeps_tokens = _can_keep_tokens(sources)
 
     # In the order of their numbers, contexts are read from the start to the end of each source.
     order = np.argsort(contexts)  # (n_contexts,) index in `contexts` and `rows`
@@ -329,3 +384,47 @@ def sweep(
         if not keeps_tokens:
             for source in sources:
                 source.evict()
+
+
+def _rows_to_gather_at_once(sources: Sequence[TokenSource], row_bytes: int) -> int:
+    """Return how many rows, at least one, are gathered at once.
+
+    Args:
+        sources: The sources, of which some may be in a store.
+        row_bytes: Bytes of a row.
+    """
+    if not _stored_access(sources):
+        return max(1, CHUNK_BYTES // row_bytes)
+    n_rows = STORED_BYTES // row_bytes
+    disk_bytes = _disk_bytes(sources)
+    if disk_bytes is not None:
+        n_rows = min(n_rows, disk_bytes // (STORED_ROW_BYTES + row_bytes))
+    return max(1, n_rows)
+
+
+def _can_keep_tokens(sources: Sequence[TokenSource]) -> bool:
+    """Return whether the disk has room for all tokens that are fetched from a store.
+
+    The next run of this process then need not fetch them again.
+    """
+    if not _stored_access(sources):
+        return False
+    disk_bytes = _disk_bytes(sources)
+    if disk_bytes is None:
+        disk_bytes = STORED_BYTES
+    return sum(source.bytes for source in sources) <= disk_bytes
+
+
+def _disk_bytes(sources: Sequence[TokenSource]) -> int | None:
+    """Return how many bytes of disk fetched blocks may take, or None if disk space is not bounded.
+
+    They may take a quarter of it: tars and other files need the rest.
+    """
+    all_access = _stored_access(sources)
+    capacities = [access.capacity for access in all_access if access.capacity is not None]
+    return min(capacities) // 4 if capacities else None
+
+
+def _stored_access(sources: Sequence[TokenSource]) -> list[FileAccess]:
+    """Return the access to those sources that are in a store."""
+    return [source.access for source in sources if source.access is not None]

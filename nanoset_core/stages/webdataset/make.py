@@ -7,9 +7,10 @@ written from one plan, by any number of processes.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +23,7 @@ from nanoset_core.stages.dataset.tokens import has_room_for_tokens
 from nanoset_core.stages.datasets import current_dataset, dataset_node, dataset_of
 from nanoset_core.stages.inventory.shared_files import check_webdataset_files
 from nanoset_core.stages.stage import check_recipe
+from nanoset_core.stages.webdataset.contexts import SourceContexts
 from nanoset_core.stages.webdataset.lists import write_lists
 from nanoset_core.stages.webdataset.markers import clear_markers, read_markers, write_markers
 from nanoset_core.stages.webdataset.pack_padding import PackPadding
@@ -149,21 +151,12 @@ def write_group(project: Project, name: str, group: int) -> list[TarFacts]:
         if not project.rebuild and outputs.is_whole(complete, folder):
             return recorded
 
-    # Refuse to mix datasets: all tars must be made from those that were planned.
     datasets = _datasets(project, name)
-    planned_from = from_plain(Recipe, manifest.recipe)
-    check_recipe(manifest, replace(planned_from, parents=_digests(datasets)))
-
-    # Find the tars that earlier builds have finished. A marker is a small file with the facts of a
-    # finished tar.
-    folder.mkdir(parents=True, exist_ok=True)
-    sweep_abandoned(folder)
-    write_markers(folder, recorded, recipe.digest, outputs.access)
+    _check_datasets(manifest, datasets)
+    _prepare_folder(project, recipe, recorded)
     facts: dict[int, TarFacts] = {}  # by number of the shard
     if not project.rebuild:
         facts = _unfinished_facts(project, recipe, shards)
-
-    # Write the others.
     missing = [shard for shard in shards if shard not in facts]
     if missing:
         tars = write_shards(
@@ -182,6 +175,36 @@ def write_group(project: Project, name: str, group: int) -> list[TarFacts]:
         # that the markers are not needed.
         clear_markers(folder, outputs.access)
     return [facts[shard] for shard in shards]
+
+
+def _check_datasets(plan_manifest: Manifest, datasets: Mapping[str, Manifest]) -> None:
+    """Check that datasets are those of a plan, from which all tars must be made.
+
+    Args:
+        plan_manifest: Manifest of the plan.
+        datasets: Name of each corpus → its current dataset.
+
+    Raises:
+        StaleError: A corpus has another dataset than the planned one.
+    """
+    planned_from = from_plain(Recipe, plan_manifest.recipe)
+    check_recipe(plan_manifest, replace(planned_from, parents=_digests(datasets)))
+
+
+def _prepare_folder(project: Project, recipe: Recipe, written: list[TarFacts]) -> None:
+    """Create the folder of a webdataset, remove files of killed builds, and mark written tars.
+
+    A marker is a small file with the facts of a finished tar.
+
+    Args:
+        project: The project.
+        recipe: Recipe of the webdataset.
+        written: Facts of the tars that are known to be written.
+    """
+    folder = project.outputs.place(recipe)
+    folder.mkdir(parents=True, exist_ok=True)
+    sweep_abandoned(folder)
+    write_markers(folder, written, recipe.digest, project.outputs.access)
 
 
 def _complete_version(project: Project, folder: Path) -> Manifest | None:
@@ -361,17 +384,6 @@ def _complete(
     padding = PackPadding(plan, _padding_by_source(project, plan, digest_by_source))
     tars = [padding.counted(facts[shard]) for shard in range(plan.shards)]
     sources = padding.counted_sources()
-    manifest_facts = {
-        "sequences": plan.contexts,
-        "sequence_length": plan.sequence_length,
-        "tokens_dropped": plan.tokens_dropped,
-        "contexts_left_out": plan.contexts_left_out,
-        "shards": plan.shards,
-        "tokens": sum(tar.tokens for tar in tars),
-        "pad_tokens": sum(tar.pad_tokens for tar in tars),
-        "sources": [to_plain(source) for source in sources],
-        "shards_written": [to_plain(tar) for tar in tars],
-    }
 
     # The lists name the tars for readers. The manifest is written last, since an output that has
     # one counts as complete.
@@ -383,7 +395,32 @@ def _complete(
         tokenizer=project.config.tokenizer_file.name,
         sources=sources,
     )
-    return project.outputs.finalize(recipe, manifest_facts, files)
+    return project.outputs.finalize(recipe, _facts(plan, tars, sources), files)
+
+
+def _facts(
+    plan: ShufflePlan,
+    tars: Sequence[TarFacts],
+    sources: Sequence[SourceContexts],
+) -> dict[str, Any]:
+    """Return the facts that the manifest of a webdataset records.
+
+    Args:
+        plan: Plan of its tars.
+        tars: Facts of the tars, in order.
+        sources: Counts of its sources.
+    """
+    return {
+        "sequences": plan.contexts,
+        "sequence_length": plan.sequence_length,
+        "tokens_dropped": plan.tokens_dropped,
+        "contexts_left_out": plan.contexts_left_out,
+        "shards": plan.shards,
+        "tokens": sum(tar.tokens for tar in tars),
+        "pad_tokens": sum(tar.pad_tokens for tar in tars),
+        "sources": [to_plain(source) for source in sources],
+        "shards_written": [to_plain(tar) for tar in tars],
+    }
 
 
 def _check_all_written(
@@ -435,15 +472,27 @@ def _padding_by_source(
     for number, source in enumerate(plan.table.sources):
         if not project.config.is_packed(source.name):
             continue
-        # Open the version that the plan was made from, which need not be the current one.
-        node = dataset_node(project.config, source.name)
-        manifest = project.outputs.version(
-            node.stage.layout.folder,
-            source.name,
-            digest_by_source[source.name],
-            "a packed dataset that the tars were made from was deleted",
-        )
+        manifest = _planned_dataset(project, source.name, digest_by_source[source.name])
         padding = dataset_of(project.outputs, manifest).padding()
         if padding is not None:
             padding_by_source[number] = padding
     return padding_by_source
+
+
+def _planned_dataset(project: Project, name: str, digest: str) -> Manifest:
+    """Return the version of a packed dataset that a plan was made from, current or not.
+
+    Args:
+        project: The project.
+        name: Name of the dataset.
+        digest: Digest of the version.
+
+    Raises:
+        MissingError: The version was deleted.
+    """
+    return project.outputs.version(
+        dataset_node(project.config, name).stage.layout.folder,
+        name,
+        digest,
+        "a packed dataset that the tars were made from was deleted",
+    )

@@ -143,11 +143,9 @@ def ranks(contexts: int, seed: int, start: int, stop: int) -> NDArray[np.int64]:
     first_window = start // WINDOW
     stop_window = -(-stop // WINDOW)  # rounded up
     for window in range(first_window, stop_window):
-        numbers = _window(contexts, seed, window, WINDOW)
+        numbers = _window(contexts, seed, window, WINDOW)  # cached
         first_rank = window * WINDOW
-        start_in_window = max(start - first_rank, 0)
-        stop_in_window = stop - first_rank  # may be beyond the end of the window
-        parts.append(numbers[start_in_window:stop_in_window])
+        parts.append(numbers[max(start - first_rank, 0) : stop - first_rank])
     return np.concatenate(parts)
 
 
@@ -172,19 +170,16 @@ def _window(contexts: int, seed: int, window: int, size: int) -> NDArray[np.int6
     start_rank = window * size
     stop_rank = min(start_rank + size, contexts)
 
-    # Find the buckets that contain the window: from the last one that begins at or before it, to
-    # the last one that begins before its end.
+    # Sort the buckets from the last one that begins at or before the window, to the last one that
+    # begins before its end.
     bucket_starts = _first_ranks_of_buckets(contexts, seed)
     first_bucket = int(np.searchsorted(bucket_starts, start_rank, side="right")) - 1
     stop_bucket = int(np.searchsorted(bucket_starts, stop_rank, side="left"))
-
-    # Sort the contexts of these buckets by key. They begin at the first rank of the first bucket.
-    buckets = np.arange(first_bucket, stop_bucket)
-    selected = _contexts_in_buckets(contexts, seed, buckets)
+    selected = _contexts_in_buckets(contexts, seed, np.arange(first_bucket, stop_bucket))
     in_order = selected.numbers[np.argsort(selected.keys)]
-    first_rank = bucket_starts[first_bucket]
 
     # Cut off the contexts before and after the window.
+    first_rank = bucket_starts[first_bucket]
     return in_order[start_rank - first_rank : stop_rank - first_rank]
 
 
@@ -236,18 +231,32 @@ def _contexts_in_buckets(contexts: int, seed: int, buckets: NDArray[np.int64]) -
     n_selected = int(bucket_sizes[buckets].sum())
     keys = np.empty(n_selected, dtype=np.uint64)
     numbers = np.empty(n_selected, dtype=np.int64)
-
-    # Append the keys and numbers that each chunk of contexts has in these buckets.
-    is_requested = np.zeros(_N_BUCKETS, dtype=bool)  # for every bucket
-    is_requested[buckets] = True
     start = 0
-    for first_context, chunk_keys in _key_chunks(contexts, seed):
-        selected = np.flatnonzero(is_requested[_bucket(chunk_keys)])  # indices in the chunk
-        stop = start + len(selected)
-        keys[start:stop] = chunk_keys[selected]
-        numbers[start:stop] = first_context + selected
+    for part in _parts_in_buckets(contexts, seed, buckets):
+        stop = start + len(part.keys)
+        keys[start:stop] = part.keys
+        numbers[start:stop] = part.numbers
         start = stop
     return _KeyedContexts(keys=keys, numbers=numbers)
+
+
+def _parts_in_buckets(
+    contexts: int,
+    seed: int,
+    buckets: NDArray[np.int64],
+) -> Iterator[_KeyedContexts]:
+    """Go through the keys of all contexts in chunks, and yield those of each chunk in the buckets.
+
+    Args:
+        contexts: Number of contexts in the order.
+        seed: Seed of the order.
+        buckets: Numbers of the buckets, shape (n_buckets,).
+    """
+    is_requested = np.zeros(_N_BUCKETS, dtype=bool)  # for every bucket
+    is_requested[buckets] = True
+    for first_context, keys in _key_chunks(contexts, seed):
+        selected = np.flatnonzero(is_requested[_bucket(keys)])  # indices in the chunk
+        yield _KeyedContexts(keys=keys[selected], numbers=first_context + selected)
 
 
 def keys_at(contexts: int, seed: int, ranks: NDArray[np.int64]) -> NDArray[np.uint64]:
@@ -266,31 +275,60 @@ def keys_at(contexts: int, seed: int, ranks: NDArray[np.int64]) -> NDArray[np.ui
     """
     # A bucket has the keys with the same leading bits. Find the bucket of each requested rank.
     first_ranks = _first_ranks_of_buckets(contexts, seed)  # (n_buckets + 1,)
-    bucket_sizes = np.diff(first_ranks)
     bucket_of_rank = np.searchsorted(first_ranks, ranks, side="right") - 1  # (n_ranks,)
-    buckets = np.unique(bucket_of_rank)
 
-    # Take the buckets in batches that have about a window of keys together.
-    batch_of_bucket = np.cumsum(bucket_sizes[buckets]) // WINDOW
     keys = np.empty(len(ranks), dtype=np.uint64)
+    for buckets in _batches(np.unique(bucket_of_rank), np.diff(first_ranks)):
+        in_batch = np.flatnonzero(np.isin(bucket_of_rank, buckets))
+        keys[in_batch] = _keys_in_buckets(contexts, seed, buckets, ranks[in_batch])
+    return keys
+
+
+def _batches(
+    buckets: NDArray[np.int64],
+    bucket_sizes: NDArray[np.int64],
+) -> Iterator[NDArray[np.int64]]:
+    """Divide buckets into batches that have about a window of keys together.
+
+    Args:
+        buckets: Numbers of the buckets, shape (n,).
+        bucket_sizes: Number of keys in every bucket, shape (n_buckets,).
+    """
+    batch_of_bucket = np.cumsum(bucket_sizes[buckets]) // WINDOW  # (n,)
     for batch in np.unique(batch_of_bucket):
-        batch_buckets = buckets[batch_of_bucket == batch]
-        batch_keys = _contexts_in_buckets(contexts, seed, batch_buckets).keys
-        batch_keys.sort()
+        yield buckets[batch_of_bucket == batch]
 
-        # (n_in_batch,) the requested ranks whose keys are in this batch, and the bucket of each
-        in_batch = np.flatnonzero(np.isin(bucket_of_rank, batch_buckets))
-        batch_ranks = ranks[in_batch]
-        rank_buckets = bucket_of_rank[in_batch]
 
-        # (n_batch_buckets,) index of each bucket's first key in the sorted keys of the batch
-        batch_sizes = bucket_sizes[batch_buckets]
-        bucket_starts = np.cumsum(batch_sizes) - batch_sizes
+def _keys_in_buckets(
+    contexts: int,
+    seed: int,
+    buckets: NDArray[np.int64],
+    ranks: NDArray[np.int64],
+) -> NDArray[np.uint64]:
+    """Return the keys at ranks of the shuffled order that are in one of a few buckets.
 
-        # The key of a rank is as far after the first key of its bucket as the rank is after the
-        # bucket's first rank.
-        starts = bucket_starts[np.searchsorted(batch_buckets, rank_buckets)]
-        keys[in_batch] = batch_keys[starts + (batch_ranks - first_ranks[rank_buckets])]
+    Args:
+        contexts: Number of contexts in the order.
+        seed: Seed of the order.
+        buckets: Numbers of these buckets, ascending, none without keys, shape (n,).
+        ranks: Shape (n_ranks,).
+
+    Returns:
+        Shape (n_ranks,).
+    """
+    sorted_keys = _contexts_in_buckets(contexts, seed, buckets).keys
+    sorted_keys.sort()
+
+    # (n,) where each bucket begins in the shuffled order, and in the sorted keys
+    first_ranks = _first_ranks_of_buckets(contexts, seed)
+    starts_in_order = first_ranks[buckets]
+    sizes = first_ranks[buckets + 1] - starts_in_order
+    starts_in_keys = np.cumsum(sizes) - sizes
+
+    # A rank and its key are equally far after the start of their bucket.
+    bucket_of_rank = np.searchsorted(starts_in_order, ranks, side="right") - 1  # index in `buckets`
+    offsets = ranks - starts_in_order[bucket_of_rank]
+    keys: NDArray[np.uint64] = sorted_keys[starts_in_keys[bucket_of_rank] + offsets]
     return keys
 
 
@@ -311,17 +349,35 @@ def ranks_of(numbers: NDArray[np.int64], contexts: int, seed: int) -> NDArray[np
     keys = keys_of(np.asarray(numbers, dtype=np.int64).astype(np.uint64), seed)
     sorted_keys = np.sort(keys)
 
-    # The requested keys divide all keys into intervals. Interval 0 has the keys below the first
-    # one. Interval i has the keys from number i - 1, which is included, to number i, which is not.
-    interval_sizes = np.zeros(len(sorted_keys) + 1, dtype=np.int64)
-    for _, chunk_keys in _key_chunks(contexts, seed):
-        intervals = np.searchsorted(sorted_keys, chunk_keys, side="right")
-        interval_sizes += np.bincount(intervals, minlength=len(interval_sizes))
-
     # The keys below key i are those in the intervals 0 to i.
-    ranks_of_sorted: NDArray[np.int64] = np.cumsum(interval_sizes)
+    ranks_of_sorted = np.cumsum(_keys_between(sorted_keys, contexts, seed))
     index_in_sorted = np.searchsorted(sorted_keys, keys)  # (n_numbers,)
     return ranks_of_sorted[index_in_sorted]
+
+
+def _keys_between(
+    limits: NDArray[np.uint64],
+    contexts: int,
+    seed: int,
+) -> NDArray[np.int64]:
+    """Count the keys of all contexts in the intervals between some limits.
+
+    Interval 0 has the keys below the first limit. Interval i has the keys from limit i - 1, which
+    is included, to limit i, which is not.
+
+    Args:
+        limits: Ascending, shape (n,).
+        contexts: Number of contexts in the order.
+        seed: Seed of the order.
+
+    Returns:
+        Shape (n + 1,).
+    """
+    counts = np.zeros(len(limits) + 1, dtype=np.int64)
+    for _, keys in _key_chunks(contexts, seed):
+        intervals = np.searchsorted(limits, keys, side="right")
+        counts += np.bincount(intervals, minlength=len(counts))
+    return counts
 
 
 def _bucket(keys: NDArray[np.uint64]) -> NDArray[np.int64]:
@@ -457,20 +513,19 @@ class Choice:
         Returns:
             Shape (n_blocks, 64).
         """
-        rows = blocks[:, None] * BLOCK_ROWS + np.arange(BLOCK_ROWS)  # (n_blocks, 64)
-        keys = keys_of(rows.astype(np.uint64), self.seed)
-        # The last block may have fewer rows. The highest key keeps the others from being chosen.
-        keys[rows >= self.n_rows] = np.iinfo(np.uint64).max
-
         # (n_blocks,) number of chosen rows in each block
         n_chosen = self._n_chosen_before(blocks + 1) - self._n_chosen_before(blocks)
+        return _is_among_lowest(self._keys_in_blocks(blocks), n_chosen)
 
-        # Choose the rows up to the n-th lowest key, which has the index n - 1: (n_blocks, 1). In a
-        # block without chosen rows, index 0 is used instead of -1, and `has_chosen` refuses all.
-        index_of_limit = np.maximum(n_chosen - 1, 0)[:, None]
-        key_limit = np.take_along_axis(np.sort(keys, axis=1), index_of_limit, axis=1)
-        has_chosen = (n_chosen > 0)[:, None]
-        return (keys <= key_limit) & has_chosen
+    def _keys_in_blocks(self, blocks: NDArray[np.int64]) -> NDArray[np.uint64]:
+        """Return the key of each row of some blocks, shape (n_blocks, 64).
+
+        The last block may have fewer rows. The others get the highest key, and are never chosen.
+        """
+        rows = blocks[:, None] * BLOCK_ROWS + np.arange(BLOCK_ROWS)  # (n_blocks, 64)
+        keys = keys_of(rows.astype(np.uint64), self.seed)
+        keys[rows >= self.n_rows] = np.iinfo(np.uint64).max
+        return keys
 
     def numbers_of(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the numbers of chosen rows; the inverse of `rows_of`.
@@ -504,6 +559,24 @@ class Choice:
         """Return whether each row is chosen; `is_chosen` calls it for a chunk of them."""
         is_chosen = self._is_chosen_in_blocks(rows // BLOCK_ROWS)  # (n, 64)
         return is_chosen[np.arange(len(rows)), rows % BLOCK_ROWS]
+
+
+def _is_among_lowest(keys: NDArray[np.uint64], counts: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Return which keys of each row of a matrix are among its lowest ones.
+
+    Args:
+        keys: Different keys in each row, shape (n, m).
+        counts: How many keys of each row to take, in [0, m], shape (n,).
+
+    Returns:
+        Shape (n, m).
+    """
+    # The count-th lowest key has the index count - 1 when sorted. For a count of 0, index 0 is used
+    # instead of -1, and `takes_any` refuses all keys.
+    index_of_limit = np.maximum(counts - 1, 0)[:, None]
+    key_limit = np.take_along_axis(np.sort(keys, axis=1), index_of_limit, axis=1)  # (n, 1)
+    takes_any = (counts > 0)[:, None]
+    return (keys <= key_limit) & takes_any
 
 
 class RowOccurrences(NamedTuple):
@@ -568,17 +641,36 @@ def frequencies_of_weights(
                 where=name,
                 remedy="add text to it, leave it out, or use tail: pad",
             )
-    # Exact arithmetic, so that the order of the sources makes no difference.
-    exact_weights = {name: Fraction(weight) for name, weight in weights.items()}
-    sum_of_weights = sum(exact_weights.values())
-    shares = {name: weight / sum_of_weights for name, weight in exact_weights.items()}
-
-    # A source of 100 rows and a share of 1/2 is used up by 200 contexts in all. Take as many as the
-    # source that is used up first allows.
+    shares = _shares(weights)
     if contexts is None:
-        n_contexts = min(rows[name] / shares[name] for name in weights)
+        n_contexts = _contexts_without_repetition(rows, shares)
     else:
         n_contexts = Fraction(contexts)
 
     # frequency = contexts of the source / rows of the source
     return {name: float(n_contexts * shares[name] / rows[name]) for name in weights}
+
+
+def _shares(weights: Mapping[str, float]) -> dict[str, Fraction]:
+    """Return the share of each weight in the sum of all, by name.
+
+    The arithmetic is exact, so that the order of the names makes no difference.
+    """
+    exact_weights = {name: Fraction(weight) for name, weight in weights.items()}
+    sum_of_weights = sum(exact_weights.values())
+    return {name: weight / sum_of_weights for name, weight in exact_weights.items()}
+
+
+def _contexts_without_repetition(
+    rows: Mapping[str, int],
+    shares: Mapping[str, Fraction],
+) -> Fraction:
+    """Return how many contexts can be mixed in some proportions until a source is used up.
+
+    A source of 100 rows and a share of 1/2 is used up by 200 contexts in all.
+
+    Args:
+        rows: Name of each source → its rows.
+        shares: Name of each source → its share of the contexts.
+    """
+    return min(rows[name] / share for name, share in shares.items())

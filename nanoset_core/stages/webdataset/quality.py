@@ -37,8 +37,11 @@ class _Neighbours(NamedTuple):
     """All pairs of neighbours."""
     same_source: int
     """Pairs of contexts from the same source."""
-    near_in_source: int
-    """Pairs of contexts that are neighbours in their source, too, or are the same row."""
+    near_in_source: float
+    """Pairs of contexts that are neighbours in their source, too, or are the same row.
+
+    It is no integer if it is an average.
+    """
 
 
 class _Correlation(NamedTuple):
@@ -69,48 +72,57 @@ def shuffle_quality(plan: ShufflePlan) -> dict[str, Any]:
         - `even`: whether all measures are within four standard errors of their expectation; the
           largest deviation may be slightly larger.
     """
-    # The contexts of some shards, in the order of each shard.
-    shards = _sampled_shards(plan)
-    contexts_of_shards: list[NDArray[np.int64]] = []
-    for shard in shards.tolist():
-        start, stop = plan.shard_ranks(shard)
-        contexts_of_shards.append(ranks(plan.table.contexts, plan.settings.seed, start, stop))
-
-    # Take the three kinds of measures.
+    contexts_of_shards = [_contexts_of_shard(plan, shard) for shard in _sampled_shards(plan)]
     neighbours = _neighbours(plan, contexts_of_shards)
     n_pairs = max(neighbours.pairs, 1)
+    expected = _expected_neighbours(plan)
     deviations = np.concatenate([_deviations(plan, contexts) for contexts in contexts_of_shards])
     correlation = _rank_correlation(plan)
-
-    # The expectation for an even shuffle, by counting the ordered pairs of different contexts.
-    sources = plan.table.sources
-    possible_pairs = max(plan.table.contexts * (plan.table.contexts - 1), 1)
-    same_source_pairs = sum(source.contexts * (source.contexts - 1) for source in sources)
-    near_pairs = plain_sum(map(_pairs_near_in_source, sources))
-
-    # The largest of n deviations with a normal distribution is about sqrt(2 ln(2 n)) on average.
-    mix_mean = 0.0
-    mix_max_expected = 0.0
-    if len(deviations):
-        mix_mean = float(deviations.mean())
-        mix_max_expected = math.sqrt(2 * math.log(2 * len(deviations)))
-
     measures: dict[str, Any] = {
         "contexts": plan.contexts,
         "sampled": sum(map(len, contexts_of_shards)),
         "same_source": neighbours.same_source / n_pairs,
-        "same_source_expected": same_source_pairs / possible_pairs,
+        "same_source_expected": expected.same_source / expected.pairs,
         "neighbours": neighbours.near_in_source / n_pairs,
-        "neighbours_expected": near_pairs / possible_pairs,
+        "neighbours_expected": expected.near_in_source / expected.pairs,
         "rank_correlation": correlation.value,
         "rank_correlation_error": correlation.standard_error,
-        "shards": len(shards),
-        "mix_mean": mix_mean,
+        "shards": len(contexts_of_shards),
+        "mix_mean": float(deviations.mean()) if len(deviations) else 0.0,
         "mix_max": float(deviations.max(initial=0.0)),
-        "mix_max_expected": mix_max_expected,
+        "mix_max_expected": _expected_maximum(len(deviations)),
     }
     measures["even"] = _is_even(measures)
     return measures
+
+
+def _contexts_of_shard(plan: ShufflePlan, shard: int) -> NDArray[np.int64]:
+    """Return the numbers of the contexts of a shard, in its order, shape (n_contexts,)."""
+    start, stop = plan.shard_ranks(shard)
+    return ranks(plan.table.contexts, plan.settings.seed, start, stop)
+
+
+def _expected_neighbours(plan: ShufflePlan) -> _Neighbours:
+    """Count all ordered pairs of different contexts of a plan, and how many are related.
+
+    After an even shuffle, any of these pairs are neighbours in a shard with the same chance.
+    """
+    sources = plan.table.sources
+    return _Neighbours(
+        pairs=max(plan.table.contexts * (plan.table.contexts - 1), 1),
+        same_source=sum(source.contexts * (source.contexts - 1) for source in sources),
+        near_in_source=plain_sum(map(_pairs_near_in_source, sources)),
+    )
+
+
+def _expected_maximum(count: int) -> float:
+    """Return how large the largest of some deviations with a normal distribution is on average.
+
+    Of n deviations, that is about sqrt(2 ln(2 n)) standard errors.
+    """
+    if not count:
+        return 0.0
+    return math.sqrt(2 * math.log(2 * count))
 
 
 def _is_even(measures: dict[str, Any]) -> bool:
@@ -138,14 +150,15 @@ def _is_by_chance(share: float, expected: float, n_pairs: int) -> bool:
     return abs(share - expected) <= _MAX_ERRORS * standard_error + 2 / n_pairs
 
 
-def _sampled_shards(plan: ShufflePlan) -> NDArray[np.int64]:
-    """Return the numbers of the shards that are measured; shape (n_shards,)."""
+def _sampled_shards(plan: ShufflePlan) -> list[int]:
+    """Return the numbers of the shards that are measured."""
     n_sources = max(len(plan.table.sources), 1)
     count = max(1, min(plan.shards, SAMPLE // plan.shard_size, _MAX_COUNTS // n_sources))
     numbers = np.arange(count)
     if plan.contexts > WINDOW:
-        return numbers  # the first shards, since each window of the order takes seconds to compute
-    return numbers * plan.shards // count
+        # Take the first shards, since each window of the order takes seconds to compute.
+        return numbers.tolist()
+    return (numbers * plan.shards // count).tolist()
 
 
 def _neighbours(plan: ShufflePlan, contexts_of_shards: list[NDArray[np.int64]]) -> _Neighbours:
@@ -185,21 +198,41 @@ def _deviations(plan: ShufflePlan, contexts: NDArray[np.int64]) -> NDArray[np.fl
         A deviation, 0 or more, for each source. Sources of which a shard has hardly any context are
         left out: such a count has no meaningful standard error.
     """
-    # (n_sources,) each: mean and variance of the distribution
     source_sizes = np.array([source.contexts for source in plan.table.sources], dtype=np.float64)
-    total = source_sizes.sum()
-    n_drawn = len(contexts)
-    share = source_sizes / total
-    mean = n_drawn * share
-    variance = n_drawn * share * (1 - share) * (total - n_drawn) / max(total - 1, 1)
+    expected = _count_distributions(source_sizes, n_drawn=len(contexts))
 
-    # Count the contexts of each source in the shard, and compare.
     source_of_context = np.searchsorted(plan.table.first_contexts, contexts, side="right") - 1
-    counts = np.bincount(source_of_context, minlength=len(source_sizes))
-    distance = np.abs(counts - mean)
-    has_variance = variance >= _MIN_VARIANCE
-    deviations: NDArray[np.float64] = distance[has_variance] / np.sqrt(variance[has_variance])
+    counts = np.bincount(source_of_context, minlength=len(source_sizes))  # (n_sources,)
+    distance = np.abs(counts - expected.mean)
+    has_variance = expected.variance >= _MIN_VARIANCE
+    deviations: NDArray[np.float64] = distance[has_variance] / np.sqrt(
+        expected.variance[has_variance]
+    )
     return deviations
+
+
+class _CountDistributions(NamedTuple):
+    """The distribution of the count of each source. Arrays have the shape (n_sources,)."""
+
+    mean: NDArray[np.float64]
+    variance: NDArray[np.float64]
+
+
+def _count_distributions(source_sizes: NDArray[np.float64], n_drawn: int) -> _CountDistributions:
+    """Return how many contexts of each source are in a random sample without replacement.
+
+    The counts have the hypergeometric distribution.
+
+    Args:
+        source_sizes: Contexts of each source, shape (n_sources,).
+        n_drawn: Contexts in the sample.
+    """
+    total = source_sizes.sum()
+    share = source_sizes / total
+    return _CountDistributions(
+        mean=n_drawn * share,
+        variance=n_drawn * share * (1 - share) * (total - n_drawn) / max(total - 1, 1),
+    )
 
 
 def _rank_correlation(plan: ShufflePlan) -> _Correlation:
@@ -218,21 +251,44 @@ def _rank_correlation(plan: ShufflePlan) -> _Correlation:
         return _Correlation(value=0.0, standard_error=1.0)
 
     # Contexts are numbered in the order of the sources, so the sample is in this order.
-    source_ranks = np.arange(n_sampled)
-    sampled_contexts = source_ranks * total // n_sampled
-
-    # In the shards, contexts are in the order of their keys. Sorting gives the context at each
-    # rank; sorting once more inverts this to the rank of each context.
-    keys = keys_of(sampled_contexts.astype(np.uint64), plan.settings.seed)
-    shard_ranks = np.argsort(np.argsort(keys))
-
-    # Spearman's rho without ties: 1 - 6 sum(d^2) / (n (n^2 - 1)). The sum needs more than float32.
-    distances = (shard_ranks - source_ranks).astype(np.float64)
-    sum_of_squares = float((distances**2).sum())
-    rho = 1 - 6 * sum_of_squares / (n_sampled * (n_sampled**2 - 1.0))
-
+    sampled_contexts = np.arange(n_sampled) * total // n_sampled
+    shard_ranks = _ranks_in_shards(sampled_contexts, plan.settings.seed)
     # Of two independent orders, rho has the standard deviation 1 / sqrt(n - 1).
-    return _Correlation(value=rho, standard_error=1 / math.sqrt(n_sampled - 1))
+    return _Correlation(
+        value=_spearmans_rho(shard_ranks),
+        standard_error=1 / math.sqrt(n_sampled - 1),
+    )
+
+
+def _ranks_in_shards(contexts: NDArray[np.int64], seed: int) -> NDArray[np.int64]:
+    """Return the rank of each context among these, in the order of the shards, from 0.
+
+    Args:
+        contexts: Numbers of the contexts, shape (n_contexts,).
+        seed: Seed of the order.
+
+    Returns:
+        Shape (n_contexts,).
+    """
+    # Shards have the contexts in the order of their keys. Sorting gives the context at each rank;
+    # sorting once more inverts this to the rank of each context.
+    keys = keys_of(contexts.astype(np.uint64), seed)
+    return np.argsort(np.argsort(keys))
+
+
+def _spearmans_rho(ranks_of_items: NDArray[np.int64]) -> float:
+    """Return the rank correlation of an order of items with the order 0, 1, 2, ...
+
+    It is 1 for the same order, -1 for the reverse one, and about 0 for a random one.
+
+    Args:
+        ranks_of_items: Rank of each item from 0 on, without ties, shape (n,), n > 1.
+    """
+    # 1 - 6 sum(d^2) / (n (n^2 - 1)). The sum needs more than float32.
+    n = len(ranks_of_items)
+    distances = (ranks_of_items - np.arange(n)).astype(np.float64)
+    sum_of_squares = float((distances**2).sum())
+    return 1 - 6 * sum_of_squares / (n * (n**2 - 1.0))
 
 
 def _pairs_near_in_source(source: SourceContexts) -> float:
@@ -248,14 +304,7 @@ def _pairs_near_in_source(source: SourceContexts) -> float:
     n_rows = source.rows
     if not n_rows:
         return 0.0
-
-    # A row that occurs n times has n * (n - 1) pairs with itself; one more time, (n + 1) * n. This
-    # is the average of both kinds of rows. The order of the factors is kept, since it decides how
-    # the result is rounded, and the result is recorded.
-    n = source.repeats
-    chosen_share = source.chosen / n_rows
-    pairs_per_row = (1 - chosen_share) * n * (n - 1)
-    pairs_per_row += chosen_share * (n + 1) * n
+    pairs_per_row = _pairs_of_one_row(source.repeats, chosen_share=source.chosen / n_rows)
 
     # There are `n_rows - 1` couples of neighbouring rows. On average, each of the two rows has
     # `contexts_per_row` contexts, each of which forms a pair with each of the other row, in two
@@ -263,3 +312,17 @@ def _pairs_near_in_source(source: SourceContexts) -> float:
     contexts_per_row = source.contexts / n_rows
     pairs_of_neighbours = 2 * (n_rows - 1) * contexts_per_row**2
     return n_rows * pairs_per_row + pairs_of_neighbours
+
+
+def _pairs_of_one_row(repeats: int, chosen_share: float) -> float:
+    """Return how many ordered pairs of its own occurrences a row has on average.
+
+    A row that occurs n times has n * (n - 1) pairs.
+
+    Args:
+        repeats: How often every row occurs.
+        chosen_share: Share of the rows that occur once more.
+    """
+    # The order of the factors decides how the result is rounded, and the result is recorded.
+    pairs = (1 - chosen_share) * repeats * (repeats - 1)
+    return pairs + chosen_share * (repeats + 1) * repeats

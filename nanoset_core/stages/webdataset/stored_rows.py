@@ -161,24 +161,28 @@ class StoredRows:
             contexts: Numbers of the contexts, in the shuffled order, shape (n_contexts,).
         """
         rows_per_request = max(1, CHUNK_BYTES // plan.row_bytes)
-        seed = plan.settings.seed
-        lowest_key = keys_of(contexts[:1].astype(np.uint64), seed)  # where the interval begins
-
-        # Group the contexts by their part; within a group they stay in the shuffled order.
-        part_of_context = contexts // self.size  # (n_contexts,)
-        order = np.argsort(part_of_context, kind="stable")
-        group_starts = np.flatnonzero(np.diff(part_of_context[order])) + 1
-        for group in np.split(order, group_starts):  # indices in `contexts`
+        first_key = keys_of(contexts[:1].astype(np.uint64), plan.settings.seed)
+        for group in self._groups_by_part(contexts):
             part = self.part(int(contexts[group[0]]))
 
             # The part is sorted by keys. Rows with keys below the interval precede the first one.
-            part_keys = context_keys(part.start, part.stop, seed)
-            first_row = int(np.count_nonzero(part_keys < lowest_key))
-
-            # Divide the rows of the group among requests.
+            part_keys = context_keys(part.start, part.stop, plan.settings.seed)
+            first_row = int(np.count_nonzero(part_keys < first_key))
             for start in range(0, len(group), rows_per_request):
                 targets = group[start : start + rows_per_request]
                 yield _RowRange(part, first_row + start, targets)
+
+    def _groups_by_part(self, contexts: NDArray[np.int64]) -> list[NDArray[np.int64]]:
+        """Return the indices of the contexts of each part that holds some of them.
+
+        Args:
+            contexts: Numbers of contexts, shape (n_contexts,), at least one. Within a group, their
+                order is kept.
+        """
+        part_of_context = contexts // self.size  # (n_contexts,)
+        order = np.argsort(part_of_context, kind="stable")
+        group_starts = np.flatnonzero(np.diff(part_of_context[order])) + 1
+        return np.split(order, group_starts)
 
 
 def _stored_parts(store: Store) -> dict[int, set[int]]:
@@ -278,23 +282,34 @@ def store_rows(
     Returns:
         The stored rows, from which tars can be written.
     """
-    # A worker holds the rows of one part, and the blocks of it that are being sent. If memory is so
-    # small that these blocks take nearly all of it, a quarter is used for the rows.
-    memory_for_rows = max(memory_bytes // 4, memory_bytes - _SENDING_BYTES)
-    max_contexts = max(1, memory_for_rows // (plan.row_bytes + ROW_BYTES))
-    n_contexts = plan.table.contexts
-    stored_rows, missing_parts = StoredRows.of(store, n_contexts, max_contexts)
+    max_contexts = _contexts_in_memory(plan, memory_bytes)
+    stored_rows, missing_parts = StoredRows.of(store, plan.table.contexts, max_contexts)
 
     # Progress is counted in bytes of rows; the parts that exist count as done.
-    progress = options.progress.work("buckets", options.name, n_contexts * plan.row_bytes)
-    n_missing = sum(len(part) for part in missing_parts)
-    progress.add_existing(Amount((n_contexts - n_missing) * plan.row_bytes))
+    total_bytes = plan.table.contexts * plan.row_bytes
+    missing_bytes = sum(map(len, missing_parts)) * plan.row_bytes
+    progress = options.progress.work("buckets", options.name, total_bytes)
+    progress.add_existing(Amount(total_bytes - missing_bytes))
 
     # Store the missing parts in several processes. Tasks are numbered like `missing_parts`.
     store_part = partial(_store_part, plan, sources, stored_rows)
     for task, _ in run_tasks(store_part, missing_parts, options.workers, options.executor):
         progress.advance(len(missing_parts[task]) * plan.row_bytes)
     return stored_rows
+
+
+def _contexts_in_memory(plan: ShufflePlan, memory_bytes: int) -> int:
+    """Return how many contexts a part may have, at least one, so that a worker can store it.
+
+    The worker holds the rows of one part, and the blocks of it that are being sent. If memory is so
+    small that these blocks take nearly all of it, a quarter is used for the rows.
+
+    Args:
+        plan: Plan of the tars.
+        memory_bytes: Memory of each worker.
+    """
+    memory_for_rows = max(memory_bytes // 4, memory_bytes - _SENDING_BYTES)
+    return max(1, memory_for_rows // (plan.row_bytes + ROW_BYTES))
 
 
 def _store_part(

@@ -338,14 +338,27 @@ def _expected_contexts(
         if plan_manifest.digest == plan_digest:
             # The preset tokshuf pads contexts with an id that the vocabulary may not have.
             greatest_id = max(greatest_id, plan.settings.pad_id or 0)
-            sources = [
-                _open_source(project, source.name, deep=deep) for source in plan.table.sources
-            ]
-            plan.check_sources(sources)
-            return _ExpectedContexts(length, greatest_id, plan, tuple(sources))
+            sources = _planned_sources(project, plan, deep=deep)
+            return _ExpectedContexts(length, greatest_id, plan, sources)
 
     # Without the tokens, the length and the ids can still be checked.
     return _ExpectedContexts(length, greatest_id)
+
+
+def _planned_sources(project: Project, plan: ShufflePlan, *, deep: bool) -> tuple[TokenSource, ...]:
+    """Open the tokens of a plan's datasets, in the order of the plan.
+
+    Args:
+        project: The project.
+        plan: The plan.
+        deep: Whether all tokens will be read.
+
+    Raises:
+        NanosetError: A dataset was deleted, or is not the planned one.
+    """
+    sources = tuple(_open_source(project, source.name, deep=deep) for source in plan.table.sources)
+    plan.check_sources(sources)
+    return sources
 
 
 def _check_tar(
@@ -372,9 +385,9 @@ def _check_tar(
     if not has_all_members:
         return
 
-    # A wrong order, or contexts that were cut elsewhere, show at both ends of a tar, too.
     numbers = list(range(len(members)))
     if not deep:
+        # A wrong order, or contexts that were cut elsewhere, show at both ends of a tar, too.
         numbers = sorted({0, len(members) - 1})
     for start in range(0, len(numbers), _TILE):
         tile = numbers[start : start + _TILE]
@@ -383,15 +396,29 @@ def _check_tar(
             context = read_member(archive, members[number], path)
             difference = _compare_context(context, expected, planned.get(number))
             if difference is not None:
-                report.error(
-                    f"context {number} of a tar is not what it must be",
-                    where=path,
-                    found=difference.found,
-                    expected=difference.expected,
-                    remedy=_REMOVE,
-                )
+                _report_wrong_context(report, path, number, difference)
                 return
         report.count("contexts_read", len(tile))
+
+
+def _report_wrong_context(
+    report: Report, path: Path, number: int, difference: _ContextDifference
+) -> None:
+    """Report that a context of a tar is not what it must be.
+
+    Args:
+        report: Gets the error.
+        path: Path of the tar.
+        number: Number of the context within the tar.
+        difference: How it differs.
+    """
+    report.error(
+        f"context {number} of a tar is not what it must be",
+        where=path,
+        found=difference.found,
+        expected=difference.expected,
+        remedy=_REMOVE,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -459,15 +486,19 @@ def _planned_contexts(
         return {}
     contexts = expected.plan.shard_contexts(shard)
 
-    # The tokens of the contexts are scattered over the datasets. To read all of them from a bucket
-    # would take too many requests, so that only the first and the last context are compared.
-    are_sources_in_bucket = any(source.access is not None for source in expected.sources)
-    if are_sources_in_bucket:
+    if _are_in_bucket(expected.sources):
+        # The tokens of the contexts are scattered over the datasets. To read all of them would take
+        # too many requests, so that only the first and the last context are compared.
         numbers = [number for number in numbers if number in (0, len(contexts) - 1)]
     if not numbers:
         return {}
     tokens = gather(expected.sources, expected.plan.table, contexts[list(numbers)])
     return dict(zip(numbers, tokens, strict=True))
+
+
+def _are_in_bucket(sources: Sequence[TokenSource]) -> bool:
+    """Return whether tokens are fetched from a bucket when they are read."""
+    return any(source.access is not None for source in sources)
 
 
 def _open_source(project: Project, corpus: str, *, deep: bool) -> TokenSource:

@@ -149,22 +149,14 @@ def _write_missing(
     Returns:
         The facts of the tars, in the order in which they were finished.
     """
-    plan = target.plan
-    are_tokens_in_store = any(source.access is not None for source in sources)
-    choice = choose_engine(
-        plan,
-        engine=_permitted_engine(options, are_tokens_in_store=are_tokens_in_store),
-        memory_bytes=options.memory_bytes,
-        workers=options.workers,
-        shards=len(shards),
-    )
+    choice = _engine_choice(target.plan, sources, shards, options)
+    worker_memory = choice.memory_bytes // options.workers
 
     # Divide the shards into runs of neighbours, which memory and disk can hold.
-    worker_memory = choice.memory_bytes // options.workers
     max_shards = choice.shards_in_memory or _MAPPED_SHARDS
     access = options.access
     if access is not None and access.capacity is not None:
-        division = _fitting_division(plan, access, capacity=access.capacity, options=options)
+        division = _fitting_division(target.plan, access, capacity=access.capacity, options=options)
         max_shards = min(max_shards, division.run_shards)
         options = replace(options, workers=min(options.workers, division.workers))
         sources = tuple(source.sharing(division.workers) for source in sources)
@@ -172,7 +164,7 @@ def _write_missing(
 
     # Choose what supplies the rows of each run.
     supplier: RowSupplier
-    if are_tokens_in_store:
+    if _are_in_store(sources):
         supplier = _rows_of_stored_tokens(target, sources, max_shards, worker_memory, options)
     elif choice.engine == "mmap":
         supplier = MappedRows(sources)
@@ -181,6 +173,35 @@ def _write_missing(
     else:
         return _write_by_buckets(target, sources, runs, choice, scratch, options)
     return _write_runs(target, [_ShardRun(run, supplier) for run in runs], options)
+
+
+def _are_in_store(sources: Iterable[TokenSource]) -> bool:
+    """Return whether tokens are read from a store, such as a bucket, rather than from files."""
+    return any(source.access is not None for source in sources)
+
+
+def _engine_choice(
+    plan: ShufflePlan,
+    sources: Sequence[TokenSource],
+    shards: Sequence[int],
+    options: WriteOptions,
+) -> EngineChoice:
+    """Choose the engine that writes shards, with the memory that it may use.
+
+    Args:
+        plan: Plan of the tars.
+        sources: The sources of the plan.
+        shards: Numbers of the shards.
+        options: How the tars are written.
+    """
+    engine = _permitted_engine(options, are_tokens_in_store=_are_in_store(sources))
+    return choose_engine(
+        plan,
+        engine=engine,
+        memory_bytes=options.memory_bytes,
+        workers=options.workers,
+        shards=len(shards),
+    )
 
 
 def _permitted_engine(options: WriteOptions, *, are_tokens_in_store: bool) -> ShuffleEngine:
@@ -302,23 +323,32 @@ def _fitting_division(
     Raises:
         StorageError: The disk has no room for a single tar.
     """
+    # The workers of this machine share the disk. A worker of a cluster, which an executor starts,
+    # has a disk folder of its own.
+    n_tars = _tars_on_disk(plan, access, capacity)
+    n_workers = options.workers if options.executor is None else 1
+    n_workers = min(n_workers, n_tars)
+    return _WritingDivision(run_shards=n_tars // n_workers, workers=n_workers)
+
+
+def _tars_on_disk(plan: ShufflePlan, access: FileAccess, capacity: int) -> int:
+    """Make room for tars on a bounded disk, and return how many of them half of it holds.
+
+    If that is less than one tar, one tar is written at a time. It must fit on the whole disk.
+
+    Args:
+        plan: The plan of the tars.
+        access: Access to the folder of the tars. Old copies of other files in it are deleted.
+        capacity: Bytes of disk space that files of the output may take on a machine.
+
+    Raises:
+        StorageError: The disk has no room for a single tar.
+    """
     room_for_tars = capacity // 2
     total_bytes, _ = output_bytes(plan)
     tar_bytes = -(-total_bytes // plan.shards)  # of an average tar, rounded up
-
-    # If half of the disk does not even hold one tar, one tar is written at a time. It must fit on
-    # the whole disk.
-    needed_bytes = max(room_for_tars, tar_bytes)
-    access.make_room(needed_bytes, f"a tar of {plan.shard_size:,} samples")
-    n_tars = max(1, room_for_tars // tar_bytes)
-
-    # The workers of this machine share the disk. A worker of a cluster, which an executor starts,
-    # has a disk folder of its own.
-    n_workers = options.workers
-    if options.executor is not None:
-        n_workers = 1
-    n_workers = min(n_workers, n_tars)
-    return _WritingDivision(run_shards=n_tars // n_workers, workers=n_workers)
+    access.make_room(max(room_for_tars, tar_bytes), f"a tar of {plan.shard_size:,} samples")
+    return max(1, room_for_tars // tar_bytes)
 
 
 def _write_runs(
@@ -372,17 +402,29 @@ def _write_run(target: _Target, run: _ShardRun) -> list[TarFacts]:
         try:
             write = partial(_write_shard, plan, run.shards, rows, folder)
             for facts in pool.map(write, run.shards):
-                # The marker is written after the tar was sent, since it says that the tar exists.
-                tar = folder / f"{facts.stem}.tar"
-                upload_files(access, [tar], {tar: facts.sha256})
-                write_markers(folder, [facts], target.made_from, access)
-                drop_copies(access, [tar])
+                _publish_tar(folder, facts, target.made_from, access)
                 tars.append(facts)
         finally:
             # After an error, do not begin further tars.
             pool.shutdown(cancel_futures=True)
         fsync_folder(folder)
     return tars
+
+
+def _publish_tar(folder: Path, facts: TarFacts, made_from: str, access: FileAccess) -> None:
+    """Send a tar to the store, if there is one, and record in a marker that it is complete.
+
+    Args:
+        folder: Folder of the tar on this machine.
+        facts: Facts of the tar.
+        made_from: Digest of what the tar is made from.
+        access: Access to the folder.
+    """
+    tar = folder / f"{facts.stem}.tar"
+    upload_files(access, [tar], {tar: facts.sha256})
+    # The marker is written after the tar was sent, since it says that the tar exists.
+    write_markers(folder, [facts], made_from, access)
+    drop_copies(access, [tar])
 
 
 def _write_shard(
