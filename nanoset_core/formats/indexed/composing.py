@@ -107,25 +107,51 @@ def read_pairs(
     idx_files = [idx for _, idx in files]
     headers = in_parallel(read_header, idx_files, CONNECTIONS)
     pairs = []
-    dtypes = []
     for (bin_file, idx_file), header in zip(files, headers, strict=True):
-        is_idx = len(header) == HEADER.size and header.startswith(MAGIC)
-        if not is_idx or header[17] not in DTYPE_CODES:  # byte 17 is the dtype code
-            raise _mismatch(
-                store, idx_file, found=f"bytes {header!r}", expected="the header of an .idx"
-            )
-        _, _, code, n_sequences, n_document_indices = HEADER.unpack(header)
-        pair = StoredPair(bin_file, idx_file, n_sequences)
-
-        # Only its size tells whether an .idx has modes: one byte for each sequence, at the end.
-        size_with_modes = pair.documents_offset + 8 * n_document_indices + n_sequences
-        if n_sequences and idx_file.size == size_with_modes:
+        _check_is_idx(store, idx_file, header)
+        pair = _pair_without_modes(bin_file, idx_file, header)
+        if pair is None:
             return None
         pairs.append(pair)
-        dtypes.append(DTYPE_CODES[code])
     if not pairs:
         return None
-    return pairs, dtypes[0]
+    _, _, code, _, _ = HEADER.unpack(headers[0])
+    return pairs, DTYPE_CODES[code]
+
+
+def _check_is_idx(store: Store, idx_file: Stored, header: bytes) -> None:
+    """Check that a file begins with the header of an .idx of a known dtype.
+
+    Args:
+        store: The store that contains the file.
+        idx_file: The file.
+        header: Its first bytes.
+
+    Raises:
+        FormatError: It does not.
+    """
+    is_idx = len(header) == HEADER.size and header.startswith(MAGIC)
+    if not is_idx or header[17] not in DTYPE_CODES:  # byte 17 is the dtype code
+        raise _mismatch(
+            store, idx_file, found=f"bytes {header!r}", expected="the header of an .idx"
+        )
+
+
+def _pair_without_modes(bin_file: Stored, idx_file: Stored, header: bytes) -> StoredPair | None:
+    """Return a dataset, or None if it has modes: one byte for each sequence at the end of the .idx.
+
+    Only the size of the .idx tells.
+
+    Args:
+        bin_file: The .bin.
+        idx_file: The .idx.
+        header: The header of the .idx.
+    """
+    _, _, _, n_sequences, n_document_indices = HEADER.unpack(header)
+    pair = StoredPair(bin_file, idx_file, n_sequences)
+    size_with_modes = pair.documents_offset + 8 * n_document_indices + n_sequences
+    has_modes = n_sequences > 0 and idx_file.size == size_with_modes
+    return None if has_modes else pair
 
 
 def write_merged_idx(
@@ -147,14 +173,7 @@ def write_merged_idx(
         SourceChangedError, MissingError: An .idx was replaced or deleted.
     """
     for pair in pairs:
-        if pair.documents < 0 or (pair.idx.size - pair.documents_offset) % 8:
-            raise _mismatch(
-                store,
-                pair.idx,
-                found=f"{pair.idx.size:,} bytes",
-                expected=f"those of a header with {pair.sequences:,} sequences",
-            )
-
+        _check_idx_size(store, pair)
     n_sequences = sum(pair.sequences for pair in pairs)
     n_documents = sum(pair.documents for pair in pairs)
     with path.open("x+b") as file:
@@ -176,6 +195,27 @@ def write_merged_idx(
             file.write(document_indices.data)
 
 
+def _check_idx_size(store: Store, pair: StoredPair) -> None:
+    """Check that an .idx has room for its sequences, and whole document indices after them.
+
+    Raises:
+        FormatError: It has not.
+    """
+    if pair.documents < 0 or (pair.idx.size - pair.documents_offset) % 8:
+        raise _mismatch(
+            store,
+            pair.idx,
+            found=f"{pair.idx.size:,} bytes",
+            expected=f"those of a header with {pair.sequences:,} sequences",
+        )
+
+
+def _bounds_of_lengths(pair: StoredPair) -> list[int]:
+    """Return where to divide the bytes of an .idx up to the end of the lengths."""
+    stop = HEADER.size + 4 * pair.sequences
+    return [0, *range(HEADER.size + SPAN_BYTES, stop, SPAN_BYTES), stop]
+
+
 def _sequence_lengths(
     store: Store, pairs: Sequence[StoredPair], dtype: np.dtype
 ) -> Iterator[NDArray[np.int32]]:
@@ -192,14 +232,8 @@ def _sequence_lengths(
     Raises:
         FormatError: An .idx does not fit its size, its .bin, or the other datasets.
     """
-
-    def bounds_of_lengths(pair: StoredPair) -> list[int]:
-        """Return where to divide the bytes of an .idx up to the end of the lengths."""
-        stop = HEADER.size + 4 * pair.sequences
-        return [0, *range(HEADER.size + SPAN_BYTES, stop, SPAN_BYTES), stop]
-
     n_tokens = 0  # of the current dataset
-    for block in _read_blocks(store, pairs, bounds_of_lengths):
+    for block in _read_blocks(store, pairs, _bounds_of_lengths):
         pair = block.range.pair
         offset = 0
         if block.range.is_first:
@@ -207,19 +241,30 @@ def _sequence_lengths(
             offset = HEADER.size
             n_tokens = 0
         lengths = np.frombuffer(block.data, "<i4", offset=offset)
-        if len(lengths) and lengths.min() < 0:
-            raise _mismatch(
-                store, pair.idx, found=f"a length of {lengths.min()}", expected="0 or more tokens"
-            )
+        _check_lengths(store, pair, lengths)
         n_tokens += int(lengths.sum(dtype=np.int64))
         yield lengths
-        if block.range.is_last and n_tokens * dtype.itemsize != pair.bin.size:
-            raise _mismatch(
-                store,
-                pair.bin,
-                found=f"a .bin of {pair.bin.size:,} bytes",
-                expected=f"{n_tokens:,} tokens",
-            )
+        if block.range.is_last:
+            _check_bin_size(store, pair, n_tokens, dtype)
+
+
+def _check_lengths(store: Store, pair: StoredPair, lengths: NDArray[np.int32]) -> None:
+    """Raise FormatError if one of these sequence lengths is negative."""
+    if len(lengths) and lengths.min() < 0:
+        raise _mismatch(
+            store, pair.idx, found=f"a length of {lengths.min()}", expected="0 or more tokens"
+        )
+
+
+def _check_bin_size(store: Store, pair: StoredPair, n_tokens: int, dtype: np.dtype) -> None:
+    """Raise FormatError if a .bin does not have as many tokens as its .idx says."""
+    if n_tokens * dtype.itemsize != pair.bin.size:
+        raise _mismatch(
+            store,
+            pair.bin,
+            found=f"a .bin of {pair.bin.size:,} bytes",
+            expected=f"{n_tokens:,} tokens",
+        )
 
 
 def _check_header(store: Store, pair: StoredPair, data: bytes, dtype: np.dtype) -> None:
@@ -263,46 +308,71 @@ def _document_indices(store: Store, pairs: Sequence[StoredPair]) -> Iterator[NDA
             sequence.
     """
 
-    def bounds_of_documents(pair: StoredPair) -> list[int]:
-        """Return where to divide the document indices of an .idx, in bytes."""
-        return [*range(pair.documents_offset, pair.idx.size, SPAN_BYTES), pair.idx.size]
-
     first_sequence = 0  # of the current dataset in the merged dataset
-    last_index = 0  # the last entry that was read of the current dataset
-    for block in _read_blocks(store, pairs, bounds_of_documents):
+    previous_index = 0  # the last entry that was read of the current dataset
+    for block in _read_blocks(store, pairs, _bounds_of_documents):
         pair = block.range.pair
         indices = np.frombuffer(block.data, "<i8")
         if block.range.is_first:
-            last_index = 0
-            if indices[0] != 0:
-                raise _mismatch(
-                    store,
-                    pair.idx,
-                    found=f"document 0 at sequence {indices[0]}",
-                    expected="at sequence 0",
-                )
-        if indices[0] < last_index or (np.diff(indices) < 0).any():
-            raise _mismatch(
-                store,
-                pair.idx,
-                found="a document that begins before the previous one",
-                expected="documents in order",
-            )
-        last_index = int(indices[-1])
+            _check_first_index(store, pair, int(indices[0]))
+            previous_index = 0
+        _check_ascending(store, pair, indices, previous_index)
+        previous_index = int(indices[-1])
         if block.range.is_first:
             # The first entry was yielded already, as the end of the previous dataset.
             indices = indices[1:]
         yield indices + first_sequence
 
         if block.range.is_last:
-            if last_index != pair.sequences:
-                raise _mismatch(
-                    store,
-                    pair.idx,
-                    found=f"documents that end at sequence {last_index}",
-                    expected=f"{pair.sequences}",
-                )
+            _check_last_index(store, pair, previous_index)
             first_sequence += pair.sequences
+
+
+def _bounds_of_documents(pair: StoredPair) -> list[int]:
+    """Return where to divide the document indices of an .idx, in bytes."""
+    return [*range(pair.documents_offset, pair.idx.size, SPAN_BYTES), pair.idx.size]
+
+
+def _check_first_index(store: Store, pair: StoredPair, first_index: int) -> None:
+    """Raise FormatError if the first document does not begin at sequence 0."""
+    if first_index != 0:
+        raise _mismatch(
+            store,
+            pair.idx,
+            found=f"document 0 at sequence {first_index}",
+            expected="at sequence 0",
+        )
+
+
+def _check_ascending(
+    store: Store, pair: StoredPair, indices: NDArray[np.int64], previous_index: int
+) -> None:
+    """Raise FormatError if a document begins before the previous one.
+
+    Args:
+        store: The store that contains the dataset.
+        pair: The dataset.
+        indices: Some of its document indices, shape (n_chunk,).
+        previous_index: The entry before these.
+    """
+    if indices[0] < previous_index or (np.diff(indices) < 0).any():
+        raise _mismatch(
+            store,
+            pair.idx,
+            found="a document that begins before the previous one",
+            expected="documents in order",
+        )
+
+
+def _check_last_index(store: Store, pair: StoredPair, last_index: int) -> None:
+    """Raise FormatError if the documents do not end at the last sequence of a dataset."""
+    if last_index != pair.sequences:
+        raise _mismatch(
+            store,
+            pair.idx,
+            found=f"documents that end at sequence {last_index}",
+            expected=f"{pair.sequences}",
+        )
 
 
 def _read_blocks(

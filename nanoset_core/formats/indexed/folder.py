@@ -86,18 +86,13 @@ def merge_folder(
     _check_each_once(parts)
     merge = _FolderMerge(output_prefix, parts, progress)
 
-    # A complete output has a record, a file next to it that says what it was made from.
+    # A complete output has a record next to it, which contains these facts.
     delivery = merge.delivery()
     record = delivery.find(overwrite=overwrite)
     if record is not None:
         facts = record["facts"]
     else:
-        # The files are written to a draft folder. At the end of the block, they are moved to their
-        # places, with a record that contains the facts.
-        sources = delivery.receipt.made_from["sources"]
-        with delivery.drafting(overwrite=overwrite) as draft:
-            facts = merge.write(draft, sources)
-            draft.facts = facts
+        facts = merge.deliver(delivery, overwrite=overwrite)
     parts_with_documents = tuple(zip(parts, facts["documents"], strict=True))
     return Merged(output_prefix, parts_with_documents, facts["tokens"], made=record is None)
 
@@ -138,16 +133,19 @@ def pairs_at(place: Location) -> list[Location]:
     if longer_names:
         return [prefix.with_name(name) for name in longer_names]
 
-    # The root of a disk or bucket has no name, so it cannot be a prefix. It is its own parent, but
-    # so is the current folder, ".".
-    is_root = place == place.parent and str(place) != "."
-    if is_root:
+    if _is_root(place):  # which has no name, so that it cannot be a prefix
         raise MissingError(
             "no dataset in this folder",
             where=place,
             remedy="name a prefix of .bin and .idx, or a folder that contains some",
         )
     return [prefix]
+
+
+def _is_root(place: Location) -> bool:
+    """Return whether a place is the root of a disk or bucket."""
+    # A root is its own parent. So is the current folder, ".".
+    return place == place.parent and str(place) != "."
 
 
 def _stems(folder: Location) -> list[str]:
@@ -176,10 +174,7 @@ def _pairs(folder: Location, output_prefix: Location) -> list[Location]:
     Raises:
         MissingError: There are no pairs, or the .bin or .idx of a pair is missing.
     """
-    endings_by_name: dict[str, set[str]] = {}
-    for path in folder.iterdir():
-        if path.suffix in _ENDINGS and not path.name.startswith("."):
-            endings_by_name.setdefault(path.stem, set()).add(path.suffix)
+    endings_by_name = _endings_by_name(folder)
 
     # Leave out the output of an earlier call.
     is_output_in_folder = real_path(folder) == real_path(output_prefix.parent)
@@ -192,18 +187,40 @@ def _pairs(folder: Location, output_prefix: Location) -> list[Location]:
             expected="pairs of .bin and .idx",
             remedy="name the folder that contains them with --input",
         )
-
     for name, endings in endings_by_name.items():
-        if len(endings) < len(_ENDINGS):
-            present = ".bin" if ".bin" in endings else ".idx"
-            missing = ".idx" if present == ".bin" else ".bin"
-            raise MissingError(
-                "this dataset is incomplete",
-                where=folder / f"{name}{present}",
-                found=f"no {name}{missing} next to it",
-                remedy="finish writing it, or move it out of the folder",
-            )
+        _check_complete(folder / name, endings)
     return [folder / name for name in sorted(endings_by_name)]
+
+
+def _endings_by_name(folder: Location) -> dict[str, set[str]]:
+    """Return the name of each .bin or .idx in a folder → which of these endings exist."""
+    endings_by_name: dict[str, set[str]] = {}
+    for path in folder.iterdir():
+        if path.suffix in _ENDINGS and not path.name.startswith("."):
+            endings_by_name.setdefault(path.stem, set()).add(path.suffix)
+    return endings_by_name
+
+
+def _check_complete(prefix: Location, endings: set[str]) -> None:
+    """Check that a dataset has both of its files.
+
+    Args:
+        prefix: Path of the dataset without an ending.
+        endings: Endings of the files that exist.
+
+    Raises:
+        MissingError: The .bin or the .idx is missing.
+    """
+    if endings == set(_ENDINGS):
+        return
+    present = ".bin" if ".bin" in endings else ".idx"
+    missing = ".idx" if present == ".bin" else ".bin"
+    raise MissingError(
+        "this dataset is incomplete",
+        where=prefix.with_name(f"{prefix.name}{present}"),
+        found=f"no {prefix.name}{missing} next to it",
+        remedy="finish writing it, or move it out of the folder",
+    )
 
 
 def _is_merged(prefix: Location) -> bool:
@@ -247,24 +264,30 @@ def _check_each_once(parts: Sequence[Location]) -> None:
             remedy="remove the link, or move it out of the folder",
         )
 
-    # A dataset that an earlier call merged contains the documents of the datasets that it was
-    # merged from. Its record lists the files of these: look for them among the parts.
     part_by_bin = {real_path(pair_files(part)[0]): part for part in parts}
-    for merged in parts:
-        if not _is_merged(merged):
-            continue
-        for source in _record(merged).get("sources", []):
-            source_file = real_path(source_location(source, merged))
-            contained_part = part_by_bin.get(source_file)
+    for part in parts:
+        for source_file in _files_merged_into(part):
+            contained_part = part_by_bin.get(real_path(source_file))
             if contained_part is not None:
                 raise ConfigError(
                     "documents would be joined twice",
-                    where=merged,
+                    where=part,
                     found=f"an earlier merge of {contained_part} and others, "
                     "which are in the same folder",
                     expected="each document in one dataset of the folder",
                     remedy="move the earlier merge, or its inputs, out of the folder",
                 )
+
+
+def _files_merged_into(prefix: Location) -> list[Location]:
+    """Return the files that a dataset was merged from by an earlier call; none for other datasets.
+
+    Args:
+        prefix: Prefix of the dataset, next to which its record is.
+    """
+    if not _is_merged(prefix):
+        return []
+    return [source_location(source, prefix) for source in _record(prefix).get("sources", [])]
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,6 +330,22 @@ class _FolderMerge:
                 "if this is an earlier merge, move it out of the folder; else name another output"
             ),
         )
+
+    def deliver(self, delivery: Delivery, *, overwrite: bool) -> dict[str, Any]:
+        """Write the merged pair to a draft folder, and move it to its place.
+
+        Args:
+            delivery: Where the pair goes, and the record that is put next to it.
+            overwrite: Replace an output that was made from other datasets.
+
+        Returns:
+            The facts for the record: documents of each dataset, and tokens of all.
+        """
+        sources = delivery.receipt.made_from["sources"]
+        with delivery.drafting(overwrite=overwrite) as draft:
+            facts = self.write(draft, sources)
+            draft.facts = facts
+        return facts
 
     def write(self, draft: Draft, sources: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         """Write the merged pair into a draft.

@@ -259,36 +259,62 @@ def read_idx(path: str | os.PathLike[str], *, validate: bool = True) -> Index:
         FormatError: The file is damaged; the error names the byte offset.
     """
     path = Path(path)
-    buffer = map_file(path)
-    code, n, m = _read_header(path, buffer)
+    index = _map_index(path, map_file(path))
+    _check_document_ends(path, index)
+    if validate:
+        _check_sequences(path, index)
+        _check_document_order(path, index)
+    return index
 
+
+def _map_index(path: Path, buffer: mmap.mmap | bytes) -> Index:
+    """Return the arrays of an .idx, after checking its header and its size.
+
+    Args:
+        path: Path of the file, for messages.
+        buffer: Its bytes.
+
+    Raises:
+        FormatError: The header is damaged, or the file has another size than follows from it.
+    """
     # The offsets of the arrays are those of the table in the module's docstring.
+    code, n, m = _read_header(path, buffer)
     lengths_offset = HEADER.size
     pointers_offset = lengths_offset + 4 * n
     documents_offset = pointers_offset + 8 * n
     modes_offset = documents_offset + 8 * m
-    size = len(buffer)
-    if size < modes_offset:
-        raise _wrong_size(path, "the file ends too early", size, byte=size, n=n, m=m)
-    if size not in (modes_offset, modes_offset + n):
-        what = "bytes after the end of the index"
-        raise _wrong_size(path, what, size, byte=modes_offset, n=n, m=m)
+    _check_idx_size(path, len(buffer), n, m, modes_offset)
 
     modes = None
-    if n and size == modes_offset + n:
+    if n and len(buffer) == modes_offset + n:
         modes = np.frombuffer(buffer, np.int8, n, modes_offset)
-    index = Index(
+    return Index(
         dtype=DTYPE_CODES[code],
         sequence_lengths=np.frombuffer(buffer, "<i4", n, lengths_offset),
         sequence_pointers=np.frombuffer(buffer, "<i8", n, pointers_offset),
         document_indices=np.frombuffer(buffer, "<i8", m, documents_offset),
         modes=modes,
     )
-    _check_document_ends(path, index)
-    if validate:
-        _check_sequences(path, index)
-        _check_document_order(path, index)
-    return index
+
+
+def _check_idx_size(path: Path, size: int, n: int, m: int, modes_offset: int) -> None:
+    """Check that an .idx ends where its modes begin, or after one mode for each sequence.
+
+    Args:
+        path: Path of the file, for messages.
+        size: Size of the file.
+        n: Number of sequences.
+        m: Number of document indices.
+        modes_offset: Byte after the document indices.
+
+    Raises:
+        FormatError: The file is too short or too long.
+    """
+    if size < modes_offset:
+        raise _wrong_size(path, "the file ends too early", size, byte=size, n=n, m=m)
+    if size not in (modes_offset, modes_offset + n):
+        what = "bytes after the end of the index"
+        raise _wrong_size(path, what, size, byte=modes_offset, n=n, m=m)
 
 
 def map_file(path: Path) -> mmap.mmap | bytes:
@@ -478,37 +504,58 @@ def _check_sequences(path: Path, index: Index) -> None:
         FormatError: A length is negative, or a pointer is negative, too large, or not at the start
             of a token.
     """
-    itemsize = index.dtype.itemsize
-    pointers_offset = HEADER.size + 4 * len(index.sequence_lengths)
     for start in range(0, len(index.sequence_lengths), CHUNK_SEQUENCES):
-        lengths = index.sequence_lengths[start : start + CHUNK_SEQUENCES]
-        if lengths.min() < 0:
-            position = int(np.argmax(lengths < 0))
-            sequence = start + position
-            raise _damage(
-                path,
-                f"sequence {sequence} has a negative length",
-                byte=HEADER.size + 4 * sequence,
-                found=int(lengths[position]),
-                expected="0 or more tokens",
-            )
+        stop = start + CHUNK_SEQUENCES
+        _check_lengths(path, index.sequence_lengths[start:stop], start)
+        _check_pointers(path, index, start, stop)
 
-        # One copy to aligned memory is faster than several passes over unaligned numbers.
-        pointers = index.sequence_pointers[start : start + CHUNK_SEQUENCES].astype(np.int64)
-        is_impossible = (pointers < 0) | (pointers > _MAX_POINTER)
-        if itemsize > 1:
-            # The size of a token is a power of two, so this is the remainder of a division.
-            is_impossible |= (pointers & (itemsize - 1)) != 0
-        if is_impossible.any():
-            position = int(np.argmax(is_impossible))
-            sequence = start + position
-            raise _damage(
-                path,
-                f"sequence {sequence} has an impossible pointer",
-                byte=pointers_offset + 8 * sequence,
-                found=f"byte {int(pointers[position])} of the .bin",
-                expected=f"a multiple of {itemsize}, 0 or more",
-            )
+
+def _check_lengths(path: Path, lengths: NDArray[np.int32], first_sequence: int) -> None:
+    """Check that no sequence has a negative length.
+
+    Args:
+        path: Path of the .idx, for messages.
+        lengths: Lengths of consecutive sequences, shape (n_chunk,).
+        first_sequence: Number of the first of them.
+
+    Raises:
+        FormatError: A length is negative.
+    """
+    if lengths.min() < 0:
+        position = int(np.argmax(lengths < 0))
+        sequence = first_sequence + position
+        raise _damage(
+            path,
+            f"sequence {sequence} has a negative length",
+            byte=HEADER.size + 4 * sequence,
+            found=int(lengths[position]),
+            expected="0 or more tokens",
+        )
+
+
+def _check_pointers(path: Path, index: Index, start: int, stop: int) -> None:
+    """Check that the pointers of the sequences [start, stop) are starts of tokens in a .bin.
+
+    Raises:
+        FormatError: A pointer is negative, too large, or not at the start of a token.
+    """
+    # One copy to aligned memory is faster than several passes over unaligned numbers.
+    pointers = index.sequence_pointers[start:stop].astype(np.int64)
+    itemsize = index.dtype.itemsize
+    is_impossible = (pointers < 0) | (pointers > _MAX_POINTER)
+    if itemsize > 1:
+        # The size of a token is a power of two, so this is the remainder of a division.
+        is_impossible |= (pointers & (itemsize - 1)) != 0
+    if is_impossible.any():
+        position = int(np.argmax(is_impossible))
+        sequence = start + position
+        raise _damage(
+            path,
+            f"sequence {sequence} has an impossible pointer",
+            byte=HEADER.size + 4 * len(index.sequence_lengths) + 8 * sequence,
+            found=f"byte {int(pointers[position])} of the .bin",
+            expected=f"a multiple of {itemsize}, 0 or more",
+        )
 
 
 def _check_document_order(path: Path, index: Index) -> None:

@@ -81,31 +81,31 @@ class RejectPolicy:
             losses: What was lost.
             folder: The folder of the files.
         """
-        max_unreadable = self.options.max_unreadable_fraction
-        max_rejected = self.options.max_rejected_fraction
-        if self._fails_on_reject:
-            max_unreadable = 0.0
-            max_rejected = 0.0
-
-        # Judge the files by their share of the text. If none may be unreadable, even an empty file
-        # is refused, which has no share.
-        n_unreadable = losses.facts.faults
-        has_too_many_unreadable = n_unreadable > 0
-        if has_too_many_unreadable and max_unreadable > 0:
-            has_too_many_unreadable = losses.unreadable_share > max_unreadable
-        if has_too_many_unreadable:
+        if self._has_too_many_unreadable(losses):
             # Files of another format than their names say, such as a PDF named web.jsonl, get an
             # error of their own, if there are no others.
             foreign_files = _foreign_files(losses)
-            if len(foreign_files) == n_unreadable:
+            if len(foreign_files) == losses.facts.faults:
                 return self._foreign_files_error(losses, folder, foreign_files)
             return self._unreadable_files_error(losses, folder, foreign_files)
-
-        # Judge the lines.
-        n_lines = max(losses.facts.lines, 1)
-        if losses.facts.rejected > max_rejected * n_lines:
+        if self._has_too_many_rejects(losses):
             return self._rejected_lines_error(losses, folder)
         return None
+
+    def _has_too_many_unreadable(self, losses: Losses) -> bool:
+        """Return whether more of the text is in unreadable files than the settings allow.
+
+        If no file may be unreadable, that includes empty files, which have no share of the text.
+        """
+        max_share = self.options.max_unreadable_fraction
+        if self._fails_on_reject or max_share <= 0:
+            return losses.facts.faults > 0
+        return losses.facts.faults > 0 and losses.unreadable_share > max_share
+
+    def _has_too_many_rejects(self, losses: Losses) -> bool:
+        """Return whether more of the lines are rejected than the settings allow."""
+        max_share = 0.0 if self._fails_on_reject else self.options.max_rejected_fraction
+        return losses.facts.rejected > max_share * max(losses.facts.lines, 1)
 
     @property
     def _fails_on_reject(self) -> bool:
@@ -125,10 +125,8 @@ class RejectPolicy:
         what = "a file is not what its ending says"
         if len(foreign_files) > 1:
             what = f"{len(foreign_files):,} files are not what their endings say"
-
-        # The error shows the first of these files, and the setting that leaves out all of them.
         first_fault = losses.file_faults[0]
-        setting = self._leave_out(foreign_files)
+        setting = self._leave_out(foreign_files)  # the setting that leaves out all of them
         return InputError(
             what,
             where=folder / first_fault.file,
@@ -152,22 +150,13 @@ class RejectPolicy:
         """
         what = "a file cannot be read to its end"
         remedy = "fetch or write it again"
-        n_unreadable = losses.facts.faults
-        if n_unreadable > 1:
+        if losses.facts.faults > 1:
             what = "files cannot be read to their end"
             remedy = "fetch or write them again"
-
-        # Name the setting that forbids the loss. `self.names` has what the user calls it: an option
-        # of the command line, or a key of nanoset.yaml.
-        if self._fails_on_reject:
-            setting = self.names.on_reject
-        else:
-            limit_name = self.names.unreadable
-            setting = f"{limit_name}: {self.options.max_unreadable_fraction:g}"
-            # Offer the smallest limit that would allow the loss, in steps of 0.001.
-            thousandths = max(1, math.ceil(losses.unreadable_share * 1000))
-            sufficient_limit = thousandths / 1000
-            remedy += f", or accept what could be read of it: {limit_name} {sufficient_limit:g}"
+        setting = self.names.on_reject  # the setting that forbids the loss, as the user calls it
+        if not self._fails_on_reject:
+            setting = f"{self.names.unreadable}: {self.options.max_unreadable_fraction:g}"
+            remedy += f", or accept what could be read of it: {self._sufficient_limit(losses)}"
         if foreign_files:
             remedy += f"; leave out files that are not text: {self._leave_out(foreign_files)}"
 
@@ -182,6 +171,11 @@ class RejectPolicy:
             what, where=where, found=found, expected=f"whole files ({setting})", remedy=remedy
         )
 
+    def _sufficient_limit(self, losses: Losses) -> str:
+        """Return the smallest limit for unreadable text that allows a loss, in steps of 0.001."""
+        thousandths = max(1, math.ceil(losses.unreadable_share * 1000))
+        return f"{self.names.unreadable} {thousandths / 1000:g}"
+
     def _rejected_lines_error(self, losses: Losses, folder: RawFolder) -> InputError:
         """Return the error for too many rejected lines.
 
@@ -192,40 +186,35 @@ class RejectPolicy:
             losses: What was lost.
             folder: The folder of the files.
         """
-        facts = losses.facts
-        share = facts.rejected / max(facts.lines, 1)
-        found = (
-            f"{facts.rejected:,} of {facts.lines:,} lines rejected, {share:.2%} "
-            f"({counts_by_reason_text(facts.reasons)})"
-        )
-        line_reasons = [reason for reason in facts.reasons if not is_fault(reason)]
-        most_common = max(line_reasons, key=lambda reason: facts.reasons[reason])
-        expected, remedy = self._expected_lines(most_common)
-
-        # The example. If its file is something else than text, that explains all of its lines.
+        reason = _most_common_reason(losses)
+        first = losses.first(reason)  # the example
+        expected, remedy = self._expected_lines(reason)
+        found = _rejected_share_text(losses)
         where = folder
-        first = losses.first(most_common)
         if first is not None:
             where = folder / first.file
             found += f"; {_first_line_text(first)}"
+            # If the file is something else than text, that explains all of its lines.
             file_kind = _kind_of_other_file(folder, first)
             if file_kind is not None:
                 found = f"the file is {file_kind}; {found}"
                 remedy = f"convert the file, or leave it out: {self._leave_out([first.file])}"
-
-        # The limit that was exceeded, and the setting that raises it.
-        limit = self.names.on_reject
         if not self._fails_on_reject:
-            rejected_name = self.names.rejected
-            limit = f"at most {self.options.max_rejected_fraction:.2%} rejected, {rejected_name}"
-            remedy += f", or raise {rejected_name}"
+            remedy += f", or raise {self.names.rejected}"
         return InputError(
             "too many lines are no documents",
             where=where,
             found=found,
-            expected=f"{expected} ({limit})",
+            expected=f"{expected} ({self._rejects_limit_text()})",
             remedy=f"{remedy}; each is listed in {_lists_text(losses)}",
         )
+
+    def _rejects_limit_text(self) -> str:
+        """Return the limit for rejected lines, with the name of its setting."""
+        if self._fails_on_reject:
+            return self.names.on_reject
+        max_share = self.options.max_rejected_fraction
+        return f"at most {max_share:.2%} rejected, {self.names.rejected}"
 
     def _expected_lines(self, reason: str) -> tuple[str, str]:
         """Return what rejected lines should be, and what usually helps, as texts for an error.
@@ -249,6 +238,23 @@ class RejectPolicy:
         """Return how the user leaves out some files."""
         patterns = [escape(path) for path in paths]
         return self.names.leave_out.replace("{files}", json.dumps(patterns))
+
+
+def _most_common_reason(losses: Losses) -> str:
+    """Return why most of the rejected lines were rejected, such as `missing_key`."""
+    reasons = losses.facts.reasons
+    line_reasons = [reason for reason in reasons if not is_fault(reason)]
+    return max(line_reasons, key=lambda reason: reasons[reason])
+
+
+def _rejected_share_text(losses: Losses) -> str:
+    """Return how many lines were rejected, and why, as text for an error."""
+    facts = losses.facts
+    share = facts.rejected / max(facts.lines, 1)
+    return (
+        f"{facts.rejected:,} of {facts.lines:,} lines rejected, {share:.2%} "
+        f"({counts_by_reason_text(facts.reasons)})"
+    )
 
 
 def _foreign_files(losses: Losses) -> list[str]:

@@ -157,32 +157,37 @@ def recorded_losses(outputs: OutputRoot, tokenized: Manifest) -> Losses:
         FormatError: The manifest of a shard, or the inventory, cannot be read.
     """
     facts = ShardFacts.of(tokenized.facts)
-    # `reasons` counts what was lost by the reason, such as invalid_json.
-    is_anything_lost = bool(facts.reasons)
-    if not is_anything_lost:
+    if not facts.reasons:  # counts of what was lost, by reason
         return Losses(facts)
-
-    def pack_if_losing(shard_outputs: OutputRoot, folder: Path) -> bytes | None:
-        """Return the manifest of a shard that lost text, in compressed form; None for others."""
-        shard = shard_outputs.manifest_at(folder)
-        if shard is None or not shard.facts["reasons"]:
-            return None
-        return pack(shard)
-
-    # There may be 100,000 shards: their manifests are compressed to save memory.
-    shard_digests = tokenized.facts[SHARDS]
-    packed_or_none = outputs.each_version(pack_if_losing, SHARDS, tokenized.name, shard_digests)
-    packed = [shard for shard in packed_or_none if shard is not None]
 
     # The sizes of the files, to tell which share of the text was lost.
     inventory = inventory_at(outputs, tokenized.name, tokenized.recipe["parents"]["inventory"])
     sizes = {} if inventory is None else stored_sizes(inventory.pieces)
     return Losses(
         facts,
-        shards=PackedManifests(packed, outputs.access),
+        shards=_losing_shards(outputs, tokenized),
         sizes=sizes,
         line_numbers=LineNumbers.of(tokenized.facts),
     )
+
+
+def _losing_shards(outputs: OutputRoot, tokenized: Manifest) -> PackedManifests:
+    """Return the manifests of those shards of a set that lost text.
+
+    There may be 100,000 shards, so the manifests are compressed to save memory.
+    """
+
+    def pack_if_losing(shard_outputs: OutputRoot, folder: Path) -> bytes | None:
+        """Return the compressed manifest of a shard that lost text; None for others."""
+        shard = shard_outputs.manifest_at(folder)
+        if shard is None or not shard.facts["reasons"]:
+            return None
+        return pack(shard)
+
+    shard_digests = tokenized.facts[SHARDS]
+    packed_or_none = outputs.each_version(pack_if_losing, SHARDS, tokenized.name, shard_digests)
+    packed = [shard for shard in packed_or_none if shard is not None]
+    return PackedManifests(packed, outputs.access)
 
 
 def expected_losses(project: Project, corpus: str, recipe: Recipe) -> Losses | None:
@@ -203,26 +208,34 @@ def expected_losses(project: Project, corpus: str, recipe: Recipe) -> Losses | N
     Raises:
         FormatError: The manifest of a shard, or the inventory, cannot be read.
     """
-    # If the set was built, it records its losses.
     outputs = project.outputs
     tokenized = outputs.find(recipe)
     if tokenized is not None:
         return recorded_losses(outputs, tokenized)
 
-    # Otherwise find out which shards it will have. The inventory lists the files of the corpus,
-    # whose text is cut into ranges. Each range becomes a shard.
+    # If an earlier build has made all shards that the set will have, add up what they lost.
     inventory = inventory_at(outputs, corpus, recipe.parents["inventory"])
     if inventory is None:
         return None
-    ranges = ranges_of(project, inventory, recipe.options["range_bytes"])
-    options = shard_options(project, corpus)
-    digests = [shard_recipe(corpus, text_range, options).digest for text_range in ranges]
-
-    # Add up what these shards lost, if an earlier build has made all of them.
+    digests = _shard_digests(project, inventory, recipe.options["range_bytes"])
     shards = _find_all_shards(outputs, corpus, digests)
     if shards is None:
         return None
     return sum_losses(shards, inventory.pieces)
+
+
+def _shard_digests(project: Project, inventory: Inventory, range_bytes: int) -> list[str]:
+    """Return the digests of the shards that a corpus will have, one for each range of its text.
+
+    Args:
+        project: The project.
+        inventory: The files of the corpus.
+        range_bytes: Size of a range.
+    """
+    corpus = inventory.corpus
+    options = shard_options(project, corpus)
+    ranges = ranges_of(project, inventory, range_bytes)
+    return [shard_recipe(corpus, text_range, options).digest for text_range in ranges]
 
 
 def _find_all_shards(
@@ -270,13 +283,17 @@ def reject_policy(project: Project, corpus: str) -> RejectPolicy:
         max_unreadable_fraction=documents.max_unreadable_fraction,
     )
 
-    # An error tells the user which key to change. Files are left out by a line such as
-    # `corpora: {web: {exclude: ["a.jsonl"]}}`; the list of files is filled in later.
+    return RejectPolicy(limits, documents.text_key, _setting_names(project, corpus))
+
+
+def _setting_names(project: Project, corpus: str) -> SettingNames:
+    """Return the keys of nanoset.yaml that decide how much text a corpus may lose, for errors."""
+    # `{files}` is replaced by a list: corpora: {web: {exclude: ["a.jsonl"]}}
     names = replace(_NAMES, leave_out="corpora: {" + corpus + ": {exclude: {files}}}")
     own_settings = project.config.corpora.get(corpus)
     if own_settings is not None and own_settings.text_key is not None:
         names = replace(names, text_key=f"corpora.{corpus}.text_key")
-    return RejectPolicy(limits, documents.text_key, names)
+    return names
 
 
 def error_of_losses(project: Project, corpus: str, lost: Losses) -> InputError | None:

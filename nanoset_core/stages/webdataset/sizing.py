@@ -86,8 +86,7 @@ def choose_engine(
     engine = DEPRECATED_ENGINES.get(engine, engine)  # the present name of the engine
     if available_memory is None:
         available_memory = free_memory()
-    source_tokens = sum(source.tokens for source in plan.table.sources)
-    source_bytes = source_tokens * np.dtype(plan.dtype).itemsize
+    source_bytes = _source_bytes(plan)
     cache_bytes = int(available_memory * _CACHE_SHARE)
     reason = "as requested"
 
@@ -98,20 +97,54 @@ def choose_engine(
             reason = f"{sizes} ({format_bytes(cache_bytes)} free)"
         return EngineChoice("mmap", 0, workers * _fixed_bytes(plan), reason)
 
-    # Otherwise the rows are sorted in the memory of the workers.
     if engine == "auto":
         reason = f"the sources ({format_bytes(source_bytes)}) exceed the cache"
     if memory_bytes is None:
-        least = workers * least_bytes(plan)
-        memory_bytes = max(min(_DEFAULT_MEMORY, available_memory // 2), least)
+        memory_bytes = _default_budget(plan, available_memory, workers)
+    n_shards = plan.shards if shards is None else shards
+    return _buckets_choice(plan, memory_bytes, workers, n_shards, reason)
+
+
+def _source_bytes(plan: ShufflePlan) -> int:
+    """Return the size of the tokens of all sources of a plan in bytes."""
+    n_tokens = sum(source.tokens for source in plan.table.sources)
+    return n_tokens * np.dtype(plan.dtype).itemsize
+
+
+def _default_budget(plan: ShufflePlan, available_memory: int, workers: int) -> int:
+    """Return the memory budget in bytes of all workers together if none is set.
+
+    Args:
+        plan: Plan of the tars.
+        available_memory: Bytes of memory that are free, of which at most half is taken.
+        workers: Number of processes that write, each of which needs memory for one shard.
+    """
+    least = workers * least_bytes(plan)
+    return max(min(_DEFAULT_MEMORY, available_memory // 2), least)
+
+
+def _buckets_choice(
+    plan: ShufflePlan, memory_bytes: int, workers: int, n_shards: int, reason: str
+) -> EngineChoice:
+    """Return the engine `buckets`, which sorts rows in the memory of the workers, and its needs.
+
+    Args:
+        plan: Plan of the tars.
+        memory_bytes: Memory budget of all workers together.
+        workers: Number of processes that write.
+        n_shards: Number of shards to write.
+        reason: Why this engine was chosen.
+
+    Raises:
+        ConfigError: The budget does not hold one shard.
+    """
     worker_bytes = memory_bytes // workers
     _check_budget(plan, worker_bytes)
-
-    # If a worker cannot hold all shards at once, rows are sorted into files of as many as it can.
-    n_shards = plan.shards if shards is None else shards
     shard_bytes = _shard_rows(plan) * (plan.row_bytes + ROW_BYTES)
     shards_in_memory = (worker_bytes - _fixed_bytes(plan)) // shard_bytes
-    scratch_bytes = 0  # a single bucket stays in memory
+
+    # If a worker cannot hold all shards at once, rows are sorted into files of as many as it can.
+    scratch_bytes = 0
     if n_shards > shards_in_memory:
         rows = -(-plan.contexts * n_shards // plan.shards)
         scratch_bytes = rows * (plan.row_bytes + NUMBER_BYTES)

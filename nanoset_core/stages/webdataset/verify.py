@@ -90,11 +90,8 @@ def verify_webdataset(
         intact_files = _intact_files(report, manifest)
         if deep:
             parts = _deep_parts(manifest, intact_files)
-        elif len(intact_files) == len(manifest.files):
-            n_tars = len(manifest.facts["shards_written"])
-            parts = [spread_rows(n_tars, _TARS_OPENED).tolist()]
         else:
-            parts = []
+            parts = _quick_parts(manifest, intact_files)
         divided_check = DividedCheck(
             parts=parts,
             check_part=partial(_check_tars, name=name, digest=manifest.digest, deep=deep),
@@ -104,6 +101,21 @@ def verify_webdataset(
         run_check = run if deep else run_here
         run_check(report, divided_check)
     return report
+
+
+def _quick_parts(manifest: Manifest, intact_files: set[str]) -> list[list[int]]:
+    """Return the numbers of the tars that a quick check opens, as its only part.
+
+    It opens none if a file is missing or damaged.
+
+    Args:
+        manifest: Manifest of the webdataset.
+        intact_files: Names of the intact files.
+    """
+    if len(intact_files) < len(manifest.files):
+        return []
+    n_tars = len(manifest.facts["shards_written"])
+    return [spread_rows(n_tars, _TARS_OPENED).tolist()]
 
 
 def _intact_files(report: Report, manifest: Manifest) -> set[str]:
@@ -248,23 +260,30 @@ def _check_tars(
     _begin_counting_contexts(report)
     for number in tar_numbers:
         tar_facts = manifest.facts["shards_written"][number]
-        tar = manifest.folder / _tar_name(tar_facts)
         with report.catching(remedy=_REMOVE):
-            # A deep check compares the sha256 of a tar before its contexts. If the tar has to be
-            # downloaded from a bucket, the download compares it.
-            must_download = manifest.access.has_copies and not tar.is_file()
-            is_intact = True
-            if deep and not must_download:
-                is_intact = check_file(report, manifest, tar.name, deep=True, remedy=FORCE_BUILD)
-            if is_intact:
-                local_tar = manifest.path(tar.name)  # downloads it if needed
-                _check_tar(report, local_tar, tar_facts, expected, deep=deep)
+            if not deep or _is_intact(report, manifest, _tar_name(tar_facts)):
+                path = manifest.path(_tar_name(tar_facts))  # downloads it if needed
+                _check_tar(report, path, tar_facts, expected, deep=deep)
 
         # Free the space of the downloaded tar and tokens before the next tar needs it.
-        drop_copies(manifest.access, [tar])
+        drop_copies(manifest.access, [manifest.folder / _tar_name(tar_facts)])
         for source in expected.sources:
             source.evict()
     return report
+
+
+def _is_intact(report: Report, manifest: Manifest, tar_name: str) -> bool:
+    """Check the sha256 of a tar, unless it will be downloaded, which compares the sha256, too.
+
+    Args:
+        report: Gets an error if it differs.
+        manifest: Manifest of the webdataset.
+        tar_name: Name of the tar.
+    """
+    must_download = manifest.access.has_copies and not (manifest.folder / tar_name).is_file()
+    if must_download:
+        return True
+    return check_file(report, manifest, tar_name, deep=True, remedy=FORCE_BUILD)
 
 
 def _check_evenness(report: Report, plan: Manifest) -> None:
