@@ -174,23 +174,24 @@ class Manifest:
         Returns:
             The path of the file, or the prefix as a path.
         """
-        if name in self.files:
-            file_names = [name]
-        else:
+        file_names = [name]
+        if name not in self.files:
             file_names = [file for file in self.files if file.startswith(f"{name}.")]
-
         for file_name in file_names:
-            fact = self.files[file_name]
-            if fact.is_in_other_output:
-                continue  # the folder has no such file; see `place`
-            # A file that was joined in the bucket from pieces has no checksum of its own. Another
-            # file lists those of the pieces: download the list first.
-            piece_list = None
-            if fact.pieces is not None:
-                piece_list = self.path(fact.pieces)
-            path = self.folder / file_name
-            self.access.fetch(path, size=fact.size, sha256=fact.sha256, pieces=piece_list)
+            if not self.files[file_name].is_in_other_output:
+                self._fetch(file_name)
         return self.folder / name
+
+    def _fetch(self, name: str) -> None:
+        """Download a file if it is in a bucket, and this machine has no copy of it."""
+        fact = self.files[name]
+        # A file that was joined from pieces within the bucket has no checksum of its own. The
+        # checksums of its pieces are in another file, which is downloaded first.
+        piece_list = None
+        if fact.pieces is not None:
+            piece_list = self.path(fact.pieces)
+        path = self.folder / name
+        self.access.fetch(path, size=fact.size, sha256=fact.sha256, pieces=piece_list)
 
     def place(self, name: str) -> FilePlace:
         """Return where the bytes of a file are: in itself, or in a file of another output."""
@@ -273,27 +274,35 @@ class Manifest:
     def sizes(self) -> Mapping[str, int]:
         """Return the sizes of the files of the output that exist.
 
-        The bytes of a file may also be a range of another output's file. Such a file exists if the
-        other one is long enough.
-
         Returns:
             Path below the folder → bytes.
         """
-        # Sizes of the files in the folder; they may have been looked up with the manifest.
-        sizes = self.stored
-        if sizes is None:
-            sizes = self.access.sizes(self.folder, self.files)
-
-        ranges = {name: fact for name, fact in self.files.items() if fact.is_in_other_output}
-        if not ranges:
+        sizes = self._sizes_in_folder()
+        borrowed = [name for name, fact in self.files.items() if fact.is_in_other_output]
+        if not borrowed:
             return sizes
-        existing = {name: size for name, size in sizes.items() if name not in ranges}
-        for name, fact in ranges.items():
-            other_file = self.place(name).path
-            other_size = self.access.size(other_file) or 0
-            if fact.begin + fact.size <= other_size:
-                existing[name] = fact.size
+        existing = {name: size for name, size in sizes.items() if name not in borrowed}
+        for name in borrowed:
+            if self._has_borrowed_bytes(name):
+                existing[name] = self.files[name].size
         return existing
+
+    def _sizes_in_folder(self) -> Mapping[str, int]:
+        """Return the sizes of the files that are stored in the folder: path below it → bytes."""
+        if self.stored is not None:
+            return self.stored  # they were listed when the manifest was read
+        return self.access.sizes(self.folder, self.files)
+
+    def _has_borrowed_bytes(self, name: str) -> bool:
+        """Return whether another output's file is long enough to contain the bytes of a file.
+
+        Args:
+            name: A file that is a range of that other file, and not stored a second time.
+        """
+        fact = self.files[name]
+        other_file = self.place(name).path
+        other_size = self.access.size(other_file) or 0
+        return fact.begin + fact.size <= other_size
 
 
 def first_fault(sizes: Mapping[str, int], expected: Mapping[str, int]) -> FileFault | None:

@@ -25,6 +25,7 @@ from nanoset_core.errors import FormatError
 from nanoset_core.outputs.manifest import digest_of
 from nanoset_core.outputs.root import SEEN_SECONDS, OutputRoot
 from nanoset_core.records.json_records import Record, dump, load, to_plain
+from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.uploads import write_small_file
 from nanoset_core.untrusted import safe_logger
 
@@ -108,14 +109,17 @@ class Notebook(Generic[NoteType]):
         """
         seen = None if refresh else self._recently_seen(outputs)
         if seen is None:
-            listed_at = time.monotonic()
-            names = outputs.access.names(outputs.folder / self._folder)
-            seen = _SeenNotes(listed_at, names)
+            seen = self._list_folder(outputs)
             self._seen[outputs.folder] = seen
-
         if section not in seen.by_section:
             seen.by_section[section] = self._read_section(outputs, section, seen.names)
         return list(seen.by_section[section])
+
+    def _list_folder(self, outputs: OutputRoot) -> _SeenNotes[NoteType]:
+        """List the folder of the notebook below a root, without reading notes."""
+        listed_at = time.monotonic()
+        names = outputs.access.names(outputs.folder / self._folder)
+        return _SeenNotes(listed_at, names)
 
     def _recently_seen(self, outputs: OutputRoot) -> _SeenNotes[NoteType] | None:
         """Return what was read below a root in the last seconds, or None.
@@ -139,30 +143,43 @@ class Notebook(Generic[NoteType]):
         Args:
             outputs: The root.
             section: The section; "" in a notebook without sections.
-            names: Names in the folder of the notebook.
+            names: Names in the folder of the notebook: of sections, or of the files of notes.
 
         Raises:
             FormatError: A note cannot be read, and damaged ones are not skipped.
         """
-        access = outputs.access
         folder = outputs.folder / self._folder
         if section:
             if section not in names:
-                return []  # without a request
+                return []
             folder /= section
-            names = access.names(folder)
+            names = outputs.access.names(folder)
 
-        notes = []
+        notes: list[NoteType] = []
         for name in sorted(names):
-            if not name.endswith(".json"):
-                continue
-            url = access.url(folder / name)
-            try:
-                notes.append(load(self._kind, access.read_current(folder / name), where=url))
-            except FileNotFoundError:
-                continue  # a user deleted it a moment ago
-            except FormatError as error:
-                if not self._skips_damaged:
-                    raise
-                logger.warning("%s is skipped: %s", url, error)
+            if name.endswith(".json"):
+                note = self._read_note(outputs.access, folder / name)
+                if note is not None:
+                    notes.append(note)
         return notes
+
+    def _read_note(self, access: FileAccess, path: Path) -> NoteType | None:
+        """Read a note, or return None if it is missing or is to be skipped.
+
+        Args:
+            access: How the file is read.
+            path: The file.
+
+        Raises:
+            FormatError: The note cannot be read, and damaged ones are not skipped.
+        """
+        url = access.url(path)
+        try:
+            return load(self._kind, access.read_current(path), where=url)
+        except FileNotFoundError:
+            return None  # a user deleted it a moment ago
+        except FormatError as error:
+            if not self._skips_damaged:
+                raise
+            logger.warning("%s is skipped: %s", url, error)
+            return None

@@ -252,15 +252,19 @@ def receipt_differences(content: Mapping[str, Any], receipt: Receipt) -> list[st
         # Records of `nanoset tokenize` once did not name their command.
         return [f"it was made by `nanoset {command or 'tokenize'}`"]
 
-    options = content.get("options")
-    if not isinstance(options, Mapping):
-        options = {}  # somebody edited the record
     differences = _source_differences(content.get("sources"), made_from["sources"])
+    options = _recorded_options(content)
     differences += flag_differences(options, made_from["options"], receipt.flags)
     if not differences:
         # The records differ all the same, so another version of nanoset wrote the existing one.
         return ["another version"]
     return differences
+
+
+def _recorded_options(content: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the options in the record of an output, none if somebody has damaged the record."""
+    options = content.get("options")
+    return options if isinstance(options, Mapping) else {}
 
 
 def _source_differences(sources_before: object, sources_now: object) -> list[str]:

@@ -88,6 +88,22 @@ class Seen(dict[Path, _SeenVersion]):
         return Seen, ()
 
 
+class _ExistingVersion(NamedTuple):
+    """What was found in the folder of a version."""
+
+    looked_up_at: float
+    """By the monotonic clock, in seconds."""
+    whole: Manifest | None
+    """The manifest; None if it is missing or damaged, or if files are missing."""
+    is_missing: bool
+    """Whether there was no manifest."""
+
+    def is_surely_missing(self) -> bool:
+        """Return whether it was missing so recently that no other machine has stored it since."""
+        is_recent = time.monotonic() - self.looked_up_at < SEEN_SECONDS
+        return self.is_missing and is_recent
+
+
 @dataclass(frozen=True, slots=True)
 class OutputRoot:
     """The folder that contains every output, each version at <stage>/<name>/<digest>/."""
@@ -210,29 +226,37 @@ class OutputRoot:
             The manifest of the output.
         """
         folder = self.place(recipe)
-        is_missing = False
-        looked_up_at = time.monotonic()
-        if not self.rebuild:
-            # Return the output if it exists and is whole.
-            try:
-                manifest = self.manifest_at(folder)
-                if manifest is None:
-                    is_missing = True
-                elif self.is_whole(manifest, folder):
-                    return manifest
-            except FormatError:
-                pass  # the manifest is damaged, so the output is made again
-
+        existing = self._existing_version(folder)
+        if existing.whole is not None:
+            return existing.whole
         self._make_missing(recipe, write)
-        # If making the output took long, another machine may have stored it in the meantime.
-        is_recent = time.monotonic() - looked_up_at < SEEN_SECONDS
         try:
-            return self._upload(folder, is_new=is_missing and is_recent)
+            return self._upload(folder, is_new=existing.is_surely_missing())
         except MissingError:
             # Another process that replaces a damaged version took the new folder for it, and moved
             # it away. It puts its own folder there, unless it was killed in between.
             self._make_missing(recipe, write)
             return self._upload(folder)
+
+    def _existing_version(self, folder: Path) -> _ExistingVersion:
+        """Look a version up, and check that it is whole; a rebuild replaces it without looking.
+
+        Args:
+            folder: Folder of the version.
+        """
+        looked_up_at = time.monotonic()
+        damaged_or_replaced = _ExistingVersion(looked_up_at, None, is_missing=False)
+        if self.rebuild:
+            return damaged_or_replaced
+        try:
+            manifest = self.manifest_at(folder)
+        except FormatError:
+            return damaged_or_replaced
+        if manifest is None:
+            return _ExistingVersion(looked_up_at, None, is_missing=True)
+        if not self.is_whole(manifest, folder):
+            return damaged_or_replaced
+        return _ExistingVersion(looked_up_at, manifest, is_missing=False)
 
     def _make_missing(self, recipe: Recipe, write: Writing) -> None:
         """Make an output, unless this machine has a whole copy of it, and may keep that.
@@ -348,26 +372,29 @@ class OutputRoot:
             name: Name of the output.
         """
         version = self._look_up_current(stage, name)
-
-        # A snapshot is a listing that was made earlier, and replaces requests to a bucket. One of
-        # the whole bucket also has the contents of manifests: all that it says fits together.
-        snapshot = self.access.snapshot
-        if snapshot is None or snapshot.contents is not None:
+        if not self._has_listing_of_names():
             return version
 
-        # This snapshot has only the names of the files of one folder. If something seems to be
-        # wrong, the output may have been rebuilt since it was made. So ask the bucket itself.
-        without_snapshot = replace(self, access=replace(self.access, snapshot=None))
+        # If something seems to be wrong, the output may have been rebuilt since the listing.
+        without_listing = replace(self, access=replace(self.access, snapshot=None))
         if version.exists and version.problem is not None:
-            return without_snapshot._look_up_current(stage, name)
-
-        # The result must not read files by the snapshot later, when that is outdated.
+            return without_listing._look_up_current(stage, name)
+        # The result must not read files by the listing later, when it is outdated.
         if version.manifest is None:
             return version
-        return replace(version, manifest=without_snapshot.rebase(version.manifest))
+        return replace(version, manifest=without_listing.rebase(version.manifest))
+
+    def _has_listing_of_names(self) -> bool:
+        """Return whether the names of some files in a bucket come from an earlier listing.
+
+        A snapshot of the whole bucket is different: it also has the contents of the manifests, so
+        that all that it says fits together.
+        """
+        snapshot = self.access.snapshot
+        return snapshot is not None and snapshot.contents is None
 
     def _look_up_current(self, stage: str, name: str) -> CurrentVersion:
-        """Read which version of an output is current, and check its files.
+        """Find which version of an output is current, and check its files.
 
         If `access` has a snapshot, an earlier listing of a bucket, this relies on it.
 
@@ -375,30 +402,36 @@ class OutputRoot:
             stage: Stage of the output.
             name: Name of the output.
         """
-        folder = self.folder / stage / name
-        remembered = self._seen_current(folder)
+        remembered = self._seen_current(self.folder / stage / name)
         if remembered is not None:
             return _checked_version(remembered)
-
         try:
-            digest = read_current(folder, self.access)
-            if digest is None:
-                return CurrentVersion(None, NOT_BUILT)
-            manifest = self.manifest_at(folder / digest)
+            version = self._read_current_version(stage, name)
         except FormatError as error:
             return _damaged_version(error)
+        if version.manifest is not None and version.problem is None:
+            self._remember(version.manifest)
+        return version
+
+    def _read_current_version(self, stage: str, name: str) -> CurrentVersion:
+        """Read current.json and the manifest that it names, and check the files of the manifest.
+
+        Args:
+            stage: Stage of the output.
+            name: Name of the output.
+
+        Raises:
+            FormatError: One of both is not valid, or the manifest is that of another output.
+        """
+        folder = self.folder / stage / name
+        digest = read_current(folder, self.access)
+        if digest is None:
+            return CurrentVersion(None, NOT_BUILT)
+        manifest = self.manifest_at(folder / digest)
         if manifest is None:
             return CurrentVersion(None, f"damaged: {digest}/{MANIFEST} is missing")
-
-        # Somebody may have copied the folder of another output here.
-        if (manifest.stage, manifest.name, manifest.digest) != (stage, name, digest):
-            found = f"that of {manifest.stage}/{manifest.name}/{manifest.digest}"
-            return _damaged_version(no_manifest(manifest.url(MANIFEST), found))
-
-        version = _checked_version(manifest)
-        if version.problem is None:
-            self._remember(manifest)
-        return version
+        _check_is_of_output(manifest, stage, name, digest)
+        return _checked_version(manifest)
 
     def current_versions(self, stage: str, names: Sequence[str]) -> list[CurrentVersion]:
         """Return the current versions of several outputs of a stage, with few requests to a bucket.
@@ -605,18 +638,7 @@ class OutputRoot:
         """
         output = manifest.folder.parent
         link = output / "current"
-        # A program that copies outputs may follow the link, and make a folder in its place.
-        if link.is_dir() and not link.is_symlink():
-            raise StorageError(
-                "a folder is where the link to the current version should be",
-                where=link,
-                expected="a symbolic link, or nothing",
-                remedy=(
-                    "move the folder away (copying outputs may have made one of the link), "
-                    "and build again"
-                ),
-            )
-
+        _check_no_folder_at(link)
         # Forget the earlier version first: if writing fails, it is unknown which one is current.
         self.forget(output)
         write_small_file(self.access, output / CURRENT, dump(_CurrentFile(manifest.digest)))
@@ -624,6 +646,33 @@ class OutputRoot:
             point_to(link, manifest.digest)
         self._remember(manifest)
         return manifest
+
+
+def _check_no_folder_at(link: Path) -> None:
+    """Raise StorageError if a folder is where the link to the current version belongs.
+
+    A program that copies outputs may follow the link, and make a folder in its place.
+    """
+    if link.is_dir() and not link.is_symlink():
+        raise StorageError(
+            "a folder is where the link to the current version should be",
+            where=link,
+            expected="a symbolic link, or nothing",
+            remedy=(
+                "move the folder away (a program that copied the outputs may have made it from the "
+                "link), and build again"
+            ),
+        )
+
+
+def _check_is_of_output(manifest: Manifest, stage: str, name: str, digest: str) -> None:
+    """Raise FormatError if a manifest is not that of a version of an output.
+
+    Somebody may have copied the folder of another output here.
+    """
+    if (manifest.stage, manifest.name, manifest.digest) != (stage, name, digest):
+        found = f"that of {manifest.stage}/{manifest.name}/{manifest.digest}"
+        raise no_manifest(manifest.url(MANIFEST), found)
 
 
 def _complete_file_facts(
@@ -634,8 +683,7 @@ def _complete_file_facts(
     Args:
         folder: The folder of the output, with all its files except those that are stored elsewhere.
         known_facts: Name of some files → what the program that wrote them knows: the sha256, or a
-            complete `FileFact`. Other files are hashed here if they are small. Large ones are not
-            read again, and get no checksum.
+            complete `FileFact`.
 
     Returns:
         Name → size and checksum.
@@ -650,14 +698,24 @@ def _complete_file_facts(
 
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
-        if name in facts_by_name or not path.is_file():
-            continue
-        size = path.stat().st_size
-        sha256 = sha256_by_name.get(name)
-        if sha256 is None and size <= HASHED_BYTES:
-            sha256 = sha256_file(path)
-        facts_by_name[name] = FileFact(size, sha256)
+        if name not in facts_by_name and path.is_file():
+            facts_by_name[name] = _file_fact(path, sha256_by_name.get(name))
     return facts_by_name
+
+
+def _file_fact(path: Path, sha256: str | None) -> FileFact:
+    """Return the size and checksum of a file.
+
+    A large file is not read again, and so gets no checksum if none is known.
+
+    Args:
+        path: The file.
+        sha256: Its checksum, if it is known.
+    """
+    size = path.stat().st_size
+    if sha256 is None and size <= HASHED_BYTES:
+        sha256 = sha256_file(path)
+    return FileFact(size, sha256)
 
 
 @dataclass(frozen=True, slots=True)
@@ -716,23 +774,40 @@ def read_current(folder: Path, access: FileAccess) -> str | None:
     """
     path = folder / CURRENT
     try:
-        content = access.read_current(path, guesses=_possible_contents(folder, access))
+        content = _current_file_content(folder, access)
+        if content is None:
+            return None
         return load(_CurrentFile, content, path).digest
+    except FormatError as error:
+        raise error.at(access.url(path)) from error
+
+
+def _current_file_content(folder: Path, access: FileAccess) -> bytes | None:
+    """Return the bytes of an output's current.json, or None if it does not exist.
+
+    Args:
+        folder: Folder of the output.
+        access: How its files are read.
+
+    Raises:
+        FormatError: It cannot be read: a folder has its name, for example.
+        StorageError: The store does not answer, or refuses the request.
+    """
+    path = folder / CURRENT
+    try:
+        return access.read_current(path, guesses=_possible_contents(folder, access))
     except FileNotFoundError:
         return None
     except StorageError:
         # It is an OSError, too, but says nothing about the file.
         raise
     except OSError as error:
-        # The file cannot be read: a folder has its name, for example.
         raise FormatError(
             _CurrentFile.json_form.problem,
             where=access.url(path),
             found=repr(error)[:500],
             remedy=_CurrentFile.json_form.remedy,
         ) from error
-    except FormatError as error:
-        raise error.at(access.url(path)) from error
 
 
 def open_root(

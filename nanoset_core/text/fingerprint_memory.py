@@ -151,25 +151,38 @@ class FingerprintMemory:
             stat: The file, as it was listed.
             pieces: Its pieces.
         """
-        if stat.mtime_ns < self._settled_before_ns:
-            entry = {
-                "stat": [stat.size, stat.mtime_ns, stat.inode],
-                "pieces": [_row(piece) for piece in pieces],
-            }
-            # The change time may stand in for the inode: see `FileStat.is_same_version`. If it is
-            # too recent, it could stay the same over another change, so only the inode counts.
-            if stat.changed_ns < self._settled_before_ns:
-                entry["changed_ns"] = stat.changed_ns
-            self._entries[stat.path] = entry
+        if self._is_settled(stat.mtime_ns):
+            self._entries[stat.path] = self._entry(stat, pieces)
             self._is_stored = False  # the store lacks this entry
             self._noted_bytes += stat.size
             self._unsaved_bytes += stat.size
-
-        # Save after each GiB, so that little has to be hashed again if the process is killed. For a
-        # large corpus save less often, since writing its large memory takes time, too.
-        bytes_between_saves = max(SAVE_BYTES, self._noted_bytes // _SAVED_SHARE)
-        if self._unsaved_bytes >= bytes_between_saves:
+        if self._is_save_due():
             self.save(self._entries)
+
+    def _is_settled(self, time_ns: int) -> bool:
+        """Return whether a change after a time must have set another time; see `_RACY_NS`."""
+        return time_ns < self._settled_before_ns
+
+    def _entry(self, stat: FileStat, pieces: list[Piece]) -> dict[str, Any]:
+        """Return the entry of a file in the JSON file."""
+        entry: dict[str, Any] = {
+            "stat": [stat.size, stat.mtime_ns, stat.inode],
+            "pieces": [_row(piece) for piece in pieces],
+        }
+        # The change time may stand in for the inode: see `FileStat.is_same_version`. If it is too
+        # recent, it could stay the same over another change, so only the inode counts.
+        if self._is_settled(stat.changed_ns):
+            entry["changed_ns"] = stat.changed_ns
+        return entry
+
+    def _is_save_due(self) -> bool:
+        """Return whether enough was hashed since the last `save`.
+
+        This is a GiB, or an eighth of all hashed bytes: writing the large memory of a large corpus
+        takes time, too.
+        """
+        bytes_between_saves = max(SAVE_BYTES, self._noted_bytes // _SAVED_SHARE)
+        return self._unsaved_bytes >= bytes_between_saves
 
     def save(self, paths: Collection[str]) -> None:
         """Save the entries of some files, on the local disk and in the store.
@@ -180,29 +193,25 @@ class FingerprintMemory:
         self._unsaved_bytes = 0
         if self._path is None:
             return
-
-        # If the store lacks entries, it gets a file with those of this machine, and with those that
-        # other machines have stored. Otherwise there is nothing to upload.
-        access_to_store = None
-        entries = self._entries
-        if not self._is_stored and self._access is not None:
-            access_to_store = self._access
-            entries = self._entries_in_store | entries
-        files = {path: entry for path, entry in entries.items() if path in paths}
+        all_entries = self._entries_to_save()
+        files = {path: entry for path, entry in all_entries.items() if path in paths}
         data = dump(StoredFingerprints(_VERSION, PIECE_BYTES, files))
-
-        # Upload the file, unless the store has the same already.
-        if access_to_store is not None and files:
+        if files and self._access is not None and not self._is_stored:
             if files != self._entries_in_store:
-                access_to_store.store.put(access_to_store.name(self._path), data)
+                self._access.store.put(self._access.name(self._path), data)
             self._is_stored = True
-
-        # Write it to the local disk, unless the same is there already. The last byte shows a later
-        # process that the store has it, too.
         if self._is_stored:
-            data += _STORED
-        if not self._path.exists() or read_regular(self._path) != data:
-            write_atomic(self._path, data)
+            data += _STORED  # shows a later process that the store has the same
+        _write_if_changed(self._path, data)
+
+    def _entries_to_save(self) -> dict[str, Any]:
+        """Return the entries of this machine; if they are uploaded, also those in the store.
+
+        Other machines have stored these.
+        """
+        if self._access is None or self._is_stored:
+            return self._entries
+        return self._entries_in_store | self._entries
 
     @cached_property
     def _entries_in_store(self) -> dict[str, Any]:
@@ -223,23 +232,24 @@ class FingerprintMemory:
         """
         try:
             entry = entries[stat.path]
-            size, mtime_ns, inode = entry["stat"]
-            noted = FileStat(stat.path, size, mtime_ns, inode, entry.get("changed_ns", 0))
-            if not stat.is_same_version(noted):
+            if not stat.is_same_version(_noted_stat(stat.path, entry)):
                 return None
             pieces = [_piece(stat.path, row) for row in entry["pieces"]]
-            if not _cover_file(pieces, stat.size):
-                return None
+            is_valid = _cover_file(pieces, stat.size)
         except (LookupError, TypeError, ValueError):  # damaged, or not written by this program
             return None
-
-        # A setting lets large objects in a bucket be cut into pieces without being read. An entry
-        # that is older than this setting has the complete object as one piece. Forget it, so that
-        # the object is cut.
-        must_be_cut = self._is_cut_unread and is_large(stat)
-        if must_be_cut and _is_one_uncut_object(pieces):
+        if not is_valid or self._has_to_be_cut(stat, pieces):
             return None
         return pieces
+
+    def _has_to_be_cut(self, stat: FileStat, pieces: Sequence[Piece]) -> bool:
+        """Return whether a large object is stored as one piece, although it is to be cut by now.
+
+        A setting lets large objects in a bucket be cut into pieces without being read. The entry
+        may be older than this setting.
+        """
+        must_be_cut = self._is_cut_unread and is_large(stat)
+        return must_be_cut and _is_one_uncut_object(pieces)
 
 
 def _is_one_uncut_object(pieces: Sequence[Piece]) -> bool:
@@ -258,6 +268,28 @@ def _cover_file(pieces: list[Piece], size: int) -> bool:
     starts = [piece.begin for piece in pieces]
     stops = [piece.end for piece in pieces]
     return starts == [0, *stops[:-1]] and stops[-1] == size
+
+
+def _noted_stat(path: str, entry: Any) -> FileStat:
+    """Return what an entry says about the version of its file.
+
+    Args:
+        path: Path of the file.
+        entry: A value from the JSON file, which may be damaged.
+
+    Raises:
+        LookupError: A value is missing.
+        TypeError: A value has another type.
+        ValueError: There are more or less values.
+    """
+    size, mtime_ns, inode = entry["stat"]
+    return FileStat(path, size, mtime_ns, inode, entry.get("changed_ns", 0))
+
+
+def _write_if_changed(path: Path, data: bytes) -> None:
+    """Write a file on the local disk, unless it has the same content."""
+    if not path.exists() or read_regular(path) != data:
+        write_atomic(path, data)
 
 
 def _row(piece: Piece) -> list[Any]:

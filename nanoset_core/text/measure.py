@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from nanoset_core.errors import NanosetError
 from nanoset_core.storage.location import RawFolder
@@ -68,6 +70,15 @@ def measure(folder: RawFolder, contents: Contents, text_key: str) -> Measure:
     )
 
 
+class _Beginning(NamedTuple):
+    """What was read of a file that was not read to its end."""
+
+    n_rows: int
+    """Lines or rows."""
+    n_bytes: int
+    """Bytes of these lines after decompression, or of these rows."""
+
+
 @dataclass(slots=True)
 class _Sampler:
     """Reads files until about a MiB was read, and counts what was read."""
@@ -95,36 +106,43 @@ class _Sampler:
     def read(self, file: FileStat) -> None:
         """Read a file to its end, or until the sample is complete.
 
-        A file that cannot be read is no error here, since building the corpus reports it. The
-        sample then covers all of it, as building the corpus would get no more documents from it.
-
         Args:
             file: The file.
         """
+        beginning = self._read_beginning(file)
+        if beginning is None:
+            self.covered_bytes += file.size
+        else:
+            # How many stored bytes were read is not known exactly: the file may be compressed.
+            estimate = _estimated_stored_bytes(self.folder, file, beginning, self.text)
+            self.covered_bytes += min(file.size, estimate)
+
+    def _read_beginning(self, file: FileStat) -> _Beginning | None:
+        """Read a file, and return what was read if the sample was complete before its end.
+
+        A file that cannot be read is no error here, since building the corpus reports it. It counts
+        as read to its end, as building the corpus would get no more documents from it.
+        """
         n_rows = 0
-        read_bytes = 0  # of lines after decompression, or of rows
-        covered_bytes: float = file.size  # unless reading stops before the end
+        n_bytes = 0
         with suppress(NanosetError):
-            batches = read_documents(
-                self.folder,
-                SourceRange((whole_file(file),)),
-                text_key=self.text_key,
-                batch_bytes=_BATCH_BYTES,
-                verify=False,
-            )
-            for batch in batches:
+            for batch in self._batches(file):
                 self._add(batch)
                 n_rows += batch.read_lines
-                read_bytes += batch.read_bytes
+                n_bytes += batch.read_bytes
                 if self.is_complete:
-                    # The rest of the file is not read. How many stored bytes were read is not known
-                    # exactly, because the file may be compressed.
-                    estimate = _estimated_stored_bytes(
-                        self.folder, file, n_rows, read_bytes, self.text
-                    )
-                    covered_bytes = min(file.size, estimate)
-                    break
-        self.covered_bytes += covered_bytes
+                    return _Beginning(n_rows, n_bytes)
+        return None
+
+    def _batches(self, file: FileStat) -> Iterator[DocumentBatch]:
+        """Yield the documents of a file in small batches."""
+        return read_documents(
+            self.folder,
+            SourceRange((whole_file(file),)),
+            text_key=self.text_key,
+            batch_bytes=_BATCH_BYTES,
+            verify=False,
+        )
 
     def _add(self, batch: DocumentBatch) -> None:
         """Count the documents of a batch, and keep the text of the first ones."""
@@ -137,33 +155,32 @@ class _Sampler:
 
 
 def _estimated_stored_bytes(
-    folder: RawFolder, file: FileStat, n_rows: int, read_bytes: int, text: str
+    folder: RawFolder, file: FileStat, beginning: _Beginning, text: str
 ) -> float:
     """Estimate how many of a file's stored bytes were read, if only its beginning was.
 
     Args:
         folder: The folder of the corpus.
         file: The file.
-        n_rows: Lines or rows that were read.
-        read_bytes: Bytes of these lines or rows, after decompression.
+        beginning: What was read of it.
         text: Some text of the corpus.
 
     Returns:
         The estimate, which may exceed the size of the file.
     """
-    # Parquet: the columns that are read may be a small part of the file, so compare rows.
     if file.path.lower().endswith(PARQUET):
-        import pyarrow.parquet as pq
-
-        all_rows = int(pq.read_metadata(str(folder / file.path)).num_rows)
-        return file.size * n_rows / max(all_rows, 1)
-
-    # Arrow files and plain lines are stored as they are read.
-    is_compressed = not (is_table(file.path) or is_cuttable(file.path))
-    if not is_compressed:
-        return read_bytes
-
-    # Compressed lines: assume that they compress as well as some of the text does here.
+        # The columns that are read may be a small part of the file, so compare rows.
+        return file.size * beginning.n_rows / max(_parquet_rows(folder, file), 1)
+    if is_table(file.path) or is_cuttable(file.path):
+        return beginning.n_bytes  # Arrow files and plain lines are stored as they are read
+    # Other lines are compressed: assume as well as some of the text is here.
     text_bytes = text.encode(errors="replace")
     compressed_bytes = len(zlib.compress(text_bytes))
-    return read_bytes * compressed_bytes / max(len(text_bytes), 1)
+    return beginning.n_bytes * compressed_bytes / max(len(text_bytes), 1)
+
+
+def _parquet_rows(folder: RawFolder, file: FileStat) -> int:
+    """Return the number of rows of a Parquet file."""
+    import pyarrow.parquet as pq
+
+    return int(pq.read_metadata(str(folder / file.path)).num_rows)

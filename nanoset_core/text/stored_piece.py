@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from nanoset_core.storage.location import RawFolder
 from nanoset_core.text.pieces import CRC, ETAG, Piece, etag_digest
@@ -69,11 +69,7 @@ class StoredPiece:
             FormatError: The path is that of a pipe or a device.
         """
         with open_raw(self.path, begin=self.position, end=self.piece.end) as file:
-            # Check the version of the file that is about to be read. The status of an object in a
-            # bucket has a number that is made from its ETag in place of an inode number.
-            status = status_of(file)
-            self._check_not_shorter(status.st_size)
-            self._check_etag(etag_mark=status.st_ino)
+            self._check_version(file)
             for block in blocks_of(file, self.position, self.piece.end, READ_BYTES):
                 self._hash.update(block)
                 self.position += len(block)
@@ -82,6 +78,17 @@ class StoredPiece:
         # A file that was cut off meanwhile has only the bytes that were read.
         size_by_now = self.position
         self._check_not_shorter(size_by_now)
+
+    def _check_version(self, file: BinaryIO) -> None:
+        """Check the size of an open file, and the ETag of an object in a bucket.
+
+        Raises:
+            SourceChangedError: One of both is another one than that of the piece.
+        """
+        status = status_of(file)
+        self._check_not_shorter(status.st_size)
+        # For an object, the inode number of its status is a number that is made from its ETag.
+        self._check_etag(etag_mark=status.st_ino)
 
     def check(self) -> None:
         """Check that the bytes of the piece are those that the inventory recorded.
@@ -96,21 +103,22 @@ class StoredPiece:
         """
         if self._is_known_by_etag():
             return
-
-        # Hash the rest of the piece. A local file is opened again even if there is no rest, to see
-        # that it was not cut off meanwhile. That cannot happen to an object, of which one version
-        # is read. An object without bytes is opened, too: otherwise nothing has looked at it yet.
-        is_read_completely = self.position == self.piece.end and self.position > 0
-        is_local = isinstance(self.path, Path)
-        if is_local or not is_read_completely:
+        if self._has_to_be_opened():
             for _ in self.blocks():
-                pass
-
+                pass  # `blocks` computes the digest
         digest = self._hash.hexdigest()
         if digest != self.piece.digest:
             raise source_changed(
                 self.path, self._describe(digest), self._describe(self.piece.digest)
             )
+
+    def _has_to_be_opened(self) -> bool:
+        """Return whether bytes have to be read, or the file has to be looked at once more."""
+        if isinstance(self.path, Path):
+            return True  # even after its last byte: a local file may have been cut off meanwhile
+        # An object without bytes was read to its end before anything has looked at it.
+        is_empty = self.piece.end == 0
+        return is_empty or self.position < self.piece.end
 
     def _is_known_by_etag(self) -> bool:
         """Return whether the ETag of the object shows that the bytes of the piece are unchanged.

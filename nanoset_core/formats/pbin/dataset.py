@@ -267,7 +267,10 @@ class DocumentBlocks(_PbinSamples):
                 where=dataset.path,
                 found=f"block_size {block_size}",
             )
-        self._cut(dataset, block_size)
+        self._starts, self._stops = _cut(
+            dataset.document_starts, dataset.document_lengths, block_size
+        )
+        """Where each piece starts and stops in the tokens of the file, shape (n_pieces,)."""
         lengths = self._stops - self._starts
         # (n_pieces + 1,) tokens of all pieces before each one, and at the end of all pieces
         tokens_before = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
@@ -276,37 +279,6 @@ class DocumentBlocks(_PbinSamples):
         self.lengths: NDArray[np.int64] = np.diff(tokens_before[self._bounds])
         """Tokens of each sample, shape (n_samples,)."""
         super().__init__(dataset, block_size, len(self.lengths))
-
-    def _cut(self, dataset: PackedDataset, block_size: int) -> None:
-        """Cut the documents into pieces, and set `_starts` and `_stops`.
-
-        These say where each piece starts and stops in the tokens of the file, int64, shape
-        (n_pieces,). For example, documents of 5, 2 and 3 tokens, cut every 2 tokens:
-
-            document of each piece     0  0  0  1  2  2
-            number in its document     0  1  2  0  0  1
-            starts                     0  2  4  5  7  9
-            stops                      2  4  5  7  9  10
-
-        Args:
-            dataset: The dataset.
-            block_size: Largest number of tokens in a piece.
-        """
-        document_starts = dataset.document_starts
-        document_lengths = dataset.document_lengths
-        pieces_per_document = -(-document_lengths // block_size)  # rounded up: 5 tokens, 3 pieces
-
-        # Number the pieces of each document from 0 on; these arrays have shape (n_pieces,).
-        document_of_piece = np.repeat(np.arange(len(document_starts)), pieces_per_document)
-        pieces_in_earlier_documents = np.cumsum(pieces_per_document) - pieces_per_document
-        piece_numbers = np.arange(len(document_of_piece))
-        numbers_in_document = piece_numbers - pieces_in_earlier_documents[document_of_piece]
-
-        # The last piece of a document has the remainder of its tokens.
-        tokens_before = numbers_in_document * block_size  # in the same document
-        tokens_left = document_lengths[document_of_piece] - tokens_before
-        self._starts = document_starts[document_of_piece] + tokens_before
-        self._stops = self._starts + np.minimum(tokens_left, block_size)
 
     def __getitem__(self, index: int) -> NDArray[np.integer]:
         """Return the tokens of one sample, shape (lengths[index],).
@@ -318,6 +290,47 @@ class DocumentBlocks(_PbinSamples):
         ranges = zip(self._starts[pieces], self._stops[pieces], strict=True)
         tokens = [self._dataset.tokens[start:stop] for start, stop in ranges]
         return np.concatenate(tokens).astype(self.dtype)
+
+
+def _cut(
+    document_starts: NDArray[np.int64], document_lengths: NDArray[np.int64], block_size: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Cut documents into pieces of at most `block_size` tokens, the last with the remainder.
+
+    For example, documents of 5, 2 and 3 tokens, cut every 2 tokens:
+
+        document of each piece     0  0  0  1  2  2
+        number in its document     0  1  2  0  0  1
+        starts                     0  2  4  5  7  9
+        stops                      2  4  5  7  9  10
+
+    Args:
+        document_starts: First token of each document, shape (n_documents,).
+        document_lengths: Tokens of each document, shape (n_documents,).
+        block_size: Largest number of tokens in a piece.
+
+    Returns:
+        (where each piece starts, where it stops), each of shape (n_pieces,)
+    """
+    pieces_per_document = -(-document_lengths // block_size)  # rounded up: 5 tokens, 3 pieces
+    document_of_piece = np.repeat(np.arange(len(document_starts)), pieces_per_document)
+    numbers = _numbers_within_groups(document_of_piece, pieces_per_document)
+    starts = document_starts[document_of_piece] + numbers * block_size
+    document_stops = (document_starts + document_lengths)[document_of_piece]  # (n_pieces,)
+    return starts, np.minimum(starts + block_size, document_stops)
+
+
+def _numbers_within_groups(
+    group_of_item: NDArray[np.int64], group_sizes: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """Number the items of each group from 0 on: groups of 3, 1 and 2 items give 0 1 2  0  0 1.
+
+    Args:
+        group_of_item: Group of each item, ascending, shape (n_items,).
+        group_sizes: Items of each group, shape (n_groups,).
+    """
+    first_items = np.cumsum(group_sizes) - group_sizes  # (n_groups,)
+    return np.arange(len(group_of_item)) - first_items[group_of_item]
 
 
 def _sample_bounds(tokens_before: NDArray[np.int64], block_size: int) -> NDArray[np.int64]:
@@ -334,20 +347,29 @@ def _sample_bounds(tokens_before: NDArray[np.int64], block_size: int) -> NDArray
     Returns:
         First piece of each sample, and last the number of pieces, shape (n_samples + 1,).
     """
-    # Suppose that a sample starts with piece k. It may extend up to the token `limits[k]`. So it
-    # has all pieces that end there or before. The piece after these is the first of the next
-    # sample: the last piece with `tokens_before <= limits[k]`.
     n_pieces = len(tokens_before) - 1
-    limits = tokens_before[:-1] + block_size  # (n_pieces,)
-    first_of_next_sample = np.searchsorted(tokens_before, limits, side="right") - 1  # (n_pieces,)
-
-    # Go from the first piece of each sample to that of the next one. This reads single entries,
-    # which a buffer returns several times as fast as an array.
-    first_of_next_sample_buffer = first_of_next_sample.data
+    # Reading single entries of a buffer is several times as fast as of an array.
+    first_of_next_sample = _first_of_next_sample(tokens_before, block_size).data
     bounds = array("q", [0])
     while bounds[-1] < n_pieces:
-        bounds.append(first_of_next_sample_buffer[bounds[-1]])
+        bounds.append(first_of_next_sample[bounds[-1]])
     return np.frombuffer(bounds, np.int64)
+
+
+def _first_of_next_sample(tokens_before: NDArray[np.int64], block_size: int) -> NDArray[np.int64]:
+    """Return for each piece which one starts the next sample, if a sample starts with this one.
+
+    Args:
+        tokens_before: As for `_sample_bounds`, shape (n_pieces + 1,).
+        block_size: Largest number of tokens in a sample.
+
+    Returns:
+        Number of a piece, or the number of pieces if none is left, shape (n_pieces,).
+    """
+    # The sample has all pieces that end at this limit or before it. The next sample starts with the
+    # last piece that has at most so many tokens before it.
+    limits = tokens_before[:-1] + block_size
+    return np.searchsorted(tokens_before, limits, side="right") - 1
 
 
 def _checked_number(index: SupportsIndex, count: int, noun: str, path: Path) -> int:

@@ -52,8 +52,8 @@ def create_raw_index(
     """Write the `.idx` of an uncompressed JSONL file.
 
     It is a pickled list with the (byte offset, length) of each line, byte for byte as Modalities'
-    `IndexGenerator` writes it. The length does not count the line feed at the end of a line. It
-    does count a carriage return before that. The last line may lack its line feed.
+    `IndexGenerator` writes it. The line feed at the end of a line is not counted in its length; a
+    carriage return in front of it is. The last line may lack its line feed.
 
     This takes memory for 8 MiB of text, or for the longest line. The index appears once it is
     complete.
@@ -73,20 +73,16 @@ def create_raw_index(
     path = source.with_suffix(".idx") if target is None else Path(target)
     if path == source:
         raise ConfigError("the index would replace the text", where=path, remedy="give a target")
-
-    # The size is only for the progress bar. If the text is missing, `entries` raises the error.
-    text_bytes = source.stat().st_size if source.is_file() else 0
-    work = progress.work("index", source.name, text_bytes)
+    work = progress.work("index", source.name, _size_if_file(source))
     lines = _Lines(source, on_fault, work)
     with atomic_file(path) as file:
         file.writelines(encode_index(lines.entries()))
-    return RawIndexFacts(
-        path=path,
-        lines=lines.total,
-        documents=lines.documents,
-        dropped=lines.total - lines.documents,
-        first_dropped=tuple(lines.first_dropped),
-    )
+    return lines.facts(path)
+
+
+def _size_if_file(path: Path) -> int:
+    """Return the size of a file for the progress bar, 0 if it is missing."""
+    return path.stat().st_size if path.is_file() else 0
 
 
 @dataclass(slots=True)
@@ -119,14 +115,38 @@ class _Lines:
         block_start = 0  # byte of the text
         with file:
             for lines in _blocks(file):
-                entries = _entries_of(lines, block_start)
-                is_document = np.fromiter(map(is_json, lines), bool, len(lines))  # (n_lines,)
-                self._count_lines(lines, entries, is_document)
-                yield Entries(entries.offsets[is_document], entries.lengths[is_document])
-
+                yield self._entries_of_json(lines, block_start, is_json)
                 block_bytes = sum(map(len, lines))
                 self.work.advance(block_bytes)
                 block_start += block_bytes
+
+    def _entries_of_json(
+        self, lines: list[bytes], block_start: int, is_json: Callable[[bytes], bool]
+    ) -> Entries:
+        """Count the lines of a block, and return the entries of those that are JSON.
+
+        Args:
+            lines: The lines, with their line feeds.
+            block_start: The byte of the text at which the first line starts.
+            is_json: Tells whether a line is JSON.
+
+        Raises:
+            InputError: A line is not JSON, and `on_fault` is "raise".
+        """
+        entries = _entries_of(lines, block_start)
+        is_document = np.fromiter(map(is_json, lines), bool, len(lines))  # (n_lines,)
+        self._count_lines(lines, entries, is_document)
+        return Entries(entries.offsets[is_document], entries.lengths[is_document])
+
+    def facts(self, path: Path) -> RawIndexFacts:
+        """Return the counts of the lines that were read, and the path of their index."""
+        return RawIndexFacts(
+            path=path,
+            lines=self.total,
+            documents=self.documents,
+            dropped=self.total - self.documents,
+            first_dropped=tuple(self.first_dropped),
+        )
 
     def _count_lines(
         self, lines: list[bytes], entries: Entries, is_document: NDArray[np.bool_]

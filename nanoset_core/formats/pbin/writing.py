@@ -53,6 +53,14 @@ def write_pbin(
         ConfigError: A token does not fit, or tokens cannot have this size.
         InputError: No document has tokens.
     """
+    _check_token_bytes(token_bytes)
+    encoder = _DocumentEncoder(os.fspath(path), documents, token_bytes)
+    data_bytes = write_parts(path, token_bytes, encoder.blocks(), encoder.entries())
+    return PbinCounts(len(encoder.lengths), data_bytes // token_bytes, token_bytes)
+
+
+def _check_token_bytes(token_bytes: int) -> None:
+    """Raise ConfigError if a token of a `.pbin` cannot have so many bytes."""
     if token_bytes not in TOKEN_BYTES:
         raise ConfigError(
             "tokens cannot have this size",
@@ -61,23 +69,35 @@ def write_pbin(
             expected="1, 2 or 4",
             remedy="take it from token_size_bytes(vocab_size)",
         )
-    lengths = array("q")  # bytes of each document
 
-    def blocks() -> Iterator[memoryview]:
-        """Yield the encoded tokens of all documents, and note their lengths."""
-        for number, document in enumerate(documents):
-            where = f"{os.fspath(path)}, document {number}"
+
+class _DocumentEncoder:
+    """Encodes the tokens of documents, and then their index entries.
+
+    Args:
+        path: Path of the `.pbin`, for messages.
+        documents: Token ids of each document.
+        token_bytes: Bytes of a token.
+    """
+
+    def __init__(self, path: str, documents: Iterable[ArrayLike], token_bytes: int) -> None:
+        self._path = path
+        self._documents = documents
+        self._token_bytes = token_bytes
+        self.lengths = array("q")
+        """Bytes of each document that was encoded so far."""
+
+    def blocks(self) -> Iterator[memoryview]:
+        """Yield the encoded tokens of all documents."""
+        for number, document in enumerate(self._documents):
+            where = f"{self._path}, document {number}"
             tokens = _flat(document, where)
-            lengths.append(len(tokens) * token_bytes)
-            yield from encode_tokens(tokens, token_bytes, where)
+            self.lengths.append(len(tokens) * self._token_bytes)
+            yield from encode_tokens(tokens, self._token_bytes, where)
 
-    def entries() -> Iterator[Entries]:
-        """Yield the index entries of all documents."""
-        # This runs after all tokens were written, when `lengths` is complete.
-        yield from entries_in_sequence(in_chunks(np.frombuffer(lengths, np.int64)))
-
-    data_bytes = write_parts(path, token_bytes, blocks(), entries())
-    return PbinCounts(len(lengths), data_bytes // token_bytes, token_bytes)
+    def entries(self) -> Iterator[Entries]:
+        """Yield the index entries of all documents, after all `blocks` were taken."""
+        yield from entries_in_sequence(in_chunks(np.frombuffer(self.lengths, np.int64)))
 
 
 def write_parts(
