@@ -58,6 +58,21 @@ class _SampleSpan(NamedTuple):
     """Position after the last token in the sequence of this entry; 0 if the sequence is empty."""
 
 
+class _SampleSpans(NamedTuple):
+    """The ranges of tokens that make up many samples, as `_SampleSpan` for one; shape (n,) each."""
+
+    first_entries: NDArray[np.int64]
+    first_tokens: NDArray[np.int64]
+    last_entries: NDArray[np.int64]
+    stop_tokens: NDArray[np.int64]
+
+    def has_entries_below(self, n_entries: int) -> bool:
+        """Return whether all entries exist in a document index of some length, and are in order."""
+        is_negative = self.first_entries.min() < 0 or self.first_tokens.min() < 0
+        is_backwards = (self.last_entries < self.first_entries).any()
+        return not (is_negative or is_backwards or self.last_entries.max() >= n_entries)
+
+
 class _SequencePieces(NamedTuple):
     """The pieces of sequences that make up some samples, concatenated."""
 
@@ -67,6 +82,16 @@ class _SequencePieces(NamedTuple):
     """Tokens of each piece; shape (n_pieces,)."""
     counts: NDArray[np.int64]
     """Pieces of each sample, at least one; shape (n_samples,)."""
+
+    @property
+    def mean_length(self) -> float:
+        """How many tokens a piece has on average."""
+        return int(self.lengths.sum()) / len(self.lengths)
+
+    def sample_lengths(self) -> NDArray[np.int64]:
+        """Return how many tokens each sample has; shape (n_samples,)."""
+        first_pieces = np.cumsum(self.counts) - self.counts  # (n_samples,)
+        return np.add.reduceat(self.lengths, first_pieces)
 
 
 class Nanoset(SplitSamples):
@@ -183,13 +208,8 @@ class Nanoset(SplitSamples):
             Shape (n_pieces, 3): number of the sequence, first token in it, and the token after the
             last one.
         """
-        # The number of the sample before samples were shuffled, and the tokens that it consists of:
-        # from a token in one entry of the document index to a token in another entry.
         position = self._position(index)  # not negative
-        sample = self._shuffle_entries[position]
-        span = self._span(sample)
-
-        # The sequences from the first entry to the last one, which is included.
+        span = self._span(self._shuffle_entries[position])
         entries = slice(span.first_entry, span.last_entry + 1)
         sequences = self.document_index[entries].astype(np.int64)  # (n_pieces,)
 
@@ -207,35 +227,44 @@ class Nanoset(SplitSamples):
             index: Index of the sample; a negative one counts from the end.
 
         Returns:
-            The tokens in the type in which they are stored. A short sample, at the end of a split,
-            is filled up with padding, which that type may not have: it is int64.
+            The tokens in the type in which they are stored, or int64 if the sample is padded.
 
         Raises:
             SampleIndexError: There is no such sample.
             StaleError: The index arrays do not fit the dataset.
         """
-        # A sample consists of parts of sequences, its pieces. Join the bytes of all pieces. If the
-        # index arrays are wrong, entries do not exist, or the bytes are not whole tokens.
         position = self._position(index)
         try:
             sample = self._shuffle_entries[position]  # its number before the shuffle
-            span = self._span(sample)
-            is_of_few_pieces = span.last_entry - span.first_entry < _MANY_PIECES
-            if is_of_few_pieces:
-                pieces = self._few_pieces(span)
-            else:
-                pieces = self._many_pieces(span)
-            tokens = np.frombuffer(bytearray().join(pieces), self.dataset.dtype)
+            tokens = self._stored_tokens(self._span(sample))
         except (IndexError, ValueError) as error:
+            # An entry does not exist, or the bytes are not whole tokens.
             raise self._misfit(
                 f"entry {position} of the shuffle index leads nowhere: {error}"
             ) from error
 
         if len(tokens) == self._sample_tokens:
             return tokens
-
-        # The last sample of a split may be short: fill it up.
         self._check_short(sample, len(tokens))
+        return self._padded(tokens)
+
+    def _stored_tokens(self, span: _SampleSpan) -> Tokens:
+        """Return the tokens of a span, in the type in which they are stored.
+
+        Args:
+            span: The range of tokens of a sample.
+        """
+        if span.last_entry - span.first_entry < _MANY_PIECES:
+            pieces = self._pieces_by_loop(span)
+        else:
+            pieces = self._pieces_by_numpy(span)
+        return np.frombuffer(bytearray().join(pieces), self.dataset.dtype)
+
+    def _padded(self, tokens: Tokens) -> NDArray[np.int64]:
+        """Return the tokens of a short sample, filled up with padding.
+
+        The result is int64, since the type of the stored tokens may not have the padding token.
+        """
         padded = np.full(self._sample_tokens, self._form.pad, np.int64)
         padded[: len(tokens)] = tokens
         return padded
@@ -267,12 +296,11 @@ class Nanoset(SplitSamples):
             stop_token=stop_token,
         )
 
-    def _few_pieces(self, span: _SampleSpan) -> list[memoryview]:
+    def _pieces_by_loop(self, span: _SampleSpan) -> list[memoryview]:
         """Return the bytes of each piece of a sample, as views of the .bin.
 
-        A piece is the part of a sequence that belongs to the sample. All sequences from the first
-        entry to the last one belong to it, except for some tokens at the start of the first
-        sequence and at the end of the last one. Both may be the same sequence.
+        A piece is the part of a sequence that belongs to the sample. This is the faster way for a
+        sample of few pieces; `_pieces_by_numpy` is for many.
 
         Args:
             span: The range of tokens of the sample.
@@ -284,39 +312,38 @@ class Nanoset(SplitSamples):
         data = self._bytes
         pieces = []
 
-        # All pieces but the last one stop where their sequence stops.
-        skipped_bytes = span.first_token * token_bytes  # at the start of the first sequence
+        # Sequences of which the end belongs to the sample, and of all but the first also the start.
+        skipped_bytes = span.first_token * token_bytes
         all_but_last = self._document_entries[span.first_entry : span.last_entry]
         for sequence in all_but_last.tolist():
             start_byte = pointers[sequence]
             stop_byte = start_byte + lengths[sequence] * token_bytes
             pieces.append(data[start_byte + skipped_bytes : stop_byte])
-            skipped_bytes = 0  # all further pieces start where their sequence starts
+            skipped_bytes = 0
 
-        # The last piece stops inside of its sequence. If it is the only one, it also starts inside.
+        # The sequence in which the sample ends, and also starts if it is the only one.
         last_sequence = self._document_entries[span.last_entry]
         start_byte = pointers[last_sequence]
         stop_byte = start_byte + span.stop_token * token_bytes
         pieces.append(data[start_byte + skipped_bytes : stop_byte])
         return pieces
 
-    def _many_pieces(self, span: _SampleSpan) -> list[memoryview]:
-        """Return what `_few_pieces` returns, faster for a sample of many pieces.
+    def _pieces_by_numpy(self, span: _SampleSpan) -> list[memoryview]:
+        """Return what `_pieces_by_loop` returns, faster for a sample of many pieces.
 
         Args:
             span: The range of tokens of the sample.
         """
-        # The bytes of each sequence from the first entry to the last one, which is included.
         entries = slice(span.first_entry, span.last_entry + 1)
         sequences = self._sequence_of_entry[entries]  # (n_pieces,)
         sequence_starts = self.dataset.sequence_pointers[sequences]  # (n_pieces,) bytes
         lengths = self.dataset.sequence_lengths[sequences].astype(np.int64)  # in tokens
-        start_bytes = sequence_starts.copy()
-        stop_bytes = sequence_starts + lengths * self._token_bytes
 
         # The sample starts inside of its first sequence, and stops inside of its last one.
+        start_bytes = sequence_starts.copy()
         start_bytes[0] += span.first_token * self._token_bytes
-        stop_bytes[-1] = sequence_starts[-1] + span.stop_token * self._token_bytes
+        lengths[-1] = span.stop_token
+        stop_bytes = sequence_starts + lengths * self._token_bytes
         return self._slices(start_bytes, stop_bytes)
 
     def _slices(self, starts: NDArray[np.int64], stops: NDArray[np.int64]) -> list[memoryview]:
@@ -343,28 +370,28 @@ class Nanoset(SplitSamples):
         if not len(samples):
             return np.empty((0, self._sample_tokens), np.int64)
 
-        # The parts of sequences that the samples consist of, at least one for each sample. Add up
-        # their tokens for each sample.
         pieces = self._pieces(samples)
-        first_pieces = np.cumsum(pieces.counts) - pieces.counts  # (n,)
-        tokens_of_sample = np.add.reduceat(pieces.lengths, first_pieces)  # (n,)
+        token_counts = pieces.sample_lengths()  # (n,) tokens of each sample
+        is_wrong_length = token_counts != self._sample_tokens
+        for row in np.flatnonzero(is_wrong_length):
+            self._check_short(int(samples[row]), int(token_counts[row]))
 
-        # Only the last sample of a split may be short. More are, or a sample is too long, if the
-        # index files belong to other data: this raises an error.
-        has_other_length = tokens_of_sample != self._sample_tokens
-        for row in np.flatnonzero(has_other_length):
-            self._check_short(int(samples[row]), int(tokens_of_sample[row]))
-
-        # If none is short, the tokens of all pieces are the rows of the batch.
         tokens = self._tokens_of_pieces(pieces)
-        if not has_other_length.any():
-            return tokens.astype(np.int64).reshape(len(samples), self._sample_tokens)
+        if is_wrong_length.any():
+            return self._padded_rows(tokens, token_counts)
+        return tokens.astype(np.int64).reshape(len(samples), self._sample_tokens)
 
-        # Fill the rows with padding, and then with the tokens that there are.
-        batch = np.full((len(samples), self._sample_tokens), self._form.pad, np.int64)
-        has_token = np.arange(self._sample_tokens) < tokens_of_sample[:, np.newaxis]
-        batch[has_token] = tokens
-        return batch
+    def _padded_rows(self, tokens: Tokens, token_counts: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return samples as rows of equal length, filled up with padding; shape (n, sample_tokens).
+
+        Args:
+            tokens: Tokens of all samples, concatenated.
+            token_counts: Number of tokens of each sample, shape (n,).
+        """
+        rows = np.full((len(token_counts), self._sample_tokens), self._form.pad, np.int64)
+        has_token = np.arange(self._sample_tokens) < token_counts[:, np.newaxis]
+        rows[has_token] = tokens
+        return rows
 
     def cu_seqlens(self, indices: ArrayLike) -> NDArray[np.int32]:
         """Return where documents begin in many samples; see `SplitSamples.cu_seqlens`."""
@@ -392,17 +419,9 @@ class Nanoset(SplitSamples):
         Raises:
             StaleError: The index arrays lead outside of one another or of the dataset.
         """
-        begins, ends = self._begins_and_ends(samples)
-        first_entries = begins[:, 0]
-        last_entries = ends[:, 0]
-
-        # Each sample has a piece for each entry of the document index from its first to its last.
-        counts = last_entries - first_entries + 1  # (n,)
-        last_pieces = np.cumsum(counts) - 1  # (n,) index of each sample's last piece
-        first_pieces = last_pieces - counts + 1  # (n,)
-        n_pieces = int(counts.sum())
-        entries = np.repeat(first_entries - first_pieces, counts) + np.arange(n_pieces)
-        sequences = self._sequence_of_entry[entries]  # (n_pieces,)
+        spans = self._spans(samples)
+        counts = spans.last_entries - spans.first_entries + 1  # (n,) a piece for each entry
+        sequences = self._sequence_of_entry[positions_in(spans.first_entries, counts)]
         if sequences.max() >= len(self.dataset):
             raise self._misfit("a sequence outside of the dataset")
 
@@ -410,29 +429,33 @@ class Nanoset(SplitSamples):
         # first: if a sample has only one piece, its length is the difference of both positions.
         starts = self.dataset.sequence_pointers[sequences] // self._token_bytes  # (n_pieces,)
         lengths = self.dataset.sequence_lengths[sequences].astype(np.int64)  # (n_pieces,)
-        begin_tokens = begins[:, 1]
-        stop_tokens = ends[:, 1] + self._overlap
-        lengths[last_pieces] = stop_tokens
-        starts[first_pieces] += begin_tokens
-        lengths[first_pieces] -= begin_tokens
+        last_pieces = np.cumsum(counts) - 1  # (n,) index of each sample's last piece
+        first_pieces = last_pieces - counts + 1  # (n,)
+        lengths[last_pieces] = spans.stop_tokens
+        starts[first_pieces] += spans.first_tokens
+        lengths[first_pieces] -= spans.first_tokens
+        self._check_in_dataset(starts, lengths)
+        return _SequencePieces(starts, lengths, counts)
+
+    def _check_in_dataset(self, starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> None:
+        """Check that ranges of tokens are in the dataset.
+
+        Args:
+            starts: First token of each range, shape (n,).
+            lengths: Tokens of each range, shape (n,).
+
+        Raises:
+            StaleError: A range is not, because the index files belong to other data.
+        """
         stops = starts + lengths
         if lengths.min() < 0 or starts.min() < 0 or stops.max() > self._token_count:
             raise self._misfit("samples outside of their sequences")
-        return _SequencePieces(starts, lengths, counts)
 
-    def _begins_and_ends(
-        self, samples: NDArray[np.int64]
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return where samples begin and end, as the sample index says.
-
-        A place is two numbers: an entry of the document index, and the position of a token in the
-        sequence of this entry. A sample ends where the next one begins.
+    def _spans(self, samples: NDArray[np.int64]) -> _SampleSpans:
+        """Return the ranges of tokens of many samples, as `_span` does of one.
 
         Args:
             samples: Numbers of the samples in the sample index, shape (n,), at least one.
-
-        Returns:
-            (begins, ends), int64, shape (n, 2) each: the two numbers.
 
         Raises:
             StaleError: A number is impossible, because the index files are damaged or belong to
@@ -440,19 +463,19 @@ class Nanoset(SplitSamples):
         """
         if samples.min() < 0 or samples.max() >= len(self.sample_index) - 1:
             raise self._misfit("a sample outside of the sample index")
-        begins = self.sample_index[samples].astype(np.int64)
-        ends = self.sample_index[samples + 1].astype(np.int64)
-
-        # The entries must exist, and be in order. A position at the end may be -1: NeMo writes it
-        # if the sample ends in an empty sequence.
-        first_entries = begins[:, 0]
-        last_entries = ends[:, 0]
-        has_negative_begin = begins.min() < 0
-        is_backwards = (last_entries < first_entries).any()
-        is_beyond_index = last_entries.max() >= len(self.document_index)
-        if has_negative_begin or is_backwards or is_beyond_index:
+        # Two columns: entry of the document index, and position in the sequence of this entry.
+        begins = self.sample_index[samples].astype(np.int64)  # (n, 2)
+        next_begins = self.sample_index[samples + 1].astype(np.int64)  # (n, 2)
+        spans = _SampleSpans(
+            first_entries=begins[:, 0],
+            first_tokens=begins[:, 1],
+            last_entries=next_begins[:, 0],
+            # NeMo's mark for an empty sequence, -1, becomes 0.
+            stop_tokens=next_begins[:, 1] + self._overlap,
+        )
+        if not spans.has_entries_below(len(self.document_index)):
             raise self._misfit("a document outside of the document index")
-        return begins, ends
+        return spans
 
     def _tokens_of_pieces(self, pieces: _SequencePieces) -> Tokens:
         """Return the tokens of some pieces of sequences, concatenated.
@@ -470,9 +493,7 @@ class Nanoset(SplitSamples):
 
         # If pieces are short on average, an index for each token is faster than a copy for each
         # piece. Otherwise, joining bytes is twice as fast as copying into an array.
-        n_tokens = int(pieces.lengths.sum())
-        n_pieces = len(pieces.lengths)
-        if n_tokens < n_pieces * _PIECE_TOKENS:
+        if pieces.mean_length < _PIECE_TOKENS:
             return all_tokens[positions_in(pieces.starts, pieces.lengths)]
         views = self._slices(start_bytes, stop_bytes)
         return np.frombuffer(b"".join(views), all_tokens.dtype)
