@@ -98,23 +98,13 @@ class SharedDocuments:
         return self._counted[key]
 
     def _count(self, rows_by_prefix: Mapping[str, Rows]) -> list[CorpusParts]:
-        """Do the counting of `parts`, whose arguments and result it has.
+        """Count the tokens of each corpus by how many copies of them each dataset contains.
 
         Args:
             rows_by_prefix: Prefix of each dataset → (start, stop) of its sequences that count.
         """
-        # Only datasets of the same corpus can have documents in common, so group them by their
-        # corpus. Versions of a corpus count as different corpora.
-        members_by_corpus: dict[str, list[_Member]] = {}  # digest of the corpus → its datasets
-        for prefix, rows in rows_by_prefix.items():
-            dataset = self._dataset(prefix)
-            corpus_digest = dataset.corpus.manifest.digest
-            member = _Member(prefix, dataset, rows)
-            members_by_corpus.setdefault(corpus_digest, []).append(member)
-
-        # Compare the datasets of each corpus.
         results: list[CorpusParts] = []
-        for members in members_by_corpus.values():
+        for members in self._members_by_corpus(rows_by_prefix).values():
             corpus = members[0].dataset.corpus
             corpus_parts = CorpusParts(
                 corpus=corpus.name,
@@ -124,6 +114,21 @@ class SharedDocuments:
             )
             results.append(corpus_parts)
         return results
+
+    def _members_by_corpus(self, rows_by_prefix: Mapping[str, Rows]) -> dict[str, list[_Member]]:
+        """Return digest of a corpus → the datasets that were made from it.
+
+        Only these can have documents in common. Versions of a corpus count as different corpora.
+
+        Args:
+            rows_by_prefix: Prefix of each dataset → (start, stop) of its sequences that count.
+        """
+        members_by_corpus: dict[str, list[_Member]] = {}
+        for prefix, rows in rows_by_prefix.items():
+            dataset = self._dataset(prefix)
+            digest = dataset.corpus.manifest.digest
+            members_by_corpus.setdefault(digest, []).append(_Member(prefix, dataset, rows))
+        return members_by_corpus
 
     def _dataset(self, prefix: str) -> Dataset:
         """Open the dataset with a prefix."""
@@ -191,25 +196,30 @@ def _parts_of(corpus: Dataset, members: Sequence[_Member]) -> tuple[CorpusPart, 
         total = first_member.total_tokens
         return (CorpusPart((1,), total),) if total else ()
 
-    # Otherwise compare the datasets document by document, in ranges so that memory is bounded.
-    n_documents = len(corpus.index.document_indices) - 1
-    documents_per_range = max(_MAX_CELLS // len(members), 1)
     tokens_by_copies: Counter[tuple[int, ...]] = Counter()
-    for start in range(0, n_documents, documents_per_range):
-        stop = min(start + documents_per_range, n_documents)
-        documents = range(start, stop)
-        # (n_documents of the range, n_datasets) tokens that each dataset contains of each document
-        contained = np.empty((len(documents), len(members)), np.int64)
-        for column, member in enumerate(members):
-            contained[:, column] = member.tokens_of(documents)
-        # (n_documents of the range,) length of each document, of which datasets contain multiples
-        tokens = _document_tokens(corpus.index, documents)
+    for documents in _document_ranges(corpus, len(members)):
+        columns = [member.tokens_of(documents) for member in members]
+        contained = np.column_stack(columns)  # (n_documents, n_datasets)
+        tokens = _document_tokens(corpus.index, documents)  # (n_documents,)
         for count in count_copies(contained, tokens):
             tokens_by_copies[count.copies] += count.tokens
 
     # In a fixed order, since the manifests of outputs list the parts.
     combinations = sorted(tokens_by_copies)
     return tuple(CorpusPart(copies, tokens_by_copies[copies]) for copies in combinations)
+
+
+def _document_ranges(corpus: Dataset, n_datasets: int) -> Iterator[range]:
+    """Yield ranges of a corpus's documents that are small enough to be compared in memory.
+
+    Args:
+        corpus: Dataset of the corpus.
+        n_datasets: How many datasets are compared.
+    """
+    n_documents = len(corpus.index.document_indices) - 1
+    documents_per_range = max(_MAX_CELLS // n_datasets, 1)
+    for start in range(0, n_documents, documents_per_range):
+        yield range(start, min(start + documents_per_range, n_documents))
 
 
 def _document_tokens(index: Index, documents: range) -> Array:
@@ -238,14 +248,11 @@ def _document_tokens(index: Index, documents: range) -> Array:
 def count_copies(contained: Array, tokens: Array) -> Iterator[CopyCount]:
     """Count the tokens of documents by the number of their copies in each dataset.
 
-    A document may be truncated to fit into a sample. So a dataset contains a number of complete
-    copies of it, and perhaps its first tokens once more. For example, 110 tokens of a document of
-    80 tokens are one complete copy, and one copy of its first 30 tokens:
+    A dataset may contain a document several times, and truncate the last copy to fit into a sample.
+    For example, 110 tokens of a document of 80 tokens are one complete copy, and one copy of its
+    first 30 tokens. So 30 tokens of it have 2 copies, and the other 50 tokens have 1.
 
-        first 30 tokens    2 copies
-        other 50 tokens    1 copy
-
-    An incomplete copy is assumed to start at the first token. That is wrong only for the few
+    A truncated copy is assumed to start at the first token. That is wrong only for the few
     documents at the border of two splits, which may have their first pieces in the other split.
 
     Args:
@@ -257,35 +264,44 @@ def count_copies(contained: Array, tokens: Array) -> Iterator[CopyCount]:
         Combinations of copies that occur, without tokens that no dataset contains. A combination
         may be yielded several times.
     """
-    # Leave out the documents that no dataset contains.
+    # Leave out the documents that no dataset contains: they may have no tokens to divide by.
     is_contained = contained.any(axis=1)  # (n_documents,)
     contained = contained[is_contained]
     tokens = tokens[is_contained]
-
-    # The number of complete copies, and the length of an incomplete one (0 if there is none).
     complete_copies = contained // tokens[:, None]  # (n_documents, n_datasets)
-    incomplete = contained % tokens[:, None]  # (n_documents, n_datasets)
+    truncated = contained % tokens[:, None]  # (n_documents, n_datasets) tokens; 0 if there is none
 
-    # Documents of which all copies are complete: all their tokens have the same copies.
-    has_incomplete = incomplete.any(axis=1)  # (n_documents,)
-    yield from _sums_by_copies(complete_copies[~has_incomplete], tokens[~has_incomplete])
+    # If all copies of a document are complete, all its tokens have the same number of copies.
+    has_truncated = truncated.any(axis=1)  # (n_documents,)
+    is_simple = ~has_truncated
+    yield from _sums_by_copies(complete_copies[is_simple], tokens[is_simple])
+    yield from _count_truncated(
+        complete_copies[has_truncated], truncated[has_truncated], tokens[has_truncated]
+    )
 
-    # The other documents are divided where an incomplete copy ends. A document of 80 tokens, with
-    # incomplete copies of 0 and 30 tokens in two datasets, has the bounds 0, 0, 30 and 80.
-    complete_copies = complete_copies[has_incomplete]
-    incomplete = incomplete[has_incomplete]
-    tokens = tokens[has_incomplete]
+
+def _count_truncated(
+    complete_copies: Array, truncated: Array, tokens: Array
+) -> Iterator[CopyCount]:
+    """Count the tokens of documents of which some datasets contain a truncated copy.
+
+    A document is divided where a truncated copy ends. For example, a document of 80 tokens, with
+    truncated copies of 0 and 30 tokens in two datasets, has the bounds 0, 0, 30 and 80. Of its
+    tokens [0, 30), the second dataset has one copy more than complete ones.
+
+    Args:
+        complete_copies: Complete copies in each dataset, shape (n_documents, n_datasets).
+        truncated: Tokens of the truncated copy, or 0, shape (n_documents, n_datasets).
+        tokens: Tokens of each document, shape (n_documents,).
+    """
     starts = np.zeros_like(tokens)
-    bounds = np.column_stack([starts, incomplete, tokens])  # (n_documents, n_datasets + 2)
+    bounds = np.column_stack([starts, truncated, tokens])  # (n_documents, n_datasets + 2)
     bounds.sort(axis=1)
-
-    # The tokens between two bounds have one copy more in datasets whose incomplete copy is longer.
     for column in range(bounds.shape[1] - 1):
         part_starts = bounds[:, column]  # (n_documents,)
         part_stops = bounds[:, column + 1]  # (n_documents,)
-        is_in_incomplete = incomplete > part_starts[:, None]  # (n_documents, n_datasets)
-        copies = complete_copies + is_in_incomplete
-        yield from _sums_by_copies(copies, part_stops - part_starts)
+        is_in_truncated = truncated > part_starts[:, None]  # (n_documents, n_datasets)
+        yield from _sums_by_copies(complete_copies + is_in_truncated, part_stops - part_starts)
 
 
 def _sums_by_copies(copies: Array, tokens: Array) -> Iterator[CopyCount]:
@@ -307,20 +323,37 @@ def _sums_by_copies(copies: Array, tokens: Array) -> Iterator[CopyCount]:
     if not len(tokens):
         return
 
-    # Usually few different rows are possible. If a dataset has 0 to 2 copies, and another one 0 or
-    # 1, they are six. Each possible row gets a number, a code, which is faster than sorting rows.
+    # If a dataset has 0 to 2 copies, and another one 0 or 1, six different rows are possible.
     sizes = copies.max(axis=0) + 1  # (n_datasets,) different numbers of copies, such as [3, 2]
-    shape = tuple(sizes.tolist())
     n_possible_rows = np.prod(sizes.astype(np.float64))  # as floats, since integers may overflow
     if n_possible_rows <= _MAX_CODES:
-        codes = np.ravel_multi_index(tuple(copies.T), shape)  # (n_rows,)
-        token_sums = np.bincount(codes, tokens.astype(np.float64))  # the sum of each code
-        for code in np.flatnonzero(token_sums).tolist():
-            row = tuple(int(count) for count in np.unravel_index(code, shape))
-            yield CopyCount(row, int(token_sums[code]))
-        return
+        yield from _sums_by_code(copies, tokens, tuple(sizes.tolist()))
+    else:
+        yield from _sums_by_sorting(copies, tokens)
 
-    # With more possible rows, sort the rows to find equal ones.
+
+def _sums_by_code(copies: Array, tokens: Array, sizes: tuple[int, ...]) -> Iterator[CopyCount]:
+    """Add up the tokens of equal rows: each possible row gets a number, which is its code.
+
+    Args:
+        copies: The rows, shape (n_rows, n_datasets).
+        tokens: Tokens of each row, shape (n_rows,).
+        sizes: How many values each column may have, from 0 on.
+    """
+    codes = np.ravel_multi_index(tuple(copies.T), sizes)  # (n_rows,)
+    token_sums = np.bincount(codes, tokens.astype(np.float64))  # the sum of each code
+    for code in np.flatnonzero(token_sums).tolist():
+        row = tuple(int(count) for count in np.unravel_index(code, sizes))
+        yield CopyCount(row, int(token_sums[code]))
+
+
+def _sums_by_sorting(copies: Array, tokens: Array) -> Iterator[CopyCount]:
+    """Add up the tokens of equal rows: slower than `_sums_by_code`, for any number of rows.
+
+    Args:
+        copies: The rows, shape (n_rows, n_datasets).
+        tokens: Tokens of each row, shape (n_rows,).
+    """
     rows, row_of_input = np.unique(copies, axis=0, return_inverse=True)
     token_sums = np.bincount(row_of_input.ravel(), tokens.astype(np.float64))  # (n_different_rows,)
     for row, n_tokens in zip(rows.tolist(), token_sums.tolist(), strict=True):
