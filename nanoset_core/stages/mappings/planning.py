@@ -22,7 +22,7 @@ from nanoset_core.sampling.config import NanosetConfig, Order
 from nanoset_core.sampling.corpora import CorpusCoverage, MemberReads, corpus_coverage
 from nanoset_core.sampling.coverage import MemberCoverage, coverage
 from nanoset_core.sampling.epoch_limits import ExceededLimit, documents_read_too_often
-from nanoset_core.sampling.epoch_policies import apply_epoch_limits
+from nanoset_core.sampling.epoch_policies import LimitedConfig, apply_epoch_limits
 from nanoset_core.sampling.mixture import MixRow, mixture_of
 from nanoset_core.sampling.orders import Read
 from nanoset_core.sampling.plan import largest_epoch_size, plan_split
@@ -136,21 +136,15 @@ class NanosetContext(NanosetLookup):
             MissingError: A dataset has not been built.
             ConfigError, InputError: The split cannot be filled as its settings ask.
         """
-        # Limits on epochs (`max_epochs`) change the settings. They may leave no sample of a split,
-        # which is then not planned.
         settings = self._within_limits(split)
         config = settings.config
         plan: SplitPlan | None = None
-        if config.samples(split) == 0:
+        if config.samples(split) == 0:  # the limits on epochs leave none
             config = config.with_samples({})
         else:
             plan = plan_split(config, split, self.reader, exact=self.exact)
-
-        # A run that continues must have samples left, and a phase all that the trainer requests.
         if split == "train":
-            check_remaining_samples(config)
-            if self.spec.continue_:
-                check_phase_length(config, self.spec.samples.get("train", 0))
+            self._check_continued(config)
 
         # A split that is too small for a sample is built without one, and the reason is recorded.
         # Only train must have samples: for train, this call raises an error.
@@ -158,15 +152,10 @@ class NanosetContext(NanosetLookup):
         if plan is None or not plan.samples:
             lacking = self._lacking(split, config)
 
-        # What is read of each dataset, and of each part of a mixture (the key `mix`). Commands show
-        # it, and the manifest of the split records it.
         members: Sequence[MemberCoverage] = ()
-        mixture: tuple[MixRow, ...] = ()
         if plan is not None:
             plan = _in_folder(plan, self.index_folder)
             members = coverage(plan, config, settings.limit_by_prefix)
-            if split == "train" and self.spec.mixture is not None:
-                mixture = mixture_of(self.spec.mixture, config, self.reader).rows
         return PlannedSplit(
             split=split,
             config=config,
@@ -175,8 +164,27 @@ class NanosetContext(NanosetLookup):
             exceeded=tuple(limit for limit in settings.exceeded if limit.split == split),
             corpora=corpora_of(self.spec.blend_of(split)),
             lacking=lacking,
-            mixture=mixture,
+            mixture=self._mixture_rows(split, config) if plan is not None else (),
         )
+
+    def _check_continued(self, config: NanosetConfig) -> None:
+        """Check that a run that continues has samples left, and a phase all that are requested.
+
+        Args:
+            config: The settings of the train split.
+
+        Raises:
+            ConfigError: It has not.
+        """
+        check_remaining_samples(config)
+        if self.spec.continue_:
+            check_phase_length(config, self.spec.samples.get("train", 0))
+
+    def _mixture_rows(self, split: SplitName, config: NanosetConfig) -> tuple[MixRow, ...]:
+        """Return what each part of the mixture (the key `mix`) gets; only train has a mixture."""
+        if split != "train" or self.spec.mixture is None:
+            return ()
+        return mixture_of(self.spec.mixture, config, self.reader).rows
 
     def corpora(
         self, planned: PlannedSplit, members: Sequence[MemberCoverage] | None = None
@@ -196,14 +204,12 @@ class NanosetContext(NanosetLookup):
             return []
         if not members:
             members = planned.members
-
-        # Which sequences the split has of each dataset, and how many samples it takes of these.
-        rows_by_prefix = {member.prefix: member.rows for member in plan.members}
         sample_counts = [member.samples_given for member in members]
+        rows_by_prefix = {member.prefix: member.rows for member in plan.members}
         reads_by_prefix = MemberReads.by_prefix(plan, planned.config, sample_counts)
 
-        # A run that continues may have read datasets in earlier phases that are not in this split.
-        # They count, too, since they may have documents in common with the datasets of the split.
+        # Datasets that only earlier phases have read count, too, since they may have documents in
+        # common with the datasets of the split.
         if planned.split == "train":
             for prefix, order in planned.config.orders.items():
                 if prefix not in reads_by_prefix:
@@ -243,44 +249,64 @@ class NanosetContext(NanosetLookup):
         Args:
             split: The split.
         """
-        spec = self.spec
         # If all splits share a blend, they also share its weights, which limits may change. So they
         # are looked at together. Otherwise each split has its own blend.
-        shares_weights = spec.blend is not None
-        splits: tuple[SplitName, ...] = SPLITS if shares_weights else (split,)
-
-        # The settings of nanoset.yaml, and the limit of each dataset.
+        splits: tuple[SplitName, ...] = (split,) if self.spec.blend is None else SPLITS
         prefix_by_corpus = dataset_prefixes(self, splits)
         read = self._read_by_run() if "train" in splits else None
-        config = settings_as_written(self, splits, read)
+        as_written = settings_as_written(self, splits, read)
         limit_by_prefix = self._epoch_limits(prefix_by_corpus)
 
-        # Apply the limits to the numbers of samples that are set.
-        exceeded: tuple[ExceededLimit, ...] = ()
+        limited = _LimitedSettings(as_written, limit_by_prefix, ())
         if limit_by_prefix:
-            changes_shared_weights = shares_weights and spec.on_exhaustion == "redistribute"
-            if not changes_shared_weights:
-                # A lack of samples in another split is no reason to refuse this one.
-                config = config.with_samples({split: config.samples(split)})
-            config, exceeded = apply_epoch_limits(
-                config, limit_by_prefix, spec.on_exhaustion, self.reader, self.shared_documents
-            )
-
-        # A weighted blend needs a number of samples. By default, it ends with its first corpus.
-        samples = config.samples(split)
-        is_one_epoch = samples is None
-        is_weighted = isinstance(spec.blend_of(split), Mapping)
-        if is_one_epoch and is_weighted and config.rules.needs_samples(split):
-            samples = self._samples_until_first_is_used_up(config, split)
-        config = config.with_samples({split: samples})
+            limited = self._limited_samples(limited, split)
+        is_one_epoch = limited.config.samples(split) is None
+        limited = replace(limited, config=self._with_samples_of(split, limited.config))
 
         # One epoch of each dataset may still read a document several times. In valid and test this
         # is no repetition in training.
         if limit_by_prefix and is_one_epoch and split == "train":
-            config, exceeded = self._limited_epoch(config, limit_by_prefix)
-        if spec.mixture is not None and split == "train":
-            self._check_mixture(config, prefix_by_corpus)
-        return _LimitedSettings(config, limit_by_prefix, exceeded)
+            limited = self._limited_epoch(limited)
+        if self.spec.mixture is not None and split == "train":
+            self._check_mixture(limited.config, prefix_by_corpus)
+        return limited
+
+    def _limited_samples(self, settings: _LimitedSettings, split: SplitName) -> _LimitedSettings:
+        """Apply limits on epochs to the numbers of samples that are set.
+
+        Args:
+            settings: The settings as they are written, with the limits.
+            split: The split that is planned.
+        """
+        config = settings.config
+        changes_shared_weights = (
+            self.spec.blend is not None and self.spec.on_exhaustion == "redistribute"
+        )
+        if not changes_shared_weights:
+            # A lack of samples in another split is no reason to refuse this one.
+            config = config.with_samples({split: config.samples(split)})
+        limited = self._apply_limits(config, settings.limit_by_prefix)
+        return replace(settings, config=limited.config, exceeded=limited.exceeded)
+
+    def _apply_limits(
+        self, config: NanosetConfig, limit_by_prefix: Mapping[str, float]
+    ) -> LimitedConfig:
+        """Return settings with which no document is read too often; see `apply_epoch_limits`."""
+        return apply_epoch_limits(
+            config, limit_by_prefix, self.spec.on_exhaustion, self.reader, self.shared_documents
+        )
+
+    def _with_samples_of(self, split: SplitName, config: NanosetConfig) -> NanosetConfig:
+        """Return settings with the number of samples of one split alone.
+
+        A weighted blend needs such a number. By default, it ends with its first corpus. Without
+        weights, a number that is not set stays so.
+        """
+        samples = config.samples(split)
+        is_weighted = isinstance(self.spec.blend_of(split), Mapping)
+        if samples is None and is_weighted and config.rules.needs_samples(split):
+            samples = self._samples_until_first_is_used_up(config, split)
+        return config.with_samples({split: samples})
 
     def _epoch_limits(self, prefix_by_corpus: Mapping[str, str]) -> dict[str, float]:
         """Return prefix of a dataset → how often it may be read, without datasets with no limit."""
@@ -291,41 +317,33 @@ class NanosetContext(NanosetLookup):
                 limits[prefix] = limit
         return limits
 
-    def _limited_epoch(
-        self, config: NanosetConfig, limit_by_prefix: Mapping[str, float]
-    ) -> tuple[NanosetConfig, tuple[ExceededLimit, ...]]:
+    def _limited_epoch(self, settings: _LimitedSettings) -> _LimitedSettings:
         """Apply limits on epochs to a train split that reads each dataset once.
 
         Even one epoch reads a document several times if several datasets contain it, or a view
         repeats it.
 
         Args:
-            config: The settings. They set no number of samples of train, which means one epoch.
-            limit_by_prefix: Prefix of a dataset → how often its documents may be read.
-
-        Returns:
-            The settings within the limits, and the datasets that would have exceeded them.
+            settings: The settings. nanoset.yaml sets no number of samples of train, which means one
+                epoch.
         """
+        config = settings.config
+        unchanged = replace(settings, exceeded=())
         if not config.rules.takes_samples("train") or not self.may_share_documents("train"):
-            return config, ()
+            return unchanged
 
         # Limits are checked for a number of samples, so find out how many one epoch has.
         plan = plan_split(config, "train", self.reader, exact=self.exact)
         if plan is None or not plan.samples:
-            return config, ()
+            return unchanged
         config_with_number = config.with_samples({"train": plan.samples})
-        limited = apply_epoch_limits(
-            config_with_number,
-            limit_by_prefix,
-            self.spec.on_exhaustion,
-            self.reader,
-            self.shared_documents,
-        )
+        limited = self._apply_limits(config_with_number, settings.limit_by_prefix)
+
         # If the limits change nothing, the settings stay without a number: the trainer must read
         # one epoch. The policy "repeat" only reports what is read too often.
         if not limited.exceeded or self.spec.on_exhaustion == "repeat":
-            return config, limited.exceeded
-        return limited.config, limited.exceeded
+            return replace(settings, exceeded=limited.exceeded)
+        return replace(settings, config=limited.config, exceeded=limited.exceeded)
 
     def _samples_until_first_is_used_up(
         self, config: NanosetConfig, split: SplitName
@@ -362,21 +380,10 @@ class NanosetContext(NanosetLookup):
         if self.spec.continue_from is not None:
             return read_since_handoff(self.project.outputs, self.spec.continue_from)
 
-        # The nanoset is a phase, which continues the previous one.
         previous_phase = self.phase_before()
         if previous_phase is None:
             return None
-        train = previous_phase.plan("train")
-        if train.plan is None:
-            raise ConfigError(
-                "the previous phase has no sample of train to continue from",
-                where=f"nanosets.{previous_phase.name}",
-                remedy="give it a share in `split`",
-            )
-
-        # The phase ends after the samples of its iterations, or with the last sample of its split.
-        samples_read = min(previous_phase.spec.samples["train"], train.plan.samples)
-        return Read(train.plan, train.config, samples_read)
+        return _read_by_phase(previous_phase)
 
     # Checks.
 
@@ -387,20 +394,18 @@ class NanosetContext(NanosetLookup):
         the limit of each part (`max_epochs`) alone, but not of documents that are in two parts.
 
         Args:
-            config: The settings, with the weights of the mixture.
+            config: The settings of train, with the weights of the mixture.
             prefix_by_corpus: Name of each corpus → prefix of its dataset.
 
         Raises:
             InputError: Parts together read a document more often than each of them may.
         """
         mixture = self.spec.mixture
-        if mixture is None:
+        if mixture is None or not self.may_share_documents("train"):
             return
         limit_by_corpus = mixture.epoch_limits()
-        # Only train has a mixture.
-        if not limit_by_corpus or not self.may_share_documents("train"):
+        if not limit_by_corpus:
             return
-
         limit_by_prefix: dict[str, float] = {}
         for corpus, limit in limit_by_corpus.items():
             limit_by_prefix[prefix_by_corpus[corpus]] = limit
@@ -408,23 +413,14 @@ class NanosetContext(NanosetLookup):
             config, "train", limit_by_prefix, self.reader, self.shared_documents
         )
         if exceeded:
-            raise InputError(
-                "parts of the mixture together read documents more often than max_epochs allows",
-                where="mix",  # the key of nanoset.yaml
-                found="; ".join(limit.text for limit in exceeded),
-                remedy=(
-                    "give less to one of these parts, choose views that share no documents, "
-                    "or raise max_epochs"
-                ),
-            )
+            raise _shared_parts_error(exceeded)
 
     def _lacking(self, split: SplitName, built: NanosetConfig) -> str | None:
         """Return why a split has no sample, although nanoset.yaml gives it a share of the data.
 
         Args:
             split: The split, which has no sample.
-            built: The settings that the splits are built with. They may have other shares than
-                nanoset.yaml: a share that is too small for a sample goes to the split before.
+            built: The settings that the splits are built with.
 
         Returns:
             The reason, in words; None if nanoset.yaml gives the split no share.
@@ -432,30 +428,70 @@ class NanosetContext(NanosetLookup):
         Raises:
             InputError: The split is train. Without samples of train there is nothing to train on.
         """
-        spec = self.spec
-        blend = spec.blend_of(split)
-        if blend is None:
+        blend = self.spec.blend_of(split)
+        as_written = self._with_written_shares(built)
+        if blend is None or not _has_share(as_written, split):
             return None
-
-        # The settings with the shares of nanoset.yaml. Splits with a blend each have no shares:
-        # each split gets all documents of its blend.
-        position = SPLITS.index(split)
-        as_written = built
-        if spec.shares is not None:
-            as_written = replace(built, split=spec.shares)
-            if as_written.shares()[position] <= 0:
-                return None
-
         reason = too_few_tokens(as_written, split, self.reader, corpora_of(blend))
         if split == "train":
             raise no_training_sample(as_written, reason)
 
-        # If the share of the split was given away, say where it went.
+        # A share that is too small for a sample was given to the split before.
         where_share_went = ""
-        shares_differ = as_written.split != built.split
-        if shares_differ and built.shares()[position] <= 0:
+        if not _has_share(built, split):
             where_share_went = f"; its share went to the split before it (split: {built.split})"
         return f"it has no sample: {reason}{where_share_went}. Give it a larger share, or none"
+
+    def _with_written_shares(self, built: NanosetConfig) -> NanosetConfig:
+        """Return settings with the shares of the splits that nanoset.yaml has.
+
+        Args:
+            built: The settings that the splits are built with. They may have other shares.
+        """
+        if self.spec.shares is None:
+            return built  # each split gets all documents of a blend of its own
+        return replace(built, split=self.spec.shares)
+
+
+def _read_by_phase(phase: NanosetContext) -> Read:
+    """Return what a run has read when it has ended with a phase.
+
+    Args:
+        phase: The phase.
+
+    Raises:
+        ConfigError: It has no sample of train.
+    """
+    train = phase.plan("train")
+    if train.plan is None:
+        raise ConfigError(
+            "the previous phase has no sample of train to continue from",
+            where=f"nanosets.{phase.name}",
+            remedy="give it a share in `split`",
+        )
+    # The phase ends after the samples of its iterations, or with the last sample of its split.
+    samples_read = min(phase.spec.samples["train"], train.plan.samples)
+    return Read(train.plan, train.config, samples_read)
+
+
+def _shared_parts_error(exceeded: Sequence[ExceededLimit]) -> InputError:
+    """Return the error for parts of a mixture that together read documents too often."""
+    return InputError(
+        "parts of the mixture together read documents more often than max_epochs allows",
+        where="mix",  # the key of nanoset.yaml
+        found="; ".join(limit.text for limit in exceeded),
+        remedy=(
+            "give less to one of these parts, choose views that share no documents, "
+            "or raise max_epochs"
+        ),
+    )
+
+
+def _has_share(config: NanosetConfig, split: SplitName) -> bool:
+    """Return whether a split gets a share of the documents, or has a blend of its own."""
+    if config.blend_per_split is not None:
+        return True
+    return config.shares()[SPLITS.index(split)] > 0
 
 
 def _in_folder(plan: SplitPlan, folder: str) -> SplitPlan:
