@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_core.errors import SampleIndexError
+from nanoset_core.formats.indexed.layout import Tokens
 from nanoset_core.lineage.documents import DocumentOrigin, InspectionContext, Lineage
 from nanoset_core.lineage.excerpts import Excerpts, SourceExcerpt
 from nanoset_core.loading.blended_nanoset import BlendedNanoset
@@ -145,19 +146,9 @@ def explain_samples(
     numbers = [operator.index(sample) for sample in samples]
     origin_by_row: dict[int, SampleOrigin] = {}
     for nanoset, members in _samples_by_member(loaded, numbers).items():
-        # Look up the spans of all samples of a dataset together.
         dataset = context.datasets.at(nanoset.member.prefix, nanoset.dataset)
-        spans_by_sample = [_without_empty(member.spans) for member in members]
-        offsets_by_sample = [_offsets_in_sample(spans) for spans in spans_by_sample]
-        spans = np.concatenate(spans_by_sample)  # (n_spans, 3)
-        offsets = np.concatenate(offsets_by_sample)  # (n_spans,)
-        pieces_by_span = piece_origins(context, dataset, spans, offsets)
-
-        # Distribute the pieces to the samples again.
-        start = 0
-        for member, sample_spans in zip(members, spans_by_sample, strict=True):
-            stop = start + len(sample_spans)
-            pieces = tuple(chain.from_iterable(pieces_by_span[start:stop]))
+        pieces_by_sample = _pieces_by_sample(context, dataset, members)
+        for member, pieces in zip(members, pieces_by_sample, strict=True):
             tokens = n_tokens(pieces)
             origin_by_row[member.row] = SampleOrigin(
                 name=name,
@@ -169,8 +160,34 @@ def explain_samples(
                 pad_tokens=nanoset.config.sample_tokens - tokens,
                 pieces=pieces,
             )
-            start = stop
     return [origin_by_row[row] for row in range(len(numbers))]
+
+
+def _pieces_by_sample(
+    context: InspectionContext, dataset: Dataset, samples: Sequence[MemberSample]
+) -> list[tuple[PieceOrigin, ...]]:
+    """Return the documents that samples of one dataset come from; one entry for each sample.
+
+    Args:
+        context: The project or output root.
+        dataset: The dataset.
+        samples: The samples.
+    """
+    # Look up the spans of all samples together.
+    spans_by_sample = [_without_empty(sample.spans) for sample in samples]
+    offsets_by_sample = [_offsets_in_sample(spans) for spans in spans_by_sample]
+    spans = np.concatenate(spans_by_sample)  # (n_spans, 3)
+    offsets = np.concatenate(offsets_by_sample)  # (n_spans,)
+    pieces_by_span = piece_origins(context, dataset, spans, offsets)
+
+    # Distribute the pieces to the samples again.
+    pieces_by_sample: list[tuple[PieceOrigin, ...]] = []
+    start = 0
+    for sample_spans in spans_by_sample:
+        stop = start + len(sample_spans)
+        pieces_by_sample.append(tuple(chain.from_iterable(pieces_by_span[start:stop])))
+        start = stop
+    return pieces_by_sample
 
 
 def n_tokens(pieces: Sequence[PieceOrigin]) -> int:
@@ -197,10 +214,7 @@ def _samples_by_member(
     """
     samples_by_nanoset: dict[Nanoset, list[MemberSample]] = {}
     for row, sample in enumerate(samples):
-        # Find the dataset, the number of the sample in it, and the sequences of the dataset that
-        # the sample consists of.
-        if isinstance(loaded, Nanoset):
-            # The split is not a blend: it reads a single dataset.
+        if isinstance(loaded, Nanoset):  # the split reads a single dataset
             nanoset = loaded
             number = sample
             spans = loaded.sources(sample)
@@ -211,8 +225,7 @@ def _samples_by_member(
 
         # A number may be negative, which counts from the end; or larger than the dataset, if the
         # blend reads the dataset again from its start.
-        number %= len(nanoset)
-        member_sample = MemberSample(row=row, number=number, spans=spans)
+        member_sample = MemberSample(row=row, number=number % len(nanoset), spans=spans)
         samples_by_nanoset.setdefault(nanoset, []).append(member_sample)
     return samples_by_nanoset
 
@@ -265,22 +278,17 @@ def piece_origins(
     pieces_by_span = dataset.pieces_in(spans)
     lineage = Lineage(dataset)
     documents = [piece.document for piece in chain.from_iterable(pieces_by_span)]
-    document_origins = lineage.origins(documents)
+    origin_by_document = dict(zip(documents, lineage.origins(documents), strict=True))
 
-    # Describe the pieces of each span. Their documents are the next ones in `document_origins`.
     excerpts = Excerpts(context, lineage.dataset)
     origins_by_span: list[tuple[PieceOrigin, ...]] = []
-    n_described = 0  # pieces of the spans before this one
-    for (_, start, stop), pieces, offset in zip(
-        spans.tolist(), pieces_by_span, offsets.tolist(), strict=True
-    ):
-        span = _SequenceSpan(start, stop, offset)
-        span_documents = document_origins[n_described : n_described + len(pieces)]
-        n_described += len(pieces)
-        origins = [
-            _piece_origin(dataset, span, piece, document, excerpts)
-            for piece, document in zip(pieces, span_documents, strict=True)
-        ]
+    for row, pieces in enumerate(pieces_by_span):
+        _, start, stop = spans[row].tolist()
+        span = _SequenceSpan(start, stop, int(offsets[row]))
+        origins: list[PieceOrigin] = []
+        for piece in pieces:
+            origin = origin_by_document[piece.document]
+            origins.append(_piece_origin(dataset, span, piece, origin, excerpts))
         origins_by_span.append(tuple(origins))
     return origins_by_span
 
@@ -294,6 +302,11 @@ class _SequenceSpan(NamedTuple):
     """Position after the last token in the sequence."""
     offset: int
     """Position of the first token in the sample."""
+
+    def in_sample(self, start: int, stop: int) -> tuple[int, int]:
+        """Return which tokens of the sample are tokens [start, stop) of the sequence."""
+        shift = self.offset - self.start
+        return start + shift, stop + shift
 
 
 def _fetch_tokens(dataset: Dataset, spans: NDArray[np.int64]) -> None:
@@ -330,29 +343,32 @@ def _piece_origin(
         origin: Where the document came from.
         excerpts: Makes the excerpts of its text.
     """
-    sequences = dataset.sequences
-
-    # The common tokens, as a range of the sequence.
     start = max(span.start, piece.start)
     stop = min(span.stop, piece.stop)
-    n_common = stop - start
-
-    # The same tokens as a range of the document, in which the piece begins at `piece.first`, and as
-    # a range of the sample, in which the span begins at `span.offset`.
-    document_start = piece.first + start - piece.start
-    sample_start = span.offset + start - span.start
-    document_tokens = (document_start, document_start + n_common)
-
-    # If the sequence has the whole document, its tokens are compared with the raw text.
+    common_tokens = dataset.sequences.get(piece.sequence, start, stop - start)
+    document_tokens = _in_document(piece, start, stop)
     all_tokens = None
-    is_whole_document = piece.first == 0 and piece.stop - piece.start == origin.tokens
-    if is_whole_document and excerpts.has_raw_text:
-        all_tokens = sequences.get(piece.sequence, piece.start, origin.tokens)
-
+    if excerpts.has_raw_text:
+        all_tokens = _all_tokens(dataset, piece, origin)
     return PieceOrigin(
         origin=origin,
-        sample_tokens=(sample_start, sample_start + n_common),
+        sample_tokens=span.in_sample(start, stop),
         document_tokens=document_tokens,
-        text=excerpts.decoded(sequences.get(piece.sequence, start, n_common)),
+        text=excerpts.decoded(common_tokens),
         source=excerpts.source(origin, all_tokens, document_tokens),
     )
+
+
+def _in_document(piece: DocumentPiece, start: int, stop: int) -> tuple[int, int]:
+    """Return which tokens of its document are tokens [start, stop) of a piece's sequence."""
+    # The piece begins at `piece.start` in the sequence, and at `piece.first` in the document.
+    shift = piece.first - piece.start
+    return start + shift, stop + shift
+
+
+def _all_tokens(dataset: Dataset, piece: DocumentPiece, origin: DocumentOrigin) -> Tokens | None:
+    """Return all tokens of a document, or None if its sequence has only a piece of it."""
+    is_whole_document = piece.first == 0 and piece.stop - piece.start == origin.tokens
+    if not is_whole_document:
+        return None
+    return dataset.sequences.get(piece.sequence, piece.start, origin.tokens)

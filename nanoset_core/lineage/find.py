@@ -23,10 +23,12 @@ from nanoset_core.project.project import Project
 from nanoset_core.project.settings import ProjectConfig
 from nanoset_core.stages.dataset.dataset import Dataset
 from nanoset_core.stages.inventory.stage import INVENTORY
+from nanoset_core.stages.shards.line_numbers import LineInPiece
 from nanoset_core.stages.shards.make import REJECTS
 from nanoset_core.stages.shards.purged import id_digest
 from nanoset_core.stages.shards.reject_list import read_rejects
-from nanoset_core.text.pieces import cut_ranges
+from nanoset_core.storage.access import FileAccess
+from nanoset_core.text.pieces import Piece, cut_ranges
 from nanoset_core.text.rejects import Reject
 
 
@@ -129,15 +131,25 @@ def find_in(
     # of the corpus.
     within_corpora: list[DocumentName] = []
     if context.config is not None and document.file is not None:
-        within_corpora = list(_within_corpora(context.config, corpora, document))
+        within_corpora = _within_corpora(context.config, corpora, document)
     for candidates in (within_corpora, [document]):
-        found: list[_FoundDocument] = []
-        for candidate in candidates:
-            found += _look_up(datasets, candidate, context)
+        found = _look_up_all(datasets, candidates, context)
         if found:
             return [searched.places(member, origin) for member, origin in found]
 
-    raise MissingError(
+    remedy = _remedy(context, datasets, [*within_corpora, document])
+    raise _no_document_error(corpora, document, remedy)
+
+
+def _no_document_error(corpora: Sequence[str], document: DocumentName, remedy: str) -> MissingError:
+    """Return the error for a name that no document has.
+
+    Args:
+        corpora: Names of the corpora and datasets that were searched.
+        document: The name that the user gave.
+        remedy: What the user should do.
+    """
+    return MissingError(
         "no such document",
         where=", ".join(corpora),
         found=str(document),
@@ -145,7 +157,7 @@ def find_in(
             "an id, a line of the raw files or a number in the corpus, "
             "of a document that is read here"
         ),
-        remedy=_remedy(context, datasets, [*within_corpora, document]),
+        remedy=remedy,
     )
 
 
@@ -231,8 +243,8 @@ def _checked(document: DocumentName) -> DocumentName:
 
 def _within_corpora(
     config: ProjectConfig, corpora: Sequence[str], document: DocumentName
-) -> Iterator[DocumentName]:
-    """Yield what a path means if it begins with the name of a corpus or with its folder.
+) -> list[DocumentName]:
+    """Return what a path means if it begins with the name of a corpus or with its folder.
 
     With a raw folder `/data/raw` and a corpus `web`, the paths `/data/raw/web/a.jsonl` and
     `web/a.jsonl` may both mean the file `a.jsonl` of the corpus.
@@ -242,39 +254,47 @@ def _within_corpora(
         corpora: Names of the corpora and datasets that are searched.
         document: A document that is named by file and line.
 
-    Yields:
-        The document, with the corpus and with the path below the corpus's folder.
+    Returns:
+        The document, with each possible corpus and with the path below the corpus's folder.
     """
-    # Remove the raw folder from the start of the path. Its own path may contain symbolic links, so
-    # that it has two names. If it is in a bucket, its URL may be written in two ways.
     file = str(document.file)
-    raw_folder = config.raw_folder
-    if isinstance(raw_folder, Path):
-        other_name = str(raw_folder.resolve())
-    else:
-        other_name = config.raw.rstrip("/")
-    is_below_raw = False
-    for parent in (str(raw_folder), other_name):
-        if file.startswith(f"{parent}/"):
-            file = file[len(parent) + 1 :]
-            is_below_raw = True
-            break
-
-    # The first folder of the path may name the corpus. A file without a folder names none.
-    first_folder, _, path_in_folder = file.partition("/")
-    if not path_in_folder:
-        return
+    path = _path_below_raw(config, file)
+    first_folder, _, path_in_folder = (path or file).partition("/")
+    if not path_in_folder:  # a file without a folder names no corpus
+        return []
     candidates = [corpus for corpus in corpora if document.corpus in (None, corpus)]
 
     # Below the raw folder, the next part of the path is a folder. Otherwise it may also be the name
     # of a corpus, which takes precedence over the folder of another corpus.
     matching: list[str] = []
-    if not is_below_raw:
+    if path is None:
         matching = [corpus for corpus in candidates if corpus == first_folder]
     if not matching:
         matching = [corpus for corpus in candidates if config.folder_name(corpus) == first_folder]
-    for corpus in matching:
-        yield document._replace(corpus=corpus, file=path_in_folder)
+    return [document._replace(corpus=corpus, file=path_in_folder) for corpus in matching]
+
+
+def _path_below_raw(config: ProjectConfig, file: str) -> str | None:
+    """Return the path of a file relative to the raw folder; None if it is not below that folder."""
+    raw_folder = config.raw_folder
+    if isinstance(raw_folder, Path):
+        other_name = str(raw_folder.resolve())  # without symbolic links
+    else:
+        other_name = config.raw.rstrip("/")  # a URL, as the user has written it
+    for parent in (str(raw_folder), other_name):
+        if file.startswith(f"{parent}/"):
+            return file[len(parent) + 1 :]
+    return None
+
+
+def _look_up_all(
+    datasets: Sequence[Dataset], documents: Sequence[DocumentName], context: InspectionContext
+) -> list[_FoundDocument]:
+    """Return the documents of some datasets that have one of several names."""
+    found: list[_FoundDocument] = []
+    for document in documents:
+        found += _look_up(datasets, document, context)
+    return found
 
 
 def _look_up(
@@ -290,20 +310,28 @@ def _look_up(
         context: The project or output root.
     """
     for member, dataset in enumerate(datasets):
-        if document.corpus not in (None, *dataset.names):
-            continue
-        # Ids are searched in all shards, but a line only in the shard that was made from it.
-        lineage = Lineage(dataset)
-        origins: Iterator[DocumentOrigin] = iter(())
-        if document.identity is not None:
-            origins = lineage.find_id(document.identity)
-        elif document.file is not None and document.line is not None:
-            shards = _shards_with(context, lineage, document.file, document.line)
-            origins = lineage.find_line(document.file, document.line, shards)
-        elif document.number is not None:
-            origins = lineage.find_number(document.number)
-        for origin in origins:
-            yield _FoundDocument(member, origin)
+        if document.corpus in (None, *dataset.names):
+            for origin in _origins_with(Lineage(dataset), document, context):
+                yield _FoundDocument(member, origin)
+
+
+def _origins_with(
+    lineage: Lineage, document: DocumentName, context: InspectionContext
+) -> Iterator[DocumentOrigin]:
+    """Yield the documents of one dataset that have the name that a user gave.
+
+    Args:
+        lineage: The documents of the dataset.
+        document: The name: an id, a file and line, or a number.
+        context: The project or output root.
+    """
+    if document.identity is not None:
+        yield from lineage.find_id(document.identity)  # in all shards
+    elif document.file is not None and document.line is not None:
+        shards = _shards_with(context, lineage, document.file, document.line)
+        yield from lineage.find_line(document.file, document.line, shards)
+    elif document.number is not None:
+        yield from lineage.find_number(document.number)
 
 
 def _shards_with(
@@ -331,24 +359,28 @@ def _shards_with(
         return None
 
     # Shard k was made from range k. The line is in the last piece of the file that begins before it
-    # or with it. If pieces were cut without reading the file, their first lines are not known:
-    # then compare their first bytes.
-    place = lineage.numbers.in_piece(file, line)
+    # or with it.
+    line_in_piece = lineage.numbers.in_piece(file, line)
     shards: list[int] = []
     for shard, source_range in enumerate(ranges):
         for piece in source_range.pieces:
-            # `place` says at which byte the piece with the line begins, if lines of this file are
-            # numbered within pieces.
-            if place is None:
-                begins_before = piece.first_line <= line
-            else:
-                piece_start, _ = place
-                begins_before = piece.begin <= piece_start
-            if piece.path == file and begins_before:
+            if piece.path == file and _begins_before(piece, line, line_in_piece):
                 shards.append(shard)
-
-    # Later pieces begin later, so the last one that begins before the line contains it.
     return shards[-1:]
+
+
+def _begins_before(piece: Piece, line: int, line_in_piece: LineInPiece | None) -> bool:
+    """Return whether a piece of a file begins before a line of the file, or with it.
+
+    Args:
+        piece: The piece.
+        line: Number of the line or row in the file, from 1.
+        line_in_piece: The piece that contains the line, if lines of the file are numbered within
+            pieces. Then the first line of each piece is not known.
+    """
+    if line_in_piece is None:
+        return piece.first_line <= line
+    return piece.begin <= line_in_piece.piece_start
 
 
 def _remedy(
@@ -364,30 +396,42 @@ def _remedy(
     Returns:
         The remedy of an error.
     """
-    # A purge erased it.
     erasure = _erasure(context, datasets, documents)
     if erasure is not None:
         return f"nothing: the document was {erasure}"
-
-    # Its line was rejected when the text was tokenized.
-    for dataset in datasets:
-        lineage = Lineage(dataset)
-        for document in documents:
-            if document.corpus not in (None, dataset.name, lineage.corpus):
-                continue
-            for reject in _rejects(context, lineage, document):
-                place = f"{dataset.name}/{reject.file}"
-                return (
-                    f"the line was rejected ({reject.reason}: {reject.detail}); "
-                    f"correct it in {place}"
-                )
-
-    # The corpus has it, but the view that is read does not choose it.
+    rejection = _rejection(context, datasets, documents)
+    if rejection is not None:
+        return rejection
     for dataset in datasets:
         reason = _left_out_by_view(context, dataset.unpacked, documents)
         if reason is not None:
             return reason
     return f"look into the corpora's {INVENTORY.layout.folder}, and into the shards' rejects.jsonl"
+
+
+def _rejection(
+    context: InspectionContext, datasets: Sequence[Dataset], documents: Sequence[DocumentName]
+) -> str | None:
+    """Return why a line was rejected when the text was tokenized, or None if it was not.
+
+    Args:
+        context: The project or output root.
+        datasets: The datasets that were searched.
+        documents: What the name that the user gave may mean.
+    """
+    for dataset in datasets:
+        lineage = Lineage(dataset)
+        for document in documents:
+            is_of_dataset = document.corpus in (None, dataset.name, lineage.corpus)
+            if not is_of_dataset:
+                continue
+            reject = next(_rejects(context, lineage, document), None)
+            if reject is not None:
+                return (
+                    f"the line was rejected ({reject.reason}: {reject.detail}); "
+                    f"correct it in {dataset.name}/{reject.file}"
+                )
+    return None
 
 
 def _left_out_by_view(
@@ -430,24 +474,30 @@ def _erasure(
         documents: The documents. Those that are named by number are skipped, since a purge does not
             record numbers.
     """
-    access = context.outputs.access
-    corpus_names: set[str] = set()
-    for dataset in datasets:
-        corpus_names.update(dataset.names)
-
+    all_corpora = tuple(sorted(_names_of(datasets)))
     for document in documents:
-        erasure = None
-        if document.identity is not None:
-            # A purge records digests of ids, so that the ids themselves are forgotten.
-            erasure = erasure_of_id(access, id_digest(document.identity))
-        elif document.file is not None and document.line is not None:
-            # It also records the corpus, the file and the line of each document.
-            corpora = tuple(sorted(corpus_names))
-            if document.corpus is not None:
-                corpora = (document.corpus,)
-            erasure = erasure_of_line(access, corpora, document.file, document.line)
+        corpora = all_corpora if document.corpus is None else (document.corpus,)
+        erasure = _erasure_of(context.outputs.access, corpora, document)
         if erasure is not None:
             return erasure
+    return None
+
+
+def _erasure_of(
+    access: FileAccess, corpora: tuple[str, ...], document: DocumentName
+) -> Erasure | None:
+    """Return the purge that erased a document, or None if none did.
+
+    Args:
+        access: Reads the records of purges.
+        corpora: Names of the corpora that may have had the document.
+        document: The document.
+    """
+    if document.identity is not None:
+        # A purge records digests of ids, so that the ids themselves are forgotten.
+        return erasure_of_id(access, id_digest(document.identity))
+    if document.file is not None and document.line is not None:
+        return erasure_of_line(access, corpora, document.file, document.line)
     return None
 
 
@@ -465,18 +515,23 @@ def _rejects(
     line = document.line
     if file is None or line is None:
         return
-
-    # Find the shard that was made from the line. If it is not known, search all shards.
     shards = _shards_with(context, lineage, file, line)
-    if shards is None:
+    if shards is None:  # any shard may have it
         shards = list(range(len(lineage.shards)))
-
     for shard in shards:
-        # A shard lists the rejected lines in a file, if there are any.
-        path = context.outputs.access.fetch(lineage.folder(shard) / REJECTS)
-        if not path.is_file():
-            continue
-        # `lineage.numbers` converts line numbers within a piece of a file to those in the file.
-        for reject in read_rejects(path, lineage.numbers):
+        for reject in _rejects_of_shard(context, lineage, shard):
             if reject.file == file and reject.line == line:
                 yield reject
+
+
+def _rejects_of_shard(context: InspectionContext, lineage: Lineage, shard: int) -> Iterator[Reject]:
+    """Yield the rejected lines of a shard, with their numbers in the raw files.
+
+    Args:
+        context: The project or output root.
+        lineage: The documents of the dataset.
+        shard: Number of the shard.
+    """
+    path = context.outputs.access.fetch(lineage.folder(shard) / REJECTS)
+    if path.is_file():  # it is missing if no line was rejected
+        yield from read_rejects(path, lineage.numbers)
