@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -61,37 +61,39 @@ class AttributeSchema:
             FormatError: The columns, or their types, are not those of the first file.
             InputError: The type of the ids cannot be compared with ids of documents.
         """
-        # The columns of this file: the kind of each, and how often the name occurs.
         kind_by_name = {column.name: _kind_of(column.type) for column in schema}
         occurrences = Counter(schema.names)
-
-        # The columns that are read from this file: those of the settings, or all.
-        names_to_read = self.columns
-        if names_to_read is None:
-            names_to_read = [name for name in kind_by_name if name != self.id]
-
-        # The columns of the files before it. This is a copy: `_check_type` adds columns to `_types`
-        # if this is the first file.
-        earlier_types = dict(self._types)
-        is_first_file = not earlier_types
+        earlier_names = list(self._types)  # those of the files before this one
 
         # Check each name once. Columns that only earlier files have are reported as missing.
-        for name in dict.fromkeys([self.id, *names_to_read, *earlier_types]):
+        for name in dict.fromkeys([*self._names_to_read(kind_by_name), *earlier_names]):
             if name not in kind_by_name:
                 raise self._missing_column(path, name, kind_by_name)
             if occurrences[name] > 1:
                 raise self._difference(path, found=f"two columns {name!r}", expected="each once")
             self._check_name(path, name, kind_by_name[name])
-
-            is_new = name not in earlier_types
-            if is_new and not is_first_file:
-                first_file = next(iter(earlier_types.values())).file
-                raise self._difference(
-                    path,
-                    found=f"a column {name!r}",
-                    expected=f"the columns of {first_file}: {', '.join(earlier_types)}",
-                )
+            if earlier_names and name not in earlier_names:
+                raise self._new_column(path, name)
             self._check_type(path, name, kind_by_name[name])
+
+    def _names_to_read(self, columns: Iterable[str]) -> list[str]:
+        """Return the id, and the columns that are read: those of the settings, or all of a file.
+
+        Args:
+            columns: All columns of the file.
+        """
+        if self.columns is not None:
+            return [self.id, *self.columns]
+        return [self.id, *(name for name in columns if name != self.id)]
+
+    def _new_column(self, path: Location, name: str) -> FormatError:
+        """Return the error for a column that the files before this one do not have."""
+        first_file = next(iter(self._types.values())).file
+        return self._difference(
+            path,
+            found=f"a column {name!r}",
+            expected=f"the columns of {first_file}: {', '.join(self._types)}",
+        )
 
     def _check_name(self, path: Location, name: str, kind: str | None) -> None:
         """Check the type of the id column, or the name of another column.

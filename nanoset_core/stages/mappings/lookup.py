@@ -114,18 +114,28 @@ class NanosetLookup:
 
         The names of these folders must not change: trainers look there for files of earlier builds.
         """
-        # A run that continues. The file names do not say at which sample it continues, so a folder
-        # keeps its files apart from those of a run that starts at the first sample.
         if self.spec.continues_run:
-            train_datasets = self.digests(self.spec.corpora_of("train"))
-            digest = digest_of([train_datasets, self._settings("train")])
-            return f"goes-on-{digest}/"
+            return self._folder_of_continued_run()
+        if not get_preset(self.spec.preset).index_names_have_versions:
+            return self._folder_of_version()
+        return ""
 
-        if get_preset(self.spec.preset).index_names_have_versions:
-            return ""
+    def _folder_of_continued_run(self) -> str:
+        """Return the folder for the index files of a run that continues.
 
-        # NeMo. Its file names are the same for each version of a dataset. Without a folder for each
-        # version, a new build would replace files that a running training is reading.
+        The file names do not say at which sample it continues, so the folder keeps its files apart
+        from those of a run that starts at the first sample.
+        """
+        train_datasets = self.digests(self.spec.corpora_of("train"))
+        digest = digest_of([train_datasets, self._settings("train")])
+        return f"goes-on-{digest}/"
+
+    def _folder_of_version(self) -> str:
+        """Return the folder for the index files of one version, which NeMo needs.
+
+        NeMo's file names are the same for each version of a dataset. Without the folder, a new
+        build would replace files that a running training is reading.
+        """
         inputs: list[object] = [self.digests(self.spec.corpora), self.spec.shares]
         if self.compensated_sums:
             # From Python 3.12 on, NeMo rounds shares differently, so that splits may differ.
@@ -167,43 +177,54 @@ class NanosetLookup:
     def _settings(self, split: SplitName) -> dict[str, Any]:
         """Return the settings that decide the bytes of a split's index files.
 
-        They are part of a recipe, whose digest names the built version. So a key that was added in
-        a later version of this program is set only if the nanoset uses it. All other nanosets keep
-        their digests, and need not be built again.
+        They are part of a recipe, whose digest names the built version.
 
         Args:
             split: The split.
         """
         spec = self.spec
-        options: dict[str, Any] = {
+        return {
             "preset": spec.preset,
             "sequence_length": spec.sequence_length,
             "split": spec.shares,
             "seed": spec.seed,
             "trainer_path": self.trainer_root,
             "tokenizer_identifiers": self.tokenizer_identifiers,
+            **self._later_settings(),
+            **self._limit_options(split),
+            **self._mixture_options(),
+            "samples": spec.samples.get(split),
+            "blend": _blend_option(spec.blend_of(split)),
         }
-        # What a run that continues has read before.
+
+    def _later_settings(self) -> dict[str, Any]:
+        """Return the settings that recipes of the first versions of this program do not have.
+
+        Each is set only if the nanoset uses it: so all other nanosets keep their digests, and need
+        not be built again.
+        """
+        options: dict[str, Any] = {}
         run_before = self._run_before()
         if run_before is not None:
             options["after"] = run_before
         # Where the files are: see `index_folder`.
-        if not get_preset(spec.preset).index_names_have_versions:
+        if not get_preset(self.spec.preset).index_names_have_versions:
             options["index_files"] = "a folder for each version"
         # How the trainer rounds the shares of the splits.
         if self.compensated_sums:
             options["sums"] = "compensated"
-        # How often documents may be read.
-        options |= self._limit_options(split)
-        # A mixture: a tree of shares. The weights of the blend follow from the tree and from the
-        # number of samples of train, also in valid and test.
-        if spec.mixture is not None:
-            options |= spec.mixture.to_json()
-            options["mix_samples"] = spec.samples.get("train")
-
-        options["samples"] = spec.samples.get(split)
-        options["blend"] = _blend_option(spec.blend_of(split))
         return options
+
+    def _mixture_options(self) -> dict[str, Any]:
+        """Return the tree of shares (the key `mix`), as options of the recipe.
+
+        The weights of the blend follow from the tree and from the number of samples of train, also
+        in valid and test.
+        """
+        mixture = self.spec.mixture
+        if mixture is None:
+            return {}
+        return {**mixture.to_json(), "mix_samples": self.spec.samples.get("train")}
 
     def _limit_options(self, split: SplitName) -> dict[str, Any]:
         """Return the settings that limit how often documents are read, as options of the recipe.
@@ -215,31 +236,33 @@ class NanosetLookup:
             Option → value; empty if the nanoset has no limits. The limits of a mixture's parts are
             not repeated here, since the mixture has options of its own.
         """
-        spec = self.spec
-        limits_of_mixture: Mapping[str, float] = {}
-        if spec.mixture is not None:
-            limits_of_mixture = spec.mixture.epoch_limits()
-        if spec.max_epochs is None and not limits_of_mixture:
-            return {}
-
+        mixture = self.spec.mixture
+        has_mixture_limits = mixture is not None and bool(mixture.epoch_limits())
+        has_limits = self.spec.max_epochs is not None
         options: dict[str, Any] = {}
-        if spec.max_epochs is not None:
-            limits: Any = spec.max_epochs
-            if isinstance(limits, Mapping):
-                limits = dict(limits)
-            # The options of each split have the samples of all splits. If splits share a blend, the
-            # limits may change its weights, and how they do depends on all these samples.
-            options["epochs"] = {
-                "most": limits,
-                "then": spec.on_exhaustion,
-                "samples": dict(spec.samples),
-            }
-        if self.may_share_documents(split):
+        if has_limits:
+            options["epochs"] = self._epoch_option()
+        if (has_limits or has_mixture_limits) and self.may_share_documents(split):
             # Early versions of this program counted the epochs of each dataset by itself, although
             # datasets may have documents in common. This option gives the recipe another digest
             # than theirs, so that such splits are built again.
             options["epochs_of"] = "documents"
         return options
+
+    def _epoch_option(self) -> dict[str, Any]:
+        """Return the limits of `max_epochs`, and what is done if they would be exceeded.
+
+        The samples of all splits belong to them: splits that share a blend also share its weights,
+        and how the limits change these depends on the samples of all splits.
+        """
+        limits: Any = self.spec.max_epochs
+        if isinstance(limits, Mapping):
+            limits = dict(limits)
+        return {
+            "most": limits,
+            "then": self.spec.on_exhaustion,
+            "samples": dict(self.spec.samples),
+        }
 
     def may_share_documents(self, split: SplitName) -> bool:
         """Return whether a split may read several copies of a document.
@@ -251,27 +274,30 @@ class NanosetLookup:
             split: The split.
         """
         config = self.project.config
-        derived = config.derived
-        # The names of the datasets that the split reads: of corpora, or of views of corpora.
+        datasets = self._dataset_names(split)
+        corpora = {base_of(config.derived, name) for name in datasets}
+        if len(corpora) < len(datasets):
+            return True
+
+        # A view of a view that repeats documents contains the copies, too: look at all views
+        # between each dataset and its corpus.
+        views: list[str] = []
+        for name in datasets:
+            if name in config.derived:
+                views += chain_of(config.derived, name)
+        return any(config.repeats(view) for view in views)
+
+    def _dataset_names(self, split: SplitName) -> tuple[str, ...]:
+        """Return the names of the datasets that a split reads: of corpora, or of views of corpora.
+
+        Those of train include the datasets that earlier phases of the run have read.
+        """
         names = self.spec.corpora
         if self.spec.blend is None:  # each split has a blend of its own
             names = corpora_of(self.spec.blend_of(split))
-        if split == "train":
-            # A run that continues has read the datasets of its earlier phases, too.
-            names = tuple(dict.fromkeys((*names, *self.spec.earlier_corpora)))
-
-        # Several datasets of one corpus may have documents in common.
-        corpora = {base_of(derived, name) for name in names}
-        if len(corpora) < len(names):
-            return True
-
-        # A view may repeat documents. A view of that view contains the copies, too, so look at all
-        # views between each name and its corpus.
-        views: list[str] = []
-        for name in names:
-            if name in derived:
-                views += chain_of(derived, name)
-        return any(config.repeats(view) for view in views)
+        if split != "train":
+            return names
+        return tuple(dict.fromkeys((*names, *self.spec.earlier_corpora)))
 
     # What the run has read before.
 

@@ -15,7 +15,7 @@ from nanoset_core.errors import ConfigError, raised
 from nanoset_core.outputs.names import check_corpora
 from nanoset_core.sampling.config import DOCUMENTS, END_MASKS, check_masks
 from nanoset_core.sampling.presets import get_preset
-from nanoset_core.sampling.splits import SPLITS, parse_split
+from nanoset_core.sampling.splits import SPLITS, SplitName, parse_split
 from nanoset_core.stages.handoff.settings import DOCUMENTS_SINCE, TrainerSpec, trainer_errors
 from nanoset_core.stages.mappings.mix_settings import DataKeys, mix_errors
 from nanoset_core.stages.mappings.settings import (
@@ -35,18 +35,33 @@ def nanoset_errors(where: str, nanoset: NanosetSpec) -> Iterator[ConfigError]:
         where: Place of the nanoset, such as "nanoset.yaml: nanosets.pretrain".
         nanoset: Its settings.
     """
-    # The keys that name data: those of the nanoset itself, and those of each of its phases.
-    own_data = DataKeys("", nanoset.blend, nanoset.mix)
-    all_data = [own_data]
-    for number, phase in enumerate(nanoset.phases):
-        all_data.append(DataKeys(f".phases[{number}]", phase.blend, phase.mix))
-
     # Errors are reported in this order: first the names of corpora, then keys that exclude or need
     # each other.
+    own_data = DataKeys("", nanoset.blend, nanoset.mix)
+    all_data = [own_data, *_data_of_phases(nanoset)]
     yield from _corpus_errors(where, all_data, nanoset)
     yield from _data_errors(where, own_data, nanoset)
     yield from _split_blend_errors(where, nanoset)
     yield from _phase_errors(where, nanoset)
+    yield from _sample_errors(where, nanoset)
+    yield from _continue_errors(where, nanoset)
+    yield from _limit_errors(where, nanoset)
+    has_samples = bool(nanoset.schedule or nanoset.samples.get("train"))
+    yield from mix_errors(where, all_data, nanoset.max_epochs, has_samples=has_samples)
+    yield from _preset_errors(where, nanoset)
+    yield from _split_errors(where, nanoset)
+
+
+def _data_of_phases(nanoset: NanosetSpec) -> list[DataKeys]:
+    """Return the keys that name the data of each phase of a nanoset."""
+    data: list[DataKeys] = []
+    for number, phase in enumerate(nanoset.phases):
+        data.append(DataKeys(f".phases[{number}]", phase.blend, phase.mix))
+    return data
+
+
+def _sample_errors(where: str, nanoset: NanosetSpec) -> Iterator[ConfigError]:
+    """Yield an error if two keys of a nanoset give its number of samples."""
     if nanoset.schedule and nanoset.samples:
         yield ConfigError(
             "samples and schedule both give the number of samples",
@@ -54,12 +69,6 @@ def nanoset_errors(where: str, nanoset: NanosetSpec) -> Iterator[ConfigError]:
             found="both",
             remedy="keep one of them",
         )
-    yield from _continue_errors(where, nanoset)
-    yield from _limit_errors(where, nanoset)
-    has_samples = bool(nanoset.schedule or nanoset.samples.get("train"))
-    yield from mix_errors(where, all_data, nanoset.max_epochs, has_samples=has_samples)
-    yield from _preset_errors(where, nanoset)
-    yield from _split_errors(where, nanoset)
 
 
 def _corpus_errors(
@@ -215,26 +224,33 @@ def _phase_errors(where: str, nanoset: NanosetSpec) -> Iterator[ConfigError]:
         return
 
     iterations = nanoset.schedule.iterations
-    phase_ends = [phase.until for phase in nanoset.phases]
-    all_have_ends = None not in phase_ends[:-1]
-    ends_with_run = phase_ends[-1] in (None, iterations)
-    # The bounds of the phases are 0, the iterations at which one phase ends and the next one
-    # begins, and the end of the run. No phase may be empty.
-    is_ascending = all(start < stop for start, stop in pairwise(nanoset.phase_bounds))
-    if all_have_ends and ends_with_run and is_ascending:
-        return
+    if not _phases_fill_run(nanoset, iterations):
+        ends = ["none" if phase.until is None else str(phase.until) for phase in nanoset.phases]
+        yield ConfigError(
+            "phases must follow one another",
+            where=f"{where}.phases",
+            found=f"until {', '.join(ends)} of {iterations} iterations",
+            remedy=(
+                "give each phase except the last an `until` above that of the previous phase, and "
+                "below schedule.iterations; leave out the last `until`, or set it to "
+                "schedule.iterations"
+            ),
+        )
 
-    written_ends = ["none" if end is None else str(end) for end in phase_ends]
-    yield ConfigError(
-        "phases must follow one another",
-        where=f"{where}.phases",
-        found=f"until {', '.join(written_ends)} of {iterations} iterations",
-        remedy=(
-            "give each phase except the last an `until` above that of the previous phase, and "
-            "below schedule.iterations; leave out the last `until`, or set it to "
-            "schedule.iterations"
-        ),
-    )
+
+def _phases_fill_run(nanoset: NanosetSpec, iterations: int) -> bool:
+    """Return whether the phases of a run follow one another up to its end, and none is empty.
+
+    Args:
+        nanoset: The settings.
+        iterations: Number of iterations of the run.
+    """
+    ends = [phase.until for phase in nanoset.phases]
+    if None in ends[:-1] or ends[-1] not in (None, iterations):
+        return False
+    # The bounds of the phases are 0, the iterations at which one phase ends and the next one
+    # begins, and the end of the run.
+    return all(start < stop for start, stop in pairwise(nanoset.phase_bounds))
 
 
 def _limit_errors(where: str, nanoset: NanosetSpec) -> Iterator[ConfigError]:
@@ -298,34 +314,13 @@ def _continued_run_errors(where: str, key: str, nanoset: NanosetSpec) -> Iterato
         key: The key that requests that a run continues, such as "….continue_from".
         nanoset: The settings.
     """
-    # The trainer must be able to continue, and must look for the index files under their names.
-    preset = get_preset(nanoset.preset)
-    if not preset.continues_runs:
-        yield ConfigError(
-            "this trainer cannot continue with another blend without repeating samples",
-            where=key,
-            found=f"preset {nanoset.preset}",
-            remedy="remove the key, or use preset megatron, megatron-0.10 or nemo",
-        )
-    has_identifiers = nanoset.trainer is not None or nanoset.tokenizer_identifiers
-    if preset.hashes_tokenizer and not has_identifiers:
-        yield ConfigError(
-            "the trainer would not find the index files of a run that continues, and build its "
-            "own, which repeat samples",
-            where=f"{where}.trainer",
-            remedy=(
-                "add `trainer`, with its version and tokenizer options, or `tokenizer_identifiers`"
-            ),
-        )
-
-    # A blend is a corpus, a tuple of corpora, or a mapping of corpora to weights.
-    blends = [nanoset.blend_of("train"), *(phase.data for phase in nanoset.phases)]
-    without_weights = [blend for blend in blends if isinstance(blend, tuple) and len(blend) > 1]
-    if without_weights:
+    yield from _continuing_trainer_errors(where, key, nanoset)
+    blend = _blend_without_weights(nanoset)
+    if blend is not None:
         yield ConfigError(
             "a blend without weights has no shares to continue with",
             where=key,
-            found=without_weights[0],
+            found=blend,
             remedy="give each corpus a weight, for example {web: 0.8, code: 0.2}",
         )
 
@@ -339,6 +334,46 @@ def _continued_run_errors(where: str, key: str, nanoset: NanosetSpec) -> Iterato
         )
 
 
+def _continuing_trainer_errors(where: str, key: str, nanoset: NanosetSpec) -> Iterator[ConfigError]:
+    """Yield an error if the trainer cannot continue a run, or would not find its index files.
+
+    Args:
+        where: The key of the nanoset.
+        key: The key that requests that a run continues.
+        nanoset: The settings. `preset` names the trainer.
+    """
+    preset = get_preset(nanoset.preset)
+    if not preset.continues_runs:
+        yield ConfigError(
+            "this trainer cannot continue with another blend without repeating samples",
+            where=key,
+            found=f"preset {nanoset.preset}",
+            remedy="remove the key, or use preset megatron, megatron-0.10 or nemo",
+        )
+    # The names of the index files contain a hash of the tokenizer's options.
+    has_identifiers = nanoset.trainer is not None or nanoset.tokenizer_identifiers
+    if preset.hashes_tokenizer and not has_identifiers:
+        yield ConfigError(
+            "the trainer would not find the index files of a run that continues: it would build "
+            "other ones, which repeat samples",
+            where=f"{where}.trainer",
+            remedy=(
+                "add `trainer`, with its version and tokenizer options, or `tokenizer_identifiers`"
+            ),
+        )
+
+
+def _blend_without_weights(nanoset: NanosetSpec) -> tuple[str, ...] | None:
+    """Return the first blend for training that has several corpora and no weights, or None.
+
+    A blend is a corpus, a tuple of corpora, or a mapping of corpora to weights.
+    """
+    for blend in [nanoset.blend_of("train"), *(phase.data for phase in nanoset.phases)]:
+        if isinstance(blend, tuple) and len(blend) > 1:
+            return blend
+    return None
+
+
 # The trainer.
 
 
@@ -350,12 +385,25 @@ def _preset_errors(where: str, nanoset: NanosetSpec) -> Iterator[ConfigError]:
         nanoset: The settings. `preset` names the trainer.
     """
     preset = get_preset(nanoset.preset)
-
-    # A trainer with windows divides each file into samples of equal length, and has no splits.
     if preset.windows:
-        for key in ("split", "phases"):
-            if not getattr(nanoset, key):
-                continue
+        yield from _window_errors(where, nanoset)
+
+    # The method reads the version of Python. Here, only the error that it may raise matters.
+    for error in raised(preset.compensates, nanoset.trainer_python):
+        yield error.at(f"{where}.trainer_python", remedy="remove the key, or correct it")
+
+    yield from _mask_errors(where, nanoset)
+    if nanoset.trainer is not None:
+        yield from _trainer_errors(where, nanoset, nanoset.trainer)
+
+
+def _window_errors(where: str, nanoset: NanosetSpec) -> Iterator[ConfigError]:
+    """Yield an error for splits and phases, which a trainer with windows does not have.
+
+    Such a trainer divides each file into samples of equal length.
+    """
+    for key in ("split", "phases"):
+        if getattr(nanoset, key):
             yield ConfigError(
                 "this trainer reads whole folders, in one stage: it has no splits and phases",
                 where=f"{where}.{key}",
@@ -363,21 +411,16 @@ def _preset_errors(where: str, nanoset: NanosetSpec) -> Iterator[ConfigError]:
                 remedy="remove the key",
             )
 
-    # The method reads the version of Python. Here, only the error that it may raise matters.
-    for error in raised(preset.compensates, nanoset.trainer_python):
-        yield error.at(f"{where}.trainer_python", remedy="remove the key, or correct it")
 
-    # Masks: the trainer must have each of them, and they must fit together.
+def _mask_errors(where: str, nanoset: NanosetSpec) -> Iterator[ConfigError]:
+    """Yield an error for each mask that the trainer does not have, and if masks do not fit."""
+    preset = get_preset(nanoset.preset)
     for mask in nanoset.masks:
         if mask not in preset.masks:
             yield _mask_error(f"{where}.{mask}", f"preset {nanoset.preset}")
     for error in raised(check_masks, nanoset.masks):
         # The check names the option alone, since it does not know the nanoset.
         yield error.at(f"{where}.{error.where}")
-
-    # The options of the trainer's tokenizer, and its version.
-    if nanoset.trainer is not None:
-        yield from _trainer_errors(where, nanoset, nanoset.trainer)
 
 
 def _trainer_errors(
@@ -420,34 +463,48 @@ def _split_errors(where: str, nanoset: NanosetSpec) -> Iterator[ConfigError]:
     Args:
         where: The key of the nanoset.
         nanoset: The settings. `split` is the text of nanoset.yaml with the shares of train, valid
-            and test, such as "98,1,1". `shares` is the same text without spaces, or a default;
-            None if each split has a blend of its own.
+            and test, such as "98,1,1".
     """
-    preset = get_preset(nanoset.preset)
-    if nanoset.split is not None and nanoset.shares is not None:
-        # Check `split`, not `shares`: without its spaces, the faulty text "98 1 1" would be the
-        # number 9811.
-        parse = partial(parse_split, exactly_three=preset.exactly_three_shares)
-        errors = raised(parse, nanoset.split)
-        if errors:
-            [error] = errors
-            yield error.at(f"{where}.split")
-            return
+    text_errors = _split_text_errors(nanoset)
+    for error in text_errors:
+        yield error.at(f"{where}.split")
+    if text_errors:
+        return
 
-    # A split has no data if its share is 0, or if it lacks a blend of its own.
     if nanoset.shares is None:
-        shares = (1.0, 1.0, 1.0)
         why_empty = "no blend for it"
     else:
-        shares = parse_split(nanoset.shares)
         why_empty = f"split {nanoset.shares!r}"
-    has_own_blends = bool(nanoset.blend_per_split)
-    for split, share in zip(SPLITS, shares, strict=True):
-        lacks_blend = has_own_blends and nanoset.blend_of(split) is None
-        if split in nanoset.samples and (share == 0 or lacks_blend):
+    for split in _splits_without_data(nanoset):
+        if split in nanoset.samples:
             yield ConfigError(
                 "samples are requested of a split that gets no documents",
                 where=f"{where}.samples.{split}",
                 found=why_empty,
                 remedy="give it a share in `split`, or remove the key",
             )
+
+
+def _split_text_errors(nanoset: NanosetSpec) -> Sequence[ConfigError]:
+    """Return the error of the text `split`, if it is not three shares; otherwise none.
+
+    The text is checked as it is written. `nanoset.shares` has no spaces, so that the faulty text
+    "98 1 1" would be the number 9811.
+    """
+    is_used = nanoset.split is not None and nanoset.shares is not None
+    if not is_used:
+        return []
+    preset = get_preset(nanoset.preset)
+    parse = partial(parse_split, exactly_three=preset.exactly_three_shares)
+    return raised(parse, nanoset.split)
+
+
+def _splits_without_data(nanoset: NanosetSpec) -> Iterator[SplitName]:
+    """Yield the splits whose share is 0, or that have no blend if each has a blend of its own."""
+    for split in SPLITS:
+        if nanoset.blend_per_split and nanoset.blend_of(split) is None:
+            yield split
+        elif nanoset.shares is not None:
+            shares = parse_split(nanoset.shares)
+            if shares[SPLITS.index(split)] == 0:
+                yield split

@@ -29,11 +29,6 @@ class ViewDataset(Dataset):
     def corpus_documents(self, documents: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the numbers that documents of the view have in the corpus.
 
-        A document consists of sequences of tokens. The view and the corpus have an index each, but
-        share one file of tokens. An index has a pointer for each sequence: the position of its
-        first token in that file. So a sequence of the view is the sequence of the corpus with the
-        same pointer.
-
         A document without tokens cannot be told from the one whose tokens follow, and gets the
         number of that one.
 
@@ -43,31 +38,31 @@ class ViewDataset(Dataset):
         Returns:
             Numbers in the corpus, shape (n_documents,).
         """
-        view = self.layout
-        n_sequences = len(view.sequence_pointers)
-        if not n_sequences:
+        if not len(self.layout.sequence_pointers):
             return np.zeros(len(documents), np.int64)
 
-        # The pointer of each document's first sequence. Documents without sequences at the end of
-        # the view have none: use that of the last sequence.
-        first_sequences = view.document_indices[documents]  # (n_documents,)
-        first_sequences = np.minimum(first_sequences, n_sequences - 1)
-        pointers = view.sequence_pointers[first_sequences]  # (n_documents,)
-
-        # Look up the sequence of the corpus with this pointer: the last one that does not begin
-        # after it.
+        # The view and the corpus share one file of tokens. A pointer is the position in it of the
+        # first token of a sequence. So find the sequence of the corpus with the same pointer, and
+        # then the document that contains it.
         corpus = self.corpus.layout
-        corpus_sequences = last_not_greater(corpus.sequence_pointers, pointers)
+        pointers = self._first_pointers(documents)
+        sequences = last_not_greater(corpus.sequence_pointers, pointers)
+        return last_not_greater(corpus.document_indices, sequences)
 
-        # Look up the document with this sequence: the last one that does not begin after it.
-        return last_not_greater(corpus.document_indices, corpus_sequences)
+    def _first_pointers(self, documents: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the pointer of the first sequence of each document; shape (n_documents,).
+
+        Args:
+            documents: Numbers in the view, shape (n_documents,).
+        """
+        view = self.layout
+        # Documents at the end of the view may have no sequences: use the last sequence for these.
+        last_sequence = len(view.sequence_pointers) - 1
+        sequences = np.minimum(view.document_indices[documents], last_sequence)
+        return view.sequence_pointers[sequences]
 
     def copies_of(self, document: int) -> NDArray[np.int64]:
         """Return where a document of the corpus is in the view, which may contain it several times.
-
-        A document consists of sequences of tokens. The view and the corpus share one file of
-        tokens, and a pointer is the position of a sequence in it. So copies of a document begin
-        with sequences that have the same pointer.
 
         Args:
             document: Number in the corpus.
@@ -78,18 +73,27 @@ class ViewDataset(Dataset):
         corpus = self.corpus.layout
         first_sequence = int(corpus.document_indices[document])
         stop_sequence = int(corpus.document_indices[document + 1])
-        lengths = corpus.sequence_lengths[first_sequence:stop_sequence]
-        if not lengths.any():
+        if not corpus.sequence_lengths[first_sequence:stop_sequence].any():
             return np.empty(0, np.int64)
-
-        # Find the first sequences of all copies. A sequence without tokens may have the same
-        # pointer as the next one, so the length is compared, too.
-        view = self.layout
-        pointer = corpus.sequence_pointers[first_sequence]
-        sequences = np.flatnonzero(view.sequence_pointers == pointer)
-        is_copy = view.sequence_lengths[sequences] == lengths[0]
-        sequences = sequences[is_copy]
 
         # A sequence belongs to the last document that does not begin after it. If the first
         # sequence is empty, the document may have several such sequences: name it once.
-        return np.unique(last_not_greater(view.document_indices, sequences))
+        sequences = self._copies_of_sequence(first_sequence)
+        return np.unique(last_not_greater(self.layout.document_indices, sequences))
+
+    def _copies_of_sequence(self, sequence: int) -> NDArray[np.int64]:
+        """Return the sequences of the view that are a sequence of the corpus; shape (n_copies,).
+
+        The view and the corpus share one file of tokens, so copies have the same position in it. A
+        sequence without tokens may have the position of the next one, so the length is compared,
+        too.
+
+        Args:
+            sequence: Number in the corpus.
+        """
+        view = self.layout
+        corpus = self.corpus.layout
+        sequences = np.flatnonzero(view.sequence_pointers == corpus.sequence_pointers[sequence])
+        is_copy = view.sequence_lengths[sequences] == corpus.sequence_lengths[sequence]
+        copies: NDArray[np.int64] = sequences[is_copy]
+        return copies
