@@ -1,13 +1,11 @@
-"""Commands that need no project take s3:// in and out: the same bytes as on this machine, whole or
-not at all.
-"""
+"""Commands without a project read from and write to buckets as they do to local folders."""
 
 from __future__ import annotations
 
 import gzip
 import http.server
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -35,7 +33,9 @@ from nanoset_core.tokenizers.tokenizer import tokenizer_facts
 TEXT = f"--tokenizer IN/tokenizer.json --workers 1 --eod {EOD}"
 COMMANDS = {
     "tokenize": f"tokenize --input IN/text --output-prefix OUT/x {TEXT} --append-eod",
-    "tokenize patterns": f"tokenize --input IN/te*/**/b*.gz IN/text/a.jsonl --output-prefix OUT/x {TEXT} --per-file",
+    "tokenize patterns": (
+        f"tokenize --input IN/te*/**/b*.gz IN/text/a.jsonl --output-prefix OUT/x {TEXT} --per-file"
+    ),
     "merge": "merge --input IN/pairs --output-prefix OUT/x",
     "shuffle text": f"shuffle --input IN/text --output OUT/x --seqlen 9 {TEXT}",
     "shuffle pairs": "shuffle --input IN/pairs/p IN/pairs/q --output OUT/x --seqlen 9 --workers 1",
@@ -48,27 +48,36 @@ COMMANDS = {
     "pbin repair": "pbin repair IN/p.pbin -o OUT/x.pbin",
     "pbin raw-index": "pbin raw-index IN/text/a.jsonl -o OUT/x.idx",
 }
-"""What it is called here → the command; IN holds the input, OUT takes the output."""
+"""Name of a case → the command. IN stands for the place of the inputs, OUT for that of outputs."""
+MAP_WITHOUT_CACHE = (
+    "map --data-path 0.3 IN/pairs/p 0.7 IN/pairs/q --seq-length 8 --train-samples 90 --split 1,0,0"
+)
+MAP = f"{MAP_WITHOUT_CACHE} --data-cache-path OUT/x"
+MISSING_BUCKET = "s3://no-such-bucket-here"
 
 
 @pytest.fixture(scope="module")
-def given(tmp_path_factory: pytest.TempPathFactory, tokenizer_file: Path) -> Path:
-    """A folder with an input of each kind."""
-    folder = tmp_path_factory.mktemp("given") / "in"
-    (folder / "text" / "deep").mkdir(parents=True)
-    (folder / "pairs").mkdir()
+def inputs(tmp_path_factory: pytest.TempPathFactory, tokenizer_file: Path) -> Path:
+    """A folder with an input of each kind; tests must not write to it."""
+    folder = tmp_path_factory.mktemp("inputs") / "in"
+
+    # Text, a tokenizer, and a list of documents.
     rows = sentences("web", 40)
-    (folder / "text" / "a.jsonl").write_bytes(jsonl(rows[:20]))
-    (folder / "text" / "deep" / "b-10.jsonl.gz").write_bytes(
-        gzip.compress(jsonl(rows[20:30]), mtime=0)
-    )
-    (folder / "text" / "deep" / "b-9.jsonl.gz").write_bytes(
-        gzip.compress(jsonl(rows[30:]), mtime=0)
-    )
+    text_by_name = {
+        "a.jsonl": jsonl(rows[:20]),
+        "deep/b-10.jsonl.gz": gzip.compress(jsonl(rows[20:30]), mtime=0),
+        "deep/b-9.jsonl.gz": gzip.compress(jsonl(rows[30:]), mtime=0),
+    }
+    (folder / "text" / "deep").mkdir(parents=True)
+    for name, data in text_by_name.items():
+        (folder / "text" / name).write_bytes(data)
     (folder / "tokenizer.json").write_bytes(tokenizer_file.read_bytes())
     (folder / "drop.txt").write_text("3\n1\n")
-    for name, first in (("p", 1), ("q", 5)):
-        documents = [np.arange(first, 40 + number) for number in range(20)]
+
+    # Tokens as .pbin files, as pairs of .bin and .idx, and as tars.
+    (folder / "pairs").mkdir()
+    for name, first_token in (("p", 1), ("q", 5)):
+        documents = [np.arange(first_token, 40 + number) for number in range(20)]
         write_pbin(folder / f"{name}.pbin", documents, token_bytes=2)
         with MMapIndexedDatasetBuilder(folder / "pairs" / name, np.uint16) as builder:
             for document in documents:
@@ -79,267 +88,396 @@ def given(tmp_path_factory: pytest.TempPathFactory, tokenizer_file: Path) -> Pat
 
 @pytest.fixture
 def bucket(
-    new_clients: None, place: S3Store, given: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    new_clients: None, place: S3Store, inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> S3Store:
-    """A place in a bucket with the same below `in`, as the AWS configuration reaches it."""
+    """A bucket with the inputs below `in`, which commands reach by the AWS configuration."""
     assert place.endpoint_url is not None
     monkeypatch.setenv("AWS_ENDPOINT_URL", place.endpoint_url)
     (tmp_path / "scratch").mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "scratch"))
-    files = {
-        path.relative_to(given).as_posix(): path.read_bytes()
-        for path in given.rglob("*")
-        if path.is_file()
-    }
-    s3_server.restore(
-        place,
-        {f"in/{name}": s3_server.Kept(data, {}, (None, None)) for name, data in files.items()},
-    )
+
+    objects: dict[str, s3_server.Kept] = {}
+    for path in inputs.rglob("*"):
+        if path.is_file():
+            name = path.relative_to(inputs).as_posix()
+            objects[f"in/{name}"] = s3_server.Kept(path.read_bytes(), {}, (None, None))
+    s3_server.restore(place, objects)
     return place
 
 
+def inputs_of(bucket: S3Store) -> str:
+    """Return the address of the inputs in a bucket."""
+    return f"{bucket.url()}/in"
+
+
+def outputs_of(bucket: S3Store) -> str:
+    """Return the address of the outputs in a bucket."""
+    return f"{bucket.url()}/out"
+
+
+# Running commands
+
+
 def arguments(command: str, source: Path | str, target: Path | str) -> list[str]:
-    return [
-        word.replace("IN", str(source), 1).replace("OUT", str(target), 1)
-        for word in COMMANDS.get(command, command).split()
-    ]
+    """Return the arguments of a command, with a source and a target for IN and OUT.
+
+    Args:
+        command: A name in `COMMANDS`, or a command.
+        source: Place of the inputs.
+        target: Place of the outputs.
+    """
+    words = COMMANDS.get(command, command).split()
+    return [word.replace("IN", str(source), 1).replace("OUT", str(target), 1) for word in words]
 
 
 def run(command: str, source: Path | str, target: Path | str) -> Result:
-    outcome = invoke_nanoset(arguments(command, source, target))
-    assert outcome.exit_code == 0, f"{outcome.output}\n{outcome.exception!r}"
-    return outcome
+    """Run a command, which must succeed, and return what it printed."""
+    result = invoke_nanoset(arguments(command, source, target))
+    assert result.exit_code == 0, f"{result.output}\n{result.exception!r}"
+    return result
 
 
-def remotely(command: str, bucket: S3Store, more: str = "") -> Result:
-    return run(f"{COMMANDS[command]} {more}", f"{bucket.url()}/in", f"{bucket.url()}/out")
+def run_in_bucket(command: str, bucket: S3Store, options: str = "") -> Result:
+    """Run a command of `COMMANDS` with inputs and outputs in a bucket."""
+    return run(f"{COMMANDS[command]} {options}", inputs_of(bucket), outputs_of(bucket))
 
 
-def refused(command: str, source: str, target: str) -> NanosetError:
-    outcome = invoke_nanoset(arguments(command, source, target))
-    assert isinstance(outcome.exception, NanosetError), f"{outcome.output}\n{outcome.exception!r}"
-    return outcome.exception
+def error_of(command: str, source: Path | str, target: Path | str) -> NanosetError:
+    """Run a command, which must fail, and return its error."""
+    result = invoke_nanoset(arguments(command, source, target))
+    assert isinstance(result.exception, NanosetError), f"{result.output}\n{result.exception!r}"
+    return result.exception
 
 
-def is_record(name: str) -> bool:
-    return name.endswith((".made.json", ".manifest.json", "manifest.json"))
+# Outputs of commands
 
 
-def made_here(command: str, given: Path, target: Path) -> dict[str, bytes]:
-    """Name → bytes of what a command makes on this machine, but for records, which name places."""
+def is_compared(name: str) -> bool:
+    """Return whether a file must have the same bytes in all places.
+
+    The others name the place of the outputs: records of commands, and exp_data.json, which names
+    the folder of the tokenizer.
+    """
+    return not name.endswith((".made.json", ".manifest.json", "manifest.json", "exp_data.json"))
+
+
+def local_outputs(command: str, inputs: Path, target: Path) -> dict[str, bytes]:
+    """Run a command on this machine, and return the bytes of each output, by name."""
     target.mkdir()
-    run(command, given, target)
-    paths = (path for path in target.rglob("*") if path.is_file() and not is_record(path.name))
-    return {path.relative_to(target).as_posix(): path.read_bytes() for path in paths}
+    run(command, inputs, target)
+    data_by_name: dict[str, bytes] = {}
+    for path in target.rglob("*"):
+        name = path.relative_to(target).as_posix()
+        if path.is_file() and is_compared(name):
+            data_by_name[name] = path.read_bytes()
+    return data_by_name
 
 
-def made_there(bucket: S3Store) -> dict[str, bytes]:
-    kept = s3_server.snapshot(bucket.below("out"))
-    return {name: found.data for name, found in kept.items() if not is_record(name)}
+def all_outputs_in(bucket: S3Store) -> dict[str, bytes]:
+    """Return the bytes of each object of the outputs in a bucket, by name."""
+    snapshot = s3_server.snapshot(bucket.below("out"))
+    return {name: kept.data for name, kept in snapshot.items()}
 
 
-def without_names(files: dict[str, bytes]) -> dict[str, bytes]:
-    """All but exp_data.json, which names the tokenizer's folder."""
-    return {name: data for name, data in files.items() if not name.endswith("exp_data.json")}
+def outputs_in(bucket: S3Store) -> dict[str, bytes]:
+    """Return the bytes of those outputs in a bucket that must be the same in all places."""
+    return {name: data for name, data in all_outputs_in(bucket).items() if is_compared(name)}
+
+
+def tars_in(bucket: S3Store) -> set[str]:
+    """Return the names of the tars among the outputs in a bucket."""
+    return {name for name in all_outputs_in(bucket) if name.endswith(".tar")}
+
+
+# The same outputs as on this machine
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_the_same_bytes_as_on_this_machine_and_nothing_the_second_time(
-    command, bucket, given, tmp_path, monkeypatch
+def test_a_command_writes_the_same_bytes_to_a_bucket_and_nothing_when_it_is_repeated(
+    command, bucket, inputs, tmp_path, monkeypatch
 ):
-    wanted = made_here(command, given, tmp_path / "here")
-    remotely(command, bucket)
-    assert without_names(made_there(bucket)) == without_names(wanted)
-    before = s3_server.snapshot(bucket)
+    expected_outputs = local_outputs(command, inputs, tmp_path / "here")
+
+    run_in_bucket(command, bucket)
+    assert outputs_in(bucket) == expected_outputs
+
+    # When it is repeated, it must not even try to write.
+    objects_before = s3_server.snapshot(bucket)
     monkeypatch.setattr(S3Store, "put_file", None)
     monkeypatch.setattr(S3Store, "delete", None)
-    assert "already exists" in remotely(command, bucket).output
-    assert s3_server.snapshot(bucket) == before
-    assert not [path for path in (tmp_path / "scratch").rglob("*") if path.is_file()], (
-        "scratch is gone"
-    )
+    assert "already exists" in run_in_bucket(command, bucket).output
+    assert s3_server.snapshot(bucket) == objects_before
+
+    # No temporary file is left.
+    scratch_files = [path for path in (tmp_path / "scratch").rglob("*") if path.is_file()]
+    assert not scratch_files
 
 
-MAP = (
-    "map --data-path 0.3 IN/pairs/p 0.7 IN/pairs/q --seq-length 8 --train-samples 90 --split 1,0,0 "
-    "--data-cache-path OUT/x"
-)
-
-
-def test_index_files_go_to_a_bucket(bucket, tmp_path):
+def test_index_files_are_written_to_a_bucket_once(bucket, tmp_path):
     (tmp_path / "here").mkdir()
-    source = f"{bucket.url()}/in"
-    run(MAP, source, tmp_path / "here")
-    wanted = {f"x/{path.name}": path.read_bytes() for path in (tmp_path / "here" / "x").iterdir()}
-    assert len(wanted) > 10
-    assert "already exists" not in run(MAP, source, f"{bucket.url()}/out").output
-    there = s3_server.snapshot(bucket.below("out"))
-    assert {name: kept.data for name, kept in there.items()} == wanted
-    assert "already exists" in run(MAP, source, f"{bucket.url()}/out").output
-    bucket.put(f"out/{min(wanted)}", b"of somebody else")
-    sidecar = next(name for name in wanted if name.endswith(".json"))
-    bucket.delete(f"out/{sidecar}")
-    error = refused(MAP, source, f"{bucket.url()}/out")
-    assert error.where == f"{bucket.url()}/out/x"
+    run(MAP, inputs_of(bucket), tmp_path / "here")
+    expected_files = {}
+    for path in (tmp_path / "here" / "x").iterdir():
+        expected_files[f"x/{path.name}"] = path.read_bytes()
+    assert len(expected_files) > 10
+
+    assert "already exists" not in run(MAP, inputs_of(bucket), outputs_of(bucket)).output
+    assert all_outputs_in(bucket) == expected_files
+
+    assert "already exists" in run(MAP, inputs_of(bucket), outputs_of(bucket)).output
+
+
+def test_index_files_of_somebody_else_are_replaced_only_on_request(bucket):
+    run(MAP, inputs_of(bucket), outputs_of(bucket))
+    objects_before = s3_server.snapshot(bucket.below("out"))
+    names = sorted(objects_before)
+    record = next(name for name in names if name.endswith(".json"))
+    bucket.put(f"out/{names[0]}", b"of somebody else")
+    bucket.delete(f"out/{record}")
+
+    error = error_of(MAP, inputs_of(bucket), outputs_of(bucket))
+    assert error.where == f"{outputs_of(bucket)}/x"
     assert "--overwrite" in str(error)
-    run(f"{MAP} --overwrite", source, f"{bucket.url()}/out")
-    assert s3_server.snapshot(bucket.below("out")) == there
-    error = refused(MAP.replace("--data-cache-path OUT/x", ""), source, "")
+
+    run(f"{MAP} --overwrite", inputs_of(bucket), outputs_of(bucket))
+    assert s3_server.snapshot(bucket.below("out")) == objects_before
+
+
+def test_index_files_are_not_written_next_to_pairs_in_a_bucket(bucket):
+    """Those of pairs on this machine are, unless a folder is named."""
+    error = error_of(MAP_WITHOUT_CACHE, inputs_of(bucket), "")
+
     assert "name one with --data-cache-path" in str(error)
 
 
-def test_a_pair_is_shown_and_checked(bucket, given):
-    url = f"{bucket.url()}/in"
-    shown = run("inspect IN/pairs/p", given, "").output
-    assert run("inspect IN/pairs/p", url, "").output == shown.replace(str(given), url)
-    assert run("verify IN/pairs/p --deep --json", url, "").output == run(
-        "verify IN/pairs/p --deep --json", given, ""
-    ).output.replace(str(given), url)
-    tokenized = f"tokenize --input IN/text --output-prefix OUT/x {TEXT}"
-    run(tokenized, url, f"{bucket.url()}/out")
-    pair = "OUT/x_text_document"
-    assert run(
-        f"verify {pair} --deep --tokenizer IN/tokenizer.json", url, f"{bucket.url()}/out"
-    ).output
-    data = bucket.read("out/x_text_document.bin") or b""
+# Commands that show and check
+
+
+@pytest.mark.parametrize(
+    "command", ["inspect IN/pairs/p", "verify IN/pairs/p --deep --json"], ids=["inspect", "verify"]
+)
+def test_a_pair_in_a_bucket_is_described_as_on_this_machine(bucket, inputs, command):
+    local_output = run(command, inputs, "").output
+
+    output = run(command, inputs_of(bucket), "").output
+
+    assert output == local_output.replace(str(inputs), inputs_of(bucket))
+
+
+def test_a_damaged_pair_in_a_bucket_is_found(bucket):
+    verify = "verify OUT/x_text_document --deep"
+    tokenize = f"tokenize --input IN/text --output-prefix OUT/x {TEXT}"
+    run(tokenize, inputs_of(bucket), outputs_of(bucket))
+
+    # The pair is good.
+    tokenizer = "--tokenizer IN/tokenizer.json"
+    assert run(f"{verify} {tokenizer}", inputs_of(bucket), outputs_of(bucket)).output
+
+    # Its last token is damaged.
+    data = bucket.read("out/x_text_document.bin")
     bucket.put("out/x_text_document.bin", data[:-2] + b"\0\0")
-    outcome = invoke_nanoset(arguments(f"verify {pair} --deep", url, f"{bucket.url()}/out"))
-    assert outcome.exit_code == 1
-    assert f"{bucket.url()}/out/x_text_document.bin" in outcome.output.replace("\n", "")
-    outcome = invoke_nanoset(arguments("verify IN/nothing", url, ""))
-    assert outcome.exit_code == 1
-    assert f"{bucket.url()}/in/nothing.idx" in outcome.output.replace("\n", "")
+    result = invoke_nanoset(arguments(verify, inputs_of(bucket), outputs_of(bucket)))
+    assert result.exit_code == 1
+    unwrapped_output = result.output.replace("\n", "")
+    assert f"{outputs_of(bucket)}/x_text_document.bin" in unwrapped_output
 
 
-def test_a_pack_is_described_by_its_ends(bucket, given, ranges):
-    path = given / "large.pbin"
-    write_pbin(
-        path, [np.full(700_000, 7, np.uint16), np.arange(900_000).astype(np.uint16)], token_bytes=2
-    )
-    bucket.put("in/large.pbin", path.read_bytes())
-    url = f"{bucket.url()}/in"
-    assert run("pbin describe IN/large.pbin", url, "").output == run(
-        "pbin describe IN/large.pbin", given, ""
-    ).output.replace(str(given), url)
-    assert total_bytes(ranges) < path.stat().st_size / 4
-    outcome = invoke_nanoset(arguments("pbin describe IN/nothing.pbin", url, ""))
-    assert isinstance(outcome.exception, MissingError)
-    assert outcome.exception.where == f"{url}/nothing.pbin"
+def test_a_missing_pair_in_a_bucket_is_named(bucket):
+    result = invoke_nanoset(arguments("verify IN/nothing", inputs_of(bucket), ""))
+
+    assert result.exit_code == 1
+    assert f"{inputs_of(bucket)}/nothing.idx" in result.output.replace("\n", "")
 
 
-def final(bucket: S3Store) -> set[str]:
-    """Names of objects without which nobody takes the others for an output."""
-    names = s3_server.snapshot(bucket.below("out"))
-    return {
-        name
-        for name in names
-        if name.endswith((".idx", "x/manifest.json", "x/manifest.jsonl", ".pbin"))
-    }
+def test_a_pack_is_described_without_reading_most_of_it(bucket, tmp_path, ranges):
+    pack = tmp_path / "large.pbin"
+    documents = [np.full(700_000, 7, np.uint16), np.arange(900_000).astype(np.uint16)]
+    write_pbin(pack, documents, token_bytes=2)
+    bucket.put("in/large.pbin", pack.read_bytes())
+    local_output = run("pbin describe IN/large.pbin", tmp_path, "").output
+
+    output = run("pbin describe IN/large.pbin", inputs_of(bucket), "").output
+
+    assert output == local_output.replace(str(tmp_path), inputs_of(bucket))
+    assert total_bytes(ranges) < pack.stat().st_size / 4
+
+
+def test_a_missing_pack_in_a_bucket_is_named(bucket):
+    error = error_of("pbin describe IN/nothing.pbin", inputs_of(bucket), "")
+
+    assert isinstance(error, MissingError)
+    assert error.where == f"{inputs_of(bucket)}/nothing.pbin"
+
+
+# Interrupted commands
+
+
+def final_outputs_in(bucket: S3Store) -> set[str]:
+    """Return the names of the objects that make an output look complete to its readers."""
+    endings = (".idx", "x/manifest.json", "x/manifest.jsonl", ".pbin")
+    return {name for name in all_outputs_in(bucket) if name.endswith(endings)}
+
+
+class Interruption:
+    """Interrupts a command when it is about to change a bucket the n-th time."""
+
+    def __init__(self) -> None:
+        """Begin without an interruption."""
+        self.n_changes = 0
+        """How often the command has changed the bucket."""
+        self.interrupted_change: int | None = None
+        """Number of the change, from 1, that is interrupted; None: none of them."""
+
+    def before_change(self) -> None:
+        """Count a change, and interrupt it if it is its turn."""
+        self.n_changes += 1
+        if self.n_changes == self.interrupted_change:
+            raise KeyboardInterrupt
+
+    def wrap(self, method: Callable[..., object]) -> Callable[..., object]:
+        """Return a method of a store that is counted as a change."""
+
+        def call(store: S3Store, *args: object, **options: object) -> object:
+            self.before_change()
+            return method(store, *args, **options)
+
+        return call
+
+
+@pytest.fixture
+def interruption(monkeypatch: pytest.MonkeyPatch) -> Interruption:
+    """An interruption that the test can time."""
+    interruption = Interruption()
+    for name in ("put", "put_file", "delete", "compose", "put_parts"):
+        monkeypatch.setattr(S3Store, name, interruption.wrap(getattr(S3Store, name)))
+    return interruption
 
 
 @pytest.mark.parametrize("command", ["merge", "shuffle pairs"])
-def test_interrupted_anywhere_it_leaves_nothing_that_looks_finished(
-    command, bucket, given, tmp_path, monkeypatch
+def test_a_command_that_is_interrupted_leaves_nothing_that_looks_complete(
+    command, bucket, inputs, tmp_path, interruption
 ):
-    wanted = made_here(command, given, tmp_path / "here")
-    changes: list[str] = []
-    stop_at: list[int] = [0]
+    expected_outputs = local_outputs(command, inputs, tmp_path / "here")
 
-    def counted(name):
-        real = getattr(S3Store, name)
+    # Count the changes of the bucket.
+    run_in_bucket(command, bucket)
+    n_changes = interruption.n_changes
+    final_names = final_outputs_in(bucket)
+    assert final_names
 
-        def call(self, *given, **options):
-            changes.append(given[0])
-            if len(changes) == stop_at[0]:
-                raise KeyboardInterrupt
-            return real(self, *given, **options)
+    # Interrupt each of them.
+    for number in range(1, n_changes + 1):
+        for stored in bucket.list("out"):
+            bucket.client().delete_object(Bucket=bucket.bucket, Key=bucket.key(stored.name))
+        interruption.n_changes = 0
+        interruption.interrupted_change = number
+        result = invoke_nanoset(arguments(command, inputs_of(bucket), outputs_of(bucket)))
+        assert result.exit_code != 0
 
-        monkeypatch.setattr(S3Store, name, call)
+        # If the output looks complete, it is, except for the note that it was begun.
+        if final_outputs_in(bucket) == final_names:
+            outputs = outputs_in(bucket)
+            finished = {name: data for name, data in outputs.items() if ".begun" not in name}
+            assert finished == expected_outputs
 
-    for name in ("put", "put_file", "delete", "compose", "put_parts"):
-        counted(name)
-    remotely(command, bucket)
-    total, whole = len(changes), final(bucket)
-    assert whole
-    for number in range(1, total + 1):
-        for found in bucket.list("out"):
-            bucket.client().delete_object(Bucket=bucket.bucket, Key=bucket.key(found.name))
-        changes.clear()
-        stop_at[0] = number
-        outcome = invoke_nanoset(arguments(command, f"{bucket.url()}/in", f"{bucket.url()}/out"))
-        assert outcome.exit_code != 0
-        if final(bucket) == whole:
-            found_there = {
-                name: data for name, data in made_there(bucket).items() if ".begun" not in name
-            }
-            assert without_names(found_there) == without_names(wanted)
-        stop_at[0] = 0
-        remotely(command, bucket)
-        assert without_names(made_there(bucket)) == without_names(wanted)
+        # The same command completes it.
+        interruption.interrupted_change = None
+        run_in_bucket(command, bucket)
+        assert outputs_in(bucket) == expected_outputs
 
 
-def test_tars_that_an_older_version_left_unfinished_are_completed(bucket):
-    remotely("shuffle pairs", bucket)
-    wanted = s3_server.snapshot(bucket.below("out"))
-    # Older versions noted only the digest of the recipe while they published tars.
+def test_tars_that_an_earlier_version_left_unfinished_are_completed(bucket):
+    run_in_bucket("shuffle pairs", bucket)
+    expected_outputs = all_outputs_in(bucket)
+    # Earlier versions noted only the digest of the recipe while they published tars.
     manifest = json.loads(bucket.read("out/x/manifest.json"))
     bucket.put("out/x/.begun", manifest["digest"].encode())
     bucket.delete("out/x/manifest.json")
     bucket.delete("out/x/index.json")
 
-    remotely("shuffle pairs", bucket)
+    run_in_bucket("shuffle pairs", bucket)
 
-    completed = s3_server.snapshot(bucket.below("out"))
-    assert {name: kept.data for name, kept in completed.items()} == {
-        name: kept.data for name, kept in wanted.items()
-    }
+    assert all_outputs_in(bucket) == expected_outputs
 
 
-@pytest.mark.parametrize("command", ["tokenize", "merge", "shuffle pairs", "pbin merge"])
-def test_what_another_made_is_not_replaced(command, bucket, given, tmp_path):
-    names = {
-        "tokenize": "x_text_document.bin",
-        "merge": "x.idx",
-        "shuffle pairs": "x/a.tar",
-        "pbin merge": "x.pbin",
-    }
-    key = f"out/{names[command]}"
-    bucket.put(key, b"of somebody else")
-    error = refused(command, f"{bucket.url()}/in", f"{bucket.url()}/out")
+# Outputs that exist already
+
+
+@pytest.fixture(
+    params=[
+        pytest.param(("tokenize", "x_text_document.bin"), id="tokenize"),
+        pytest.param(("merge", "x.idx"), id="merge"),
+        pytest.param(("pbin merge", "x.pbin"), id="pbin merge"),
+    ]
+)
+def foreign_output(request: pytest.FixtureRequest) -> tuple[str, str]:
+    """A command, and an output of it that somebody else has written."""
+    command_and_name: tuple[str, str] = request.param
+    return command_and_name
+
+
+def check_refused_because_of(name: str, command: str, bucket: S3Store) -> None:
+    """Check that a command refuses to replace an object of somebody else."""
+    bucket.put(f"out/{name}", b"of somebody else")
+
+    error = error_of(command, inputs_of(bucket), outputs_of(bucket))
+
     assert isinstance(error, ConfigError)
-    assert (error.where or "").startswith(f"{bucket.url()}/out/x")
-    assert bucket.read(key) == b"of somebody else"
-    if command != "shuffle pairs":
-        remotely(command, bucket, "--overwrite")
-        wanted = made_here(command, given, tmp_path / "here")
-        assert made_there(bucket) == wanted
+    assert (error.where or "").startswith(f"{outputs_of(bucket)}/x")
+    assert bucket.read(f"out/{name}") == b"of somebody else"
 
 
-def test_other_settings_need_leave_and_what_they_leave_out_goes(bucket):
-    remotely("shuffle pairs", bucket, "--wds-chunk-size 40")
-    many = {name for name in s3_server.snapshot(bucket.below("out")) if name.endswith(".tar")}
-    error = refused(f"{COMMANDS['shuffle pairs']}", f"{bucket.url()}/in", f"{bucket.url()}/out")
+def test_an_output_of_somebody_else_is_replaced_only_on_request(
+    foreign_output, bucket, inputs, tmp_path
+):
+    command, name = foreign_output
+    check_refused_because_of(name, command, bucket)
+
+    run_in_bucket(command, bucket, "--overwrite")
+
+    assert outputs_in(bucket) == local_outputs(command, inputs, tmp_path / "here")
+
+
+def test_tars_of_somebody_else_are_not_replaced(bucket):
+    check_refused_because_of("x/a.tar", "shuffle pairs", bucket)
+
+
+def test_tars_of_other_settings_are_removed_on_request(bucket):
+    run_in_bucket("shuffle pairs", bucket, "--wds-chunk-size 40")
+    many_tars = tars_in(bucket)
+
+    error = error_of("shuffle pairs", inputs_of(bucket), outputs_of(bucket))
     assert "--wds-chunk-size" in str(error)
-    remotely("shuffle pairs", bucket, "--overwrite")
-    few = {name for name in s3_server.snapshot(bucket.below("out")) if name.endswith(".tar")}
-    assert len(few) < len(many)
+
+    run_in_bucket("shuffle pairs", bucket, "--overwrite")
+    assert len(tars_in(bucket)) < len(many_tars)
+
+
+# Buckets that are missing or forbidden
 
 
 @pytest.mark.parametrize("command", ["tokenize", "merge", "shuffle pairs", "pbin merge"])
-def test_a_bucket_that_is_not_there_is_named(command, bucket, given):
-    there, none = f"{bucket.url()}/in", "s3://no-such-bucket-here"
-    error = refused(command, there, f"{none}/out")
+def test_a_missing_bucket_for_outputs_is_named(command, bucket):
+    error = error_of(command, inputs_of(bucket), f"{MISSING_BUCKET}/out")
+
     assert isinstance(error, StorageError)
-    assert none in (error.where or "")
+    assert MISSING_BUCKET in (error.where or "")
     assert "make the bucket, or correct its name" in (error.remedy or "")
-    error = refused(command, f"{none}/in", f"{bucket.url()}/out")
-    assert none in (error.where or "")
+
+
+@pytest.mark.parametrize("command", ["tokenize", "merge", "shuffle pairs", "pbin merge"])
+def test_a_missing_bucket_of_inputs_is_named(command, bucket):
+    error = error_of(command, f"{MISSING_BUCKET}/in", outputs_of(bucket))
+
     assert isinstance(error, StorageError | MissingError)
+    assert MISSING_BUCKET in (error.where or "")
 
 
 @pytest.fixture
-def forbidden(new_clients: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A server that nobody may use."""
+def forbidden_server(
+    endpoint: str, new_clients: None, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[None]:
+    """A server that refuses all requests."""
 
     def refuse(to: http.server.BaseHTTPRequestHandler) -> None:
         to.rfile.read(int(to.headers.get("Content-Length", 0)))
@@ -350,117 +488,170 @@ def forbidden(new_clients: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[No
         yield
 
 
+@pytest.mark.usefixtures("forbidden_server")
+@pytest.mark.parametrize("are_inputs_local", [True, False], ids=["local inputs", "all in bucket"])
 @pytest.mark.parametrize(
     "command", ["tokenize", "merge", "shuffle tars", "pack pair", "pbin merge"]
 )
-def test_without_rights_it_says_so_before_any_work(command, endpoint, given, forbidden):
-    for source, target in ((str(given), "s3://b/out"), ("s3://b/in", "s3://b/out")):
-        error = refused(command, source, target)
-        assert isinstance(error, StorageError)
-        assert (error.where or "").startswith("s3://b/")
-        assert "credentials" in (error.remedy or "")
+def test_a_command_without_permission_fails_with_a_remedy(command, inputs, are_inputs_local):
+    source = "s3://b/in"
+    if are_inputs_local:
+        source = str(inputs)
+
+    error = error_of(command, source, "s3://b/out")
+
+    assert isinstance(error, StorageError)
+    assert (error.where or "").startswith("s3://b/")
+    assert "credentials" in (error.remedy or "")
 
 
-def test_what_cannot_be_asked_for(bucket, given, tmp_path):
-    error = refused(
-        "tokenize --input IN/nothing*.jsonl --output-prefix x --tokenizer OUT",
-        f"{bucket.url()}/in",
-        given,
-    )
+# Inputs that are refused
+
+
+def test_a_pattern_without_files_is_refused(bucket, inputs):
+    command = "tokenize --input IN/nothing*.jsonl --output-prefix x --tokenizer OUT"
+
+    error = error_of(command, inputs_of(bucket), inputs)
+
     assert isinstance(error, MissingError)
-    both = f"--input {bucket.url()}/in/text {given}/text"
-    error = refused(
-        f"tokenize {both} --output-prefix OUT/x --tokenizer IN/tokenizer.json",
-        str(given),
-        str(tmp_path),
+
+
+def test_inputs_in_a_bucket_and_on_this_machine_cannot_be_mixed(bucket, inputs, tmp_path):
+    command = (
+        f"tokenize --input {inputs_of(bucket)}/text {inputs}/text "
+        "--output-prefix OUT/x --tokenizer IN/tokenizer.json"
     )
+
+    error = error_of(command, inputs, tmp_path)
+
     assert isinstance(error, InputError)
     assert "several places" in str(error)
-    outcome = invoke_nanoset(
-        arguments(f"pack text IN/text -o x --scratch OUT/y {TEXT}", given, bucket.url())
-    )
-    assert outcome.exit_code == 2
-    assert "is in a bucket" in outcome.output
+
+
+def test_scratch_space_must_not_be_in_a_bucket(bucket, inputs, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    command = f"pbin write IN/text -o x --scratch OUT/y {TEXT}"
+
+    result = invoke_nanoset(arguments(command, inputs, bucket.url()))
+
+    assert result.exit_code == 2
+    assert "is in a bucket" in result.output
     assert not (tmp_path / "s3:").exists()
-    error = refused(
-        "tokenize --input IN/text --output-prefix OUT/x --tokenizer IN/none",
-        f"{bucket.url()}/in",
-        str(tmp_path),
-    )
+
+
+def test_a_missing_tokenizer_in_a_bucket_is_named(bucket, tmp_path):
+    command = "tokenize --input IN/text --output-prefix OUT/x --tokenizer IN/none"
+
+    error = error_of(command, inputs_of(bucket), tmp_path)
+
     assert isinstance(error, MissingError)
-    assert error.where == f"{bucket.url()}/in/none"
+    assert error.where == f"{inputs_of(bucket)}/none"
 
 
-def test_a_tokenizer_that_is_written_anew_is_the_new_one(bucket, given, tmp_path):
+# Tokenizers in buckets
+
+
+def test_a_tokenizer_that_is_replaced_in_the_bucket_makes_another_output(bucket, inputs, tmp_path):
     command = "tokenize --input IN/text/a.jsonl --output-prefix OUT/x --tokenizer IN --workers 1"
-    url = f"{bucket.url()}/in"
-    run(command, url, tmp_path)
-    first = (tmp_path / "x_text_document.bin").read_bytes()
-    bucket.put("in/tokenizer.json", (given / "tokenizer.json").read_bytes() + b" ")
-    assert "--overwrite" in str(refused(command, url, str(tmp_path)))
-    assert (tmp_path / "x_text_document.bin").read_bytes() == first
+    run(command, inputs_of(bucket), tmp_path)
+    tokens_before = (tmp_path / "x_text_document.bin").read_bytes()
+    bucket.put("in/tokenizer.json", (inputs / "tokenizer.json").read_bytes() + b" ")
+
+    error = error_of(command, inputs_of(bucket), tmp_path)
+
+    assert "--overwrite" in str(error)
+    assert (tmp_path / "x_text_document.bin").read_bytes() == tokens_before
 
 
-def test_the_tokenizer_of_a_project_may_lie_in_a_bucket(bucket, make_project):
-    here = load_config(make_project("here"))
-    there = load_config(
-        make_project(
-            "there",
-            {
-                "path: tokenizer.json": f"path: {bucket.url()}/in/tokenizer.json",
-                "root: data": f"root: data\nstorage: {{endpoint_url: {bucket.endpoint_url!r}}}",
-            },
-        )
-    )
-    facts = tokenizer_facts(there.tokenizer_file)
-    assert facts.fingerprint == tokenizer_facts(here.tokenizer_file).fingerprint
-    assert there.tokenizer_file == facts.file
+@pytest.fixture
+def config_with_remote_tokenizer(bucket: S3Store, make_project):
+    """The settings of a project whose tokenizer is in the bucket."""
+    storage = f"storage: {{endpoint_url: {bucket.endpoint_url!r}}}"
+    replacements = {
+        "path: tokenizer.json": f"path: {inputs_of(bucket)}/tokenizer.json",
+        "root: data": f"root: data\n{storage}",
+    }
+    return load_config(make_project("remote", replacements))
+
+
+def test_the_tokenizer_of_a_project_may_be_in_a_bucket(config_with_remote_tokenizer, make_project):
+    local_config = load_config(make_project("local"))
+    local_facts = tokenizer_facts(local_config.tokenizer_file)
+
+    facts = tokenizer_facts(config_with_remote_tokenizer.tokenizer_file)
+
+    assert facts.fingerprint == local_facts.fingerprint
+    assert config_with_remote_tokenizer.tokenizer_file == facts.file
+
+
+def test_a_tokenizer_of_a_project_that_was_deleted_from_the_bucket_is_named(
+    config_with_remote_tokenizer, bucket
+):
+    assert config_with_remote_tokenizer.tokenizer_file
     bucket.delete("in/tokenizer.json")
+
     with pytest.raises(MissingError, match="there is no tokenizer") as caught:
-        _ = there.tokenizer_file
-    assert caught.value.where == f"{bucket.url()}/in/tokenizer.json"
+        _ = config_with_remote_tokenizer.tokenizer_file
+
+    assert caught.value.where == f"{inputs_of(bucket)}/tokenizer.json"
 
 
-def test_tokens_are_joined_within_the_bucket(bucket, given, tmp_path, ranges):
-    rows = np.random.default_rng(1).integers(0, 60_000, (2, 2_700_000), np.uint16)
-    for number, row in enumerate(rows):  # of 5.4 MB: large enough to be copied
+# Bytes that pass through this process
+
+
+def test_pairs_are_joined_within_the_bucket(bucket, tmp_path, ranges):
+    # Two pairs with 5.4 MB of tokens, which is large enough to be copied within a bucket.
+    token_rows = np.random.default_rng(1).integers(0, 60_000, (2, 2_700_000), np.uint16)
+    for number, tokens in enumerate(token_rows):
         with MMapIndexedDatasetBuilder(tmp_path / "large" / f"part-{number}", np.uint16) as builder:
-            builder.add_document(row)
+            builder.add_document(tokens)
     for path in (tmp_path / "large").iterdir():
         bucket.put_file(f"large/{path.name}", path)
-    run("merge --input IN --output-prefix OUT/x", tmp_path / "large", tmp_path)
-    url = f"{bucket.url()}/out"
-    run("merge --input IN --output-prefix OUT/x", f"{bucket.url()}/large", url)
-    assert total_bytes(ranges) < 1000, "nothing but indices passed through this process"
-    for ending in ("bin", "idx"):
-        assert bucket.read(f"out/x.{ending}") == (tmp_path / f"x.{ending}").read_bytes()
-    assert (
-        "already exists"
-        in run("merge --input IN --output-prefix OUT/x", f"{bucket.url()}/large", url).output
-    )
+    merge = "merge --input IN --output-prefix OUT/x"
+    pairs_in_bucket = f"{bucket.url()}/large"
+
+    # Both places get the same bytes, and only the indices are read from the bucket.
+    run(merge, tmp_path / "large", tmp_path)
+    run(merge, pairs_in_bucket, outputs_of(bucket))
+    assert total_bytes(ranges) < 1000
+    assert bucket.read("out/x.bin") == (tmp_path / "x.bin").read_bytes()
+    assert bucket.read("out/x.idx") == (tmp_path / "x.idx").read_bytes()
+
+    # The same command does nothing.
+    assert "already exists" in run(merge, pairs_in_bucket, outputs_of(bucket)).output
+
+    # A pair whose tokens are fewer than its index says is refused.
     bucket.put("large/part-1.bin", b"shorter")
-    error = refused(
-        "merge --input IN --output-prefix OUT/x --overwrite", f"{bucket.url()}/large", url
-    )
+    error = error_of(f"{merge} --overwrite", pairs_in_bucket, outputs_of(bucket))
     assert isinstance(error, FormatError)
-    assert error.where == f"{bucket.url()}/large/part-1.bin"
+    assert error.where == f"{pairs_in_bucket}/part-1.bin"
 
 
-def test_compressed_text_is_read_once(bucket, given, tmp_path, monkeypatch):
-    spans = []
+@pytest.fixture
+def n_bytes_of_compressed_text(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The length of each range of a compressed file that is requested from a bucket."""
+    lengths: list[int] = []
 
-    def counted(call):
-        def read(self, name, begin, end, *mark):
+    def count_bytes(read: Callable[..., object]) -> Callable[..., object]:
+        def counted_read(store: S3Store, name: str, start: int, stop: int, *args: object) -> object:
             if name.endswith(".gz"):
-                spans.append(end - begin)
-            return call(self, name, begin, end, *mark)
+                lengths.append(stop - start)
+            return read(store, name, start, stop, *args)
 
-        return read
+        return counted_read
 
     for name in ("read_range", "open_range"):
-        monkeypatch.setattr(S3Store, name, counted(getattr(S3Store, name)))
+        monkeypatch.setattr(S3Store, name, count_bytes(getattr(S3Store, name)))
+    return lengths
+
+
+def test_compressed_text_is_read_once(bucket, inputs, tmp_path, n_bytes_of_compressed_text):
     command = f"tokenize --input IN/text/deep --output-prefix OUT/x {TEXT}"
-    run(command, f"{bucket.url()}/in", tmp_path)
-    assert sum(spans) == sum(path.stat().st_size for path in (given / "text" / "deep").iterdir())
-    assert "already exists" in run(command, f"{bucket.url()}/in", tmp_path).output
-    assert sum(spans) == sum(path.stat().st_size for path in (given / "text" / "deep").iterdir())
+    n_bytes_of_files = sum(path.stat().st_size for path in (inputs / "text" / "deep").iterdir())
+
+    run(command, inputs_of(bucket), tmp_path)
+    assert sum(n_bytes_of_compressed_text) == n_bytes_of_files
+
+    # The same command does not read it again.
+    assert "already exists" in run(command, inputs_of(bucket), tmp_path).output
+    assert sum(n_bytes_of_compressed_text) == n_bytes_of_files
