@@ -1,13 +1,14 @@
-"""Datasets that a bucket puts together of the shards in it: the bytes of a local merge, which
-nobody has brought.
-"""
+"""A bucket joins shards into a dataset itself: with the bytes of a local merge, but no download."""
 
 from __future__ import annotations
 
 import random
 import shutil
 from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -15,44 +16,62 @@ from helpers import s3_server
 from helpers.building import make_dataset, make_inventory, make_shards
 from helpers.inspecting import current_output, current_shards, verify_at
 from helpers.s3_server import root_in, total_bytes
-from helpers.sample_project import WITH_PBIN, jsonl, outputs_of
+from helpers.sample_project import jsonl, outputs_of
 from nanoset_core.errors import StorageError
+from nanoset_core.outputs.manifest import FileFact, Manifest
 from nanoset_core.project.gc import collect, plan_gc
 from nanoset_core.project.project import Project
 from nanoset_core.storage import s3_joining
 from nanoset_core.storage.s3 import S3Store
-from nanoset_core.storage.store import read_pieces
+from nanoset_core.storage.store import Store, read_pieces
 
 CORPUS = "noise"
 DATASET = f"datasets/{CORPUS}"
 SHARDS = f"tokenized/{CORPUS}"
+BIN = f"{CORPUS}_text_document.bin"
 SETTINGS = """\
 raw: raw
 root: data
 tokenizer: {path: tokenizer.json, eod: "<|endoftext|>"}
 tokenization: {append_eod: true, range_mib: 2.8, workers: 1, audit: 0}
 """
-BIN = f"{CORPUS}_text_document.bin"
+DOCUMENTS_OF_FILES = (145, 145, 8)
+"""Two files whose shards are large enough to be copied within a bucket, and one that is not."""
 
 
-def write(folder: Path, tokenizer_file: Path, settings: dict[str, str]) -> Path:
-    """A project of one corpus, whose .bin is too large to pass through; → its nanoset.yaml."""
-    chosen = random.Random(0)
-    words = ["".join(chosen.choices("bcdfghjklmnpqrstvwxz", k=3)) for _ in range(2000)]
-    (folder / "raw" / CORPUS).mkdir(parents=True)
-    # two shards that can be copied, one that cannot
-    for number, documents in enumerate((145, 145, 8)):
-        rows = [{"text": " ".join(chosen.choices(words, k=5000))} for _ in range(documents)]
-        (folder / "raw" / CORPUS / f"part-{number}.jsonl").write_bytes(jsonl(rows))
+def write_project(folder: Path, tokenizer_file: Path, replacements: Mapping[str, str]) -> Path:
+    """Write a project of one corpus of random text, and return its nanoset.yaml.
+
+    Args:
+        folder: Folder of the project, which does not exist yet.
+        tokenizer_file: The tokenizer.
+        replacements: Text in the settings → what replaces it.
+    """
+    rng = random.Random(0)
+    words = ["".join(rng.choices("bcdfghjklmnpqrstvwxz", k=3)) for _ in range(2000)]
+    raw_folder = folder / "raw" / CORPUS
+    raw_folder.mkdir(parents=True)
+    for number, n_documents in enumerate(DOCUMENTS_OF_FILES):
+        rows = [{"text": " ".join(rng.choices(words, k=5000))} for _ in range(n_documents)]
+        (raw_folder / f"part-{number}.jsonl").write_bytes(jsonl(rows))
     (folder / "tokenizer.json").write_bytes(tokenizer_file.read_bytes())
-    text = SETTINGS
-    for old, new in settings.items():
-        text = text.replace(old, new)
-    (folder / "nanoset.yaml").write_text(text)
-    return folder / "nanoset.yaml"
+    config = folder / "nanoset.yaml"
+    config.write_text(SETTINGS)
+    change_settings(config, replacements)
+    return config
+
+
+def change_settings(config: Path, replacements: Mapping[str, str]) -> None:
+    """Replace texts in a nanoset.yaml, each of which it must contain."""
+    settings = config.read_text()
+    for old, new in replacements.items():
+        assert old in settings
+        settings = settings.replace(old, new)
+    config.write_text(settings)
 
 
 def tokenize(config: Path) -> Project:
+    """Tokenize the corpus of a project, and return the project."""
     project = Project.open(config)
     make_inventory(project, CORPUS)
     make_shards(project, CORPUS)
@@ -60,277 +79,445 @@ def tokenize(config: Path) -> Project:
 
 
 @pytest.fixture(scope="module")
-def here(tmp_path_factory, tokenizer_file):
-    """A local project, built up to its dataset."""
-    config = write(tmp_path_factory.mktemp("here") / "project", tokenizer_file, {})
+def local_config(tmp_path_factory: pytest.TempPathFactory, tokenizer_file: Path) -> Path:
+    """The nanoset.yaml of a local project with a dataset; tests must not write to it."""
+    config = write_project(tmp_path_factory.mktemp("local") / "project", tokenizer_file, {})
     make_dataset(tokenize(config), CORPUS)
     return config
 
 
+class StoredObjects(NamedTuple):
+    """The objects that another machine has written to a bucket."""
+
+    shards: dict[str, s3_server.Kept]
+    """After it tokenized the corpus."""
+    dataset: dict[str, s3_server.Kept]
+    """After it made the dataset as well."""
+
+
 @pytest.fixture(scope="module")
-def shards(endpoint, tmp_path_factory, tokenizer_file):
-    """The objects of a bucket in which the same corpus is tokenized."""
+def stored_objects(
+    endpoint: str, tmp_path_factory: pytest.TempPathFactory, tokenizer_file: Path
+) -> StoredObjects:
+    """The objects of a bucket in which another machine has built the project."""
     place = s3_server.new_bucket(endpoint, "of/another")
-    folder = tmp_path_factory.mktemp("there") / "project"
-    tokenize(write(folder, tokenizer_file, root_in(place) | WITH_PBIN))
-    return s3_server.snapshot(place)
+    folder = tmp_path_factory.mktemp("another") / "project"
+    project = tokenize(write_project(folder, tokenizer_file, root_in(place)))
+    shards = s3_server.snapshot(place)
+    make_dataset(project, CORPUS)
+    return StoredObjects(shards, s3_server.snapshot(place))
 
 
 @pytest.fixture
-def project(here, place, shards, tmp_path) -> Project:
-    """On a machine that has no copies."""
-    s3_server.restore(place, shards)
-    shutil.copytree(here.parent, tmp_path / "project", ignore=shutil.ignore_patterns("data"))
-    config = tmp_path / "project" / here.name
-    text = config.read_text()
-    for old, new in (root_in(place) | WITH_PBIN).items():
-        text = text.replace(old, new)
-    config.write_text(text)
+def config(local_config: Path, place: S3Store, tmp_path: Path) -> Path:
+    """The nanoset.yaml of the project with its outputs in an empty bucket."""
+    folder = tmp_path / "project"
+    shutil.copytree(local_config.parent, folder, ignore=shutil.ignore_patterns("data"))
+    config = folder / local_config.name
+    change_settings(config, root_in(place))
+    return config
+
+
+@pytest.fixture
+def project(config: Path, place: S3Store, stored_objects: StoredObjects) -> Project:
+    """The project with its shards in a bucket, on a machine that has no copies of them."""
+    s3_server.restore(place, stored_objects.shards)
     return Project.open(config)
 
 
-def forget_copies(project: Project) -> None:
+@pytest.fixture
+def project_with_dataset(config: Path, place: S3Store, stored_objects: StoredObjects) -> Project:
+    """The project with its dataset in a bucket, on a machine that has no copies of it."""
+    s3_server.restore(place, stored_objects.dataset)
+    return Project.open(config)
+
+
+def current_dataset(project: Project) -> Manifest:
+    """Return the current dataset of a project."""
+    dataset = project.outputs.current("datasets", CORPUS)
+    assert dataset is not None
+    return dataset
+
+
+def without_copies(project: Project) -> Project:
+    """Return the project as a machine without copies of its outputs sees it."""
     shutil.rmtree(project.outputs.folder, ignore_errors=True)
+    return Project.open(project.config.file)
 
 
-def names(place) -> set[str]:
+def store_of(project: Project) -> Store:
+    """Return the store of the outputs of a project."""
+    return project.outputs.access.store
+
+
+def name_of_bin(project: Project, dataset: Manifest) -> str:
+    """Return the name of the .bin of a dataset in the store of its project."""
+    return project.outputs.access.name(dataset.folder / BIN)
+
+
+def tokens_of_shards(project: Project) -> list[FileFact]:
+    """Return what the manifests of the current shards say about their tokens, in order."""
+    return [shard.files["tokens.bin"] for shard in current_shards(project, CORPUS)]
+
+
+def dataset_objects(place: S3Store) -> set[str]:
+    """Return the names of all objects of datasets in a bucket."""
     return {name for name in s3_server.objects(place) if name.startswith("datasets/")}
 
 
-class Wire:
-    """Bytes that this process sends and receives, by operation."""
+@contextmanager
+def count_traffic(place: S3Store) -> Iterator[Counter[str]]:
+    """Count the bytes that this process sends to and receives from a bucket, by operation."""
+    traffic: Counter[str] = Counter()
+    events = place.client().meta.events
 
-    def __init__(self, place):
-        self.bytes, self.events = Counter(), place.client().meta.events
+    def note_sent(request: Any, event_name: str, **_: object) -> None:
+        operation = event_name.rpartition(".")[2]
+        traffic[operation] += int(request.headers.get("Content-Length", 0))
 
-    def _sent(self, request, event_name, **_):
-        self.bytes[event_name.rpartition(".")[2]] += int(request.headers.get("Content-Length", 0))
+    def note_received(response_dict: Any, event_name: str, **_: object) -> None:
+        operation = event_name.rpartition(".")[2]
+        if operation != "HeadObject":  # it names the length of the object, which is not sent
+            traffic[operation] += int(response_dict["headers"].get("content-length", 0))
 
-    def _received(self, response_dict, event_name, **_):
-        if not event_name.endswith("HeadObject"):
-            self.bytes[event_name.rpartition(".")[2]] += int(
-                response_dict["headers"].get("content-length", 0)
-            )
-
-    def __enter__(self):
-        self.events.register("before-send.s3", self._sent)
-        self.events.register("response-received.s3", self._received)
-        return self.bytes
-
-    def __exit__(self, *_):
-        self.events.unregister("before-send.s3", self._sent)
-        self.events.unregister("response-received.s3", self._received)
+    events.register("before-send.s3", note_sent)
+    events.register("response-received.s3", note_received)
+    try:
+        yield traffic
+    finally:
+        events.unregister("before-send.s3", note_sent)
+        events.unregister("response-received.s3", note_received)
 
 
-def test_the_bytes_of_a_local_merge_without_bringing_them(here, project, place):
-    with Wire(place) as wire:
-        made = make_dataset(project, CORPUS)
-    size = made.files[BIN].size
-    tokens = current_shards(project, CORPUS)
-    sizes = [shard.files["tokens.bin"].size for shard in tokens]
-    assert sizes[0] > s3_joining.LEAST_BYTES < sizes[1]
-    assert size == sum(sizes)
-    assert 2 * sizes[2] < sum(wire.values()) < 2 * sizes[2] + size / 50, wire
+# The dataset, and what passes through this process
+
+
+def test_only_the_small_shard_passes_through_this_process(project, place):
+    sizes = [tokens.size for tokens in tokens_of_shards(project)]
+    large_sizes = sizes[:2]
+    small_size = sizes[2]
+    assert min(large_sizes) > s3_joining.LEAST_BYTES
+
+    with count_traffic(place) as traffic:
+        dataset = make_dataset(project, CORPUS)
+
+    # The small one is downloaded and uploaded; indices and manifests are a few bytes more.
+    dataset_size = dataset.files[BIN].size
+    n_bytes = sum(traffic.values())
+    assert dataset_size == sum(sizes)
+    assert 2 * small_size < n_bytes < 2 * small_size + dataset_size / 50, traffic
     assert not list(project.outputs.folder.rglob("*.bin"))
-    stored, wanted = s3_server.objects(place), outputs_of(here)
-    dataset = f"datasets/{CORPUS}/{made.digest}"
-    assert stored.keys() == wanted.keys() | {f"{dataset}/{BIN}.pieces"}
-    different = {name for name in wanted if stored[name] != wanted[name]}
-    assert different == {f"{dataset}/manifest.json"}
-    local = current_output(Project.open(here), DATASET)
-    assert local.digest == made.digest
-    assert (made.recipe, made.facts) == (local.recipe, local.facts)
-    assert (made.files[BIN].sha256, made.files[BIN].size) == (None, local.files[BIN].size)
-    pieces = [
-        (shard.files["tokens.bin"].sha256, shard.files["tokens.bin"].size) for shard in tokens
-    ]
-    assert read_pieces(made.path(made.files[BIN].pieces)) == pieces
-    with Wire(place) as wire:
-        assert make_dataset(project, CORPUS).digest == made.digest
-    assert not wire["CreateMultipartUpload"] + wire["CompleteMultipartUpload"]
 
 
-def test_another_machine_brings_it_checked(project, place, here):
-    make_dataset(project, CORPUS)
-    forget_copies(project)
-    made = project.outputs.current("datasets", CORPUS)
-    assert verify_at(project, DATASET).passed
-    assert (
-        made.path(BIN).read_bytes()
-        == (here.parent / f"data/datasets/{CORPUS}/{made.digest}/{BIN}").read_bytes()
-    )
-    store, name = project.outputs.access.store, project.outputs.access.name(made.folder / BIN)
-    data = bytearray(store.read(name))
-    data[6_000_000] ^= 1
-    store.put(name, bytes(data))
-    forget_copies(project)
-    made = project.outputs.current("datasets", CORPUS)
-    with pytest.raises(StorageError, match="other bytes"):
-        made.path(BIN)
-    assert not (made.folder / BIN).exists()
-    found = verify_at(project, DATASET, deep=True)
-    (wrong,) = (finding for finding in found.findings if "other bytes" in finding.what)
-    assert wrong.where == store.url(name)
-    assert "of bytes 5,6" in wrong.found
+def test_a_composed_dataset_has_the_bytes_of_a_local_one(local_config, project_with_dataset, place):
+    dataset = current_dataset(project_with_dataset)
+
+    digests = s3_server.objects(place)
+    local_digests = outputs_of(local_config)
+    folder = f"datasets/{CORPUS}/{dataset.digest}"
+    assert digests.keys() == local_digests.keys() | {f"{folder}/{BIN}.pieces"}
+    changed_names = {name for name in local_digests if digests[name] != local_digests[name]}
+    assert changed_names == {f"{folder}/manifest.json"}
 
 
-def test_deep_verification_reads_each_token_once_and_keeps_none(
-    project, place, monkeypatch, ranges
+def test_the_manifest_of_a_composed_dataset_has_the_digests_of_its_pieces(
+    local_config, project_with_dataset
 ):
-    """In ranges side by side, with less room for copies than the dataset takes."""
-    made = make_dataset(project, CORPUS)
-    config = project.config.file
-    config.write_text(config.read_text().replace("storage: {", "storage: {scratch_mib: 4, "))
-    assert "scratch_mib: 4" in config.read_text()
-    forget_copies(project)
-    ranges.clear()
-    small = Project.open(config)
-    size = made.files[BIN].size
-    assert size > 6 << 20
+    """The digest of the whole file is unknown, since no process has read it."""
+    dataset = current_dataset(project_with_dataset)
+
+    local_dataset = current_output(Project.open(local_config), DATASET)
+    assert dataset.digest == local_dataset.digest
+    assert dataset.recipe == local_dataset.recipe
+    assert dataset.facts == local_dataset.facts
+
+    tokens_file = dataset.files[BIN]
+    assert tokens_file.sha256 is None
+    assert tokens_file.size == local_dataset.files[BIN].size
+    pieces = [(tokens.sha256, tokens.size) for tokens in tokens_of_shards(project_with_dataset)]
+    assert read_pieces(dataset.path(tokens_file.pieces)) == pieces
+
+
+def test_a_composed_dataset_is_not_composed_again(project, place):
+    dataset = make_dataset(project, CORPUS)
+
+    with count_traffic(place) as traffic:
+        assert make_dataset(project, CORPUS).digest == dataset.digest
+
+    assert traffic["CreateMultipartUpload"] == 0
+    assert traffic["CompleteMultipartUpload"] == 0
+
+
+# Checks
+
+
+def test_another_machine_downloads_a_composed_dataset(project_with_dataset, local_config):
+    dataset = current_dataset(project_with_dataset)
+
+    assert verify_at(project_with_dataset, DATASET).passed
+
+    local_dataset = current_output(Project.open(local_config), DATASET)
+    assert dataset.path(BIN).read_bytes() == local_dataset.path(BIN).read_bytes()
+
+
+@pytest.fixture
+def project_with_damaged_dataset(project: Project) -> Project:
+    """The project with a dataset of which one bit is damaged, in its sixth million bytes."""
+    dataset = make_dataset(project, CORPUS)
+    name = name_of_bin(project, dataset)
+    data = bytearray(store_of(project).read(name) or b"")
+    data[6_000_000] ^= 1
+    store_of(project).put(name, bytes(data))
+    return without_copies(project)
+
+
+def test_a_damaged_dataset_is_not_downloaded(project_with_damaged_dataset):
+    dataset = current_dataset(project_with_damaged_dataset)
+
+    with pytest.raises(StorageError, match="other bytes"):
+        dataset.path(BIN)
+
+    assert not (dataset.folder / BIN).exists()
+
+
+def test_deep_verification_names_the_damaged_piece(project_with_damaged_dataset):
+    project = project_with_damaged_dataset
+
+    report = verify_at(project, DATASET, deep=True)
+
+    [finding] = [finding for finding in report.findings if "other bytes" in finding.what]
+    name = name_of_bin(project, current_dataset(project))
+    assert finding.where == store_of(project).url(name)
+    assert "of bytes 5,6" in finding.found
+
+
+def test_deep_verification_reads_each_token_once_and_keeps_no_copy(
+    project_with_dataset, config, monkeypatch, ranges
+):
+    """Ranges are read in parallel, with less space for copies than the dataset takes."""
     monkeypatch.setattr("nanoset_core.stages.dataset.verify.SAMPLED_DOCUMENTS", 0)
-    found = verify_at(small, DATASET, deep=True)
-    assert found.passed
-    assert found.figures["tokens_read"] == made.facts["tokens"]
-    assert total_bytes(one for one in ranges if one[0].endswith(BIN)) == size
-    assert not list(small.outputs.folder.rglob("*.bin"))
+    dataset = current_dataset(project_with_dataset)
+    size = dataset.files[BIN].size
+    scratch_mib = 4
+    assert size > (scratch_mib + 2) << 20
+    change_settings(config, {"storage: {": f"storage: {{scratch_mib: {scratch_mib}, "})
+    project = without_copies(project_with_dataset)
+    ranges.clear()
+
+    report = verify_at(project, DATASET, deep=True)
+
+    assert report.passed
+    assert report.figures["tokens_read"] == dataset.facts["tokens"]
+    ranges_of_bin = [(name, start, stop) for name, start, stop in ranges if name.endswith(BIN)]
+    assert total_bytes(ranges_of_bin) == size
+    assert not list(project.outputs.folder.rglob("*.bin"))
 
 
-def test_a_local_copy_of_a_composed_dataset_verifies(project, place, tmp_path, here):
-    """As `aws s3 sync` would make it."""
-    made = make_dataset(project, CORPUS)
-    store = project.outputs.access.store
-    local = tmp_path / "synced"
-    shutil.copytree(here.parent, local)
-    for found in list(store.list()):
-        store.fetch(found.name, local / "data" / found.name)
-    twin = Project.open(local / here.name)
-    assert twin.outputs.current("datasets", CORPUS).files == made.files
-    assert verify_at(twin, DATASET, deep=True).passed
-    path = local / "data/datasets" / CORPUS / made.digest / BIN
-    with path.open("r+b") as file:
+@pytest.fixture
+def synced_project(project_with_dataset: Project, local_config: Path, tmp_path: Path) -> Project:
+    """A local project with all outputs from the bucket, as `aws s3 sync` downloads them."""
+    folder = tmp_path / "synced"
+    shutil.copytree(local_config.parent, folder)
+    store = store_of(project_with_dataset)
+    for stored in list(store.list()):
+        store.fetch(stored.name, folder / "data" / stored.name)
+    return Project.open(folder / local_config.name)
+
+
+def test_a_synced_copy_of_a_composed_dataset_is_verified(project_with_dataset, synced_project):
+    dataset = current_dataset(project_with_dataset)
+
+    assert current_dataset(synced_project).files == dataset.files
+    assert verify_at(synced_project, DATASET, deep=True).passed
+
+
+def test_a_damaged_synced_copy_of_a_composed_dataset_is_found(synced_project):
+    dataset = current_dataset(synced_project)
+    with (dataset.folder / BIN).open("r+b") as file:
         file.seek(7_345_678)
         file.write(b"\xff\xff")
-    assert any(
-        "other bytes" in finding.what for finding in verify_at(twin, DATASET, deep=True).findings
-    )
+
+    report = verify_at(synced_project, DATASET, deep=True)
+
+    assert any("other bytes" in finding.what for finding in report.findings)
 
 
-@pytest.mark.parametrize("moment", ["while it is joined", "before its manifest"])
-def test_cut_short_nothing_looks_finished_and_gc_takes_the_rest(
-    project, place, monkeypatch, moment
-):
-    class Killed(BaseException):
-        pass
+# Interrupted and damaged datasets
 
-    put, delete, stat = S3Store.put, S3Store.delete, S3Store.stat
 
-    def killed(*_, **__):
-        raise Killed
+class KilledError(BaseException):
+    """Ends a build as if its process were killed."""
 
-    def killed_at_last(store, name, data, **how):
-        return killed() if name.endswith("manifest.json") else put(store, name, data, **how)
 
-    def killed_when_joined(store, name):
-        found = stat(store, name)
-        return killed() if found is not None and "/.tmp-" in name else found
+def kill_before_manifest(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kill the process when it is about to write the manifest of an output."""
+    real_put = S3Store.put
 
+    def put(store: S3Store, name: str, data: bytes, **options: object) -> object:
+        if name.endswith("manifest.json"):
+            raise KilledError
+        return real_put(store, name, data, **options)
+
+    monkeypatch.setattr(S3Store, "put", put)
+
+
+def kill_while_joining(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kill the process when the first temporary object of several is complete."""
+    real_stat = S3Store.stat
+    real_delete = S3Store.delete
+
+    def stat(store: S3Store, name: str) -> object:
+        stored = real_stat(store, name)
+        if stored is not None and "/.tmp-" in name:
+            raise KilledError
+        return stored
+
+    def delete(store: S3Store, name: str) -> None:
+        if "/.tmp-" not in name:  # a killed process deletes nothing
+            real_delete(store, name)
+
+    monkeypatch.setattr(s3_joining, "MAX_PARTS", 2)
+    monkeypatch.setattr(S3Store, "stat", stat)
+    monkeypatch.setattr(S3Store, "delete", delete)
+
+
+@pytest.mark.parametrize(
+    "kill",
+    [
+        pytest.param(kill_while_joining, id="while it is joined"),
+        pytest.param(kill_before_manifest, id="before its manifest"),
+    ],
+)
+def test_an_unfinished_dataset_is_not_used_and_removed_by_gc(project, place, monkeypatch, kill):
     with monkeypatch.context() as patch:
-        if moment == "before its manifest":
-            patch.setattr(S3Store, "put", killed_at_last)
-        else:
-            patch.setattr(s3_joining, "MAX_PARTS", 2)
-            patch.setattr(S3Store, "stat", killed_when_joined)
-            patch.setattr(
-                S3Store, "delete", lambda store, name: "/.tmp-" in name or delete(store, name)
-            )
-        with pytest.raises(Killed):
+        kill(patch)
+        with pytest.raises(KilledError):
             make_dataset(project, CORPUS)
-    left = names(place)
-    assert left
-    assert not [name for name in left if name.endswith("manifest.json")]
+
+    # Nothing looks finished.
+    names = dataset_objects(place)
+    assert names
+    assert not [name for name in names if name.endswith("manifest.json")]
     assert project.outputs.current("datasets", CORPUS) is None
-    planned = plan_gc(project)
-    assert [item.kind for item in planned.garbage if item.output == f"datasets/{CORPUS}"] == [
-        "unfinished"
-    ]
+
+    # A collection removes it.
+    garbage = [item for item in plan_gc(project).garbage if item.output == DATASET]
+    assert [item.kind for item in garbage] == ["unfinished"]
     collect(project)
-    assert not names(place)
+    assert not dataset_objects(place)
+
+    # The next build makes it.
     make_dataset(project, CORPUS)
     assert verify_at(project, DATASET, deep=True).passed
 
 
-def test_made_again_over_what_was_cut_short_and_what_is_damaged(project, place, monkeypatch):
-    made = make_dataset(project, CORPUS)
-    store, name = project.outputs.access.store, project.outputs.access.name(made.folder / BIN)
-    whole = store.sha256(name)
-    store.put(name, b"x" * made.files[BIN].size)
-    again = Project.open(project.config.file, rebuild=True)
-    assert make_dataset(again, CORPUS) == made
-    assert store.sha256(name) == whole
+def test_a_damaged_dataset_is_replaced_by_a_rebuild(project):
+    dataset = make_dataset(project, CORPUS)
+    name = name_of_bin(project, dataset)
+    sha256 = store_of(project).sha256(name)
+    store_of(project).put(name, b"x" * dataset.files[BIN].size)
+
+    rebuilding_project = Project.open(project.config.file, rebuild=True)
+    assert make_dataset(rebuilding_project, CORPUS) == dataset
+
+    assert store_of(project).sha256(name) == sha256
 
 
-def test_a_shard_that_is_not_the_one_of_its_manifest_is_refused(project, place):
+def test_a_shard_with_other_bytes_than_its_manifest_says_is_refused(project, place):
     shard = current_shards(project, CORPUS)[1]
     name = project.outputs.access.name(shard.folder / "tokens.bin")
-    store = project.outputs.access.store
-    store.put(name, b"\0" * shard.files["tokens.bin"].size)
+    store_of(project).put(name, b"\0" * shard.files["tokens.bin"].size)
+
     with pytest.raises(StorageError, match="other bytes") as caught:
         make_dataset(project, CORPUS)
-    assert not names(place)
+    assert not dataset_objects(place)
     assert caught.value.remedy.startswith("remove the object")
-    store.delete(name)
+
+    # The remedy works.
+    store_of(project).delete(name)
     tokenize(project.config.file)
     make_dataset(project, CORPUS)
 
 
-def test_dropped_tokens_are_ranges_that_an_append_joins_without_bringing_them(
-    here, project, place, tmp_path
-):
-    """On each machine anew: what one dropped, the next one appends to, and verifies."""
+# Shards whose tokens were dropped
+
+
+@pytest.fixture
+def dropping_project(project: Project) -> Project:
+    """The project with a dataset, and settings by which gc drops the tokens of its shards."""
     make_dataset(project, CORPUS)
-    config = project.config.file
-    config.write_text(config.read_text().replace("storage: {", "storage: {shards: drop, "))
-    project = Project.open(config)
-    planned, before = plan_gc(project), s3_server.objects(place)
-    assert [item.kind for item in planned.garbage] == ["tokens"] * 3
-    assert len(collect(project).garbage) == 3
-    left = s3_server.objects(place)
-    assert before.keys() - left.keys() == {name for name in before if name.endswith("/tokens.bin")}
-    assert {name for name in left if left[name] != before[name]} == {
-        name for name in before if name.startswith("shards/") and name.endswith("manifest.json")
+    change_settings(project.config.file, {"storage: {": "storage: {shards: drop, "})
+    return Project.open(project.config.file)
+
+
+def test_gc_drops_the_tokens_of_shards_that_are_in_the_dataset(dropping_project, place):
+    digests_before = s3_server.objects(place)
+    assert [item.kind for item in plan_gc(dropping_project).garbage] == ["tokens"] * 3
+
+    assert len(collect(dropping_project).garbage) == 3
+
+    # Only the tokens are deleted, and only the manifests of shards are changed.
+    digests = s3_server.objects(place)
+    tokens = {name for name in digests_before if name.endswith("/tokens.bin")}
+    shard_manifests = {
+        name
+        for name in digests_before
+        if name.startswith("shards/") and name.endswith("manifest.json")
     }
-    forget_copies(project)
-    local = shutil.copytree(here.parent, tmp_path / "local", symlinks=True) / here.name
-    for one in (local, config):
-        (one.parent / "raw" / CORPUS / "part-3.jsonl").write_bytes(jsonl([{"text": "late " * 40}]))
-    make_dataset(tokenize(local), CORPUS)
+    changed_names = {name for name in digests if digests[name] != digests_before[name]}
+    assert digests_before.keys() - digests.keys() == tokens
+    assert changed_names == shard_manifests
+
+
+def test_text_can_be_appended_after_the_tokens_of_shards_were_dropped(
+    local_config, dropping_project, place, tmp_path
+):
+    """The dataset is composed of ranges of the old dataset, and of new shards.
+
+    Each step is done by a machine without copies: one drops, the next one appends and verifies.
+    """
+    collect(dropping_project)
+    without_copies(dropping_project)
+    config = dropping_project.config.file
+
+    # Append a file to this project, and to a local one as an example of the expected bytes.
+    local_folder = shutil.copytree(local_config.parent, tmp_path / "local", symlinks=True)
+    appended_local_config = local_folder / local_config.name
+    for project_folder in (local_folder, config.parent):
+        new_file = project_folder / "raw" / CORPUS / "part-3.jsonl"
+        new_file.write_bytes(jsonl([{"text": "late " * 40}]))
+    make_dataset(tokenize(appended_local_config), CORPUS)
+    local_digests = outputs_of(appended_local_config)
+
+    # Only the tokens of the new shard are downloaded and uploaded.
     project = tokenize(config)
-    with Wire(place) as wire:
-        made = make_dataset(project, CORPUS)
-    shards = current_shards(project, CORPUS)
-    (new,) = (
-        shard.files["tokens.bin"].size
-        for shard in shards
-        if shard.files["tokens.bin"].within is None
-    )
-    assert sum(wire.values()) < 2 * new + made.files[BIN].size / 50, (
-        "only the new shard passed through"
-    )
-    wanted, name = outputs_of(local), f"datasets/{CORPUS}/{made.digest}/{BIN}"
-    assert s3_server.objects(place)[name] == wanted[name]
+    with count_traffic(place) as traffic:
+        dataset = make_dataset(project, CORPUS)
+    [new_tokens] = [tokens for tokens in tokens_of_shards(project) if tokens.within is None]
+    dataset_size = dataset.files[BIN].size
+    assert sum(traffic.values()) < 2 * new_tokens.size + dataset_size / 50
+    bin_name = f"datasets/{CORPUS}/{dataset.digest}/{BIN}"
+    assert s3_server.objects(place)[bin_name] == local_digests[bin_name]
     assert verify_at(project, DATASET, deep=True).passed
     assert verify_at(project, SHARDS, deep=True).passed
-    old = {item.path for item in plan_gc(project).garbage}
-    assert {item.path for item in collect(project).garbage} == old
-    assert len({one.rpartition("/")[0] for one in names(place) if one.endswith(BIN)}) == 1
-    assert not [one for one in s3_server.objects(place) if one.endswith("/tokens.bin")]
-    again = Project.open(config, rebuild=True)
-    assert make_dataset(again, CORPUS).files == made.files, "of ranges of itself"
-    assert s3_server.objects(place)[name] == wanted[name]
-    make_shards(again, CORPUS)
-    make_dataset(again, CORPUS)
-    assert s3_server.objects(place)[name] == wanted[name]
-    assert collect(project).size == made.files[BIN].size, (
-        "shards that were made again dropped theirs again"
-    )
+
+    # A collection drops the tokens of the new shard as well, and removes the old dataset.
+    planned_paths = {item.path for item in plan_gc(project).garbage}
+    removed_paths = {item.path for item in collect(project).garbage}
+    assert removed_paths == planned_paths
+    names = s3_server.objects(place)
+    bin_names = [name for name in names if name.startswith("datasets/") and name.endswith(BIN)]
+    assert bin_names == [bin_name]
+    assert not [name for name in names if name.endswith("/tokens.bin")]
+
+    # The dataset is rebuilt from ranges of itself.
+    rebuilding_project = Project.open(config, rebuild=True)
+    assert make_dataset(rebuilding_project, CORPUS).files == dataset.files
+    assert s3_server.objects(place)[bin_name] == local_digests[bin_name]
+
+    # It is rebuilt from shards that were rebuilt as well. A collection drops their tokens again.
+    make_shards(rebuilding_project, CORPUS)
+    make_dataset(rebuilding_project, CORPUS)
+    assert s3_server.objects(place)[bin_name] == local_digests[bin_name]
+    assert collect(project).size == dataset_size
     assert verify_at(project, SHARDS, deep=True).passed
