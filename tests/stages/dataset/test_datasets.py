@@ -1,10 +1,14 @@
-"""The datasets of a corpus, a view and packs answer the same questions."""
+"""The datasets of a corpus, a view and packs have one interface: documents, pieces and sources.
+
+A piece of a document is where some of its tokens are: in a sequence of the dataset.
+"""
 
 from __future__ import annotations
 
 import gc
 import weakref
 from collections import Counter
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -16,26 +20,27 @@ from nanoset_core.errors import MissingError
 from nanoset_core.project.project import Project
 from nanoset_core.stages.datasets import Datasets, dataset_of
 
+PACK_LENGTH = 32
 CHANGES = {
-    "nanosets:\n": """\
+    "nanosets:\n": f"""\
 views:
-  short: {of: web, split: {keep: [0, 0.5]}}
-  often: {of: short, repeat: 2.5, order: {seed: 3}}
+  short: {{of: web, split: {{keep: [0, 0.5]}}}}
+  often: {{of: short, repeat: 2.5, order: {{seed: 3}}}}
 packs:
-  packed-web: {of: web, length: 32}
-  packed-often: {of: often, length: 32, long: truncate}
+  packed-web: {{of: web, length: {PACK_LENGTH}}}
+  packed-often: {{of: often, length: {PACK_LENGTH}, long: truncate}}
 nanosets:
 """
 }
-NAMES = ("web", "short", "often", "packed-web", "packed-often")
+PACKS_NAMES = ["packed-web", "packed-often"]
+NAMES = ["web", "short", "often", *PACKS_NAMES]
 
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory, tokenizer_file) -> Project:
     """A project with views and packs of them; not to be written to."""
-    project = Project.open(
-        write_project(tmp_path_factory.mktemp("faces") / "project", tokenizer_file, CHANGES)
-    )
+    file = write_project(tmp_path_factory.mktemp("datasets") / "project", tokenizer_file, CHANGES)
+    project = Project.open(file)
     make_corpora(project, "web")
     for name in project.config.views:
         make_view(project, name)
@@ -44,125 +49,212 @@ def project(tmp_path_factory, tokenizer_file) -> Project:
     return project
 
 
+def open_current(project: Project, name: str) -> Any:
+    """Open the current version of a dataset."""
+    return dataset_of(project.outputs, current_dataset(project, name))
+
+
 @pytest.fixture(params=NAMES)
-def dataset(request, project):
-    return dataset_of(project.outputs, current_dataset(project, request.param))
+def dataset(request, project) -> Any:
+    """The dataset of a corpus, a view or packs."""
+    return open_current(project, request.param)
 
 
-def n_documents(dataset) -> int:
-    """Documents of a dataset; of packs, those of what was packed."""
-    return len(dataset.unpacked.index.document_indices) - 1
+def corpus_numbers(dataset: Any) -> list[int]:
+    """Return the number in the corpus of each document; for packs, of those that were packed."""
+    n_documents = len(dataset.unpacked.index.document_indices) - 1
+    numbers: list[int] = dataset.corpus_documents(np.arange(n_documents)).tolist()
+    return numbers
 
 
-def document_tokens(corpus, document: int) -> np.ndarray:
-    """The tokens of a document of a corpus."""
-    first, stop = corpus.sequences.document_indices[document : document + 2].tolist()
-    return np.concatenate([np.empty(0, corpus.sequences.dtype), *corpus.sequences[first:stop]])
+def document_tokens(corpus: Any, number: int) -> np.ndarray:
+    """Return the tokens of a document of a corpus."""
+    start, stop = corpus.sequences.document_indices[number : number + 2].tolist()
+    # A document without sequences has no tokens.
+    return np.concatenate([np.empty(0, corpus.sequences.dtype), *corpus.sequences[start:stop]])
 
 
-def test_the_pieces_of_a_document_have_the_tokens_that_the_corpus_has(dataset):
-    numbers = dataset.corpus_documents(np.arange(n_documents(dataset)))
-    for document, number in enumerate(numbers.tolist()):
-        expected = document_tokens(dataset.corpus, number)
+class NumberedPiece(NamedTuple):
+    """A piece of a document."""
+
+    corpus_number: int
+    """Number of the document in the corpus."""
+    piece: Any
+
+    @property
+    def n_tokens(self) -> int:
+        """How many tokens the piece has."""
+        n_tokens: int = self.piece.stop - self.piece.start
+        return n_tokens
+
+
+def all_pieces(dataset: Any) -> list[NumberedPiece]:
+    """Return the pieces of all documents of a dataset, one document after the other."""
+    pieces = []
+    for document, number in enumerate(corpus_numbers(dataset)):
         for piece in dataset.pieces_of(document):
-            tokens = dataset.sequences[piece.sequence][piece.start : piece.stop]
-            stop = piece.first + piece.stop - piece.start
-            assert np.array_equal(tokens, expected[piece.first : stop])
+            pieces.append(NumberedPiece(number, piece))
+    return pieces
 
 
-def test_the_pieces_in_whole_sequences_are_the_pieces_of_all_documents(dataset):
+# Pieces
+
+
+def test_a_piece_of_a_document_has_the_tokens_that_the_corpus_has(dataset):
+    for number, piece in all_pieces(dataset):
+        expected = document_tokens(dataset.corpus, number)
+        stop = piece.first + piece.stop - piece.start
+
+        tokens = dataset.sequences[piece.sequence][piece.start : piece.stop]
+
+        assert np.array_equal(tokens, expected[piece.first : stop])
+
+
+def test_the_pieces_in_all_sequences_are_the_pieces_of_all_documents(dataset):
+    expected = [piece for _, piece in all_pieces(dataset) if piece.stop > piece.start]
+    # (n_sequences, 3) each sequence as a whole: its number, start and stop
     lengths = np.asarray(dataset.sequences.sequence_lengths, np.int64)
     sequences = np.arange(len(lengths))
     spans = np.column_stack([sequences, np.zeros_like(sequences), lengths])
 
-    found = [piece for pieces in dataset.pieces_in(spans[lengths > 0]) for piece in pieces]
+    pieces = []
+    for pieces_in_span in dataset.pieces_in(spans[lengths > 0]):
+        pieces += pieces_in_span
 
-    expected = [
-        piece for document in range(n_documents(dataset)) for piece in dataset.pieces_of(document)
-    ]
-    assert sorted(found) == sorted(piece for piece in expected if piece.stop > piece.start)
+    assert sorted(pieces) == sorted(expected)
 
 
-def test_only_pieces_with_tokens_in_a_span_are_in_it(dataset):
+@pytest.mark.parametrize(
+    ("sequence", "start", "stop"),
+    [
+        pytest.param(0, 3, 5, id="middle of a sequence"),
+        pytest.param(2, 0, 1, id="start of a sequence"),
+    ],
+)
+def test_the_pieces_in_a_span_have_tokens_there(dataset, sequence, start, stop):
+    [pieces] = dataset.pieces_in(np.array([[sequence, start, stop]]))
+
+    assert pieces
+    for piece in pieces:
+        assert piece.sequence == sequence
+        assert piece.start < stop
+        assert piece.stop > start
+
+
+def test_the_pieces_in_several_spans_are_those_of_each_span(dataset):
     spans = np.array([[0, 3, 5], [2, 0, 1]])
-    for (sequence, start, stop), pieces in zip(
-        spans.tolist(), dataset.pieces_in(spans), strict=True
-    ):
-        assert pieces
-        for piece in pieces:
-            assert piece.sequence == sequence
-            assert piece.start < stop
-            assert start < piece.stop
+
+    [first_pieces, second_pieces] = dataset.pieces_in(spans)
+
+    assert [first_pieces] == list(dataset.pieces_in(spans[:1]))
+    assert [second_pieces] == list(dataset.pieces_in(spans[1:]))
 
 
-def test_copies_are_the_documents_with_a_number_in_the_corpus(dataset):
-    numbers = dataset.corpus_documents(np.arange(n_documents(dataset)))
+# Documents
+
+
+def test_the_copies_of_a_document_are_the_documents_with_its_number_in_the_corpus(dataset):
+    numbers = np.array(corpus_numbers(dataset))
+
     for number in np.unique(numbers).tolist():
-        if len(document_tokens(dataset.corpus, number)):
-            assert dataset.copies_of(number).tolist() == np.flatnonzero(numbers == number).tolist()
+        if len(document_tokens(dataset.corpus, number)) > 0:
+            copies = dataset.copies_of(number)
+            assert copies.tolist() == np.flatnonzero(numbers == number).tolist()
 
 
-def test_the_tokens_of_corpus_documents_are_those_of_their_pieces(dataset):
-    rows = (1, len(dataset.sequences) - 1)
-    numbers_counted = range(10, 50)
-    expected = Counter()
-    numbers = dataset.corpus_documents(np.arange(n_documents(dataset)))
-    for document, number in enumerate(numbers.tolist()):
-        for piece in dataset.pieces_of(document):
-            if rows[0] <= piece.sequence < rows[1] and number in numbers_counted:
-                expected[number] += piece.stop - piece.start
+def test_the_tokens_of_corpus_documents_in_some_sequences_are_counted(dataset):
+    sequences = (1, len(dataset.sequences) - 1)
+    documents = range(10, 50)
+    expected: Counter[int] = Counter()
+    for numbered in all_pieces(dataset):
+        is_in_sequences = sequences[0] <= numbered.piece.sequence < sequences[1]
+        if is_in_sequences and numbered.corpus_number in documents:
+            expected[numbered.corpus_number] += numbered.n_tokens
 
-    counts = Counter()
-    for listed in dataset.corpus_tokens(rows, numbers_counted):
-        for number, count in zip(listed.documents.tolist(), listed.tokens.tolist(), strict=True):
-            counts[number] += count
+    counts: Counter[int] = Counter()
+    for batch in dataset.corpus_tokens(sequences, documents):
+        for number, n_tokens in zip(batch.documents.tolist(), batch.tokens.tolist(), strict=True):
+            counts[number] += n_tokens
 
+    # Counters are compared without documents that have no token there.
     assert +counts == +expected
 
 
-def test_the_documents_in_sequences_are_those_with_a_piece_there(dataset):
-    start, stop = 3, 9
-    numbers = dataset.corpus_documents(np.arange(n_documents(dataset)))
+def test_the_documents_in_some_sequences_are_those_with_a_piece_there(dataset):
+    start = 3
+    stop = 9
     expected = set()
-    for document, number in enumerate(numbers.tolist()):
-        if any(start <= piece.sequence < stop for piece in dataset.pieces_of(document)):
+    for number, piece in all_pieces(dataset):
+        if start <= piece.sequence < stop:
             expected.add(number)
 
-    found = np.concatenate(list(dataset.documents_in(start, stop)))
+    numbers = np.concatenate(list(dataset.documents_in(start, stop)))
 
-    assert set(found.tolist()) == expected
-
-
-def test_the_chain_of_sources_ends_at_the_corpus(project):
-    names = {}
-    for name in NAMES:
-        dataset = dataset_of(project.outputs, current_dataset(project, name))
-        source = None if dataset.source is None else dataset.source.name
-        names[name] = (dataset.kind, source, dataset.unpacked.name, dataset.corpus.name)
-
-    assert names == {
-        "web": ("corpus", None, "web", "web"),
-        "short": ("view", "web", "short", "web"),
-        "often": ("view", "web", "often", "web"),
-        "packed-web": ("packs", "web", "web", "web"),
-        "packed-often": ("packs", "often", "often", "web"),
-    }
+    assert set(numbers.tolist()) == expected
 
 
-def test_padding_is_what_no_piece_of_a_pack_holds(dataset):
+@pytest.mark.parametrize("name", PACKS_NAMES)
+def test_the_padding_of_a_pack_is_what_no_piece_fills(project, name):
+    dataset = open_current(project, name)
+    n_tokens_by_pack: Counter[int] = Counter()
+    for numbered in all_pieces(dataset):
+        n_tokens_by_pack[numbered.piece.sequence] += numbered.n_tokens
+
     padding = dataset.padding()
-    if dataset.kind != "packs":
-        assert padding is None
-        return
-    tokens = Counter()
-    for document in range(n_documents(dataset)):
-        for piece in dataset.pieces_of(document):
-            tokens[piece.sequence] += piece.stop - piece.start
-    assert padding.tolist() == [32 - tokens[pack] for pack in range(len(dataset.sequences))]
+
+    packs = range(len(dataset.sequences))
+    assert padding.tolist() == [PACK_LENGTH - n_tokens_by_pack[pack] for pack in packs]
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in PACKS_NAMES])
+def test_corpora_and_views_have_no_padding(project, name):
+    assert open_current(project, name).padding() is None
+
+
+# Sources
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "source"),
+    [
+        ("web", "corpus", None),
+        ("short", "view", "web"),
+        # A view of a view has the tokens of the corpus.
+        ("often", "view", "web"),
+        ("packed-web", "packs", "web"),
+        ("packed-often", "packs", "often"),
+    ],
+)
+def test_a_dataset_knows_its_kind_and_what_it_is_of(project, name, kind, source):
+    dataset = open_current(project, name)
+
+    source_name = None if dataset.source is None else dataset.source.name
+
+    assert dataset.kind == kind
+    assert source_name == source
+
+
+@pytest.mark.parametrize(
+    ("name", "unpacked"),
+    [
+        ("web", "web"),
+        ("short", "short"),
+        ("often", "often"),
+        ("packed-web", "web"),
+        ("packed-often", "often"),
+    ],
+)
+def test_packs_know_the_dataset_that_was_packed(project, name, unpacked):
+    assert open_current(project, name).unpacked.name == unpacked
+
+
+def test_every_dataset_leads_to_its_corpus(dataset):
+    assert dataset.corpus.name == "web"
 
 
 def test_each_version_is_opened_once(project):
     datasets = Datasets(project.outputs)
+
     packs = datasets.open(current_dataset(project, "packed-often"))
     corpus = datasets.open(current_dataset(project, "web"))
 
@@ -174,7 +266,7 @@ def test_each_version_is_opened_once(project):
 def test_a_dataset_and_its_sources_are_closed_as_soon_as_nobody_uses_them(project, name):
     gc.disable()  # The garbage collector would also close them, but at an unpredictable time.
     try:
-        dataset = dataset_of(project.outputs, current_dataset(project, name))
+        dataset = open_current(project, name)
         assert len(dataset.corpus.sequences) > 0  # opens the files
         corpus = weakref.ref(dataset.corpus)
 
@@ -189,12 +281,11 @@ def test_a_dataset_and_its_sources_are_closed_as_soon_as_nobody_uses_them(projec
 def test_a_version_is_found_by_name_and_digest(project, name):
     manifest = current_dataset(project, name)
 
-    assert (
-        Datasets(project.outputs).version(name, manifest.digest, "it is gone").manifest.folder
-        == manifest.folder
-    )
+    dataset = Datasets(project.outputs).version(name, manifest.digest, "it was deleted")
+
+    assert dataset.manifest.folder == manifest.folder
 
 
-def test_a_version_that_was_deleted_is_named(project):
-    with pytest.raises(MissingError, match="it is gone"):
-        Datasets(project.outputs).version("web", "0" * 20, "it is gone")
+def test_a_version_that_was_deleted_is_reported_with_the_given_message(project):
+    with pytest.raises(MissingError, match="it was deleted"):
+        Datasets(project.outputs).version("web", "0" * 20, "it was deleted")

@@ -1,8 +1,14 @@
-"""Documents that are held out and in train, against a slow twin; policies, appends and a bucket."""
+"""The comparison of held-out documents with those of train: what it finds, and when it is made.
+
+A slow twin compares the tokens of all documents.
+"""
+
+from __future__ import annotations
 
 import json
 import shutil
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -21,16 +27,17 @@ from nanoset_core.stages.held_out.settings import SHARED
 from nanoset_core.stages.held_out.stage import HELD_OUT
 from nanoset_core.stages.mappings.planning import NanosetContext
 
-BOTH = {"web": 0.5, "more": 0.5}
-SIDES = {"train": ["low", "more"], "valid": "high", "test": "test"}
+BLEND = {"web": 0.5, "more": 0.5}
+BLEND_PER_SPLIT = {"train": ["low", "more"], "valid": "high", "test": "test"}
 NANOSETS = {
-    "parts": {"blend": BOTH, "split": "70,20,10", "held_out": "warn"},
-    "sides": {"blend_per_split": SIDES, "held_out": "block"},
-    "views": {"blend_per_split": SIDES},
+    "parts": {"blend": BLEND, "split": "70,20,10", "held_out": "warn"},
+    "sides": {"blend_per_split": BLEND_PER_SPLIT, "held_out": "block"},
+    "views": {"blend_per_split": BLEND_PER_SPLIT},
     "again": {"blend": "twice", "split": "60,40"},
-    "plain": {"blend": BOTH},
+    "plain": {"blend": BLEND},
     "none": {"blend": ["low", "high"], "split": "1,0,0", "held_out": "block"},
 }
+"""Splits of one blend, blends of views that share documents, and nanosets that need no comparison."""
 SETTINGS = {
     "tokenization": {"range_mib": 0.004, "workers": 1},
     "nanosets": {
@@ -43,26 +50,31 @@ SETTINGS = {
         "twice": {"of": "low", "repeat": 2},
     },
 }
+N_WEB = 90
+"""Documents of the corpus web."""
+
+
+def write_raw(folder: Path) -> None:
+    """Write two corpora. Every fourth text of web is in more, which also has an empty document."""
+    web = sentences("web", N_WEB)
+    more = []
+    for number, row in enumerate(sentences("more", 40) + web[::4]):
+        more.append({"id": f"more-{number}", "text": row["text"]})
+    more.append({"id": "empty", "text": ""})
+
+    for corpus in ["web", "more"]:
+        (folder / corpus).mkdir(parents=True)
+    (folder / "web/0.jsonl").write_bytes(jsonl(web[:50]))
+    (folder / "web/1.jsonl").write_bytes(jsonl(web[50:]))
+    (folder / "more/0.jsonl").write_bytes(jsonl(more))
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory, tokenizer_file) -> Path:
-    """Two corpora with texts in common, and views of one; not to be written to."""
+def built(tmp_path_factory, tokenizer_file) -> Path:
+    """The nanoset.yaml of a project with two corpora and views of one; not to be written to."""
     file = write_corpus(tmp_path_factory.mktemp("held") / "project", tokenizer_file, SETTINGS)
     shutil.rmtree(file.parent / "raw")
-    web = sentences("web", 90)
-    more = [
-        {"id": f"more-{number}", "text": row["text"]}
-        for number, row in enumerate(sentences("more", 40) + web[::4])
-    ]
-    for name, rows in (
-        ("web/0", web[:50]),
-        ("web/1", web[50:]),
-        ("more/0", [*more, {"id": "empty", "text": ""}]),
-    ):
-        path = file.parent / "raw" / f"{name}.jsonl"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(jsonl(rows))
+    write_raw(file.parent / "raw")
     project = Project.open(file)
     make_corpora(project)
     for name in project.config.views:
@@ -71,145 +83,256 @@ def made(tmp_path_factory, tokenizer_file) -> Path:
 
 
 @pytest.fixture
-def project(made, tmp_path) -> Project:
-    """A copy of it."""
-    shutil.copytree(made.parent, tmp_path / "project", symlinks=True)
+def project(built, tmp_path) -> Project:
+    """A copy of the built project."""
+    shutil.copytree(built.parent, tmp_path / "project", symlinks=True)
     return Project.open(tmp_path / "project" / "nanoset.yaml")
 
 
-def read_by(project: Project, name: str) -> list[set[tuple[int, bytes]]]:
-    """Where the tokens of each document of each split lie, and these."""
-    nanoset, found = NanosetContext(project, name), []
+# What is found
+
+
+class Document(NamedTuple):
+    """A document that a split reads."""
+
+    corpus: str
+    pointer: int
+    """Where its tokens are in the corpus, which is equal for a corpus and its views."""
+    tokens: bytes
+
+
+def documents_by_split(project: Project, name: str) -> dict[str, set[Document]]:
+    """Return the documents that each split of a nanoset reads."""
+    nanoset = NanosetContext(project, name)
+    documents: dict[str, set[Document]] = {}
     for split in SPLITS:
-        planned, own = nanoset.plan(split), set()
-        for corpus, member in zip(
-            planned.corpora, planned.plan.members if planned.plan else (), strict=False
-        ):
-            dataset = read_dataset(project, corpus)
-            base = 1 << 40 if corpus == "more" else 0
-            own |= {
-                (base + int(dataset.sequence_pointers[k]), dataset[k].tobytes())
-                for k in range(*member.rows)
-            }
-        found.append(own)
-    return found
+        documents[split] = set()
+        planned = nanoset.plan(split)
+        if planned.plan is None:
+            continue
+        for dataset_name, member in zip(planned.corpora, planned.plan.members, strict=True):
+            # All views are of web.
+            corpus = "more" if dataset_name == "more" else "web"
+            dataset = read_dataset(project, dataset_name)
+            for number in range(*member.rows):
+                pointer = int(dataset.sequence_pointers[number])
+                documents[split].add(Document(corpus, pointer, dataset[number].tobytes()))
+    return documents
 
 
-@pytest.mark.parametrize("name", ["parts", "sides", "views", "again"])
-def test_what_is_found_is_what_a_loop_over_documents_finds(project, name):
-    train, *held = read_by(project, name)
-    held = held[0] | held[1]
-    shared, texts = held & train, {text for _, text in train if len(text) > 2}
-    copies = (
-        {one for one in held - shared if one[1] in texts}
-        if project.nanoset(name).held_out
-        else set()
-    )
+class Comparison(NamedTuple):
+    """Held-out documents of a nanoset, as a loop over all documents finds them."""
+
+    held_out: set[Document]
+    shared: set[Document]
+    """Those that train reads."""
+    copies: set[Document]
+    """Those with the same tokens as another document that train reads."""
+
+
+def compare_slowly(project: Project, name: str) -> Comparison:
+    """Compare the documents of all splits. Copies are searched for if `held_out` is set."""
+    documents = documents_by_split(project, name)
+    held_out = documents["valid"] | documents["test"]
+    shared = held_out & documents["train"]
+
+    copies = set()
+    if project.nanoset(name).held_out:
+        # A document with nothing but its end, two bytes, is no text that could be copied.
+        train_tokens = {
+            document.tokens for document in documents["train"] if len(document.tokens) > 2
+        }
+        copies = {document for document in held_out - shared if document.tokens in train_tokens}
+    return Comparison(held_out, shared, copies)
+
+
+@pytest.fixture(params=["parts", "sides", "views", "again"])
+def name(request) -> str:
+    """A nanoset whose splits share documents."""
+    return request.param
+
+
+def test_shared_documents_and_copies_are_those_that_a_loop_over_documents_finds(project, name):
+    expected = compare_slowly(project, name)
+    assert len(expected.shared) + len(expected.copies) > 3
+
+    facts = compare_held_out(project, name).facts
+
+    assert facts["held_out"] == len(expected.held_out)
+    assert facts["shared"] == len(expected.shared)
+    assert facts["copies"] == len(expected.copies)
+
+
+def raw_text(project: Project, row: dict[str, Any], side: str) -> str:
+    """Return the raw text of a held-out document, or with the side `train_` of the one in train."""
+    file = project.config.raw_folder / row[f"{side}corpus"] / row[f"{side}file"]
+    lines = file.read_text().splitlines()
+    document = json.loads(lines[row[f"{side}line"] - 1])
+    assert document["id"] == row[f"{side}id"]
+    return document["text"]
+
+
+def test_each_shared_document_is_listed_with_the_equal_one_in_train(project, name):
+    expected = compare_slowly(project, name)
+
     manifest = compare_held_out(project, name)
-    facts = manifest.facts
-    assert (facts["held_out"], facts["shared"], facts["copies"]) == (
-        len(held),
-        len(shared),
-        len(copies),
-    )
-    assert len(shared) + len(copies) > 3
     rows = pq.read_table(manifest.path(SHARED)).to_pylist()
-    assert len(rows) == len(shared) + len(copies)
+
+    assert len(rows) == len(expected.shared) + len(expected.copies)
     for row in rows:
-        own, other = (text_of(project, row, side) for side in ("", "train_"))
-        assert own == other
-        same = [row[key] == row[f"train_{key}"] for key in ("corpus", "document", "id")]
-        assert all(same) or not same[2]
+        assert raw_text(project, row, "") == raw_text(project, row, "train_")
+        if row["id"] == row["train_id"]:
+            # It is the same document, not a copy.
+            assert row["corpus"] == row["train_corpus"]
+            assert row["document"] == row["train_document"]
 
 
-def text_of(project: Project, row: dict[str, object], side: str) -> tuple[str, str]:
-    lines = (
-        (project.config.raw_folder / row[f"{side}corpus"] / row[f"{side}file"])
-        .read_text()
-        .splitlines()
-    )
-    line = json.loads(lines[row[f"{side}line"] - 1])
-    assert line["id"] == row[f"{side}id"]
-    return line["text"]
+def test_copies_are_searched_for_only_if_held_out_is_set(project):
+    with_copies = compare_held_out(project, "sides").facts
+    without_copies = compare_held_out(project, "views").facts
+
+    assert with_copies["copies"] > 0
+    assert without_copies["copies"] == 0
+    assert with_copies["shared"] == without_copies["shared"]
 
 
-def test_only_nanosets_whose_splits_may_share_documents_are_looked_at_and_only_block_stops_training(
-    project,
+@pytest.mark.parametrize(
+    ("name", "severity"),
+    [
+        pytest.param("sides", "error", id="block"),
+        pytest.param("views", "warning", id="not set"),
+    ],
+)
+def test_shared_documents_are_an_error_if_held_out_is_block(project, name, severity):
+    compare_held_out(project, name)
+
+    [report] = verify_project(project, [f"{name}/held_out"])
+
+    [finding] = report.findings
+    assert finding.severity == severity
+    assert "documents that are held out are in train" in finding.what
+    assert finding.where.startswith("web/0.jsonl:")
+    assert finding.found == "train reads it"
+    assert current_output(project, f"nanosets/{name}/held_out").facts["shared"] > 0
+
+
+# When it is made
+
+
+def test_nanosets_whose_splits_may_share_documents_are_compared(project):
+    names = [key.subject for key in HELD_OUT.keys(project.config, ())]
+
+    assert names == ["parts", "sides", "views", "again"]
+
+
+@pytest.mark.parametrize("name", ["parts", "views", "again", "plain", "none"])
+def test_without_block_or_without_held_out_documents_training_waits_for_no_comparison(
+    project, name
 ):
-    assert [key.subject for key in HELD_OUT.keys(project.config, ())] == [
-        "parts",
-        "sides",
-        "views",
-        "again",
-    ]
-    for name in NANOSETS:
-        comparison = node_at(f"nanosets/{name}/held_out")
-        train, valid = (
-            node_at(f"nanosets/{name}/{split}/index_mappings").inputs(project.config)
-            for split in ("train", "valid")
-        )
-        gate = {"after held_out": comparison} if name == "sides" else {}
-        assert {key: node for key, node in train.items() if node.stage is HELD_OUT} == gate
-        assert comparison not in valid.values()
-    for name, severity in (("sides", "error"), ("views", "warning")):
-        compare_held_out(project, name)
-        [report] = verify_project(project, [f"{name}/held_out"])
-        [finding] = report.findings
-        assert finding.severity == severity
-        assert "documents that are held out are in train" in finding.what
-        assert finding.where.startswith("web/0.jsonl:")
-        assert finding.found == "train reads it"
-    with_copies = current_output(project, "nanosets/sides/held_out").facts
-    without = current_output(project, "nanosets/views/held_out").facts
-    assert with_copies["copies"]
-    assert with_copies["shared"] == without["shared"]
+    mappings = node_at(f"nanosets/{name}/train/index_mappings")
+
+    inputs = mappings.inputs(project.config)
+
+    assert [node for node in inputs.values() if node.stage is HELD_OUT] == []
 
 
-def test_after_an_append_the_new_shards_alone_are_read(project, monkeypatch):
-    looked = []
+def test_with_block_training_waits_for_the_comparison(project):
+    mappings = node_at("nanosets/sides/train/index_mappings")
+
+    inputs = mappings.inputs(project.config)
+
+    comparisons = {key: node for key, node in inputs.items() if node.stage is HELD_OUT}
+    assert comparisons == {"after held_out": node_at("nanosets/sides/held_out")}
+
+
+@pytest.mark.parametrize("name", NANOSETS)
+def test_validation_never_waits_for_the_comparison(project, name):
+    mappings = node_at(f"nanosets/{name}/valid/index_mappings")
+
+    inputs = mappings.inputs(project.config)
+
+    assert node_at(f"nanosets/{name}/held_out") not in inputs.values()
+
+
+# Hashes of shards
+
+
+class HashedShard(NamedTuple):
+    """A shard whose documents were read and hashed."""
+
+    dataset: str
+    first_document: int
+
+
+@pytest.fixture
+def hashed_shards(monkeypatch) -> list[HashedShard]:
+    """A list to which each shard is appended whose documents are hashed."""
+    shards = []
     write = hashes.HashTask.write
 
-    def spy(task, folder):
-        looked.append((task.dataset.name, task.first))
+    def record_and_write(task, folder):
+        shards.append(HashedShard(task.dataset.name, task.first))
         return write(task, folder)
 
-    monkeypatch.setattr(hashes.HashTask, "write", spy)
+    monkeypatch.setattr(hashes.HashTask, "write", record_and_write)
+    return shards
+
+
+def test_only_the_new_shards_are_read_after_documents_were_appended(project, hashed_shards):
     compare_held_out(project, "parts")
-    assert {name for name, _ in looked} == {"web", "more"}
-    before = len(looked)
+    assert {shard.dataset for shard in hashed_shards} == {"web", "more"}
+    hashed_shards.clear()
+
     (project.config.raw_folder / "web" / "2.jsonl").write_bytes(jsonl(sentences("new", 9)))
     make_corpora(project, "web")
     compare_held_out(project, "parts")
-    assert looked[before:] == [("web", 90)]
-    looked.clear()
+
+    assert hashed_shards == [HashedShard("web", N_WEB)]
+
+
+def test_garbage_collection_keeps_the_hashes_of_shards(project, hashed_shards):
+    compare_held_out(project, "parts")
+    hashed_shards.clear()
+
     collect(project)
     shutil.rmtree(project.outputs.folder / "nanosets")
     compare_held_out(project, "parts")
-    assert not looked, "gc keeps the hashes of shards"
+
+    assert hashed_shards == []
 
 
-def test_hashes_are_of_each_documents_tokens_whatever_they_are_read_with(project, monkeypatch):
+def test_documents_with_different_tokens_have_different_hashes(project):
+    all_hashes = document_hashes(read_dataset(project, "web"), 0, N_WEB)
+
+    assert len(set(all_hashes.tolist())) == N_WEB
+
+
+def test_hashes_do_not_depend_on_which_documents_are_read_together(project, monkeypatch):
     dataset = read_dataset(project, "web")
-    whole = document_hashes(dataset, 0, 90)
-    assert len(set(whole.tolist())) == 90
+    all_hashes = document_hashes(dataset, 0, N_WEB)
+
     monkeypatch.setattr(hashes, "_CHUNK_TOKENS", 100)
-    assert np.array_equal(
-        np.concatenate([document_hashes(dataset, 0, 33), document_hashes(dataset, 33, 57)]), whole
-    )
+    first_hashes = document_hashes(dataset, 0, 33)
+    other_hashes = document_hashes(dataset, 33, N_WEB - 33)
+
+    assert np.array_equal(np.concatenate([first_hashes, other_hashes]), all_hashes)
 
 
-def test_the_same_is_found_in_a_bucket(made, project, tmp_path, bucket):
-    shutil.copytree(made.parent, tmp_path / "other", ignore=shutil.ignore_patterns("data"))
-    file = tmp_path / "other" / "nanoset.yaml"
-    file.write_text(
-        json.dumps(
-            json.loads(file.read_text())
-            | {"root": bucket.url(), "storage": {"endpoint_url": bucket.endpoint_url}}
-        )
-    )
-    stored = Project.open(file)
-    make_corpora(stored)
-    for name in ("low", "high", "test"):
-        make_view(stored, name)
-    found = compare_held_out(stored, "sides").facts
-    assert found == compare_held_out(project, "sides").facts
+# In a bucket
+
+
+def test_the_same_is_found_in_a_bucket(built, project, tmp_path, bucket):
+    without_outputs = shutil.ignore_patterns("data")
+    shutil.copytree(built.parent, tmp_path / "stored", ignore=without_outputs)
+    file = tmp_path / "stored" / "nanoset.yaml"
+    storage = {"endpoint_url": bucket.endpoint_url}
+    settings = json.loads(file.read_text()) | {"root": bucket.url(), "storage": storage}
+    file.write_text(json.dumps(settings))
+    stored_project = Project.open(file)
+    make_corpora(stored_project)
+    for name in ["low", "high", "test"]:
+        make_view(stored_project, name)
+
+    facts = compare_held_out(stored_project, "sides").facts
+
+    assert facts == compare_held_out(project, "sides").facts
