@@ -43,37 +43,54 @@ def divide_within_bounds(
         bounds: Bounds of each amount.
         total: Sum of the amounts; between the sum of the floors and that of the caps.
     """
+    shares = [_Share(weight, bound) for weight, bound in zip(weights, bounds, strict=True)]
+    level = _last_bound_level(shares, total)
+    growing = [share for share in shares if share.grows_at(level)]
+    if growing:
+        # The amounts between their bounds divide what the others leave.
+        fixed = [share for share in shares if not share.grows_at(level)]
+        fixed_sum = plain_sum(share.amount(level) for share in fixed)
+        level = (total - fixed_sum) / plain_sum(share.weight for share in growing)
+    return [share.amount(level) for share in shares]
 
-    def amounts_at(level: float) -> list[float]:
-        """Return the amounts at a level: the module's docstring explains levels."""
-        amounts = []
-        for weight, bound in zip(weights, bounds, strict=True):
-            amounts.append(min(max(level * weight, bound.floor), bound.cap))
-        return amounts
+
+class _Share(NamedTuple):
+    """A part of the total: `level * weight`, or a bound if that is outside of its bounds."""
+
+    weight: float
+    bounds: Bounds
+
+    @property
+    def floor_level(self) -> float:
+        """The level up to which the amount is its floor."""
+        return self.bounds.floor / self.weight
+
+    @property
+    def cap_level(self) -> float:
+        """The level from which on the amount is its cap."""
+        return self.bounds.cap / self.weight
+
+    def amount(self, level: float) -> float:
+        """Return the amount at a level."""
+        return min(max(level * self.weight, self.bounds.floor), self.bounds.cap)
+
+    def grows_at(self, level: float) -> bool:
+        """Return whether the amount grows if the level is raised."""
+        return self.floor_level <= level < self.cap_level
+
+
+def _last_bound_level(shares: Sequence[_Share], total: float) -> float:
+    """Return the last level at which an amount reaches a bound and the sum is at most the total.
+
+    If the sum exceeds the total at all of these levels, the lowest of them is returned.
+    """
 
     def sum_at(level: float) -> float:
         """Return the sum of the amounts at a level."""
-        return plain_sum(amounts_at(level))
+        return plain_sum(share.amount(level) for share in shares)
 
-    # The levels at which an amount reaches a bound.
-    bound_levels = set()
-    for weight, bound in zip(weights, bounds, strict=True):
-        bound_levels.add(bound.floor / weight)
-        bound_levels.add(bound.cap / weight)
-
-    # Find the last of them at which the sum does not exceed the total.
+    bound_levels = {share.floor_level for share in shares}
+    bound_levels.update(share.cap_level for share in shares)
     levels = sorted(bound_levels)
     n_within_total = bisect_right(levels, total, key=sum_at)
-    level = levels[max(n_within_total - 1, 0)]
-
-    # From there on, only the amounts between their bounds grow: they divide what the others leave.
-    growing_weights = []
-    fixed_amounts = []
-    for weight, bound, amount in zip(weights, bounds, amounts_at(level), strict=True):
-        if bound.floor / weight <= level < bound.cap / weight:
-            growing_weights.append(weight)
-        else:
-            fixed_amounts.append(amount)
-    if growing_weights:
-        level = (total - plain_sum(fixed_amounts)) / plain_sum(growing_weights)
-    return amounts_at(level)
+    return levels[max(n_within_total - 1, 0)]

@@ -36,7 +36,7 @@ from typing import Any, Protocol
 
 from nanoset_core.sampling.config import NanosetConfig
 from nanoset_core.sampling.planned import BlendPlan, MemberPlan, SplitPlan
-from nanoset_core.sampling.splits import Rows
+from nanoset_core.sampling.splits import Rows, plain_sum
 
 _ROUNDING = 1e-9
 """Numbers of epochs that differ by less are equal."""
@@ -173,6 +173,11 @@ class MemberReads:
     """Largest number of different samples that can be taken, if the trainer repeats one shuffled
     epoch of the blend; otherwise None.
     """
+
+    @property
+    def samples_of_run(self) -> int:
+        """Samples that the run has taken at the end of the split, in all its phases."""
+        return self.samples_before + self.samples_taken
 
     @staticmethod
     def of(
@@ -338,36 +343,12 @@ def _coverage_of(
         members: The samples that are taken of each member, in the order of the members.
         config: Configuration of the nanoset.
     """
-    # All of these lists have one entry for each member.
-    epochs = []  # epochs read in the whole run, up to the end of the split
-    shares_taken = []  # tokens that the split takes, over those of one epoch
-    shares_before = []  # share of the tokens that the run has read at the start of the split
-    shares_after = []  # the same at its end
-    for member in members:
-        samples_of_run = member.samples_before + member.samples_taken
-        epochs.append(epochs_drawn(samples_of_run, member.tokens, config))
-        shares_taken.append(member.share_of_tokens(member.samples_taken, config))
-        shares_before.append(member.share_read(member.samples_before, config))
-        shares_after.append(member.share_read(samples_of_run, config))
-
-    # Add up the parts of the corpus.
-    tokens_read = 0.0
-    unique = 0.0
-    epochs_of_tokens = 0.0
-    most_epochs = 0.0
-    for part in corpus.parts:
-        tokens_read += part.tokens * _weighted(part, shares_taken)
-        probability_new = _probability(part, shares_after) - _probability(part, shares_before)
-        unique += part.tokens * probability_new
-        part_epochs = _weighted(part, epochs)
-        epochs_of_tokens += part.tokens * part_epochs
-        most_epochs = max(most_epochs, part_epochs)
-
     # Round to whole tokens; the rest of the samples is padding.
     samples = sum(member.samples_taken for member in members)
-    tokens = round(tokens_read)
-    unique_tokens = min(round(unique), tokens)
-    mean_epochs = epochs_of_tokens / corpus.tokens if corpus.tokens else 0.0
+    tokens = round(_tokens_read(corpus, members, config))
+    unique_tokens = min(round(_tokens_read_first(corpus, members, config)), tokens)
+
+    epochs_by_part = _epochs_of_parts(corpus, members, config)
     return CorpusCoverage(
         corpus=corpus.corpus,
         members=corpus.members,
@@ -376,9 +357,71 @@ def _coverage_of(
         unique_tokens=unique_tokens,
         repeated_tokens=tokens - unique_tokens,
         padding=max(samples * config.step - tokens, 0),
-        epochs=mean_epochs,
-        most_epochs=most_epochs,
+        epochs=_mean_epochs(corpus, epochs_by_part),
+        most_epochs=max(epochs_by_part, default=0.0),
     )
+
+
+def _tokens_read(
+    corpus: CorpusParts, members: Sequence[MemberReads], config: NanosetConfig
+) -> float:
+    """Return how many tokens of a corpus a split reads, each counted as often as it is read.
+
+    Args:
+        corpus: The corpus.
+        members: The samples that are taken of each member, in the order of the members.
+        config: Configuration of the nanoset.
+    """
+    # The tokens that are taken of each member, over those of one epoch.
+    shares = [member.share_of_tokens(member.samples_taken, config) for member in members]
+    return plain_sum(part.tokens * _weighted(part, shares) for part in corpus.parts)
+
+
+def _tokens_read_first(
+    corpus: CorpusParts, members: Sequence[MemberReads], config: NanosetConfig
+) -> float:
+    """Return how many tokens of a corpus a split reads that no earlier phase of the run has read.
+
+    Args:
+        corpus: The corpus.
+        members: The samples that are taken of each member, in the order of the members.
+        config: Configuration of the nanoset.
+    """
+    # The share of each member that the run has read when the split starts, and when it ends.
+    shares_before = [member.share_read(member.samples_before, config) for member in members]
+    shares_after = [member.share_read(member.samples_of_run, config) for member in members]
+    tokens = 0.0
+    for part in corpus.parts:
+        probability_new = _probability(part, shares_after) - _probability(part, shares_before)
+        tokens += part.tokens * probability_new
+    return tokens
+
+
+def _epochs_of_parts(
+    corpus: CorpusParts, members: Sequence[MemberReads], config: NanosetConfig
+) -> list[float]:
+    """Return how often the whole run reads the documents of each part of a corpus.
+
+    Args:
+        corpus: The corpus.
+        members: The samples that are taken of each member, in the order of the members.
+        config: Configuration of the nanoset.
+    """
+    epochs = [epochs_drawn(member.samples_of_run, member.tokens, config) for member in members]
+    return [_weighted(part, epochs) for part in corpus.parts]
+
+
+def _mean_epochs(corpus: CorpusParts, epochs_by_part: Sequence[float]) -> float:
+    """Return how often the tokens of a corpus are read on average.
+
+    Args:
+        corpus: The corpus.
+        epochs_by_part: How often the documents of each of its parts are read.
+    """
+    if not corpus.tokens:
+        return 0.0
+    parts = zip(corpus.parts, epochs_by_part, strict=True)
+    return plain_sum(part.tokens * epochs for part, epochs in parts) / corpus.tokens
 
 
 def _weighted(part: CorpusPart, values: Sequence[float]) -> float:
@@ -469,23 +512,28 @@ def _limits_of_part(
         part: The documents, with the number of their copies in each of these datasets.
         limits: Prefix → how often the dataset may be read.
     """
-    # The datasets that contain the documents, whether they have a limit or not.
-    dataset_names = []
-    copies_by_prefix = {}
-    for name, prefix, copies in zip(corpus.members, corpus.prefixes, part.copies, strict=True):
-        if copies > 0:
-            dataset_names.append(name)
-            copies_by_prefix[prefix] = copies
-
+    copies_by_prefix = _copies_by_prefix(corpus, part)
     limits_on_copies = []
     for prefix in copies_by_prefix:
         if prefix in limits:
             limit = SharedLimit(
                 prefix=prefix,
                 corpus=corpus.corpus,
-                holders=tuple(dataset_names),
+                holders=_names_of_holders(corpus, part),
                 copies=copies_by_prefix,
                 limit=limits[prefix],
             )
             limits_on_copies.append(limit)
     return limits_on_copies
+
+
+def _copies_by_prefix(corpus: CorpusParts, part: CorpusPart) -> dict[str, int]:
+    """Return prefix → copies of the documents of a part, for each dataset that contains them."""
+    copies_of_members = zip(corpus.prefixes, part.copies, strict=True)
+    return {prefix: copies for prefix, copies in copies_of_members if copies > 0}
+
+
+def _names_of_holders(corpus: CorpusParts, part: CorpusPart) -> tuple[str, ...]:
+    """Return the names of the datasets that contain the documents of a part."""
+    copies_of_members = zip(corpus.members, part.copies, strict=True)
+    return tuple(name for name, copies in copies_of_members if copies > 0)

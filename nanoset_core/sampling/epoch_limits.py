@@ -8,10 +8,9 @@ defines how often a document is read.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
@@ -134,18 +133,7 @@ class EpochLimits:
         """
         if self.corpora is None or not self.by_prefix:
             return []
-
-        # The sequences of each dataset that the run reads. Train continues what earlier phases of
-        # the run have read, so their datasets count, too.
-        rows_by_prefix: dict[str, Rows] = {}
-        if plan.split == "train":
-            for prefix, order in config.orders.items():
-                rows_by_prefix[prefix] = order.rows
-        for member in plan.members:
-            rows_by_prefix[member.prefix] = member.rows
-
-        # The corpora behind these datasets. Each groups its documents by their copies.
-        corpora = self.corpora.parts(rows_by_prefix)
+        corpora = self.corpora.parts(_rows_of_run(plan, config))
         return shared_limits(corpora, self.by_prefix)
 
     def exceeded(self, config: NanosetConfig, split: SplitName) -> list[ExceededLimit]:
@@ -153,10 +141,6 @@ class EpochLimits:
 
         For a blend, a trainer builds slightly more samples of each dataset than the blend takes.
         This margin counts, too.
-
-        Args:
-            config: Configuration of the nanoset.
-            split: The split.
         """
         if config.samples(split) is None:
             return []  # one epoch of each dataset is always allowed
@@ -164,17 +148,25 @@ class EpochLimits:
         if plan is None:
             return []  # the split has no data
 
-        # Documents with several copies: the readings of all datasets that contain them count.
         limits_on_copies = self.on_copies(plan, config)
         exceeded = _exceeded_on_copies(plan, config, limits_on_copies, self.reader)
+        if not _reads_datasets_once(plan, config):
+            prefixes_with_copies = {limit.prefix for limit in limits_on_copies}
+            exceeded += self._exceeded_without_copies(plan, config, prefixes_with_copies)
+        return exceeded
 
-        # A blend without weights reads each dataset at most once, so no other limit is exceeded.
-        _, weights = config.blend(split) or ([], None)
-        if plan.blend is not None and weights is None:
-            return exceeded
+    def _exceeded_without_copies(
+        self, plan: SplitPlan, config: NanosetConfig, prefixes_with_copies: Set[str]
+    ) -> list[ExceededLimit]:
+        """Return the exceeded limits of datasets whose documents are in no other dataset.
 
-        # Datasets whose documents have one copy.
-        prefixes_with_copies = {limit.prefix for limit in limits_on_copies}
+        Args:
+            plan: Plan of the split.
+            config: Configuration of the nanoset.
+            prefixes_with_copies: Prefixes of the datasets to leave out: other datasets contain some
+                of their documents.
+        """
+        exceeded = []
         for member in plan.members:
             if member.prefix in self.by_prefix and member.prefix not in prefixes_with_copies:
                 exceeded += self._exceeded_alone(member, config)
@@ -194,6 +186,26 @@ class EpochLimits:
         n_taken = _samples_of_run(member, _samples_of_blend(member))
         epochs = epochs_drawn(n_taken, member.tokens, config)
         return [ExceededLimit(member.prefix, member.split, epochs, limit)]
+
+
+def _rows_of_run(plan: SplitPlan, config: NanosetConfig) -> dict[str, Rows]:
+    """Return prefix → the sequences that a run reads of each dataset of a split.
+
+    Train continues earlier phases of the run, so the datasets that these have read are included.
+    """
+    rows_by_prefix: dict[str, Rows] = {}
+    if plan.split == "train":
+        for prefix, order in config.orders.items():
+            rows_by_prefix[prefix] = order.rows
+    for member in plan.members:
+        rows_by_prefix[member.prefix] = member.rows
+    return rows_by_prefix
+
+
+def _reads_datasets_once(plan: SplitPlan, config: NanosetConfig) -> bool:
+    """Return whether a split is a blend without weights, which reads no dataset more than once."""
+    _, weights = config.blend(plan.split) or ([], None)
+    return plan.blend is not None and weights is None
 
 
 def documents_read_too_often(
@@ -226,6 +238,13 @@ def documents_read_too_often(
     return _exceeded_on_copies(plan, config, limits_on_copies, reader, with_margin=False)
 
 
+def _samples_built(member: MemberPlan) -> int:
+    """Return the samples of a dataset that the trainer builds, with its margin for blends."""
+    if member.samples_requested is None:
+        return member.samples_given  # no number was requested: the dataset gives all its samples
+    return member.samples_requested
+
+
 def _samples_of_blend(member: MemberPlan) -> int:
     """Return the samples of a dataset that the blend takes, without those of the margin."""
     if member.samples_target is None:
@@ -245,7 +264,8 @@ def _samples_of_run(member: MemberPlan, samples: int) -> int:
     return member.taken_before + samples_of_phase
 
 
-class _EpochCounts(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class _EpochCounts:
     """How often a run reads datasets, counted in three ways; the keys are prefixes."""
 
     built: dict[str, float]
@@ -255,42 +275,56 @@ class _EpochCounts(NamedTuple):
     tolerance: dict[str, float]
     """Epochs by which `taken_by_blend` may be too high, since numbers of samples are rounded up."""
 
+    def builds_too_often(self, limit: SharedLimit) -> bool:
+        """Return whether documents are built more often than they may be read."""
+        return limit.is_exceeded(self.built)
+
+    def takes_too_often(self, limit: SharedLimit) -> bool:
+        """Return whether a blend takes documents more often than they may be read."""
+        tolerance = limit.times_read(self.tolerance)
+        return limit.is_exceeded(self.taken_by_blend, tolerance=tolerance)
+
 
 def _count_epochs(plan: SplitPlan, config: NanosetConfig, reader: LengthReader) -> _EpochCounts:
-    """Return how often a run reads the datasets of a split, including earlier phases of the run.
-
-    Args:
-        plan: Plan of the split.
-        config: Configuration of the nanoset.
-        reader: Reads the datasets' `.idx` files.
-
-    Returns:
-        The epochs of the samples that are built, and of those that the blend takes. The trainer
-        builds slightly more samples than the blend takes.
-    """
-    # Datasets that only earlier phases read, with what these phases took.
+    """Return how often a run reads the datasets of a split, including earlier phases of the run."""
     epochs_before: dict[str, float] = {}
     if plan.split == "train":
         epochs_before = epochs_of_earlier_phases(config, reader)
-    epochs_built = dict(epochs_before)
-    epochs_taken = dict(epochs_before)
-    tolerance = dict.fromkeys(epochs_before, 0.0)
 
-    # Datasets of the split. `_samples_of_run` adds what earlier phases took of them, so that the
-    # results replace the numbers of the earlier phases.
+    # Datasets that only earlier phases read keep their epochs. The epochs of the split's datasets
+    # replace those of earlier phases, since they include them.
+    return _EpochCounts(
+        built=epochs_before | _epochs_built(plan, config),
+        taken_by_blend=epochs_before | _epochs_taken(plan, config),
+        tolerance=dict.fromkeys(epochs_before, 0.0) | _epochs_of_rounding(plan, config),
+    )
+
+
+def _epochs_built(plan: SplitPlan, config: NanosetConfig) -> dict[str, float]:
+    """Return prefix → epochs that a run needs for the samples that are built of each dataset."""
+    epochs = {}
     for member in plan.members:
-        n_built = member.samples_requested
-        if n_built is None:
-            n_built = member.samples_given  # no number was requested: all its samples
-        n_built_of_run = _samples_of_run(member, n_built)
-        epochs_built[member.prefix] = epochs_needed(n_built_of_run, member.tokens, config)
+        samples = _samples_of_run(member, _samples_built(member))
+        epochs[member.prefix] = epochs_needed(samples, member.tokens, config)
+    return epochs
 
-        n_taken_of_run = _samples_of_run(member, _samples_of_blend(member))
-        epochs_taken[member.prefix] = epochs_drawn(n_taken_of_run, member.tokens, config)
 
-        # Rounding adds at most two samples. A sample has `step` tokens that no other one has.
-        tolerance[member.prefix] = 2 * config.step / max(member.tokens, 1)
-    return _EpochCounts(epochs_built, epochs_taken, tolerance)
+def _epochs_taken(plan: SplitPlan, config: NanosetConfig) -> dict[str, float]:
+    """Return prefix → epochs that a run takes of each dataset of a split, without margins."""
+    epochs = {}
+    for member in plan.members:
+        samples = _samples_of_run(member, _samples_of_blend(member))
+        epochs[member.prefix] = epochs_drawn(samples, member.tokens, config)
+    return epochs
+
+
+def _epochs_of_rounding(plan: SplitPlan, config: NanosetConfig) -> dict[str, float]:
+    """Return prefix → epochs of two samples, the most that rounding adds to a dataset.
+
+    A sample has `step` tokens that no other sample has.
+    """
+    tokens_of_rounding = 2 * config.step
+    return {member.prefix: tokens_of_rounding / max(member.tokens, 1) for member in plan.members}
 
 
 def _exceeded_on_copies(
@@ -313,27 +347,31 @@ def _exceeded_on_copies(
     """
     if not limits_on_copies:
         return []
-
     counts = _count_epochs(plan, config, reader)
-    worst_by_prefix: dict[str, ExceededLimit] = {}
+    is_exceeded = counts.builds_too_often if with_margin else counts.takes_too_often
+    exceeded = []
     for limit in limits_on_copies:
-        if with_margin:
-            is_exceeded = limit.is_exceeded(counts.built)
-        else:
-            tolerance = limit.times_read(counts.tolerance)
-            is_exceeded = limit.is_exceeded(counts.taken_by_blend, tolerance=tolerance)
-        if not is_exceeded:
-            continue
+        if is_exceeded(limit):
+            exceeded.append(_exceeded_limit(limit, plan.split, counts))
+    return _worst_of_each_dataset(exceeded)
 
-        # Other documents of the dataset may be read even more often: report the worst.
-        times_read = limit.times_read(counts.taken_by_blend)
+
+def _exceeded_limit(limit: SharedLimit, split: SplitName, counts: _EpochCounts) -> ExceededLimit:
+    """Return a limit on documents with several copies, with how often these are read."""
+    return ExceededLimit(
+        prefix=limit.prefix,
+        split=split,
+        epochs=limit.times_read(counts.taken_by_blend),
+        limit=limit.limit,
+        holders=limit.holders,
+    )
+
+
+def _worst_of_each_dataset(exceeded: Sequence[ExceededLimit]) -> list[ExceededLimit]:
+    """Return, for each dataset, its exceeded limit whose documents are read most often."""
+    worst_by_prefix: dict[str, ExceededLimit] = {}
+    for limit in exceeded:
         worst = worst_by_prefix.get(limit.prefix)
-        if worst is None or times_read > worst.epochs:
-            worst_by_prefix[limit.prefix] = ExceededLimit(
-                prefix=limit.prefix,
-                split=plan.split,
-                epochs=times_read,
-                limit=limit.limit,
-                holders=limit.holders,
-            )
+        if worst is None or limit.epochs > worst.epochs:
+            worst_by_prefix[limit.prefix] = limit
     return list(worst_by_prefix.values())

@@ -104,28 +104,47 @@ def greedy_segments(
     """
     if cost is None:
         cost = SpeculationCost()
-    dtype = _picks_dtype(len(weights))
-    shares = simplex_projection(weights)  # (n_datasets,) of the samples of a long blend
     # (n_datasets,) samples taken of each dataset before the segment
     counts = np.zeros(len(weights))
+    for start, stop in _segment_ranges(size):
+        picks: Picks = np.zeros(stop - start, _picks_dtype(len(weights)))
+        if len(weights) > 1:  # otherwise all samples are from dataset 0
+            counts = _pick_segment(weights, counts, start, picks, cost)
+        yield start, picks
 
+
+def _segment_ranges(size: int) -> Iterator[tuple[int, int]]:
+    """Yield the half-open range of samples of each segment of a blend.
+
+    The segments are as few as the limit on their length allows, and equally long.
+    """
     n_segments = max(_divide_up(size, _SEGMENT_SAMPLES), 1)
     segment_samples = max(_divide_up(size, n_segments), 1)
     for start in range(0, size, segment_samples):
-        n_samples = min(segment_samples, size - start)
-        picks: Picks = np.zeros(n_samples, dtype)
-        if len(weights) == 1:
-            yield start, picks  # all samples are from dataset 0
-            continue
+        yield start, min(start + segment_samples, size)
 
-        # A long segment is divided into blocks, which are computed at the same time.
-        shape = block_shape(shares, n_samples)
-        if shape.n_blocks > 1:
-            counts = pick_in_blocks(weights, counts, start, picks, shape, cost)
-        else:
-            cost.sequential += n_samples
-            counts = take_one_by_one(weights, counts, start, picks)
-        yield start, picks
+
+def _pick_segment(
+    weights: FloatArray, counts: FloatArray, start: int, picks: Picks, cost: SpeculationCost
+) -> FloatArray:
+    """Pick the datasets of a segment's samples: in blocks if it is long, otherwise one by one.
+
+    Args:
+        weights: Weight of each dataset, shape (n_datasets,).
+        counts: Samples taken of each dataset before the segment, shape (n_datasets,).
+        start: Number of the segment's first sample in the blend.
+        picks: Filled with the dataset of each sample, shape (n_samples,).
+        cost: Updated with the work that is done.
+
+    Returns:
+        Samples taken of each dataset after the segment, shape (n_datasets,).
+    """
+    shares = simplex_projection(weights)
+    shape = block_shape(shares, len(picks))
+    if shape.n_blocks > 1:
+        return pick_in_blocks(weights, counts, start, picks, shape, cost)
+    cost.sequential += len(picks)
+    return take_one_by_one(weights, counts, start, picks)
 
 
 def _picks_dtype(n_datasets: int) -> np.dtype:
@@ -149,39 +168,52 @@ class BlockShape(NamedTuple):
 
 
 def block_shape(shares: FloatArray, n_samples: int) -> BlockShape:
-    """Return into how many blocks a segment is divided, and how long they are.
+    """Return how a segment is divided into blocks, which are computed at the same time.
 
-    All blocks are computed at the same time. The samples that were taken of each dataset before a
-    block are guessed. A block that started from a wrong guess is computed again later.
-
-    More blocks are faster, since each step computes one sample of all blocks. But a long block
-    often ends with the right numbers in spite of a wrong start. Then the block after it need not be
-    computed again. The constants were found by measuring.
+    Many short blocks are fast, since each step computes one sample of every block. But the counts
+    at the start of a block are guessed, and a long block often ends with the right counts in spite
+    of a wrong guess. So blocks have a smallest length, too. The constants were measured. They
+    decide how long it takes, never what is picked.
 
     Args:
-        shares: Share of each dataset in the long run, shape (n_datasets,).
+        shares: Share of each dataset in the samples of a long blend, shape (n_datasets,).
         n_samples: Samples of the segment.
     """
-    n_datasets = len(shares)
-    max_blocks = 2048 if n_datasets < _MANY_DATASETS else 256
-
-    # A dataset is rare if a block takes less than one sample of it on average. Guesses for rare
-    # datasets are often wrong. With many of them, use fewer and longer blocks.
-    samples_per_dataset = shares * n_samples  # (n_datasets,)
-    n_rare = np.count_nonzero(samples_per_dataset < max_blocks)
-    if n_rare > max(n_datasets / 4, 2):
-        max_blocks = min(max_blocks, 512)
-
-    min_block_samples = max(16 * n_datasets, 256)
+    max_blocks = _max_blocks(shares * n_samples)
+    min_block_samples = max(16 * len(shares), 256)
     block_samples = max(_divide_up(n_samples, max_blocks), min_block_samples)
-    n_blocks = _divide_up(n_samples, block_samples)
-    return BlockShape(n_blocks, block_samples)
+    return BlockShape(
+        n_blocks=_divide_up(n_samples, block_samples),
+        block_samples=block_samples,
+    )
+
+
+def _max_blocks(samples_per_dataset: FloatArray) -> int:
+    """Return into how many blocks a segment is divided at most.
+
+    Guesses for rare datasets are often wrong. A dataset is rare if a block takes less than one
+    sample of it on average. With many rare datasets, fewer and longer blocks are faster.
+
+    Args:
+        samples_per_dataset: About how many samples the segment takes of each dataset, shape
+            (n_datasets,).
+    """
+    n_datasets = len(samples_per_dataset)
+    if n_datasets >= _MANY_DATASETS:
+        return 256
+    max_blocks = 2048
+    n_rare = np.count_nonzero(samples_per_dataset < max_blocks)
+    has_many_rare_ones = n_rare > max(n_datasets / 4, 2)
+    return 512 if has_many_rare_ones else max_blocks
 
 
 def take_one_by_one(
     weights: FloatArray, counts: FloatArray, start: int, picks: Picks
 ) -> FloatArray:
-    """Pick the datasets of samples by the rule itself, in a loop.
+    """Pick the datasets of samples one by one, in the way that the trainer does.
+
+    The next sample is from the dataset that is furthest behind its weight: the one with the largest
+    error, weight * time - count. The time is the number of the sample in the blend, but at least 1.
 
     Args:
         weights: Weight of each dataset, shape (n_datasets,).
@@ -196,7 +228,6 @@ def take_one_by_one(
     # (n_datasets,) overwritten for each sample, since allocating an array takes longer than this
     errors = np.empty(len(weights))
     for position in range(len(picks)):
-        # The rule multiplies weights by the number of the sample in the blend, but at least by 1.
         time = float(max(start + position, 1))
 
         # Two operations, so that the product is rounded before the subtraction.
@@ -231,30 +262,39 @@ def pick_in_blocks(
     Returns:
         Samples taken of each dataset after the segment, shape (n_datasets,).
     """
-    n_datasets = len(weights)
-    blocks = _SpeculatedBlocks(weights, counts, start, shape, picks.dtype)
     cost.segments += 1
+    blocks = _SpeculatedBlocks(weights, counts, start, shape, picks.dtype)
+    n_right = _repair_blocks(blocks, shape, cost)
 
-    # Repair blocks until all are right, but no longer than the loop itself would take.
-    loop_microseconds = len(picks) * (1.5 + 0.001 * n_datasets)  # measured, roughly
-    repair_microseconds = 0.0
-    wrong_blocks = blocks.find_wrong()
-    while len(wrong_blocks) > 0 and repair_microseconds <= loop_microseconds:
-        repair_microseconds += blocks.repair(wrong_blocks, cost)
-        wrong_blocks = blocks.find_wrong()
-
-    # Copy the picks of the blocks before the first wrong one.
-    n_right = int(wrong_blocks[0]) if len(wrong_blocks) > 0 else shape.n_blocks
+    # Take the picks of the right blocks.
     n_done = min(n_right * shape.block_samples, len(picks))
     picks[:n_done] = blocks.picks_in_order(n_right)[:n_done]
-    last_block = n_right - 1
-    picks_of_last_block = picks[last_block * shape.block_samples : n_done]
-    counts_after: FloatArray = blocks.start_counts[last_block].copy()
-    counts_after += np.bincount(picks_of_last_block, minlength=n_datasets)
+    counts_after = blocks.counts_after(n_right, picks[:n_done])
 
     # Compute the rest, which is empty if all blocks are right, by the loop.
     cost.sequential += len(picks) - n_done
     return take_one_by_one(weights, counts_after, start + n_done, picks[n_done:])
+
+
+def _repair_blocks(blocks: _SpeculatedBlocks, shape: BlockShape, cost: SpeculationCost) -> int:
+    """Repair blocks until all are right, but no longer than picking one by one would take.
+
+    Returns:
+        How many blocks are right, counted from the first one to the first wrong one.
+    """
+    n_samples = shape.n_blocks * shape.block_samples
+    budget = n_samples * _microseconds_of_loop_step(len(blocks.weights))
+    microseconds = 0.0
+    wrong_blocks = blocks.find_wrong()
+    while len(wrong_blocks) > 0 and microseconds <= budget:
+        microseconds += blocks.repair(wrong_blocks, cost)
+        wrong_blocks = blocks.find_wrong()
+    return int(wrong_blocks[0]) if len(wrong_blocks) > 0 else shape.n_blocks
+
+
+def _microseconds_of_loop_step(n_datasets: int) -> float:
+    """Estimate how long `take_one_by_one` takes for one sample, as was measured on one core."""
+    return 1.5 + 0.001 * n_datasets
 
 
 class _SpeculatedBlocks:
@@ -315,52 +355,56 @@ class _SpeculatedBlocks:
 
         Args:
             wrong_blocks: Numbers of the blocks that started with wrong counts, ascending, shape
-                (n_wrong,). Each is advanced as a *lane*, all of them together.
+                (n_wrong,).
             cost: Updated with the work that is done.
 
         Returns:
             An estimate of the microseconds that it took. It is computed from the number of steps,
             not measured.
         """
-        # A block must start with the counts with which the block before it ended.
-        new_counts = self.end_counts[wrong_blocks - 1]  # (n_lanes, n_datasets)
-        # (n_lanes, n_datasets) counts on the new course minus counts on the old one
-        differences = new_counts - self.start_counts[wrong_blocks]
-        self.start_counts[wrong_blocks] = new_counts
         cost.passes += 1
-
-        running = wrong_blocks  # (n_lanes,) blocks that have not met their old course
-        lanes = lanes_of(self.weights, new_counts, self.first_samples[running])
-        n_datasets = len(self.weights)
-        block_samples = len(self.picks)
-        n_done = 0
-        n_steps = _FIRST_CHECK_STEPS
         microseconds = 0.0
-        while n_done < block_samples:
-            # Pick some samples of each block again.
-            stop = min(n_done + n_steps, block_samples)
-            differences += self._pick_again(running, slice(n_done, stop), lanes)
-            cost.redone += (stop - n_done) * len(running)
-            microseconds += (stop - n_done) * _step_cost(n_datasets, len(running))
-            n_done = stop
-            n_steps = min(2 * n_steps, _MAX_CHECK_STEPS)
-
-            # Continue with the blocks that have not met their old course. New lanes are built for
-            # them only if some have, since this copies the counts.
-            is_different = differences.any(axis=1)  # (n_lanes,)
-            if is_different.all():
-                continue
-            running = running[is_different]
-            differences = differences[is_different]
-            if len(running) == 0:
-                break
-            counts = lanes.counts()[is_different]
-            next_samples = self.first_samples[running] + n_done
-            lanes = lanes_of(self.weights, counts, next_samples)
+        running = self._restart(wrong_blocks)
+        for samples in _ranges_between_checks(len(self.picks)):
+            n_steps = samples.stop - samples.start
+            n_lanes = len(running.blocks)
+            cost.redone += n_steps * n_lanes
+            microseconds += n_steps * _step_cost(len(self.weights), n_lanes)
+            running.differences += self._pick_again(running.blocks, samples, running.lanes)
+            if not running.differences.any():
+                break  # all blocks have met their old course
+            running = self._without_met(running, samples.stop)
 
         # Blocks that never met their old course end with other counts than before.
-        self.end_counts[running] += differences
+        self.end_counts[running.blocks] += running.differences
         return microseconds
+
+    def _restart(self, wrong_blocks: IntArray) -> _RunningBlocks:
+        """Give blocks the start counts with which the blocks before them ended.
+
+        Args:
+            wrong_blocks: Numbers of the blocks, ascending, shape (n_wrong,).
+        """
+        new_counts = self.end_counts[wrong_blocks - 1]  # (n_wrong, n_datasets)
+        differences = new_counts - self.start_counts[wrong_blocks]
+        self.start_counts[wrong_blocks] = new_counts
+        lanes = lanes_of(self.weights, new_counts, self.first_samples[wrong_blocks])
+        return _RunningBlocks(wrong_blocks, differences, lanes)
+
+    def _without_met(self, running: _RunningBlocks, n_done: int) -> _RunningBlocks:
+        """Leave out the blocks whose new course has met their old one.
+
+        Args:
+            running: The blocks that are being repaired.
+            n_done: How many samples of each of them were picked again.
+        """
+        is_different = running.differences.any(axis=1)  # (n_running,)
+        if is_different.all():
+            return running  # new lanes would copy all counts for nothing
+        blocks = running.blocks[is_different]
+        counts = running.lanes.counts()[is_different]
+        lanes = lanes_of(self.weights, counts, self.first_samples[blocks] + n_done)
+        return _RunningBlocks(blocks, running.differences[is_different], lanes)
 
     def _pick_again(self, blocks: IntArray, samples: slice, lanes: Lanes) -> IntArray:
         """Pick the datasets of some samples in several blocks again, and replace the old picks.
@@ -388,6 +432,23 @@ class _SpeculatedBlocks:
         new_counts = _counts_by_lane(new_picks, n_datasets)
         return new_counts - old_counts
 
+    def counts_after(self, n_blocks: int, picks: Picks) -> FloatArray:
+        """Return how many samples were taken of each dataset after the first blocks.
+
+        Args:
+            n_blocks: How many blocks; all of them are right.
+            picks: Their picks in the order of the samples. The last block may have less than
+                `block_samples`, since the segment may end within it.
+
+        Returns:
+            Counts, shape (n_datasets,).
+        """
+        last_block = n_blocks - 1
+        picks_of_last_block = picks[last_block * len(self.picks) :]
+        counts: FloatArray = self.start_counts[last_block].copy()
+        counts += np.bincount(picks_of_last_block, minlength=len(self.weights))
+        return counts
+
     def picks_in_order(self, n_blocks: int) -> Picks:
         """Return the picks of the first blocks in the order of the samples.
 
@@ -399,6 +460,32 @@ class _SpeculatedBlocks:
         """
         by_block = np.ascontiguousarray(self.picks[:, :n_blocks].T)  # (n_blocks, block_samples)
         return by_block.reshape(-1)
+
+
+@dataclass(slots=True)
+class _RunningBlocks:
+    """Blocks that are being repaired, and have not met their old course of counts."""
+
+    blocks: IntArray
+    """Numbers of the blocks, ascending, shape (n_running,)."""
+    differences: FloatArray
+    """Counts on the new course minus counts on the old one, shape (n_running, n_datasets)."""
+    lanes: Lanes
+    """Pick the next samples of the blocks; lane i is `blocks[i]`."""
+
+
+def _ranges_between_checks(block_samples: int) -> Iterator[slice]:
+    """Yield the samples of a block that a repair picks before each check, from first to last.
+
+    The ranges have 32 samples, 64, 128, and so on up to 1024.
+    """
+    start = 0
+    n_steps = _FIRST_CHECK_STEPS
+    while start < block_samples:
+        stop = min(start + n_steps, block_samples)
+        yield slice(start, stop)
+        start = stop
+        n_steps = min(2 * n_steps, _MAX_CHECK_STEPS)
 
 
 def _step_cost(n_datasets: int, n_lanes: int) -> float:
@@ -473,14 +560,11 @@ def guess_counts(
     """
     shares = simplex_projection(weights)
     by_frequency = np.argsort(-shares, kind="stable")  # (n_datasets,) most frequent dataset first
-    # The gap is estimated from the shares alone: 0 for a single dataset, nearly 0.5 for many equal
-    # ones.
-    gap = 0.5 * (1.0 - float(np.square(shares).sum()))
+    gap = _error_gap(shares)
 
-    counts = np.empty((len(weights), len(first_samples)))
+    counts = np.zeros((len(weights), len(first_samples)))
     # (n_blocks,) sum of the errors of the datasets that were guessed already
     error_sums = np.zeros(len(first_samples))
-    remaining = first_samples.astype(np.float64)  # (n_blocks,) samples that no guess accounts for
     for rank in range(len(weights) - 1, 0, -1):
         dataset = by_frequency[rank]
         exact_shares = first_samples * shares[dataset]  # (n_blocks,) not rounded to samples
@@ -488,9 +572,22 @@ def guess_counts(
         guess = np.ceil(exact_shares - gap + error_sums / (rank + 1))  # (n_blocks,)
         counts[dataset] = np.maximum(guess, counts_before[dataset])
         error_sums += exact_shares - counts[dataset]
-        remaining -= counts[dataset]
-    counts[by_frequency[0]] = remaining
+
+    # Counts are whole numbers, so that their sum is exact.
+    counts[by_frequency[0]] = first_samples - counts.sum(axis=0)
     return np.ascontiguousarray(counts.T)
+
+
+def _error_gap(shares: FloatArray) -> float:
+    """Estimate how far the largest error is above the mean of all when a rare dataset is picked.
+
+    Args:
+        shares: Share of each dataset in a long blend, shape (n_datasets,).
+
+    Returns:
+        0 for a single dataset, nearly 0.5 for many equal ones.
+    """
+    return 0.5 * (1.0 - float(np.square(shares).sum()))
 
 
 def simplex_projection(weights: FloatArray) -> FloatArray:
@@ -567,23 +664,26 @@ class Lanes(ABC):
     def advance(self, picks: NDArray[np.integer]) -> None:
         """Pick the datasets of the next samples in all lanes, and count them.
 
-        A lane is a sequence of samples of the blend. In each step, every lane picks the dataset of
-        its next sample.
-
         Args:
             picks: Filled with the number of the dataset of each sample, shape (n_steps, n_lanes).
         """
         # Several steps form a chunk, whose arrays fit in the processor's cache.
         for start in range(0, len(picks), self._chunk_steps):
             chunk = picks[start : start + self._chunk_steps]  # (n_steps of the chunk, n_lanes)
-            steps = np.arange(len(chunk), dtype=np.float64)[:, None]  # (n_steps of the chunk, 1)
-
-            # The rule multiplies weights by the number of the sample in the blend, but at least
-            # by 1.
-            sample_numbers = self._next_samples + steps  # (n_steps of the chunk, n_lanes)
-            times = np.maximum(sample_numbers, 1.0)
-            self._advance_chunk(times, chunk)
+            self._advance_chunk(self._times(len(chunk)), chunk)
             self._next_samples += len(chunk)
+
+    def _times(self, n_steps: int) -> FloatArray:
+        """Return the time of the next samples: their numbers in the blend, but at least 1.
+
+        Args:
+            n_steps: How many samples of each lane.
+
+        Returns:
+            Times, shape (n_steps, n_lanes).
+        """
+        steps = np.arange(n_steps, dtype=np.float64)[:, None]  # (n_steps, 1)
+        return np.maximum(self._next_samples + steps, 1.0)
 
     @abstractmethod
     def counts(self) -> FloatArray:
@@ -645,8 +745,8 @@ class RowLanes(Lanes):
     def _advance_chunk(self, times: FloatArray, picks: NDArray[np.integer]) -> None:
         """Pick the dataset of each sample in a chunk of steps, and count the picks.
 
-        In each step, every lane picks the dataset of its next sample. This is the one with the
-        largest error, weight * time - count. The class's docstring has a step with numbers.
+        In each step, every lane picks the dataset of its next sample: the one with the largest
+        error, weight * time - count.
 
         Args:
             times: Time of each sample: its number in the blend, but at least 1. Shape (n_steps,
@@ -715,6 +815,16 @@ class ColumnLanes(Lanes):
         # (n_datasets, 1) n_datasets, ..., 2, 1; uint8, so that a step moves little memory
         self._ranks = np.arange(n_datasets, 0, -1).astype(np.uint8)[:, None]
 
+        # Arrays that every step overwrites: allocating them takes longer than the arithmetic.
+        self._errors = np.empty_like(self._counts)  # (n_datasets, n_lanes)
+        self._largest_error = np.empty(n_lanes)  # (n_lanes,)
+        self._has_largest_error = np.empty(self._errors.shape, bool)  # (n_datasets, n_lanes)
+        # (n_datasets, n_lanes) rank of the dataset if its error is the largest, else 0
+        self._candidate_ranks = np.empty(self._errors.shape, np.uint8)
+        self._best_rank = np.empty(n_lanes, np.uint8)  # (n_lanes,)
+        # (n_lanes,) where the count of each lane's dataset is in _flat_counts
+        self._positions = np.empty_like(self._lane_numbers)
+
     def counts(self) -> FloatArray:
         """Return a copy of the counts, shape (n_lanes, n_datasets)."""
         return np.ascontiguousarray(self._counts.T)
@@ -722,51 +832,52 @@ class ColumnLanes(Lanes):
     def _advance_chunk(self, times: FloatArray, picks: NDArray[np.integer]) -> None:
         """Pick the dataset of each sample in a chunk of steps, and count the picks.
 
-        In each step, every lane picks the dataset of its next sample. This is the one with the
-        largest error, weight * time - count, and the first of them if several have it.
-
-        numpy finds a maximum faster than its place. So the place is found by a second maximum: the
-        largest *rank* of the datasets that have the largest error. The ranks are n_datasets for
-        dataset 0, down to 1 for the last one. The class's docstring has a step with numbers.
-
         Args:
             times: Time of each sample: its number in the blend, but at least 1. Shape (n_steps,
                 n_lanes).
             picks: Filled with the number of the dataset of each sample, shape (n_steps, n_lanes).
         """
-        n_datasets, n_lanes = self._counts.shape
-
-        # Arrays that every step overwrites: allocating them takes longer than the arithmetic.
-        errors = np.empty_like(self._counts)  # (n_datasets, n_lanes)
-        largest_error = np.empty(n_lanes)  # (n_lanes,)
-        has_largest_error = np.empty(errors.shape, bool)  # (n_datasets, n_lanes)
-        # (n_datasets, n_lanes) rank of the dataset if its error is the largest, else 0
-        candidate_ranks = np.empty(errors.shape, np.uint8)
-        best_rank = np.empty(n_lanes, np.uint8)  # (n_lanes,)
-        # (n_lanes,) where the count of each lane's dataset is in _flat_counts
-        positions = np.empty_like(self._lane_numbers)
-
         for times_of_step, picks_of_step in zip(times, picks, strict=True):
-            # Compute the errors. Two operations, so that the product is rounded before the
-            # subtraction.
-            np.multiply(self._weights, times_of_step, out=errors)
-            np.subtract(errors, self._counts, out=errors)
-
-            # Find the highest rank of the datasets that have the largest error of their lane.
-            np.maximum.reduce(errors, axis=0, out=largest_error)
-            np.equal(errors, largest_error, out=has_largest_error)
-            np.multiply(has_largest_error, self._ranks, out=candidate_ranks)
-            np.maximum.reduce(candidate_ranks, axis=0, out=best_rank)
-
-            # A rank is n_datasets - dataset, so this gives the dataset of each lane.
-            datasets = n_datasets - best_rank.astype(np.intp)  # (n_lanes,)
+            self._compute_errors(times_of_step)
+            datasets = self._first_with_largest_error()
             picks_of_step[:] = datasets
+            self._count(datasets)
 
-            # Add 1 to the count of each lane's dataset. A dataset has a row of counts, so the count
-            # is at dataset * n_lanes + lane. No two lanes change the same count.
-            np.multiply(datasets, n_lanes, out=positions)
-            np.add(positions, self._lane_numbers, out=positions)
-            self._flat_counts[positions] += 1.0
+    def _compute_errors(self, times: FloatArray) -> None:
+        """Set the error of each dataset in each lane: weight * time - count.
+
+        Args:
+            times: Time of each lane's next sample, shape (n_lanes,).
+        """
+        # Two operations, so that the product is rounded before the subtraction.
+        np.multiply(self._weights, times, out=self._errors)
+        np.subtract(self._errors, self._counts, out=self._errors)
+
+    def _first_with_largest_error(self) -> NDArray[np.intp]:
+        """Return the first dataset that has the largest error of its lane, for each lane.
+
+        Returns:
+            Numbers of datasets, shape (n_lanes,).
+        """
+        np.maximum.reduce(self._errors, axis=0, out=self._largest_error)
+        np.equal(self._errors, self._largest_error, out=self._has_largest_error)
+
+        # The first of these datasets has the highest rank: n_datasets minus its number.
+        np.multiply(self._has_largest_error, self._ranks, out=self._candidate_ranks)
+        np.maximum.reduce(self._candidate_ranks, axis=0, out=self._best_rank)
+        return len(self._ranks) - self._best_rank.astype(np.intp)
+
+    def _count(self, datasets: NDArray[np.intp]) -> None:
+        """Count one more sample of a dataset in each lane.
+
+        Args:
+            datasets: The dataset of each lane, shape (n_lanes,).
+        """
+        # A dataset has a row of counts, so the count is at dataset * n_lanes + lane. No two lanes
+        # change the same count.
+        np.multiply(datasets, len(self._lane_numbers), out=self._positions)
+        np.add(self._positions, self._lane_numbers, out=self._positions)
+        self._flat_counts[self._positions] += 1.0
 
 
 def _divide_up(number: int, divisor: int) -> int:

@@ -92,8 +92,8 @@ class Mixture:
 def mixture_of(mix: MixPart, config: NanosetConfig, reader: LengthReader | None = None) -> Mixture:
     """Compute the weights of a mixture for the datasets of a nanoset.
 
-    The sizes of the datasets are those of train, or, if train has no share of the data, of the next
-    split that has.
+    The sizes of the datasets are those of train. If train has no share of the data, they are those
+    of the first split that has a share.
 
     Args:
         mix: The whole tree.
@@ -109,9 +109,29 @@ def mixture_of(mix: MixPart, config: NanosetConfig, reader: LengthReader | None 
     """
     split = _first_split(config)
     data = SplitData(config, split, reader or LengthReader())
+    tokens_by_prefix = data.tokens_by_prefix()
+    _check_corpora_have_tokens(mix, tokens_by_prefix, split)
 
     # Corpora and datasets have the same order, so they are matched by their positions.
-    tokens_by_prefix = data.tokens_by_prefix()
+    corpus_paths = _corpus_paths(mix, ())
+    prefix_by_path = dict(zip(corpus_paths, tokens_by_prefix.keys(), strict=True))
+    n_samples = _samples_of_phase(config, split)
+    return _Mixer(config, prefix_by_path, tokens_by_prefix, n_samples).mix(mix)
+
+
+def _check_corpora_have_tokens(
+    mix: MixPart, tokens_by_prefix: Mapping[str, int], split: SplitName
+) -> None:
+    """Check that no corpus of a mixture is empty.
+
+    Args:
+        mix: The whole tree.
+        tokens_by_prefix: Prefix → tokens of each dataset, in the order of the corpora of the tree.
+        split: The split that the tokens are of, for the error.
+
+    Raises:
+        InputError: A corpus has no tokens in the split.
+    """
     for corpus, tokens in zip(mix.corpora, tokens_by_prefix.values(), strict=True):
         if tokens == 0:
             raise InputError(
@@ -120,14 +140,14 @@ def mixture_of(mix: MixPart, config: NanosetConfig, reader: LengthReader | None 
                 found=corpus,
                 remedy="leave it out, add text, or change `split`",
             )
-    corpus_paths = _corpus_paths(mix, ())
-    prefix_by_path = dict(zip(corpus_paths, tokens_by_prefix.keys(), strict=True))
 
-    # Samples that this phase of a run reads; None for one epoch.
+
+def _samples_of_phase(config: NanosetConfig, split: SplitName) -> int | None:
+    """Return how many samples this phase of a run reads of a split; None for one epoch."""
     n_samples = config.samples(split)
-    if n_samples is not None:
-        n_samples -= config.consumed_samples
-    return _Mixer(config, prefix_by_path, tokens_by_prefix, n_samples).mix(mix)
+    if n_samples is None:
+        return None
+    return n_samples - config.consumed_samples
 
 
 def _first_split(config: NanosetConfig) -> SplitName:
@@ -229,12 +249,8 @@ class _Mixer:
         # Second pass, from the root to the corpora: which amount does each part get?
         allotments = self._divide(root, amount=1.0)
 
-        # The parts without parts are the corpora.
-        amounts = [allotment.amount for allotment in allotments if not allotment.node.children]
-        total = plain_sum(amounts)
-        weights = tuple(amount / total for amount in amounts)
         rows = tuple(self._row(allotment) for allotment in allotments)
-        return Mixture(weights, rows)
+        return Mixture(_weights_of_corpora(allotments), rows)
 
     def _node(self, part: MixPart, path: MixPath, outer_limit: float | None) -> _Node:
         """Return a part of the tree with the smallest and the largest amount that it can have.
@@ -256,20 +272,9 @@ class _Mixer:
             node = self._group_node(part, path, limit)
         else:
             node = self._corpus_node(part, path, limit)
-        if not part.has_fixed_amount:
-            return node
-
-        # `tokens` or `epochs` leave only one amount, which is then the smallest and the largest.
-        target = self._target(node)
-        if not _is_within(target, node.min_amount, node.max_amount):
-            raise _impossible_mixture(
-                node,
-                found=f"its tokens or epochs are {100 * target:.4g}% of train",
-                amount=target,
-                minimum=node.min_amount,
-                maximum=node.max_amount,
-            )
-        return replace(node, min_amount=target, max_amount=target, target=target)
+        if part.has_fixed_amount:
+            return _with_target(node, self._target(node))
+        return node
 
     def _group_node(self, part: MixPart, path: MixPath, limit: float | None) -> _Node:
         """Return a group with the smallest and the largest amount that its parts can have together.
@@ -284,18 +289,15 @@ class _Mixer:
         children = []
         for name, child in part.parts.items():
             children.append(self._node(child, (*path, name), limit))
-
-        # Each part alone may be able to have all of train, so the sum can exceed 1.
-        max_amount = min(plain_sum(child.max_amount for child in children), 1.0)
-        # This sum is not limited: if it exceeds 1, the mixture is impossible, and refused later.
-        min_amount = plain_sum(child.min_amount for child in children)
         return _Node(
             path=path,
             part=part,
             tokens=sum(child.tokens for child in children),
             children=tuple(children),
-            min_amount=min_amount,
-            max_amount=max_amount,
+            # A sum of more than 1 is impossible, and refused later.
+            min_amount=plain_sum(child.min_amount for child in children),
+            # Each part alone may be able to have all of train, so the sum can exceed 1.
+            max_amount=min(plain_sum(child.max_amount for child in children), 1.0),
         )
 
     def _corpus_node(self, part: MixPart, path: MixPath, limit: float | None) -> _Node:
@@ -328,21 +330,25 @@ class _Mixer:
         """
         settings = node.part
         if settings.tokens is not None:
-            # Samples start `step` tokens apart.
-            samples = settings.tokens / self.config.step
-            return samples / self._samples_of_train
-
-        # A group is read some epochs if each of its corpora is. What earlier phases of the run took
-        # does not count: the setting is for this phase.
+            return self._amount_of_tokens(settings.tokens)
         if settings.epochs is not None:
-            amounts = []
-            for corpus in node.corpora:
-                amount = self._amount_of_epochs(corpus.tokens, settings.epochs, samples_before=0)
-                amounts.append(amount)
-            return plain_sum(amounts)
-
-        # A group whose parts all have fixed amounts.
+            return self._amount_of_corpora(node.corpora, settings.epochs)
         return plain_sum(child.target or 0.0 for child in node.children)
+
+    def _amount_of_tokens(self, tokens: float) -> float:
+        """Return the share of the samples of train that some tokens are."""
+        samples = tokens / self.config.step  # samples start `step` tokens apart
+        return samples / self._samples_of_train
+
+    def _amount_of_corpora(self, corpora: Sequence[_Node], epochs: float) -> float:
+        """Return the share of the samples of train that some epochs of each corpus are.
+
+        What earlier phases of the run took does not count: `epochs` are those of this phase.
+        """
+        amounts = []
+        for corpus in corpora:
+            amounts.append(self._amount_of_epochs(corpus.tokens, epochs, samples_before=0))
+        return plain_sum(amounts)
 
     @property
     def _samples_of_train(self) -> int:
@@ -379,25 +385,17 @@ class _Mixer:
         """
         allotments = []
         for allotment in self._divide_among_children(node, amount):
-            child = allotment.node
             if allotment.amount <= _TOLERANCE:
-                raise InputError(
-                    "nothing is left for a part of the mixture",
-                    where=child.where,
-                    found=f"{node.where} has {100 * amount:.4g}% of train",
-                    remedy="lower the others, or leave it out",
-                )
+                raise _nothing_left_error(allotment.node, node, amount)
             allotments.append(allotment)
-            allotments += self._divide(child, allotment.amount)
+            allotments += self._divide(allotment.node, allotment.amount)
         return allotments
 
     def _divide_among_children(self, node: _Node, amount: float) -> list[_Allotment]:
         """Divide the amount of a group among its direct children, in the order written.
 
-        Some children have a fixed amount, their *target*. The others divide the rest in proportion
-        to their weights, unless that is outside of their bounds. For example, a group has the
-        amount 0.5, and a child has the target 0.2. Two children of the weights 2 and 1 divide 0.3:
-        they get 0.2 and 0.1. If the first may have at most 0.15, both get 0.15.
+        Some children have a fixed amount, their *target*. The others divide the rest. For example,
+        a group has the amount 0.5, and a child has the target 0.2. The others divide 0.3.
 
         Args:
             node: The group, or a corpus, which has no children.
@@ -408,53 +406,115 @@ class _Mixer:
         """
         if not node.children:
             return []
-
-        # Divide what the targets leave.
-        rest = amount - plain_sum(child.target or 0.0 for child in node.children)
-        sharing = [child for child in node.children if child.target is None]
-        weights = [_weight(child) for child in sharing]
-        bounds = [_bounds(child, amount) for child in sharing]
-        _check_rest(node, sharing, bounds, rest)
-        child_amounts = []
-        if sharing:
-            child_amounts = divide_within_bounds(weights, bounds, rest)
-
-        # Collect both kinds of children by their paths.
-        allotment_by_path = {}
-        weight_sum = plain_sum(weights)
-        for child, weight, child_amount in zip(sharing, weights, child_amounts, strict=True):
-            allotment_by_path[child.path] = _Allotment(
-                node=child,
-                parent_amount=amount,
-                amount_by_share=rest * weight / weight_sum,  # without bounds
-                amount=child_amount,
-            )
+        allotments = _divide_by_weight(node, amount)
         for child in node.children:
             if child.target is not None:
-                allotment_by_path[child.path] = _Allotment(
+                allotment = _Allotment(
                     node=child, parent_amount=amount, amount_by_share=None, amount=child.target
                 )
-        # Return them in the order written.
+                allotments.append(allotment)
+
+        allotment_by_path = {allotment.node.path: allotment for allotment in allotments}
         return [allotment_by_path[child.path] for child in node.children]
 
     def _row(self, allotment: _Allotment) -> MixRow:
         """Return the amount of a part as plans and tables show it."""
         node = allotment.node
-        tokens = None
-        epochs = None
-        if self.samples is not None:
-            exact_tokens = allotment.amount * self.samples * self.config.step
-            tokens = round(exact_tokens)
-            epochs = exact_tokens / node.tokens
+        tokens = self._tokens_of(allotment.amount)
         return MixRow(
             name=node.path[-1],
             depth=len(node.path) - 1,
             asked=allotment.amount_by_share,
             given=allotment.amount,
-            tokens=tokens,
-            epochs=epochs,
+            tokens=None if tokens is None else round(tokens),
+            epochs=None if tokens is None else tokens / node.tokens,
             decided_by=_decided_by(allotment),
         )
+
+    def _tokens_of(self, amount: float) -> float | None:
+        """Return the tokens of a share of the samples of train; None if their number is unknown."""
+        if self.samples is None:
+            return None
+        return amount * self.samples * self.config.step
+
+
+def _weights_of_corpora(allotments: Sequence[_Allotment]) -> tuple[float, ...]:
+    """Return the weight of each corpus of a tree: its amount, divided by the sum of all amounts.
+
+    Args:
+        allotments: All parts of the tree, in the order written; the parts without parts are the
+            corpora.
+    """
+    amounts = [allotment.amount for allotment in allotments if not allotment.node.children]
+    total = plain_sum(amounts)  # 1, except for rounding errors
+    return tuple(amount / total for amount in amounts)
+
+
+def _with_target(node: _Node, target: float) -> _Node:
+    """Return a part whose `tokens` or `epochs` leave only one amount.
+
+    Args:
+        node: The part, with the smallest and largest amount that it can have.
+        target: The amount: a share of the samples of train, from 0 to 1.
+
+    Raises:
+        InputError: The amount is less or more than the part can have.
+    """
+    if not _is_within(target, node.min_amount, node.max_amount):
+        raise _impossible_mixture(
+            node,
+            found=f"its tokens or epochs are {100 * target:.4g}% of train",
+            amount=target,
+            minimum=node.min_amount,
+            maximum=node.max_amount,
+        )
+    return replace(node, min_amount=target, max_amount=target, target=target)
+
+
+def _divide_by_weight(node: _Node, amount: float) -> list[_Allotment]:
+    """Divide what the targets of a group leave among its parts without a target.
+
+    The parts get amounts in proportion to their weights, unless these are outside of their bounds.
+    For example, two parts of the weights 2 and 1 divide 0.3: they get 0.2 and 0.1. If the first may
+    have at most 0.15, both get 0.15.
+
+    Args:
+        node: The group.
+        amount: Its amount: a share of the samples of train, from 0 to 1.
+
+    Raises:
+        InputError: The parts can only have more or less than that.
+    """
+    rest = amount - plain_sum(child.target or 0.0 for child in node.children)
+    children = [child for child in node.children if child.target is None]
+    bounds = [_bounds(child, amount) for child in children]
+    _check_rest(node, children, bounds, rest)
+    if not children:
+        return []
+
+    weights = [_weight(child) for child in children]
+    weight_sum = plain_sum(weights)
+    child_amounts = divide_within_bounds(weights, bounds, rest)
+    allotments = []
+    for child, weight, child_amount in zip(children, weights, child_amounts, strict=True):
+        allotment = _Allotment(
+            node=child,
+            parent_amount=amount,
+            amount_by_share=rest * weight / weight_sum,  # without bounds
+            amount=child_amount,
+        )
+        allotments.append(allotment)
+    return allotments
+
+
+def _nothing_left_error(node: _Node, parent: _Node, parent_amount: float) -> InputError:
+    """Return the error for a part that gets nothing of the amount of the group around it."""
+    return InputError(
+        "nothing is left for a part of the mixture",
+        where=node.where,
+        found=f"{parent.where} has {100 * parent_amount:.4g}% of train",
+        remedy="lower the others, or leave it out",
+    )
 
 
 def _weight(node: _Node) -> float:
@@ -493,18 +553,9 @@ def _check_rest(
         InputError: A part needs more than it may have; or the rest is less than the parts need, or
             more than they may have.
     """
-    # Each part must be able to have some amount.
     for child, bound in zip(sharing, bounds, strict=True):
-        if bound.floor > bound.cap + _TOLERANCE:
-            raise _impossible_mixture(
-                child,
-                found=f"floors within are {100 * bound.floor:.4g}% of train",
-                amount=bound.floor,
-                minimum=0.0,
-                maximum=bound.cap,
-            )
+        _check_bounds(child, bound)
 
-    # Their amounts must be able to add up to the rest.
     floor_sum = plain_sum(bound.floor for bound in bounds)
     cap_sum = plain_sum(bound.cap for bound in bounds)
     if not _is_within(rest, floor_sum, cap_sum):
@@ -514,6 +565,22 @@ def _check_rest(
             found = f"no part is left for {100 * rest:.4g}% of train"
         raise _impossible_mixture(
             node, found=found, amount=rest, minimum=floor_sum, maximum=cap_sum
+        )
+
+
+def _check_bounds(node: _Node, bounds: Bounds) -> None:
+    """Check that a part can have some amount: the smallest one must not exceed the largest.
+
+    Raises:
+        InputError: The part needs more than it may have.
+    """
+    if bounds.floor > bounds.cap + _TOLERANCE:
+        raise _impossible_mixture(
+            node,
+            found=f"floors within are {100 * bounds.floor:.4g}% of train",
+            amount=bounds.floor,
+            minimum=0.0,
+            maximum=bounds.cap,
         )
 
 
@@ -550,31 +617,41 @@ def _decided_by(allotment: _Allotment) -> str:
         Name of the key. "size" if the part has no share: its tokens are its weight. "its parts" if
         the parts within it decide the amount.
     """
+    settings = allotment.node.part
+    if allotment.node.target is not None:
+        return _key_of_target(settings)
+    key_of_bound = _key_of_bound(allotment)
+    if key_of_bound is not None:
+        return key_of_bound
+    # The amount is in proportion to that of the siblings.
+    return "size" if settings.share is None else "share"
+
+
+def _key_of_target(settings: MixPart) -> str:
+    """Return which key fixes the amount of a part; "its parts" if all parts within it have one."""
+    if settings.tokens is not None:
+        return "tokens"
+    if settings.epochs is not None:
+        return "epochs"
+    return "its parts"
+
+
+def _key_of_bound(allotment: _Allotment) -> str | None:
+    """Return which key sets the bound at which the amount of a part is; None if it is at no bound.
+
+    An amount at a bound equals it without rounding errors: `_bounds` computes it in the same way.
+    """
     node = allotment.node
     settings = node.part
-
-    # The amount is fixed by the settings of the part, or of all parts within it.
-    if node.target is not None:
-        if settings.tokens is not None:
-            return "tokens"
-        if settings.epochs is not None:
-            return "epochs"
-        return "its parts"
-
-    # The amount is at a bound. Then both are equal, without rounding errors: `_bounds` computes the
-    # bound in the same way.
     amount = allotment.amount
     if settings.min_share and amount == settings.min_share * allotment.parent_amount:
         return "min_share"
     if settings.max_share is not None and amount == settings.max_share * allotment.parent_amount:
         return "max_share"
     # The largest amount is 1, all of train, unless `max_epochs` of the part or within it is less.
-    is_limited_by_epochs = node.max_amount < 1.0
-    if is_limited_by_epochs and amount == node.max_amount:
+    if amount == node.max_amount < 1.0:
         return "max_epochs"
     # The smallest amount of a group is what the parts within it need.
     if amount == node.min_amount:
         return "its parts"
-
-    # The amount is in proportion to that of the siblings.
-    return "size" if settings.share is None else "share"
+    return None

@@ -163,8 +163,21 @@ class _BlockSums(NamedTuple):
     stops: NDArray[np.signedinteger]
     """A 0, and then the tokens of the block up to and including each position.
 
-    Shape (n_positions_of_block + 1,), int32 if the last one fits, else int64.
+    Shape (n_positions_of_block + 1,), int32 if the last one fits, else int64. So document k of the
+    block starts at stops[k], and ends at stops[k + 1].
     """
+
+    def documents_with(self, targets: NDArray[np.signedinteger]) -> NDArray[np.int64]:
+        """Return the first document that ends at a target or after it, for each of many targets.
+
+        Args:
+            targets: Numbers of tokens from the start of the block, shape (n_targets,).
+
+        Returns:
+            Numbers of documents within the block, shape (n_targets,).
+        """
+        document_ends = self.stops[1:]
+        return np.searchsorted(document_ends, targets, side="left")
 
 
 def _running_sums(
@@ -267,12 +280,7 @@ def _fill_rows(
     last_start = last_sample * sequence_length - tokens_before
     # (n_samples_of_block,) tokens of the block before each sample
     starts = np.arange(first_start, last_start + 1, sequence_length, dtype=block.stops.dtype)
-    targets = starts + add_extra_token
-
-    # Find the first document that ends at the target or after it. `stops` begins with the 0 of the
-    # block's start, so stops[k] is where document k starts, and stops[k + 1] where it ends.
-    document_ends = block.stops[1:]
-    documents = np.searchsorted(document_ends, targets, side="left")  # (n_samples_of_block,)
+    documents = block.documents_with(starts + add_extra_token)
     document_starts = block.stops[documents]  # (n_samples_of_block,)
 
     rows_of_block = rows[first_sample : last_sample + 1]

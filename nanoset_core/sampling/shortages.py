@@ -38,24 +38,47 @@ def cannot_be_built(config: NanosetConfig, split: SplitName, reader: LengthReade
     if not prefixes:
         return False
 
-    rules = config.rules
     token_counts = [data.part_of(prefix).tokens for prefix in prefixes]
-    sample_counts = [config.samples_in(tokens) for tokens in token_counts]
     is_blend = weights is not None or len(prefixes) > 1
-
-    # Some trainers never accept 0 samples, and a blend without weights needs a sample of each
-    # dataset.
     is_unweighted_blend = is_blend and weights is None
-    if rules.zero_samples == "never" or is_unweighted_blend:
-        return 0 in sample_counts
+    zero_samples = config.rules.zero_samples
+    if zero_samples == "never" or is_unweighted_blend:
+        return _lacks_a_sample(token_counts, config)
+    if zero_samples == "no blend" and is_blend:
+        return _is_too_small_for_nanotron(token_counts, config)
+    return _lacks_a_token(token_counts, config)
 
-    # nanotron accepts a dataset without samples, but no blend. It needs index files of each dataset
-    # of a blend, and one sample in total.
-    if rules.zero_samples == "no blend" and is_blend:
-        return min(token_counts) < MIN_NANOTRON_TOKENS or not any(sample_counts)
 
-    # The others need a token of each dataset. But NeMo skips a split that has no token at all.
-    is_skipped = rules.empty_split == "skip" and not any(token_counts)
+def _lacks_a_sample(token_counts: Sequence[int], config: NanosetConfig) -> bool:
+    """Return whether a dataset has too few tokens for a sample, for trainers that need one of each.
+
+    Args:
+        token_counts: Tokens of each dataset of the split.
+        config: Configuration of the nanoset.
+    """
+    return any(config.samples_in(tokens) == 0 for tokens in token_counts)
+
+
+def _is_too_small_for_nanotron(token_counts: Sequence[int], config: NanosetConfig) -> bool:
+    """Return whether nanotron refuses a blend: a dataset gets no index files, or no one a sample.
+
+    Args:
+        token_counts: Tokens of each dataset of the blend.
+        config: Configuration of the nanoset.
+    """
+    has_index_files = min(token_counts) >= MIN_NANOTRON_TOKENS
+    has_sample = any(config.samples_in(tokens) for tokens in token_counts)
+    return not (has_index_files and has_sample)
+
+
+def _lacks_a_token(token_counts: Sequence[int], config: NanosetConfig) -> bool:
+    """Return whether a dataset has no tokens, in a split that the trainer builds.
+
+    Args:
+        token_counts: Tokens of each dataset of the split.
+        config: Configuration of the nanoset. NeMo skips a split that has no token at all.
+    """
+    is_skipped = config.rules.empty_split == "skip" and not any(token_counts)
     return 0 in token_counts and not is_skipped
 
 

@@ -40,7 +40,12 @@ def shards_of(outputs: OutputRoot, dataset: Manifest, *, strict: bool = False) -
     for tokenized in outputs.versions(TOKENIZED.layout.folder, dataset.name, strict=strict):
         if has_same_origin(tokenized, dataset):
             return tokenized
-    raise MissingError(
+    raise _deleted_shards_error(outputs, dataset)
+
+
+def _deleted_shards_error(outputs: OutputRoot, dataset: Manifest) -> MissingError:
+    """Return the error for a dataset none of whose sets of shards exists."""
+    return MissingError(
         "the shards that the dataset was merged from were deleted",
         where=outputs.access.url(outputs.folder / TOKENIZED.layout.folder / dataset.name),
         expected=f"those of the inventory {dataset.recipe['parents']['inventory']}",
@@ -57,17 +62,24 @@ def has_same_origin(tokenized: Manifest, dataset: Manifest) -> bool:
         tokenized: Manifest of the set of shards.
         dataset: Manifest of the dataset.
     """
-    # Both have the same parent: the inventory of the raw files.
-    if tokenized.recipe["parents"] != dataset.recipe["parents"]:
-        return False
-
+    # Both have one parent: the inventory of the raw files.
+    has_same_files = tokenized.recipe["parents"] == dataset.recipe["parents"]
     # The version of the code that tokenized the files. A dataset has it as an option.
-    options = dataset.recipe["options"]
-    if tokenized.recipe["version"] != options["tokenization"]:
-        return False
+    tokenization = dataset.recipe["options"]["tokenization"]
+    has_same_code = tokenized.recipe["version"] == tokenization
+    return has_same_files and has_same_code and _has_same_token_options(tokenized, dataset)
 
-    # All settings that decide the tokens. The shards have further options, which only decide how
-    # documents are divided into shards.
+
+def _has_same_token_options(tokenized: Manifest, dataset: Manifest) -> bool:
+    """Return whether all options that decide the tokens are equal in two recipes.
+
+    The shards have further options, which only decide how documents are divided into shards.
+
+    Args:
+        tokenized: Manifest of the set of shards.
+        dataset: Manifest of the dataset.
+    """
+    options = dataset.recipe["options"]
     token_options = [key for key in options if key not in OPTIONS_OF_DATASET]
     # A recipe has this option only if documents were erased. If only one of the two has it, they
     # contain different documents.

@@ -167,26 +167,28 @@ def _combined(parts: Sequence[RangeFacts]) -> RangeFacts:
     Args:
         parts: The result of each range, in the order of the ranges.
     """
-    # There may be no parts, and np.concatenate needs an array.
-    hash_arrays = [np.empty(0, np.uint64)]
     changed_bytes: list[str] = []
     for part in parts:
-        hash_arrays.append(part.hashes)
         changed_bytes += part.changed_bytes
-
-    # A sequence of one part may repeat one of another part. Then both parts have its hash, which
-    # `np.unique` keeps once.
-    distinct_hashes = np.unique(np.concatenate(hash_arrays))
     return RangeFacts(
         tokens=sum(part.tokens for part in parts),
         max_id=max((part.max_id for part in parts), default=-1),
         first_unknown_token=_first_fault([part.first_unknown_token for part in parts]),
         first_wrong_ends=_first_fault([part.first_wrong_ends for part in parts]),
         n_wrong_ends=sum(part.n_wrong_ends for part in parts),
-        hashes=distinct_hashes,
+        hashes=_distinct_hashes([part.hashes for part in parts]),
         n_hashed=sum(part.n_hashed for part in parts),
         changed_bytes=tuple(changed_bytes),
     )
+
+
+def _distinct_hashes(hash_arrays: Sequence[NDArray[np.uint64]]) -> NDArray[np.uint64]:
+    """Return the different hashes in several arrays, ascending.
+
+    A hash that is in two arrays is kept once: a sequence of one range repeats one of another range.
+    """
+    no_hashes = np.empty(0, np.uint64)  # there may be no arrays, and np.concatenate needs one
+    return np.unique(np.concatenate([no_hashes, *hash_arrays]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,35 +258,15 @@ class TokenCheck:
             deep: Read the files in the bucket, which other machines can also do. Otherwise the
                 local copy of the index is read, and that of the tokens if it exists.
         """
-        # The tokens are all bytes of the .bin. If it is an object in a bucket, the mark names its
-        # version, so that a replaced object is noticed.
-        reads_local_copies = not deep
-        store, prefix = dataset.stored(as_copies=reads_local_copies)
-        bin_name = f"{prefix}.bin"
-        mark = None
-        if not isinstance(store, LocalStore):
-            stored = store.stat(bin_name)
-            if stored is not None:
-                mark = stored.mark
-        tokens = StoredArray(store, bin_name, dataset.dtype, mark=mark)
-
-        # The lengths of the sequences are the first array after the header of the .idx. Opening the
-        # dataset has downloaded the .idx.
-        index_store: Store = store
-        index_name = f"{prefix}.idx"
-        if reads_local_copies:
-            path = Path(idx_path(dataset.prefix)).absolute()
-            index_store = LocalStore(path.parent)
-            index_name = path.name
-        lengths = StoredArray(index_store, index_name, np.dtype("<i4"), HEADER.size)
-
         # Sequences are hashed to count those that repeat others. That makes sense only if all are
         # read: most copies of a sequence would be missing in a sample of the dataset.
         reads_all = deep or dataset.token_count <= QUICK_TOKENS
-        max_hash = 0
-        if reads_all:
-            max_hash = hash_limit(len(dataset))
-        return TokenCheck(tokens, lengths, expected, max_hash)
+        return TokenCheck(
+            tokens=_stored_tokens(dataset, as_copies=not deep),
+            lengths=_stored_lengths(dataset, as_copies=not deep),
+            expected=expected,
+            hash_limit=hash_limit(len(dataset)) if reads_all else 0,
+        )
 
     def check_range(self, token_range: TokenRange) -> RangeFacts:
         """Check the tokens of one range of the .bin.
@@ -326,25 +308,29 @@ class TokenCheck:
         """
         range_start = token_range.first_sequence
         range_stop = token_range.stop_sequence
-        if range_start == range_stop:  # tokens within one sequence
-            no_lengths = np.empty(0, np.int32)
-            yield token_range, no_lengths
+        is_within_sequence = range_start == range_stop
+        if is_within_sequence:
+            yield token_range, np.empty(0, np.int32)
             return
 
         start_byte = token_range.start_byte
         for first_sequence in range(range_start, range_stop, _BLOCK_SEQUENCES):
             stop_sequence = min(first_sequence + _BLOCK_SEQUENCES, range_stop)
-            stored_lengths = self.lengths.read(first_sequence, stop_sequence)
-            lengths = stored_lengths.astype(np.int32, copy=False)
-
-            # The .bin may have bytes after its last sequence. They belong to the last block.
-            n_tokens = int(lengths.sum(dtype=np.int64))
-            stop_byte = start_byte + n_tokens * self.tokens.dtype.itemsize
+            lengths = self._read_lengths(first_sequence, stop_sequence)
+            stop_byte = start_byte + self._bytes_of(lengths)
             if stop_sequence == range_stop:
+                # The .bin may have bytes after its last sequence. They belong to the last block.
                 stop_byte = token_range.stop_byte
-
             yield TokenRange(first_sequence, stop_sequence, start_byte, stop_byte), lengths
             start_byte = stop_byte
+
+    def _read_lengths(self, start: int, stop: int) -> NDArray[np.int32]:
+        """Return the number of tokens of consecutive sequences, shape (stop - start,)."""
+        return self.lengths.read(start, stop).astype(np.int32, copy=False)
+
+    def _bytes_of(self, lengths: NDArray[np.int32]) -> int:
+        """Return how many bytes of the .bin some sequences take, given their tokens."""
+        return int(lengths.sum(dtype=np.int64)) * self.tokens.dtype.itemsize
 
     def _check_block(
         self, block: TokenRange, lengths: NDArray[np.int32], pieces: PieceCheck | None
@@ -358,42 +344,47 @@ class TokenCheck:
         """
         # (n_sequences,) end of each sequence, in tokens from the start of the block
         stops = np.cumsum(lengths, dtype=np.int64)
-
-        # Hashes show which sequences repeat others. They are computed only if copies are counted.
-        counts_duplicates = self.hash_limit > 0
-        hasher = SequenceHasher(lengths if counts_duplicates else lengths[:0])
-        kept_hashes = [np.empty(0, np.uint64)]
-
+        vocabulary = _VocabularyCheck(self.expected.max_id)
         framing = _FramingCheck(lengths, stops, self.expected)
+        duplicates = _DuplicateCheck(lengths, self.hash_limit)
         n_tokens = 0
-        max_id = -1
-        first_unknown_token: TokenFault | None = None
         for chunk in self._chunks(block, pieces):
-            low = int(chunk.min())
-            high = int(chunk.max())
-            max_id = max(max_id, high)
-            if first_unknown_token is None and not self._is_in_vocabulary(low, high):
-                first_unknown_token = self._unknown_token(chunk, n_tokens, block, stops)
+            vocabulary.add(chunk, n_tokens)
             framing.add(chunk, n_tokens)
-            hashes = hasher.add(chunk)
-            kept_hashes.append(hashes[hashes <= self.hash_limit])
+            duplicates.add(chunk)
             n_tokens += len(chunk)
 
         wrong_sequences = framing.wrong_sequences()  # numbers within the block
-        first_wrong_ends: TokenFault | None = None
-        if len(wrong_sequences):
-            first_wrong = int(wrong_sequences[0])
-            first_wrong_ends = self._describe_ends(first_wrong, block, lengths, stops)
-        all_kept_hashes = np.concatenate(kept_hashes)
+        hashes = duplicates.hashes()
         return RangeFacts(
             tokens=n_tokens,
-            max_id=max_id,
-            first_unknown_token=first_unknown_token,
-            first_wrong_ends=first_wrong_ends,
+            max_id=vocabulary.max_id_found,
+            first_unknown_token=self._describe_unknown(vocabulary.first_unknown, block, stops),
+            first_wrong_ends=self._describe_first_ends(wrong_sequences, block, lengths, stops),
             n_wrong_ends=len(wrong_sequences),
-            hashes=np.unique(all_kept_hashes),
-            n_hashed=len(all_kept_hashes),
+            hashes=np.unique(hashes),
+            n_hashed=len(hashes),
         )
+
+    def _describe_first_ends(
+        self,
+        wrong_sequences: NDArray[np.int64],
+        block: TokenRange,
+        lengths: NDArray[np.int32],
+        stops: NDArray[np.int64],
+    ) -> TokenFault | None:
+        """Describe the ends of the first sequence with wrong ones; None if there is no such one.
+
+        Args:
+            wrong_sequences: Numbers of the sequences within the block, ascending.
+            block: Consecutive sequences of the .bin.
+            lengths: Tokens of each sequence of the block, shape (n_sequences,).
+            stops: End of each sequence, in tokens from the start of the block; shape
+                (n_sequences,).
+        """
+        if len(wrong_sequences) == 0:
+            return None
+        return self._describe_ends(int(wrong_sequences[0]), block, lengths, stops)
 
     def _describe_ends(
         self,
@@ -421,63 +412,52 @@ class TokenCheck:
             sequence=block.first_sequence + number, start=stop - length, length=length
         )
 
-    def _is_in_vocabulary(self, low: int, high: int) -> bool:
-        """Return whether the vocabulary contains all ids from `low` to `high`."""
-        return low >= 0 and (self.expected.max_id is None or high <= self.expected.max_id)
-
-    def _unknown_token(
-        self, chunk: Tokens, chunk_start: int, block: TokenRange, stops: NDArray[np.int64]
-    ) -> TokenFault:
-        """Describe the first token of a chunk that is not in the vocabulary.
-
-        A block is a range of the .bin, and a chunk is a range of a block.
+    def _describe_unknown(
+        self, unknown: _UnknownToken | None, block: TokenRange, stops: NDArray[np.int64]
+    ) -> TokenFault | None:
+        """Describe where the .bin has a token that is not in the vocabulary.
 
         Args:
-            chunk: Tokens, shape (n_tokens,). At least one is not in the vocabulary.
-            chunk_start: Position of the first of these tokens in the block.
+            unknown: The token and its position in the block; None if there is no such token.
             block: Consecutive sequences of the .bin, or tokens within one sequence.
             stops: End of each sequence, in tokens from the start of the block; shape
                 (n_sequences,).
         """
-        # The first wrong token. The .bin may have signed integers, but no id is negative.
-        is_unknown = chunk < 0
-        if self.expected.max_id is not None:
-            is_unknown |= chunk > self.expected.max_id
-        position_in_chunk = int(np.argmax(is_unknown))
-        position_in_block = chunk_start + position_in_chunk
-
-        # Its sequence: as many sequences of the block as stop before it come first.
-        n_sequences_before = int(np.searchsorted(stops, position_in_block, side="right"))
+        if unknown is None:
+            return None
+        # As many sequences of the block as stop before the token come before its own.
+        n_sequences_before = int(np.searchsorted(stops, unknown.position, side="right"))
         return TokenFault(
-            byte=block.start_byte + position_in_block * self.tokens.dtype.itemsize,
+            byte=block.start_byte + unknown.position * self.tokens.dtype.itemsize,
             sequence=block.first_sequence + n_sequences_before,
-            found=f"id {chunk[position_in_chunk]}",
+            found=f"id {unknown.token}",
         )
 
     def _chunks(self, block: TokenRange, pieces: PieceCheck | None) -> Iterator[Tokens]:
-        """Yield the tokens of a block in chunks.
-
-        The block is read 8 MiB at a time, to need few requests. A chunk has 1 MiB, so that it stays
-        in a processor's cache while it is checked in several ways.
+        """Yield the tokens of a block in chunks, which stay in a processor's cache.
 
         Args:
             block: Consecutive sequences of the .bin, or tokens within one sequence.
             pieces: Receives all bytes, to compare them with the digests of pieces; or None.
         """
-        # From bytes to tokens.
-        itemsize = self.tokens.dtype.itemsize
-        block_start = block.start_byte // itemsize
-        block_stop = block.stop_byte // itemsize
-        tokens_per_read = _READ_BYTES // itemsize
-        tokens_per_chunk = _CHUNK_BYTES // itemsize
-
-        for read_start in range(block_start, block_stop, tokens_per_read):
-            read_stop = min(read_start + tokens_per_read, block_stop)
-            tokens = self.tokens.read(read_start, read_stop)
+        tokens_per_chunk = _CHUNK_BYTES // self.tokens.dtype.itemsize
+        for tokens in self._read_block(block):
             if pieces is not None:
                 pieces.add(tokens.view(np.uint8).data)
-            for chunk_start in range(0, len(tokens), tokens_per_chunk):
-                yield tokens[chunk_start : chunk_start + tokens_per_chunk]
+            for start in range(0, len(tokens), tokens_per_chunk):
+                yield tokens[start : start + tokens_per_chunk]
+
+    def _read_block(self, block: TokenRange) -> Iterator[Tokens]:
+        """Read the tokens of a block with few requests, each of which returns up to 8 MiB.
+
+        Args:
+            block: Consecutive sequences of the .bin, or tokens within one sequence.
+        """
+        itemsize = self.tokens.dtype.itemsize
+        block_stop = block.stop_byte // itemsize
+        tokens_per_read = _READ_BYTES // itemsize
+        for start in range(block.start_byte // itemsize, block_stop, tokens_per_read):
+            yield self.tokens.read(start, min(start + tokens_per_read, block_stop))
 
     def _read_ends(self, sequence: int, start: int, length: int) -> TokenFault:
         """Read the first and last tokens of a sequence, and describe them as a fault.
@@ -524,22 +504,30 @@ class TokenCheck:
         facts = _combined(outcomes)
         report.figures["tokens_read"] = facts.tokens
         report.figures["greatest_id"] = facts.max_id
-        if self.hash_limit:
+        counts_duplicates = self.hash_limit > 0
+        if counts_duplicates:
             self._report_duplicates(report, facts)
-
-        # The bytes of a piece that the .bin was joined from have another digest now.
         if facts.changed_bytes:
-            report.error(
-                "a file has other bytes than when it was written",
-                where=self.tokens.url,
-                found=facts.changed_bytes[0] + _and_more(len(facts.changed_bytes)),
-                expected="the digests of the pieces that it was joined from",
-                remedy="delete the manifest.json next to it, and run `nanoset build`",
-            )
+            self._report_changed_bytes(report, facts.changed_bytes)
         if facts.first_unknown_token is not None:
             self._report_unknown_token(report, facts.first_unknown_token)
         if facts.first_wrong_ends is not None:
             self._report_wrong_ends(report, facts.first_wrong_ends, n_sequences=facts.n_wrong_ends)
+
+    def _report_changed_bytes(self, report: Report, changed_bytes: Sequence[str]) -> None:
+        """Report that the .bin has other bytes than the pieces that it was joined from.
+
+        Args:
+            report: Report to add to.
+            changed_bytes: A clause for each range whose bytes have changed.
+        """
+        report.error(
+            "a file has other bytes than when it was written",
+            where=self.tokens.url,
+            found=changed_bytes[0] + _and_more(len(changed_bytes)),
+            expected="the digests of the pieces that it was joined from",
+            remedy="delete the manifest.json next to it, and run `nanoset build`",
+        )
 
     def _report_unknown_token(self, report: Report, first: TokenFault) -> None:
         """Report that the vocabulary does not contain all tokens.
@@ -577,6 +565,112 @@ class TokenCheck:
             expected=self.expected.ends,
             remedy=f"{REMEDY}, with the end-of-document token (append_eod)",
         )
+
+
+def _stored_tokens(dataset: MMapIndexedDataset, *, as_copies: bool) -> StoredArray:
+    """Return where the tokens of a dataset are stored: all bytes of its .bin.
+
+    Args:
+        dataset: The dataset.
+        as_copies: Read the local copy of a file in a bucket, if it exists.
+    """
+    store, prefix = dataset.stored(as_copies=as_copies)
+    bin_name = f"{prefix}.bin"
+    mark = None
+    if not isinstance(store, LocalStore):
+        stored = store.stat(bin_name)
+        if stored is not None:
+            mark = stored.mark
+    return StoredArray(store, bin_name, dataset.dtype, mark=mark)
+
+
+def _stored_lengths(dataset: MMapIndexedDataset, *, as_copies: bool) -> StoredArray:
+    """Return where the lengths of sequences are stored: after the header of the dataset's .idx.
+
+    Args:
+        dataset: The dataset.
+        as_copies: Read the local copy of a file in a bucket. It exists: opening the dataset has
+            downloaded the .idx.
+    """
+    if as_copies:
+        path = Path(idx_path(dataset.prefix)).absolute()
+        return StoredArray(LocalStore(path.parent), path.name, np.dtype("<i4"), HEADER.size)
+    store, prefix = dataset.stored(as_copies=False)
+    return StoredArray(store, f"{prefix}.idx", np.dtype("<i4"), HEADER.size)
+
+
+class _UnknownToken(NamedTuple):
+    """A token of a block that is not in the vocabulary."""
+
+    position: int
+    """Where it is, in tokens from the start of the block."""
+    token: int
+    """Its id."""
+
+
+class _VocabularyCheck:
+    """Finds the first token of a block that is not in the vocabulary, and the greatest id.
+
+    Args:
+        max_id: Greatest id of the vocabulary; None if it is not known.
+    """
+
+    def __init__(self, max_id: int | None) -> None:
+        self._max_id = max_id
+        self.max_id_found = -1
+        """Greatest id; -1 if there are no tokens."""
+        self.first_unknown: _UnknownToken | None = None
+        """The first token that is not in the vocabulary; None if there is none."""
+
+    def add(self, chunk: Tokens, chunk_start: int) -> None:
+        """Check the next tokens of the block.
+
+        Args:
+            chunk: The tokens, shape (n_tokens,); at least one.
+            chunk_start: Position of the first of them in the block.
+        """
+        low = int(chunk.min())
+        high = int(chunk.max())
+        self.max_id_found = max(self.max_id_found, high)
+        if self.first_unknown is None and not self._contains(low, high):
+            position = int(np.argmax(self._is_unknown(chunk)))
+            self.first_unknown = _UnknownToken(chunk_start + position, int(chunk[position]))
+
+    def _contains(self, low: int, high: int) -> bool:
+        """Return whether the vocabulary contains all ids from `low` to `high`."""
+        return low >= 0 and (self._max_id is None or high <= self._max_id)
+
+    def _is_unknown(self, tokens: Tokens) -> NDArray[np.bool_]:
+        """Return which tokens are not in the vocabulary, shape (n_tokens,)."""
+        # The .bin may have signed integers, but no id is negative.
+        is_unknown: NDArray[np.bool_] = tokens < 0
+        if self._max_id is not None:
+            is_unknown |= tokens > self._max_id
+        return is_unknown
+
+
+class _DuplicateCheck:
+    """Hashes the sequences of a block, to find those that repeat others.
+
+    Args:
+        lengths: Tokens of each sequence, shape (n_sequences,).
+        hash_limit: Greatest hash that is kept; 0 if duplicates are not counted.
+    """
+
+    def __init__(self, lengths: NDArray[np.int32], hash_limit: int) -> None:
+        counts_duplicates = hash_limit > 0
+        self._hasher = SequenceHasher(lengths if counts_duplicates else lengths[:0])
+        self._hash_limit = hash_limit
+        self._hash_arrays = [np.empty(0, np.uint64)]
+
+    def add(self, chunk: Tokens) -> None:
+        """Hash the sequences that end in the next tokens of the block."""
+        hashes = self._hasher.add(chunk)
+        self._hash_arrays.append(hashes[hashes <= self._hash_limit])
+
+    def hashes(self) -> NDArray[np.uint64]:
+        """Return the hash of each sequence, except for those above the limit."""
+        return np.concatenate(self._hash_arrays)
 
 
 @dataclass(frozen=True, slots=True)
