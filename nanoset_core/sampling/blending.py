@@ -120,20 +120,29 @@ def samples_taken(
             two each.
     """
     values = np.ascontiguousarray(weights, dtype=np.float64)
-    if not exact:
-        shares = values / values.sum()
-        taken_before_stop = np.floor(shares * stop + 0.5)  # (n_datasets,) rounded
-        taken_before_start = np.floor(shares * start + 0.5)
-        estimates = (taken_before_stop - taken_before_start).astype(np.int64)
-        return tuple(estimates.tolist())
+    counts = _count_range if exact else _estimate_range
+    return tuple(counts(values, start, stop).tolist())
 
-    # A blend can only be computed from its first sample on. Count the samples of the range.
-    counts = np.zeros(len(values), np.int64)
-    for first_sample, datasets in greedy_segments(values, stop):
+
+def _estimate_range(weights: NDArray[np.float64], start: int, stop: int) -> NDArray[np.int64]:
+    """Estimate how many samples of each dataset are in a range of a blend, shape (n_datasets,)."""
+    shares = weights / weights.sum()
+    taken_before_stop = np.floor(shares * stop + 0.5)  # (n_datasets,) rounded
+    taken_before_start = np.floor(shares * start + 0.5)
+    return (taken_before_stop - taken_before_start).astype(np.int64)
+
+
+def _count_range(weights: NDArray[np.float64], start: int, stop: int) -> NDArray[np.int64]:
+    """Count how many samples of each dataset are in a range of a blend, shape (n_datasets,).
+
+    A blend can only be computed from its first sample on, so this takes as long as `stop` is large.
+    """
+    counts = np.zeros(len(weights), np.int64)
+    for first_sample, datasets in greedy_segments(weights, stop):
         # Leave out the samples before the range: some, all or none of the segment.
         n_before_range = max(start - first_sample, 0)
-        counts += np.bincount(datasets[n_before_range:], minlength=len(values))
-    return tuple(counts.tolist())
+        counts += np.bincount(datasets[n_before_range:], minlength=len(weights))
+    return counts
 
 
 class OccurrenceCounter:
@@ -162,21 +171,28 @@ class OccurrenceCounter:
         for start in range(0, len(part), _CHUNK):
             chunk = part[start : start + _CHUNK]
             counts = np.bincount(chunk, minlength=len(self.counts))  # (n_values,)
-
-            # Sort, so that equal values form a run in the order of the sequence. Entry order[i] of
-            # the chunk is the i-th in sorted order. For 8 and 16 bits, this is a radix sort.
+            # Positions in the chunk of its smallest value, of the next one, and so on; equal values
+            # stay in the order of the sequence. For 8 and 16 bits, this is a radix sort.
             order = np.argsort(chunk, kind="stable")
-            # (n_values,) where the run of each value starts
-            run_starts = np.cumsum(counts) - counts
-
-            # In sorted order, entry i is the (i - run start)-th of its value in this chunk. Add how
-            # often the value occurred in earlier chunks.
-            numbers = np.repeat(self.counts - run_starts, counts)  # (n_entries of the chunk,)
-            numbers += np.arange(len(chunk))
-
-            # Put the numbers into the order of the sequence.
-            out[start : start + _CHUNK][order] = numbers
+            out[start : start + _CHUNK][order] = self._numbers_by_value(counts)
             self.counts += counts
+
+    def _numbers_by_value(self, counts: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Number the next entries of each value, from the number of its earlier entries on.
+
+        For example, if value 0 occurred 5 times so far and value 1 never, two more of the first and
+        three of the second are numbered 5, 6 and 0, 1, 2.
+
+        Args:
+            counts: Next entries of each value, shape (n_values,).
+
+        Returns:
+            The numbers, those of the smallest value first; shape (sum of counts,).
+        """
+        run_starts = np.cumsum(counts) - counts  # (n_values,) where the numbers of each value start
+        numbers = np.repeat(self.counts - run_starts, counts)
+        numbers += np.arange(len(numbers))
+        return numbers
 
 
 class _Blend(NamedTuple):
@@ -220,8 +236,7 @@ def _retake_beyond_sizes(
     """Correct the end of a blend that takes more samples of a dataset than it has.
 
     From the first sample that does not exist on, all are taken again, only from datasets that have
-    samples left. As everywhere in the blend, each sample is from the dataset that is furthest
-    behind its weight.
+    samples left.
 
     Args:
         weights: Weight of each dataset, shape (n_datasets,).
@@ -231,19 +246,28 @@ def _retake_beyond_sizes(
     """
     is_beyond_size = blend.dataset_sample_index >= sizes[blend.dataset_index]  # (n_samples,)
     first_wrong = int(np.argmax(is_beyond_size))
-
-    # Take the rest one by one.
     counts = np.bincount(blend.dataset_index[:first_wrong], minlength=len(sizes))
     for sample in range(first_wrong, len(blend.dataset_index)):
-        # How far each dataset is behind its weight. The trainer's rule starts with sample 1, so
-        # sample 0 counts as 1, too.
-        n_samples = float(max(sample, 1))
-        errors = weights * n_samples - counts  # (n_datasets,)
-        errors[counts == sizes] = -np.inf  # datasets that are used up are never picked
-        dataset = int(np.argmax(errors))
+        dataset = _furthest_behind(weights, sizes, counts, sample)
         blend.dataset_index[sample] = dataset
         blend.dataset_sample_index[sample] = counts[dataset]
         counts[dataset] += 1
+
+
+def _furthest_behind(
+    weights: NDArray[np.float64], sizes: NDArray[np.int64], counts: NDArray[np.int64], sample: int
+) -> int:
+    """Return which dataset a sample of a blend is from: the one that is furthest behind its weight.
+
+    Args:
+        weights: Weight of each dataset, shape (n_datasets,).
+        sizes: Samples of each dataset, shape (n_datasets,). Those that are used up are left out.
+        counts: Samples taken of each dataset before this one, shape (n_datasets,).
+        sample: Number of the sample. The trainer's rule starts with 1, so sample 0 counts as 1.
+    """
+    errors = weights * float(max(sample, 1)) - counts  # (n_datasets,)
+    errors[counts == sizes] = -np.inf
+    return int(np.argmax(errors))
 
 
 def _check_dataset_count(count: int) -> None:

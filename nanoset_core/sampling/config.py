@@ -258,15 +258,10 @@ class NanosetConfig:
             eod_token: Id of the end-of-document token; None keeps that of the configuration.
 
         Raises:
-            ConfigError: The preset's samples cannot have one of the masks; or a mask needs another
-                option, which `check_masks` finds; or it needs an end-of-document token and none is
-                set, which the constructor of the copy finds.
+            ConfigError: A mask is impossible: the preset's samples cannot have it, or another
+                option or an end-of-document token that it needs is missing.
         """
-        # Samples that are plain tokens, without labels or a loss mask, can only have the masks of
-        # the preset's trainer. All other samples can have any mask.
-        has_only_tokens = self.rules.sample_form in ("text", "input_ids")
-        unsupported_masks = set(masks) - set(self.rules.masks)
-        if has_only_tokens and unsupported_masks:
+        if not self._can_have(masks):
             raise ConfigError(
                 "samples of this trainer are tokens, without such masks",
                 where=", ".join(masks),
@@ -275,11 +270,19 @@ class NanosetConfig:
             )
         check_masks(masks)
 
-        # A name that is not in `masks` becomes False.
         options: dict[str, Any] = {name: name in masks for name in MASKS}
         if eod_token is not None:
             options["eod_token"] = eod_token
         return replace(self, **options)
+
+    def _can_have(self, masks: Collection[str]) -> bool:
+        """Return whether samples of the preset can have some masks.
+
+        Samples that are plain tokens, without labels or a loss mask, can only have the masks of the
+        preset's trainer. All other samples can have any mask.
+        """
+        has_only_tokens = self.rules.sample_form in ("text", "input_ids")
+        return not has_only_tokens or set(masks) <= set(self.rules.masks)
 
     def drops_last_partial(self, split: SplitName) -> bool:
         """Return whether the split leaves out its last, short sample."""
@@ -371,17 +374,32 @@ class NanosetConfig:
             )
 
     def _plain_data(self) -> dict[str, Any]:
-        """Return the fields that hold paths and mappings, as plain types that cannot be changed.
+        """Return name → value of the fields that hold paths and mappings, in unchangeable types.
 
         Paths become strings, and dictionaries become frozen ones. So the configuration stays as it
         is if the caller changes a dictionary that it passed.
 
-        Returns:
-            Name of a field → its new value.
-
         Raises:
             ConfigError: `data_path` and `blend_per_split` are both given or both missing, or one of
                 them is not a blend.
+        """
+        self._check_one_kind_of_data()
+        values: dict[str, Any] = {}
+        if self.data_path is not None:
+            values["data_path"] = _plain_blend("data_path", self.data_path)
+        if self.blend_per_split is not None:
+            values["blend_per_split"] = _plain_blends(self.blend_per_split)
+        values["trainer_paths"] = _plain_paths(self.trainer_paths)
+        values["orders"] = FrozenDict(self.orders)
+        # The identifiers may contain further dictionaries and lists, which are frozen, too.
+        values["tokenizer_identifiers"] = freeze(dict(self.tokenizer_identifiers))
+        return values
+
+    def _check_one_kind_of_data(self) -> None:
+        """Check that either `data_path` or `blend_per_split` is given.
+
+        Raises:
+            ConfigError: Both or none of them are.
         """
         has_data_path = self.data_path is not None
         has_blend_per_split = self.blend_per_split is not None
@@ -391,20 +409,6 @@ class NanosetConfig:
                 where="data_path",
                 found="both" if has_data_path else "neither",
             )
-        values: dict[str, Any] = {}
-        if self.data_path is not None:
-            values["data_path"] = _plain_blend("data_path", self.data_path)
-        if self.blend_per_split is not None:
-            values["blend_per_split"] = _plain_blends(self.blend_per_split)
-
-        trainer_paths = {
-            os.fspath(prefix): str(path) for prefix, path in self.trainer_paths.items()
-        }
-        values["trainer_paths"] = FrozenDict(trainer_paths)
-        values["orders"] = FrozenDict(self.orders)
-        # The identifiers may contain further dictionaries and lists, which `freeze` converts, too.
-        values["tokenizer_identifiers"] = freeze(dict(self.tokenizer_identifiers))
-        return values
 
 
 def check_masks(masks: Collection[str]) -> None:
@@ -422,6 +426,11 @@ def check_masks(masks: Collection[str]) -> None:
             where="reset_attention_mask",
             remedy="set create_attention_mask too",
         )
+
+
+def _plain_paths(paths: Mapping[Any, Any]) -> FrozenDict[str, str]:
+    """Return prefix → path as a mapping of strings that cannot be changed."""
+    return FrozenDict({os.fspath(prefix): str(path) for prefix, path in paths.items()})
 
 
 def _plain_blends(blend_per_split: Sequence[Blend | None]) -> tuple[PlainBlend | None, ...]:
@@ -458,12 +467,7 @@ def _plain_blend(where: str, blend: Blend) -> PlainBlend:
     Raises:
         ConfigError: It is not a blend, or a weight is not a number above 0.
     """
-    is_single = isinstance(blend, str | os.PathLike)
-    prefixes: list[Any] = []
-    if is_single:
-        prefixes = [blend]
-    elif isinstance(blend, Mapping | Sequence):
-        prefixes = list(blend)
+    prefixes = _prefixes_in(blend)
     if not prefixes or not all(_is_prefix(prefix) for prefix in prefixes):
         raise ConfigError(
             "not a blend",
@@ -473,23 +477,40 @@ def _plain_blend(where: str, blend: Blend) -> PlainBlend:
         )
 
     paths = [str(os.fspath(prefix)) for prefix in prefixes]
-    if is_single:
+    if isinstance(blend, str | os.PathLike):
         return paths[0]
     if not isinstance(blend, Mapping):
         return tuple(paths)
-
     weights = {}
     for path, weight in zip(paths, blend.values(), strict=True):
-        is_number = isinstance(weight, Real) and not isinstance(weight, bool)
-        if not is_number or not 0 < weight < math.inf:
-            raise ConfigError(
-                "a weight must be a number above 0",
-                where=f"{where}, {path}",
-                found=repr(weight),
-                remedy="leave out a dataset that is not to be used",
-            )
-        weights[path] = float(weight)
+        weights[path] = _plain_weight(f"{where}, {path}", weight)
     return FrozenDict(weights)
+
+
+def _prefixes_in(blend: object) -> list[Any]:
+    """Return what stands for prefixes in a setting; nothing if it cannot be a blend."""
+    if isinstance(blend, str | os.PathLike):
+        return [blend]
+    if isinstance(blend, Mapping | Sequence):
+        return list(blend)
+    return []
+
+
+def _plain_weight(where: str, weight: Any) -> float:
+    """Return a weight of a blend as a float.
+
+    Raises:
+        ConfigError: It is not a number above 0.
+    """
+    is_number = isinstance(weight, Real) and not isinstance(weight, bool)
+    if not is_number or not 0 < weight < math.inf:
+        raise ConfigError(
+            "a weight must be a number above 0",
+            where=where,
+            found=repr(weight),
+            remedy="leave out a dataset that is not to be used",
+        )
+    return float(weight)
 
 
 def _is_prefix(value: object) -> bool:

@@ -24,6 +24,12 @@ from nanoset_core.storage.regular_files import read_regular
 
 _DESCRIPTION_ENDING = "description.txt"
 _SIDECAR_ENDING = "nanoset.json"
+_ENDINGS_OF_BLEND = {
+    "dataset_index": "dataset_index.npy",
+    "dataset_sample_index": "dataset_sample_index.npy",
+    "description": _DESCRIPTION_ENDING,
+}
+"""Part of a blend's index → ending of the name of its file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +64,40 @@ def member_names(
         requested: Samples that are built, including the blend's margin; None is one epoch.
     """
     rules = config.rules
-    path = config.trainer_path(prefix)
+    described_values = _values_of_member(config, split, prefix, requested)
+    fields_of_names = {
+        "kind": rules.member_kind,
+        "split": split,
+        "basename": os.path.basename(config.trainer_path(prefix)),
+        "samples": requested,
+        "sequence_length": config.sequence_length,
+        "seed": config.random_seed,
+    }
+    return _names(
+        _description(rules.member_keys, described_values),
+        rules.member_file,
+        fields_of_names,
+        _endings_of_member(rules),
+    )
 
-    # All values that a trainer may describe. The preset says which of them this trainer does.
-    value_by_key: dict[str, Any] = {
-        "class": rules.member_kind,
+
+def _values_of_member(
+    config: NanosetConfig, split: SplitName, prefix: str, requested: int | None
+) -> dict[str, Any]:
+    """Return all values by which a trainer may describe one dataset's part of a split.
+
+    Args:
+        config: Configuration of the nanoset.
+        split: The split.
+        prefix: Path of the dataset without .bin and .idx.
+        requested: Samples that are built, including the blend's margin; None is one epoch.
+
+    Returns:
+        Key in the description → value. The preset says which of the keys its trainer has.
+    """
+    path = config.trainer_path(prefix)
+    values: dict[str, Any] = {
+        "class": config.rules.member_kind,
         "dataset_path": path,
         "path_prefix": path,
         "data_prefix": path,
@@ -76,19 +111,13 @@ def member_names(
     }
     # If splits have separate blends, a split has all data of its blend, and no shares are needed.
     if config.blend_per_split is None:
-        value_by_key["split"] = config.split
-        value_by_key["split_matrix"] = split_bookends(parse_split(config.split))
-    description = _description(rules.member_keys, value_by_key)
+        values["split"] = config.split
+        values["split_matrix"] = split_bookends(parse_split(config.split))
+    return values
 
-    # A file name consists of some of these fields, the hash of the description, and an ending.
-    fields_of_names = {
-        "kind": rules.member_kind,
-        "split": split,
-        "basename": os.path.basename(path),
-        "samples": requested,
-        "sequence_length": config.sequence_length,
-        "seed": config.random_seed,
-    }
+
+def _endings_of_member(rules: Preset) -> dict[str, str]:
+    """Return part of a dataset's index → ending of the name of its file."""
     document_ending, sample_ending, shuffle_ending = rules.member_parts
     endings = {
         "document_index": document_ending,
@@ -97,7 +126,7 @@ def member_names(
     }
     if rules.describes:
         endings["description"] = _DESCRIPTION_ENDING
-    return _names(description, rules.member_file, fields_of_names, endings)
+    return endings
 
 
 def blend_names(
@@ -120,8 +149,8 @@ def blend_names(
         weights: Weights of the datasets, or their lengths if all samples are taken once.
         size: Samples of the blend; None if all samples of the datasets are taken once.
     """
-    # All values that a trainer may describe. The preset says which of them this trainer does.
-    value_by_key = {
+    # All values by which a trainer may describe the blend. The preset says which of them it has.
+    described_values = {
         "class": rules.blend_kind,
         "datasets": [json.loads(member.description) for member in members],
         "split": split,
@@ -130,16 +159,12 @@ def blend_names(
         "dataset_sizes": [member.samples_given for member in members],
         "renormalize_blend_weights": False,  # an option of Megatron-LM; this is its default
     }
-    description = _description(rules.blend_keys, value_by_key)
-
-    # A file name consists of these fields, the hash of the description, and an ending.
-    fields_of_names = {"kind": rules.blend_kind, "split": split}
-    endings = {
-        "dataset_index": "dataset_index.npy",
-        "dataset_sample_index": "dataset_sample_index.npy",
-        "description": _DESCRIPTION_ENDING,
-    }
-    return _names(description, rules.blend_file, fields_of_names, endings)
+    return _names(
+        _description(rules.blend_keys, described_values),
+        rules.blend_file,
+        {"kind": rules.blend_kind, "split": split},
+        _ENDINGS_OF_BLEND,
+    )
 
 
 def _description(keys: Sequence[str], values: Mapping[str, Any]) -> str:

@@ -171,13 +171,17 @@ class MemberPlanner:
 
         refuses_zero = self.rules.zero_samples == "never"
         if needed.requested == 0 and refuses_zero:
-            raise ConfigError(
-                "every split needs samples",
-                where=self.where,
-                found=f"preset {self.rules.name}, 0 for {prefix}",
-                expected="1 or more",
-            )
+            raise self._zero_samples_error(prefix)
         return needed
+
+    def _zero_samples_error(self, prefix: str) -> ConfigError:
+        """Return the error for a dataset of which the trainer would need 0 samples."""
+        return ConfigError(
+            "every split needs samples",
+            where=self.where,
+            found=f"preset {self.rules.name}, 0 for {prefix}",
+            expected="1 or more",
+        )
 
     def _plan_epochs(
         self, prefix: str, part: DatasetPart, requested: int | None, start: int
@@ -195,24 +199,16 @@ class MemberPlanner:
             ConfigError: Samples are requested but there are no tokens, or earlier phases of the run
                 read other sequences.
         """
-        # The epochs that have the tokens of the requested samples.
-        tokens = part.tokens
-        n_epochs = self._epochs_for(prefix, tokens, requested)
+        n_epochs = self._epochs_for(prefix, part.tokens, requested)
         if not self.is_later_phase:
-            is_last_separate = self._separates_last_epoch(n_epochs, tokens, requested)
+            is_last_separate = self._separates_last_epoch(n_epochs, part.tokens, requested)
             return _PlannedEpochs(n_epochs, is_last_separate, order=None)
 
-        # A later phase of a run continues the order in which the first phase shuffled its epochs.
-        # It reads `start` samples less than requested, after those that earlier phases took.
+        # A later phase reads `start` samples less than requested.
         n_read = max((requested or 0) - start, 0)
         order = self._order_of_run(prefix, part, n_read)
-        n_epochs_read_by_run = self._epochs_for(prefix, tokens, order.taken + n_read)
-
-        # Append epochs if the first phase has too few. Each appended epoch is shuffled on its own.
-        n_epochs = max(order.epochs, n_epochs, n_epochs_read_by_run)
-        has_appended_epochs = n_epochs > order.epochs
-        is_last_separate = order.separate_last_epoch or has_appended_epochs
-        return _PlannedEpochs(n_epochs, is_last_separate, order)
+        n_epochs_of_run = self._epochs_for(prefix, part.tokens, order.taken + n_read)
+        return _continued_epochs(order, max(n_epochs, n_epochs_of_run))
 
     def _epochs_for(self, prefix: str, tokens: int, requested: int | None) -> int:
         """Return the smallest number of epochs that has the tokens of the requested samples.
@@ -232,18 +228,21 @@ class MemberPlanner:
         # step: by the token that it shares with the next sample.
         tokens_needed = requested * self.config.step + self.config.overlap
         if tokens_needed > 0 and tokens == 0:
-            raise ConfigError(
-                "samples are requested of a split without tokens (the trainer would never return)",
-                where=self.where,
-                found=f"{prefix}: 0 tokens in {self.split}, {requested} samples requested",
-                expected=f"tokens in {self.split}, share 0 for {self.split}, "
-                "or no number of samples for it",
-            )
-        if tokens_needed == 0:
+            raise self._no_tokens_error(prefix, requested)
+        # Some trainers never join epochs: they repeat the samples of one.
+        if tokens_needed == 0 or self.rules.one_epoch:
             return 1
-        if self.rules.one_epoch:
-            return 1  # this trainer repeats the samples of one epoch, if it needs more
         return -(-tokens_needed // tokens)  # rounded up
+
+    def _no_tokens_error(self, prefix: str, requested: int) -> ConfigError:
+        """Return the error for a dataset without tokens of which samples are requested."""
+        return ConfigError(
+            "samples are requested of a split without tokens (the trainer would never return)",
+            where=self.where,
+            found=f"{prefix}: 0 tokens in {self.split}, {requested} samples requested",
+            expected=f"tokens in {self.split}, share 0 for {self.split}, "
+            "or no number of samples for it",
+        )
 
     def _separates_last_epoch(self, epochs: int, tokens: int, requested: int | None) -> bool:
         """Return whether the last of some epochs is shuffled on its own.
@@ -267,27 +266,40 @@ class MemberPlanner:
         Raises:
             ConfigError: Earlier phases read other sequences of the dataset.
         """
-        # No earlier phase has read the dataset: its order starts here.
         order = self.config.orders.get(prefix)
         if order is None:
-            n_epochs = self._epochs_for(prefix, part.tokens, n_needed)
-            is_last_separate = self._separates_last_epoch(n_epochs, part.tokens, n_needed)
-            return Order(
-                taken=0, rows=part.rows, epochs=n_epochs, separate_last_epoch=is_last_separate
-            )
-
-        # An order of other sequences cannot be continued.
+            return self._new_order(prefix, part, n_needed)
         if order.rows != part.rows:
-            start, stop = part.rows
-            earlier_start, earlier_stop = order.rows
-            raise ConfigError(
-                "train has other sequences of a dataset than in earlier phases of the run, "
-                "so their order cannot be continued",
-                where=self.where,
-                found=f"{prefix}: sequences {start:,} to {stop:,}",
-                expected=f"{earlier_start:,} to {earlier_stop:,}: the `split` of these phases",
-            )
+            raise self._other_sequences_error(prefix, part, order)
         return order
+
+    def _new_order(self, prefix: str, part: DatasetPart, n_needed: int) -> Order:
+        """Return the order of a dataset that no earlier phase of the run has read.
+
+        Args:
+            prefix: Path of the dataset without .bin and .idx.
+            part: The sequences that train has of it.
+            n_needed: Samples that this phase needs of it.
+        """
+        n_epochs = self._epochs_for(prefix, part.tokens, n_needed)
+        return Order(
+            taken=0,
+            rows=part.rows,
+            epochs=n_epochs,
+            separate_last_epoch=self._separates_last_epoch(n_epochs, part.tokens, n_needed),
+        )
+
+    def _other_sequences_error(self, prefix: str, part: DatasetPart, order: Order) -> ConfigError:
+        """Return the error for an order of other sequences, which cannot be continued."""
+        start, stop = part.rows
+        earlier_start, earlier_stop = order.rows
+        return ConfigError(
+            "train has other sequences of a dataset than in earlier phases of the run, "
+            "so their order cannot be continued",
+            where=self.where,
+            found=f"{prefix}: sequences {start:,} to {stop:,}",
+            expected=f"{earlier_start:,} to {earlier_stop:,}: the `split` of these phases",
+        )
 
     def _plan_samples(
         self,
@@ -311,25 +323,13 @@ class MemberPlanner:
             ConfigError: The trainer needs samples of the dataset and never joins epochs, but an
                 epoch has too few tokens for one sample.
         """
-        # Samples that all planned epochs give together.
-        rules = self.rules
         n_built = self.config.samples_in(
             epochs.n_epochs * part.tokens,
             drop_last_partial=self.config.drops_last_partial(self.split),
         )
-
-        # Some trainers never join epochs: they repeat the samples of a single one. If that is too
-        # short for a sample, there is nothing to repeat. Trainers that read windows need a sample
-        # even if no number is requested.
-        needs_samples = requested is not None or rules.windows
-        if rules.one_epoch and needs_samples and n_built == 0:
-            raise ConfigError(
-                "too few tokens for a sample",
-                where=self.where,
-                found=f"{prefix}: {part.tokens}",
-                expected=f"{self.config.sample_tokens} or more",
-            )
-        repeats = rules.repeats(requested, n_built)
+        if n_built == 0 and self._repeats_one_epoch(requested):
+            raise self._too_few_tokens_error(prefix, part)
+        repeats = self.rules.repeats(requested, n_built)
         if epochs.order is None:
             return _PlannedSamples(n_built, repeats, available=n_built * repeats)
 
@@ -339,6 +339,40 @@ class MemberPlanner:
         n_not_taken = n_built - epochs.order.taken
         n_available = min(n_built, start + n_not_taken)
         return _PlannedSamples(n_built, repeats, n_available)
+
+    def _repeats_one_epoch(self, requested: int | None) -> bool:
+        """Return whether the trainer repeats the samples of one epoch, so that it must have some.
+
+        Trainers that read windows need a sample even if no number is requested.
+        """
+        needs_samples = requested is not None or self.rules.windows
+        return self.rules.one_epoch and needs_samples
+
+    def _too_few_tokens_error(self, prefix: str, part: DatasetPart) -> ConfigError:
+        """Return the error for a dataset that has too few tokens for a sample."""
+        return ConfigError(
+            "too few tokens for a sample",
+            where=self.where,
+            found=f"{prefix}: {part.tokens}",
+            expected=f"{self.config.sample_tokens} or more",
+        )
+
+
+def _continued_epochs(order: Order, n_needed: int) -> _PlannedEpochs:
+    """Return the epochs of a later phase of a run, which continues the order of earlier phases.
+
+    If the order has too few epochs, more are appended. Each of these is shuffled on its own.
+
+    Args:
+        order: How earlier phases read the dataset.
+        n_needed: Epochs that are needed.
+    """
+    has_appended_epochs = n_needed > order.epochs
+    return _PlannedEpochs(
+        n_epochs=max(order.epochs, n_needed),
+        separate_last=order.separate_last_epoch or has_appended_epochs,
+        order=order,
+    )
 
 
 def separate_last_epoch(

@@ -191,13 +191,24 @@ class _SplitPlanner:
             weights: Weight of each; None for datasets without weights.
 
         Raises:
-            ConfigError: The trainer cannot mix these datasets; or a number of samples is requested,
-                which the trainer does not take for this split; or none is, and the trainer needs
-                one.
+            ConfigError: The trainer cannot mix these datasets, or not for this number of samples.
         """
-        self._check_datasets(prefixes, weights)
+        self._check_number_of_datasets(prefixes)
+        self._check_separate_blends()
+        self._check_weights(prefixes, weights)
+        self._check_requested_samples(has_weights=weights is not None)
 
-        # Some trainers can only read one epoch of valid and test.
+    def _check_requested_samples(self, *, has_weights: bool) -> None:
+        """Check that a number of samples is requested if and only if the trainer uses one.
+
+        Args:
+            has_weights: Whether the blend has weights. These say how a number of samples is divided
+                among the datasets.
+
+        Raises:
+            ConfigError: A number is missing; or it is given for a split of which the trainer always
+                reads one epoch, as some do for valid and test.
+        """
         rules = self.rules
         if self.requested is not None and not rules.takes_samples(self.split):
             raise ConfigError(
@@ -206,9 +217,7 @@ class _SplitPlanner:
                 found=f"{self.requested} samples, preset {rules.name}",
                 expected="None",
             )
-
-        # Weights say how a number of samples is divided among the datasets.
-        if weights is not None and self.requested is None and rules.needs_samples(self.split):
+        if has_weights and self.requested is None and rules.needs_samples(self.split):
             raise ConfigError(
                 "a blend with weights needs a number of samples",
                 where=self.where,
@@ -216,37 +225,49 @@ class _SplitPlanner:
                 expected="a number, or datasets without weights",
             )
 
-    def _check_datasets(self, prefixes: Sequence[str], weights: Sequence[float] | None) -> None:
-        """Check that the trainer can mix these datasets, whatever they contain.
+    def _check_number_of_datasets(self, prefixes: Sequence[str]) -> None:
+        """Check that the trainer can mix as many datasets.
+
+        Raises:
+            ConfigError: There are too many.
+        """
+        if len(prefixes) > self.rules.max_datasets:
+            raise ConfigError(
+                "too many datasets in the blend",
+                where=self.where,
+                found=len(prefixes),
+                expected=f"at most {self.rules.max_datasets}",
+            )
+
+    def _check_separate_blends(self) -> None:
+        """Check that the trainer supports separate blends for splits, if there are any.
+
+        Raises:
+            ConfigError: It does not.
+        """
+        if self.data.has_own_blend and not self.rules.per_split_blends:
+            raise ConfigError(
+                "splits cannot have separate blends",
+                where=self.where,
+                found=f"preset {self.rules.name}",
+                expected="data_path and split",
+            )
+
+    def _check_weights(self, prefixes: Sequence[str], weights: Sequence[float] | None) -> None:
+        """Check that the trainer can mix datasets without weights, if these have none.
 
         Args:
             prefixes: Paths of the datasets without .bin and .idx.
             weights: Weight of each; None for datasets without weights.
 
         Raises:
-            ConfigError: There are more datasets than the trainer can mix; or splits have separate
-                blends, or the datasets have no weights, and the trainer does not support that.
+            ConfigError: It cannot.
         """
-        rules = self.rules
-        if len(prefixes) > rules.max_datasets:
-            raise ConfigError(
-                "too many datasets in the blend",
-                where=self.where,
-                found=len(prefixes),
-                expected=f"at most {rules.max_datasets}",
-            )
-        if self.data.has_own_blend and not rules.per_split_blends:
-            raise ConfigError(
-                "splits cannot have separate blends",
-                where=self.where,
-                found=f"preset {rules.name}",
-                expected="data_path and split",
-            )
-        if weights is None and len(prefixes) > 1 and not rules.unweighted_blends:
+        if weights is None and len(prefixes) > 1 and not self.rules.unweighted_blends:
             raise ConfigError(
                 "the blend needs weights",
                 where=self.where,
-                found=f"preset {rules.name}, a list of prefixes",
+                found=f"preset {self.rules.name}, a list of prefixes",
                 expected="{prefix: weight}",
             )
 
@@ -297,18 +318,22 @@ class _SplitPlanner:
                 skipped_prefixes.append(prefix)
             else:
                 members.append(member)
-
-        # If all datasets are skipped, the split has no data. If only some are, it cannot be built:
-        # the weights would not belong to the remaining datasets.
         if members and skipped_prefixes:
-            raise ConfigError(
-                "a dataset of the blend has no samples in the split",
-                where=self.where,
-                found=skipped_prefixes[0],
-                expected="a sample, or none of the others either",
-            )
+            raise self._skipped_dataset_error(skipped_prefixes[0])
         self._check_file_names(members)
         return tuple(members)
+
+    def _skipped_dataset_error(self, prefix: str) -> ConfigError:
+        """Return the error for a dataset that is skipped, while others of the blend are not.
+
+        The weights of the blend would not belong to the remaining datasets.
+        """
+        return ConfigError(
+            "a dataset of the blend has no samples in the split",
+            where=self.where,
+            found=prefix,
+            expected="a sample, or none of the others either",
+        )
 
     def _needed_samples(self, share: float | None) -> NeededSamples:
         """Return how many samples the blend needs of a dataset with this normalised weight."""
@@ -383,20 +408,10 @@ class _SplitPlanner:
         self._check_samples(members, weights)
         size, blend_weights = self._size_and_weights(members, weights)
         if size == 0 and self.rules.zero_samples != "any":
-            raise ConfigError(
-                "a blend needs samples",
-                where=self.where,
-                found=f"preset {self.rules.name}, a size of 0",
-                expected="1 or more",
-            )
+            raise self._empty_blend_error()
 
-        # Without weights and a number of samples, the blend takes all samples of all datasets once.
-        # Trainers that read windows have no such blends: they use the numbers of samples as
-        # weights.
-        is_exhaustive = weights is None and self.requested is None and not self.rules.windows
-
-        # The trainer names its files by the hash of a description of the blend. That of an
-        # exhaustive blend has no size.
+        # The trainer names its files by the hash of a description of the blend.
+        is_exhaustive = self._is_exhaustive(weights)
         described_size = None if is_exhaustive else size
         names = blend_names(self.rules, self.split, members, blend_weights, described_size)
         return BlendPlan(
@@ -408,6 +423,23 @@ class _SplitPlanner:
             files=names.files,
             sidecar=names.sidecar,
             seed=self.config.random_seed if self.rules.shuffles_blend else None,
+        )
+
+    def _is_exhaustive(self, weights: Sequence[float] | None) -> bool:
+        """Return whether the blend takes all samples of all datasets once.
+
+        It does without weights and a number of samples. Trainers that read windows have no such
+        blends: they use the numbers of samples as weights.
+        """
+        return weights is None and self.requested is None and not self.rules.windows
+
+    def _empty_blend_error(self) -> ConfigError:
+        """Return the error for a blend without samples."""
+        return ConfigError(
+            "a blend needs samples",
+            where=self.where,
+            found=f"preset {self.rules.name}, a size of 0",
+            expected="1 or more",
         )
 
     def _check_samples(

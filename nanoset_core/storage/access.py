@@ -140,24 +140,29 @@ class FileAccess:
         # Local files, and those outside of the folder, need no copy.
         if self.origin is None or not path.is_relative_to(self.folder):
             return path
-
-        # Use the copy if there is one. If disk space is limited, the copy that was not used for
-        # longest is removed first, so note that this one is used now.
         if self.capacity is not None:
+            # If disk space is limited, the copies that were used least recently are removed first.
             note_use(path)
-        if path.is_file() and (size is None or path.stat().st_size == size):
+        if _has_copy(path, size):
             return path
 
-        # Make room if disk space is limited, and download the file.
         piece_digests = None if pieces is None else read_pieces(pieces)
         if self.capacity is not None:
-            needed_bytes = size
-            if needed_bytes is None:
-                needed_bytes = self.size(path) or 0
-            self.make_room(needed_bytes, self.url(path))
+            self._make_room_for(path, size)
         with explained(self.folder, expected=ROOM):
             self.origin.fetch(self.name(path), path, sha256=sha256, pieces=piece_digests)
         return path
+
+    def _make_room_for(self, path: Path, size: int | None) -> None:
+        """Remove copies until there is room for another one.
+
+        Args:
+            path: Path of the new copy.
+            size: Bytes of the file; None if they are not known.
+        """
+        if size is None:
+            size = self.size(path) or 0
+        self.make_room(size, self.url(path))
 
     @property
     def room(self) -> int | None:
@@ -213,7 +218,6 @@ class FileAccess:
         if answer is None:
             return None
         data, stored = answer
-
         old_copy = path.read_bytes() if path.is_file() else None
         if old_copy != data:
             # Remove outdated copies before the new marker is written. If the process ends between,
@@ -248,22 +252,34 @@ class FileAccess:
         if self.origin is None:
             return read_regular(path)  # the folder has the file itself, and not a copy
 
-        name = self.name(path)
-        listing = self.snapshot_with(name)
-        data: bytes | None = None
+        listing = self.snapshot_with(self.name(path))
         if listing is None:
             data = self._refresh(path, is_marker=is_marker)
-        elif listing.contents is not None:
-            # A listing of the whole store has the bytes of all small files.
-            data = listing.contents.get(name)
         else:
-            # A listing of a folder has the size and the ETag of each file.
-            entry = listing.file(name)
-            if entry is not None:
-                data = self._read_listed(path, entry, is_marker=is_marker, guesses=guesses)
+            data = self._read_from_listing(path, listing, is_marker=is_marker, guesses=guesses)
         if data is None:
             raise FileNotFoundError(self.url(path))
         return data
+
+    def _read_from_listing(
+        self, path: Path, listing: Snapshot, *, is_marker: bool, guesses: Iterable[bytes]
+    ) -> bytes | None:
+        """Return the bytes of a small file whose folder was listed; None if it does not exist.
+
+        Args:
+            path: Path of the file.
+            listing: The listing. That of a whole store has the bytes of all small files, and that
+                of a folder the size and the ETag of each file.
+            is_marker: See `read_current`.
+            guesses: Bytes that the file may have.
+        """
+        name = self.name(path)
+        if listing.contents is not None:
+            return listing.contents.get(name)
+        entry = listing.file(name)
+        if entry is None:
+            return None
+        return self._read_listed(path, entry, is_marker=is_marker, guesses=guesses)
 
     def _read_listed(
         self, path: Path, entry: Entry, *, is_marker: bool, guesses: Iterable[bytes]
@@ -309,7 +325,7 @@ class FileAccess:
             FileNotFoundError: The marker does not exist.
         """
         # Read the marker alone if this takes no request: from a local disk, or from the small files
-        # that are in memory already. To list its folder only for the sizes would take one.
+        # that are in memory already.
         is_on_disk = self.origin is None
         is_in_memory = self.snapshot is not None and self.snapshot.contents is not None
         if is_on_disk or is_in_memory:
@@ -317,12 +333,10 @@ class FileAccess:
 
         # List the folder with one request. The listing has the sizes of the files, and its ETag of
         # the marker shows whether the local copy of the marker is current, so need not be read.
-        folder = path.parent
-        listing = self.listed(folder)
-        access_with_listing = replace(self, snapshot=listing)
-        data = access_with_listing.read_current(path, is_marker=True)
-        size_by_name = {name: entry.size for name, entry in listing.below(self.name(folder))}
-        return data, size_by_name
+        listing = self.listed(path.parent)
+        data = replace(self, snapshot=listing).read_current(path, is_marker=True)
+        files = listing.below(self.name(path.parent))
+        return data, {name: entry.size for name, entry in files}
 
     def snapshot_with(self, name: str) -> Snapshot | None:
         """Return the listing of this access if it includes a name; None: the store must be asked.
@@ -406,20 +420,25 @@ class FileAccess:
         Returns:
             Name of a subfolder → nanoseconds since 1970, for the subfolders that have such a file.
         """
-        time_by_folder: dict[str, int] = {}
         if self.origin is None:
-            for folder in self.names(parent):
-                written_ns = self.written_ns(parent / folder / name)
-                if written_ns:  # 0 if there is no such file
-                    time_by_folder[folder] = written_ns
-            return time_by_folder
+            return self._written_on_disk(parent, name)
 
         # A single listing of a store has all files below the parent, with their times.
+        time_by_folder = {}
         files = self.listed(parent).below(self.name(parent))
         for relative_name, entry in files:  # such as web/manifest.json
             folder, _, name_in_folder = relative_name.partition("/")
             if name_in_folder == name:
                 time_by_folder[folder] = entry.written_ns
+        return time_by_folder
+
+    def _written_on_disk(self, parent: Path, name: str) -> dict[str, int]:
+        """Return subfolder → when its file of one name was written, for folders on this machine."""
+        time_by_folder = {}
+        for folder in self.names(parent):
+            written_ns = self.written_ns(parent / folder / name)
+            if written_ns:  # 0 if there is no such file
+                time_by_folder[folder] = written_ns
         return time_by_folder
 
     def sha256(self, path: Path) -> str:
@@ -563,6 +582,11 @@ class FileAccess:
         if self.capacity is None:
             return self.each(work, items)
         return [work(item) for item in items]
+
+
+def _has_copy(path: Path, size: int | None) -> bool:
+    """Return whether there is a copy of a file, of the right size if that is known."""
+    return path.is_file() and (size is None or path.stat().st_size == size)
 
 
 def _remove_files(folder: Path, *, except_for: Path) -> None:

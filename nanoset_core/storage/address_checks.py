@@ -58,24 +58,14 @@ def check_without_secrets(url: str, rest: str, where: str) -> None:
     Raises:
         ConfigError: The URL contains a secret, such as `user:password@` or `?sig=…`.
     """
-    # `host:80/x@y` looks like `user:password@`, but is a port and a path.
-    looks_like_password = _PASSWORD.match(rest) is not None
-    has_port = _PORT.match(rest) is not None
-    has_password = looks_like_password and not has_port
+    has_password = _has_password(rest)
     has_secret_parameter = without_secret_parameters(url) != url
     if not has_password and not has_secret_parameter:
         return
-
-    # Every error replaces the secrets in its texts, as far as `without_secrets` recognises them. If
-    # it does not recognise this password, do not show the address at all.
-    shown_address = url
-    error_will_hide_secrets = without_secrets(url) != url
-    if has_password and not error_will_hide_secrets:
-        shown_address = HIDDEN
     raise ConfigError(
         "the address holds a query, or a user's name or password",
         where=where,
-        found=shown_address,
+        found=_without_password(url) if has_password else url,
         expected="an address without credentials",
         remedy=(
             "leave it out, since it would be written to manifests and logs. Give credentials as "
@@ -85,6 +75,26 @@ def check_without_secrets(url: str, rest: str, where: str) -> None:
     )
 
 
+def _has_password(rest: str) -> bool:
+    """Return whether a URL begins with `user:password@` after its scheme.
+
+    `host:80/x@y` looks like that, but is a port and a path.
+    """
+    looks_like_password = _PASSWORD.match(rest) is not None
+    has_port = _PORT.match(rest) is not None
+    return looks_like_password and not has_port
+
+
+def _without_password(url: str) -> str:
+    """Return how an error may show a URL with a password.
+
+    Errors replace the secrets in their texts that `without_secrets` recognises. If it does not
+    recognise this password, the URL is not shown at all.
+    """
+    is_recognised = without_secrets(url) != url
+    return url if is_recognised else HIDDEN
+
+
 def check_endpoint(endpoint: str) -> None:
     """Check the address of a server that speaks S3; an empty one stands for AWS.
 
@@ -92,13 +102,11 @@ def check_endpoint(endpoint: str) -> None:
         ConfigError: It contains credentials, or is not the address of a server.
     """
     where = "storage.endpoint_url"
-    authority = endpoint.partition("//")[2].partition("/")[0]
-    has_user = "@" in authority
-    if has_user or without_secrets(endpoint) != endpoint:
+    if _has_credentials(endpoint):
         raise ConfigError(
             "the endpoint holds a user's name or password",
             where=where,
-            found=endpoint,
+            found=endpoint,  # errors hide passwords and tokens in their texts
             remedy=(
                 "remove it, since it would be written to logs; credentials come by the usual AWS "
                 "chain"
@@ -112,6 +120,13 @@ def check_endpoint(endpoint: str) -> None:
             expected="http://host:port or https://host",
             remedy="correct it",
         )
+
+
+def _has_credentials(endpoint: str) -> bool:
+    """Return whether the address of a server has a user, or a secret in its query."""
+    authority = endpoint.partition("//")[2].partition("/")[0]
+    has_user = "@" in authority
+    return has_user or without_secrets(endpoint) != endpoint
 
 
 def check_readable(url: str, where: str, *, only_read: bool) -> None:
@@ -128,38 +143,61 @@ def check_readable(url: str, where: str, *, only_read: bool) -> None:
     """
     scheme = url.partition("://")[0].lower()
     if only_read and scheme in WRAPPERS:
-        raise ConfigError(
-            "this scheme names no place of its own",
-            where=where,
-            found=url,
-            expected=(
-                "a path on a local or mounted file system, "
-                "s3://bucket/prefix, gs://, hf://, abfs:// or https://"
-            ),
-            remedy="name the place that it wraps, or unpack the files into a local folder first",
+        raise _wrapper_error(url, where)
+    if not only_read:
+        raise _not_usable_error(
+            "only local folders and S3 can be used here",
+            url,
+            where,
+            expected="a path on a local or mounted file system, or s3://bucket/prefix",
         )
-    if not only_read or not is_known(scheme):
-        what = "only local folders and S3 can be used here"
-        expected = "a path on a local or mounted file system, or s3://bucket/prefix"
-        if only_read:
-            what = "no file system of this name is known"
-            expected += ", gs://, hf://, abfs://, https:// or another URL that fsspec knows"
-        raise ConfigError(
-            what,
-            where=where,
-            found=url,
-            expected=expected,
-            remedy="mount the place, or copy it to a local folder first",
+    if not is_known(scheme):
+        raise _not_usable_error(
+            "no file system of this name is known",
+            url,
+            where,
+            expected="a path on a local or mounted file system, or s3://bucket/prefix, gs://, "
+            "hf://, abfs://, https:// or another URL that fsspec knows",
         )
     has_query_or_user = not {"?", "#", "@"}.isdisjoint(url)
     if scheme.startswith("http") and has_query_or_user:
-        raise ConfigError(
-            "the address holds a query, or a user's name or password",
-            where=where,
-            found=_WEB_SECRET.sub(HIDDEN, url),
-            expected="https://host/folder",
-            remedy=(
-                "leave it out, since it would be written to manifests and logs; "
-                "copy what needs it to a local folder first"
-            ),
-        )
+        raise _web_secret_error(url, where)
+
+
+def _wrapper_error(url: str, where: str) -> ConfigError:
+    """Return the error for a scheme such as zip://, which only wraps another place."""
+    return ConfigError(
+        "this scheme names no place of its own",
+        where=where,
+        found=url,
+        expected=(
+            "a path on a local or mounted file system, "
+            "s3://bucket/prefix, gs://, hf://, abfs:// or https://"
+        ),
+        remedy="name the place that it wraps, or unpack the files into a local folder first",
+    )
+
+
+def _not_usable_error(what: str, url: str, where: str, *, expected: str) -> ConfigError:
+    """Return the error for a URL of a store that cannot be used for a setting."""
+    return ConfigError(
+        what,
+        where=where,
+        found=url,
+        expected=expected,
+        remedy="mount the place, or copy it to a local folder first",
+    )
+
+
+def _web_secret_error(url: str, where: str) -> ConfigError:
+    """Return the error for a web address with a query or a user, which may be secrets."""
+    return ConfigError(
+        "the address holds a query, or a user's name or password",
+        where=where,
+        found=_WEB_SECRET.sub(HIDDEN, url),
+        expected="https://host/folder",
+        remedy=(
+            "leave it out, since it would be written to manifests and logs; "
+            "copy what needs it to a local folder first"
+        ),
+    )

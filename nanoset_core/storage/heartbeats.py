@@ -97,22 +97,25 @@ def owner_of(name: str, host: str | None = None, since: float | None = None) -> 
         since: When the process began its work, seconds since 1970, if the content has it.
     """
     _, mark = _kind_and_mark(name)
+    pid = _pid_in(mark)
     is_here = is_mark_of_this_machine(mark)
-
-    # A mark has the form <machine>-<pid>.<start>-<random>. If another version of this program wrote
-    # the object, its name may have another form, without a process id.
-    pid = None
-    parts = mark.split("-")
-    if len(parts) >= 3:
-        pid_text, _, _ = parts[1].partition(".")
-        if pid_text.isdecimal():
-            pid = int(pid_text)
-
     if since is None and is_here and pid is not None:
         since = started_at(pid)
     if host is None:
         host = platform.node() if is_here else "another machine"
     return Owner(host, pid, since, is_here)
+
+
+def _pid_in(mark: str) -> int | None:
+    """Return the process id in a mark of the form <machine>-<pid>.<start>-<random>.
+
+    It is None for a mark of another form, which another version of this program may have written.
+    """
+    parts = mark.split("-")
+    if len(parts) < 3:
+        return None
+    pid_text, _, _ = parts[1].partition(".")
+    return int(pid_text) if pid_text.isdecimal() else None
 
 
 def _kind_and_mark(name: str) -> tuple[str, str]:

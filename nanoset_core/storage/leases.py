@@ -140,6 +140,20 @@ class _LeaseRecord(Record):
     share: float | None = field(default=None, metadata=stored(only_with="stage"))
     """How much of it is done, from 0 to 1."""
 
+    @property
+    def made_names(self) -> frozenset[str]:
+        """The outputs that the process makes: all that are kept, if they are not listed."""
+        return frozenset(self.names if self.made is None else self.made)
+
+    def work_of(self, process: Owner) -> Work:
+        """Return what the process that holds the lease is making."""
+        return Work(
+            host=process.host,
+            stage=self.stage or "",
+            share=self.share,
+            owner=process,
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class _Lease:
@@ -169,26 +183,14 @@ class _Lease:
             FormatError: The content is not that of a lease.
         """
         record = load(_LeaseRecord, data, where=name)
-        # A lease protects all outputs that its build uses, and lists which of them the build makes.
-        # The list is not stored if the build makes all of them.
-        made_names = record.made
-        if made_names is None:
-            made_names = record.names
-
         process = owner_of(name, record.host, record.since)
-        work = Work(
-            host=process.host,
-            stage=record.stage or "",
-            share=record.share,
-            owner=process,
-        )
         return _Lease(
             name=name,
             host=process.host,
             names=frozenset(record.names),
-            made=frozenset(made_names),
+            made=record.made_names,
             ticket=record.ticket,
-            work=work,
+            work=record.work_of(process),
         )
 
 
@@ -299,22 +301,37 @@ def leased(
                 work=work,
                 takes_turns=on_wait is not None,
             )
-
-            # Write the lease, and renew it until the block ends. Only then look for collections: if
-            # one begins at the same time, either it sees the lease, or this process sees it.
-            stack.enter_context(kept_fresh(store, lease.name, lease.content))
-            _wait_for_gates(store, ignored=lease.name)
-            if on_wait is not None:
-                lease.draw_ticket()
-                _wait_for_turn(lease, on_wait)
-
-            # From now on, `at_work` reports the progress in this lease.
-            if _current_work.get() is not work:
-                _set_in_block(stack, _current_work, work)
+            stack.enter_context(_held(lease, on_wait))
 
         # Calls within the block need no second lease on the same outputs.
         new_leases = [_HeldLease(store, requested_names) for store in stores]
         _set_in_block(stack, _held_leases, (*_held_leases.get(), *new_leases))
+        yield
+
+
+@contextlib.contextmanager
+def _held(lease: _OwnLease, on_wait: OnWait | None) -> Iterator[None]:
+    """Hold a lease until the block ends, which begins when no collection is running.
+
+    Args:
+        lease: The lease.
+        on_wait: Called for each build that has its turn before this one; None to take no turns.
+
+    Raises:
+        StorageError: The lease cannot be written.
+    """
+    # Write the lease, and renew it until the block ends. Only then look for collections: if one
+    # begins at the same time, either it sees the lease, or this process sees it.
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(kept_fresh(lease.store, lease.name, lease.content))
+        _wait_for_gates(lease.store, ignored=lease.name)
+        if on_wait is not None:
+            lease.draw_ticket()
+            _wait_for_turn(lease, on_wait)
+
+        # From now on, `at_work` reports the progress in this lease.
+        if _current_work.get() is not lease.work:
+            _set_in_block(stack, _current_work, lease.work)
         yield
 
 

@@ -6,7 +6,7 @@ versions of an output, one listing of the folder above them replaces hundreds of
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import replace
 from itertools import groupby, islice
 from pathlib import Path
@@ -55,31 +55,48 @@ def call_for_folders(
     Returns:
         The results, in the order of the names.
     """
+    objects = _objects_below(access, parent, len(names))
+    if objects is None:
+        return access.each(lambda name: work(access, parent / name), names)
+    return _call_with_listings(access, work, parent, names, objects)
 
-    def call_alone(name: str) -> R:
-        """Call the function for a folder that was not listed with the others."""
-        return work(access, parent / name)
 
-    # A local folder needs no requests, and a single folder no common listing.
+def _objects_below(access: FileAccess, parent: Path, n_folders: int) -> Iterable[Stored] | None:
+    """List the objects below a folder, if this takes fewer requests than to list its subfolders.
+
+    Args:
+        access: Access to the files.
+        parent: The folder.
+        n_folders: How many of its subfolders are needed.
+
+    Returns:
+        The objects, ordered by name; None if each subfolder should be looked at alone.
+    """
+    # A local folder needs no requests, and a single subfolder no common listing.
     store = access.origin
-    if store is None or len(names) < 2:
-        return access.each(call_alone, names)
-    # The access may have a listing of the parent already.
+    if store is None or n_folders < 2:
+        return None
     parent_name = access.name(parent)
-    if access.snapshot_with(parent_name) is not None:
-        return access.each(call_alone, names)
+    is_listed_already = access.snapshot_with(parent_name) is not None
+    if is_listed_already:
+        return None
 
-    # Many folders: list everything below the parent.
-    listing = store.list(parent_name)  # an iterator, which sends requests as it is read
-    if len(names) > _FEW_FOLDERS:
-        return _call_with_listings(access, work, parent, names, listing)
+    objects = store.list(parent_name)  # an iterator, which sends requests as it is read
+    if n_folders > _FEW_FOLDERS:
+        return objects
+    return _all_if_few(objects)
 
-    # A few folders: try one request, which returns up to a thousand objects. If it returns that
-    # many, there is much else below the parent, so a request for each folder is cheaper.
-    first_objects = list(islice(listing, _OBJECTS_PER_REQUEST))
+
+def _all_if_few(objects: Iterable[Stored]) -> list[Stored] | None:
+    """Return listed objects if one request returns all of them, and otherwise None.
+
+    A request returns up to a thousand objects. If it returns that many, there may be far more: then
+    a listing of each of a few folders is cheaper.
+    """
+    first_objects = list(islice(objects, _OBJECTS_PER_REQUEST))
     if len(first_objects) == _OBJECTS_PER_REQUEST:
-        return access.each(call_alone, names)
-    return _call_with_listings(access, work, parent, names, first_objects)
+        return None
+    return first_objects
 
 
 def _call_with_listings(
@@ -101,31 +118,42 @@ def _call_with_listings(
     Returns:
         The results, in the order of the names.
     """
-    parent_name = access.name(parent)
     # The function may ask for the size of a file in another folder. The calls share these answers,
     # so that the store is asked once for a file that many folders refer to.
     known_sizes: dict[str, int | None] = {}
+    parent_name = access.name(parent)
 
-    def call(folder: _ListedFolder) -> tuple[str, R]:
-        """Return the name of a folder, and what the function returns for it."""
+    def call(folder: _ListedFolder) -> R:
+        """Call the function for a folder."""
         snapshot = Snapshot.of_folder(f"{parent_name}/{folder.name}", folder.objects)
         access_to_folder = replace(access, snapshot=snapshot, known_sizes=known_sizes)
-        return folder.name, work(access_to_folder, parent / folder.name)
+        return work(access_to_folder, parent / folder.name)
 
-    # The folders arrive in the order of the listing, a few at a time, so that a large listing is
-    # never in memory as a whole.
-    requested_names = set(names)
-    all_folders = _folders_of(objects, parent_name)
-    folders = (folder for folder in all_folders if folder.name in requested_names)
-    results = in_parallel(call, folders, CONNECTIONS, window=_FOLDERS_IN_MEMORY)
-    result_by_name = dict(results)
+    folders = _folders_of(objects, parent_name)
+    result_by_name = _results_by_name(call, folders, set(names))
 
     # Folders that were not found in the listing have no objects.
-    for name in requested_names - result_by_name.keys():
-        _, result_by_name[name] = call(_ListedFolder(name, []))
-
-    # Return the results in the order that was asked for.
+    for name in set(names) - result_by_name.keys():
+        result_by_name[name] = call(_ListedFolder(name, []))
     return [result_by_name[name] for name in names]
+
+
+def _results_by_name(
+    call: Callable[[_ListedFolder], R], folders: Iterable[_ListedFolder], names: Set[str]
+) -> dict[str, R]:
+    """Return folder name → what a function returns for the folder, for the folders with some names.
+
+    A few folders are in memory at a time, so that a large listing never is as a whole.
+    """
+
+    def call_with_name(folder: _ListedFolder) -> tuple[str, R]:
+        """Return the name of a folder, and what the function returns for it."""
+        return folder.name, call(folder)
+
+    requested_folders = (folder for folder in folders if folder.name in names)
+    return dict(
+        in_parallel(call_with_name, requested_folders, CONNECTIONS, window=_FOLDERS_IN_MEMORY)
+    )
 
 
 def _folders_of(objects: Iterable[Stored], parent_name: str) -> Iterator[_ListedFolder]:

@@ -41,26 +41,41 @@ def is_owner_alive(mark: str) -> bool | None:
     """
     machine, _, rest = mark.partition("-")
     process, _, _ = rest.partition("-")
-    pid, _, marked_start = process.partition(".")
+    pid, _, start = process.partition(".")
     if machine != _machine() or not pid.isdigit():
         return None
+    if not _is_pid_in_use(int(pid)):
+        return False
+    return _was_started_at(int(pid), start)
 
+
+def _is_pid_in_use(pid: int) -> bool:
+    """Return whether a process of this machine has a process id."""
     try:
-        os.kill(int(pid), 0)  # Signal 0 only checks whether the process exists.
+        os.kill(pid, 0)  # Signal 0 only checks whether the process exists.
     except ProcessLookupError:
         return False
     except PermissionError:
-        pass  # It is a process of another user, perhaps a later one with the same id.
+        pass  # It is a process of another user.
+    return True
 
-    # The system may give the id of a process that has ended to a later one. Compare when the
-    # process that has the id now was started.
-    present_start = _start_of(int(pid))
+
+def _was_started_at(pid: int, start: str) -> bool | None:
+    """Return whether a process is running, and is not a later one with the same id.
+
+    Args:
+        pid: The process id.
+        start: When the process started, in clock ticks; "" if that is not known.
+
+    Returns:
+        None if it cannot be known, since one of the starts is not known.
+    """
+    present_start = _start_of(pid)
     if present_start == "":  # it has ended, but is still listed
         return False
-    is_any_start_unknown = present_start is None or marked_start == ""
-    if is_any_start_unknown:
+    if present_start is None or start == "":
         return None
-    return present_start == marked_start
+    return present_start == start
 
 
 def is_mark_of_this_machine(mark: str) -> bool:
@@ -104,9 +119,6 @@ def _machine() -> str:
     2. of its boot, so that `is_from_before_restart` can compare hosts and boots separately;
     3. of both and the namespace of process ids. In another container of the same host, a process
        id belongs to another process, so that its machine needs another name.
-
-    If the system does not report its boot and namespace, the name is random, with "none" in place
-    of the digest of the boot.
     """
     host = platform.node()
     with contextlib.suppress(OSError):
@@ -115,9 +127,19 @@ def _machine() -> str:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="utf-8")
         namespace = os.readlink("/proc/self/ns/pid")
     except OSError:
-        n_random_bytes = _DIGEST_DIGITS // 2  # two hex digits for each byte
-        return f"{secrets.token_hex(n_random_bytes)}none{secrets.token_hex(n_random_bytes)}"
+        return _random_machine()
+    return _digest(host) + _digest(boot) + _digest("\n".join([host, boot, namespace]))
 
-    texts = [host, boot, "\n".join([host, boot, namespace])]
-    digests = [hashlib.sha256(text.encode()).hexdigest() for text in texts]
-    return "".join(digest[:_DIGEST_DIGITS] for digest in digests)
+
+def _digest(text: str) -> str:
+    """Return the first hex digits of the sha256 of a text."""
+    return hashlib.sha256(text.encode()).hexdigest()[:_DIGEST_DIGITS]
+
+
+def _random_machine() -> str:
+    """Return a random name for a machine whose system does not report its boot and namespace.
+
+    It has "none" in place of the digest of the boot.
+    """
+    n_random_bytes = _DIGEST_DIGITS // 2  # two hex digits for each byte
+    return f"{secrets.token_hex(n_random_bytes)}none{secrets.token_hex(n_random_bytes)}"

@@ -111,12 +111,21 @@ def runs_of(
         The sources of each run, as slices of `sizes`. There is one run if a single upload is enough
         for all sources.
     """
-    # Usually, all sources fit into one upload.
     if len(plan_parts(sizes, least=least, most=most)) <= MAX_PARTS:
         return [slice(0, len(sizes))]
+    bounds = pairwise([*_run_starts(sizes, most), len(sizes)])
+    return [slice(start, stop) for start, stop in bounds]
 
-    # Otherwise begin a run whenever the next source may need more parts than are left. Count as if
-    # no sources shared a part, so that a run never needs more parts than were counted.
+
+def _run_starts(sizes: Sequence[int], most: int) -> list[int]:
+    """Return the first source of each run, so that the sources of a run fit into one upload.
+
+    The parts are counted as if no sources shared one, so that a run never needs more than that.
+
+    Args:
+        sizes: Bytes of each source.
+        most: Maximum size of a part.
+    """
     run_starts = [0]
     n_parts = 0  # of the current run, at most
     for source, size in enumerate(sizes):
@@ -125,8 +134,7 @@ def runs_of(
             run_starts.append(source)
             n_parts = 0
         n_parts += n_source_parts
-    bounds = pairwise([*run_starts, len(sizes)])
-    return [slice(start, stop) for start, stop in bounds]
+    return run_starts
 
 
 def plan_parts(
@@ -218,40 +226,26 @@ def join(
         StorageError: A source has other bytes than expected, or the object cannot be written.
         MissingError: A source does not exist.
     """
-    # If one upload is not enough for all sources, join runs of them, and then the results.
     sizes = [source.size for source in sources]
     most = most_bytes(sizes, COPIED_BYTES)
     slices = runs_of(sizes, most=most)
     if len(slices) > 1:
-        runs: list[_Run] = []
-        for run in slices:
-            run_sha256 = sha256[run] if sha256 else None
-            runs.append(_Run(sources[run], run_sha256))
+        runs = [_Run(sources[run], sha256[run] if sha256 else None) for run in slices]
         _join_runs(store, name, runs, joined)
         return None
 
-    # Plan the parts of the object: those that the bucket copies, and those that are sent.
     joining = Joining(store, sources, sha256, joined)
     joining.check_sources()
     plan = plan_parts(sizes, most=most)
-
-    # A small object needs no upload in parts: read its sources, and write it by one request.
-    if len(plan) <= 1 and all(_is_sent(part) for part in plan):
-        data = b"".join(joining.read(part) for part in plan)
-        store.put(name, data)
-        joined(len(data))
-        return hashlib.sha256(data).hexdigest()
-
+    is_small = len(plan) <= 1 and all(_is_sent(part) for part in plan)
+    if is_small:
+        return joining.write_at_once(name, plan)
     try:
         joining.write(name, plan)
     except (SourceChangedError, StorageError) as error:
         if not _may_have_copied_lists(error, sources):
             raise
-        # This bucket cannot copy these sources. Take back the progress that was reported, and begin
-        # again: read the bytes of all sources, and send them.
-        joining.report(-joining.n_reported)
-        sent_plan = plan_parts(sizes, most=most_bytes(sizes, SENT_BYTES))
-        joining.write(name, sent_plan, copies=False)
+        joining.write_without_copies(name)
     return None
 
 
@@ -338,6 +332,31 @@ class Joining:
             self.n_reported += size
             self._joined(size)
 
+    def write_at_once(self, name: str, plan: Sequence[Sequence[JoinedRange]]) -> str:
+        """Write a small object by one request, from sources that this process reads.
+
+        Args:
+            name: Name of the object.
+            plan: The ranges of each part.
+
+        Returns:
+            The sha256 of the object as hex.
+        """
+        data = b"".join(self.read(part) for part in plan)
+        self._store.put(name, data)
+        self._joined(len(data))
+        return hashlib.sha256(data).hexdigest()
+
+    def write_without_copies(self, name: str) -> None:
+        """Write the object again after the bucket could not copy its sources.
+
+        The progress that was reported is taken back. The bytes of all sources are read and sent.
+        """
+        self.report(-self.n_reported)
+        sizes = [source.size for source in self._sources]
+        plan = plan_parts(sizes, most=most_bytes(sizes, SENT_BYTES))
+        self.write(name, plan, copies=False)
+
     def write(
         self, name: str, plan: Sequence[Sequence[JoinedRange]], *, copies: bool = True
     ) -> None:
@@ -353,11 +372,10 @@ class Joining:
                 plan.
             StorageError: A source or a copy has other bytes than expected.
         """
-
         with uploading(self._store, name, {}) as upload:
 
             def make_part(number: int) -> None:
-                """Let the bucket copy a part from its source, or read it here and send it."""
+                """Write one of the parts, and report it."""
                 ranges = plan[number]
                 if copies and not _is_sent(ranges):
                     [copied_range] = ranges  # a part that is copied has a single source
@@ -367,10 +385,17 @@ class Joining:
                 self.report(_size(ranges))
 
             in_parallel(make_part, range(len(plan)))
+        self._check_size(name, expected_size=sum(_size(part) for part in plan))
 
-        # Another process may have replaced the object meanwhile, so a wrong one is not deleted.
+    def _check_size(self, name: str, *, expected_size: int) -> None:
+        """Check that the object that was written has the bytes of all sources.
+
+        An object of another size is not deleted, since another process may have replaced it.
+
+        Raises:
+            SourceChangedError: It has another size, or does not exist.
+        """
         stored = self._store.stat(name)
-        expected_size = sum(_size(part) for part in plan)
         if stored is None or stored.size != expected_size:
             raise changed(
                 self._store.url(name),

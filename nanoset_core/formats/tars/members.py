@@ -288,19 +288,20 @@ class MemberCompressor:
 
     def compress(self, text: bytes) -> bytes:
         """Return an ASCII text as a gzip file; its bytes do not depend on earlier texts."""
-        # A full flush lets the compressor forget the text before, but not all of its inner state.
-        # So a few fixed bytes are compressed first, the lead: afterwards, the state is always the
-        # same. What the compressor returns for the lead is not part of the file.
-        self._stream.compress(_LEAD)
-        self._stream.flush(self._flush_block)
-
-        # The full flush after the text ends its compressed bytes at a whole byte.
-        body = self._stream.compress(text) + self._stream.flush(self._flush_window)
-
-        # In a gzip file, the CRC-32 of the text and its size modulo 2**32 follow.
         checksum = self._crc32(text).to_bytes(4, "little")
         size = (len(text) % (1 << 32)).to_bytes(4, "little")
-        return b"".join((_GZIP_HEADER, body, _LAST_BLOCK, checksum, size))
+        return b"".join((_GZIP_HEADER, self._deflate(text), _LAST_BLOCK, checksum, size))
+
+    def _deflate(self, text: bytes) -> bytes:
+        """Return the compressed blocks of a text, which end at a whole byte.
+
+        A full flush lets the compressor forget the text before, but not all of its inner state. So
+        a few fixed bytes, the lead, are compressed before each text, and what they give is thrown
+        away: afterwards, the state is always the same.
+        """
+        self._stream.compress(_LEAD)
+        self._stream.flush(self._flush_block)
+        return self._stream.compress(text) + self._stream.flush(self._flush_window)
 
 
 @lru_cache(maxsize=1)

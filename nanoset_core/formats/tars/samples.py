@@ -64,7 +64,8 @@ def iterate_samples(archive: Archive, where: object) -> Iterator[TarSample]:
 
     A sample is a sequence of members with the same key, the name without the extension: `0001.npy`
     and `0001.json`. An entry that belongs to no sample, such as a folder, is yielded at once, as a
-    sample without members. If it is among the members of a sample, this sample follows it.
+    sample without members. It does not end the sample around it, which is yielded after it: macOS
+    puts entries such as `._0.npy` between the members of a sample.
 
     Args:
         archive: Bytes of the archive.
@@ -79,8 +80,6 @@ def iterate_samples(archive: Archive, where: object) -> Iterator[TarSample]:
     for entry in iterate_entries(archive, where):
         parts = _key_and_extension(entry)
         if parts is None:
-            # This does not end the current sample: macOS puts entries such as `._0.npy` between the
-            # members of a sample.
             yield TarSample(entry.name, {})
             continue
 
@@ -89,18 +88,22 @@ def iterate_samples(archive: Archive, where: object) -> Iterator[TarSample]:
             yield TarSample(key, members)
             members = {}
         key = entry_key
-
         if extension in members:
-            raise FormatError(
-                "two members of a sample have the same extension",
-                where=f"{where}, offset {entry.offset}",
-                found=f"{members[extension].name!r} and {entry.name!r}",
-                expected="samples with different names, or different extensions",
-                remedy="make the tar again with a name for each sample; webdataset refuses it, too",
-            )
+            raise _same_extension_error(members[extension], entry, where)
         members[extension] = entry
     if members:
         yield TarSample(key, members)
+
+
+def _same_extension_error(first: TarMember, second: TarMember, where: object) -> FormatError:
+    """Return the error for two members of one sample that have the same extension."""
+    return FormatError(
+        "two members of a sample have the same extension",
+        where=f"{where}, offset {second.offset}",
+        found=f"{first.name!r} and {second.name!r}",
+        expected="samples with different names, or different extensions",
+        remedy="make the tar again with a name for each sample; webdataset refuses it, too",
+    )
 
 
 def iterate_token_members(archive: Archive, where: object) -> Iterator[TarMember]:

@@ -234,12 +234,7 @@ def iterate_entries(archive: Archive, where: object) -> Iterator[TarMember]:
         # before anything in it is used.
         offset += record_bytes(body_bytes)
         if offset > len(archive):
-            raise _malformed(
-                f"the body of {member.name!r} is cut off",
-                where=where,
-                offset=member.offset,
-                found=f"{len(archive)} bytes",
-            )
+            raise _cut_off_error(member, archive, where)
 
         # An extended header describes the next entry, and is not yielded itself.
         if is_extended:
@@ -247,15 +242,30 @@ def iterate_entries(archive: Archive, where: object) -> Iterator[TarMember]:
             overrides |= _read_extended(kind, body, where, member.offset)
             continue
         if kind == _SPARSE:
-            raise _malformed(
-                f"{member.name!r} is stored with holes",
-                where=where,
-                offset=member.offset,
-                found="a sparse file",
-            )
+            raise _sparse_error(member, where)
         is_file = kind in _REGULAR and not member.name.endswith("/")
         yield member if is_file else replace(member, is_file=False)
     _check_end(archive, where, offset)
+
+
+def _cut_off_error(member: TarMember, archive: Archive, where: object) -> FormatError:
+    """Return the error for an archive that ends before the body of a member."""
+    return _malformed(
+        f"the body of {member.name!r} is cut off",
+        where=where,
+        offset=member.offset,
+        found=f"{len(archive)} bytes",
+    )
+
+
+def _sparse_error(member: TarMember, where: object) -> FormatError:
+    """Return the error for a file that is stored without its ranges of zeros."""
+    return _malformed(
+        f"{member.name!r} is stored with holes",
+        where=where,
+        offset=member.offset,
+        found="a sparse file",
+    )
 
 
 def _check_end(archive: Archive, where: object, offset: int) -> None:
@@ -362,10 +372,29 @@ def _read_extended(kind: bytes, body: bytes, where: object, offset: int) -> dict
     is_pax = kind in b"xX"
     if not is_pax:
         return {}
-
-    # A pax header has records such as "27 path=a/very/long/name\n". Each starts with its length,
-    # which includes the digits of the length and the line feed.
     overrides: dict[str, Any] = {}
+    for key, value in _pax_records(body, where, offset):
+        if key == b"path":
+            overrides["name"] = _text(value)
+        elif key == b"size" and value[:16].isdigit():
+            overrides["size_bytes"] = int(value[:16])
+    return overrides
+
+
+def _pax_records(body: bytes, where: object, offset: int) -> Iterator[tuple[bytes, bytes]]:
+    """Yield the key and the value of each record of a pax header.
+
+    A record is a text such as "27 path=a/very/long/name" and a line feed. It starts with its
+    length, which includes the digits of the length and the line feed.
+
+    Args:
+        body: Body of the header.
+        where: Name of the archive, for messages.
+        offset: Position of the body in the archive.
+
+    Raises:
+        FormatError: A record is damaged.
+    """
     rest = body
     while rest.strip(b"\0"):
         # The length, and the key up to the equals sign; the value is between this and the length.
@@ -378,14 +407,8 @@ def _read_extended(kind: bytes, body: bytes, where: object, offset: int) -> dict
                 offset=offset,
                 found=repr(rest[:32]),
             )
-        key = start_of_record[2]
-        value = rest[start_of_record.end() : length].rstrip(b"\n")
-        if key == b"path":
-            overrides["name"] = _text(value)
-        elif key == b"size" and value[:16].isdigit():
-            overrides["size_bytes"] = int(value[:16])
+        yield start_of_record[2], rest[start_of_record.end() : length].rstrip(b"\n")
         rest = rest[length:]
-    return overrides
 
 
 def _malformed(what: str, *, where: object, offset: int, found: str) -> FormatError:

@@ -25,7 +25,7 @@ from nanoset_core.stages.shards.shard_sets import current_shards, each_shard
 from nanoset_core.stages.shards.shard_tokens import altered, copy_tokens_back
 from nanoset_core.storage.atomic import sha256_file
 from nanoset_core.storage.local import LocalStore
-from nanoset_core.storage.store import PieceCheck, PieceDigest, Stored, pieces_text
+from nanoset_core.storage.store import PieceCheck, PieceDigest, Store, Stored, pieces_text
 
 _PROGRESS = "indexed_dataset"
 """What progress bars call this work."""
@@ -79,16 +79,23 @@ def merge_on_disk(task: MergeTask, folder: Path) -> dict[str, str | FileFact]:
     merge_inputs(inputs, folder / task.prefix, task.work().advance)
     bin_path = folder / f"{task.prefix}.bin"
     idx_path = folder / f"{task.prefix}.idx"
+    return {bin_path.name: _merged_sha256(bin_path, shards), idx_path.name: sha256_file(idx_path)}
 
-    # To save space, a shard may have no .bin: its tokens are a range of an earlier dataset's .bin.
-    # That .bin may have been damaged since, so compare the copy with the digests of the shards.
+
+def _merged_sha256(bin_path: Path, shards: Sequence[Manifest]) -> str:
+    """Return the sha256 of a .bin that was merged from shards.
+
+    To save space, a shard may have no .bin: its tokens are a range of an earlier dataset's .bin.
+    That .bin may have been damaged since, so the copy is compared with the digests of the shards.
+
+    Raises:
+        StorageError: The tokens of a shard have changed since they were written.
+    """
     has_borrowed_tokens = any(shard.files[BIN].within is not None for shard in shards)
-    if has_borrowed_tokens:
-        pieces = [PieceDigest(_bin_sha256(shard), shard.files[BIN].size) for shard in shards]
-        bin_sha256 = _compare_pieces(bin_path, pieces)
-    else:
-        bin_sha256 = sha256_file(bin_path)
-    return {bin_path.name: bin_sha256, idx_path.name: sha256_file(idx_path)}
+    if not has_borrowed_tokens:
+        return sha256_file(bin_path)
+    pieces = [PieceDigest(_bin_sha256(shard), shard.files[BIN].size) for shard in shards]
+    return _compare_pieces(bin_path, pieces)
 
 
 def _free_target_folder(task: MergeTask) -> Sequence[Manifest]:
@@ -168,28 +175,14 @@ def merge_within_bucket(task: MergeTask, folder: Path) -> dict[str, str | FileFa
         MissingError: A shard was deleted.
         SourceChangedError, StorageError: A shard has changed since it was written.
     """
-    outputs = task.project.outputs
-    store = outputs.access.store
     pairs = _stored_shards(task)
-
-    # The .idx is written here, from those of the shards, and uploaded later.
-    idx_bytes = sum(pair.idx.size for pair in pairs)
-    outputs.access.make_room(idx_bytes, f"the .idx of {task.tokenized.name}")
-    idx_path = folder / f"{task.prefix}.idx"
-    write_merged_idx(idx_path, store, pairs, task.dtype)
+    idx_path = _merge_indexes(task, pairs, folder)
 
     # The .bin is replaced in its final place, so an earlier version there is no longer complete.
-    outputs.invalidate(task.recipe)
-    bin_name = f"{task.prefix}.bin"
-    ranges = _joined_ranges(pairs)
-    sha256 = store.compose(
-        f"{outputs.access.name(task.target)}/{bin_name}",
-        [range_.stored for range_ in ranges],
-        sha256=[range_.sha256 for range_ in ranges],
-        joined=task.work().advance,
-    )
+    task.project.outputs.invalidate(task.recipe)
+    sha256 = _join_bins(task, pairs)
 
-    # Without a sha256 of the whole, keep those of the shards.
+    bin_name = f"{task.prefix}.bin"
     list_name = None
     if sha256 is None:
         list_name = f"{bin_name}{PIECES_ENDING}"
@@ -197,6 +190,45 @@ def merge_within_bucket(task: MergeTask, folder: Path) -> dict[str, str | FileFa
         (folder / list_name).write_bytes(pieces_text(pieces))
     bin_bytes = sum(pair.bin.size for pair in pairs)
     return {idx_path.name: sha256_file(idx_path), bin_name: FileFact(bin_bytes, sha256, list_name)}
+
+
+def _merge_indexes(task: MergeTask, pairs: Sequence[StoredPair], folder: Path) -> Path:
+    """Write the .idx of a dataset from those of its shards, and return its path.
+
+    Args:
+        task: The shards and the dataset.
+        pairs: The shards, as a bucket stores them.
+        folder: Local folder that the .idx is written to; it is uploaded later.
+    """
+    access = task.project.outputs.access
+    idx_bytes = sum(pair.idx.size for pair in pairs)
+    access.make_room(idx_bytes, f"the .idx of {task.tokenized.name}")
+    idx_path = folder / f"{task.prefix}.idx"
+    write_merged_idx(idx_path, access.store, pairs, task.dtype)
+    return idx_path
+
+
+def _join_bins(task: MergeTask, pairs: Sequence[StoredPair]) -> str | None:
+    """Let a bucket join the .bin of a dataset from the tokens of its shards.
+
+    Args:
+        task: The shards and the dataset.
+        pairs: The shards, as the bucket stores them.
+
+    Returns:
+        The sha256 of the .bin, if all its bytes have passed through this process.
+
+    Raises:
+        SourceChangedError, StorageError: A shard has changed since it was written.
+    """
+    access = task.project.outputs.access
+    ranges = _joined_ranges(pairs)
+    return access.store.compose(
+        f"{access.name(task.target)}/{task.prefix}.bin",
+        [range_.stored for range_ in ranges],
+        sha256=[range_.sha256 for range_ in ranges],
+        joined=task.work().advance,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -320,22 +352,29 @@ def _stat_objects(task: MergeTask, names: Set[str]) -> dict[str, Stored]:
     """
     # One listing shows all objects in the folders of the corpus's shards.
     store = task.project.outputs.access.store
-    corpus = task.tokenized.name
     stored_by_name: dict[str, Stored] = {}
-    for listed in store.list(f"{SHARDS}/{corpus}"):
+    for listed in store.list(f"{SHARDS}/{task.tokenized.name}"):
         if listed.name in names:
             stored_by_name[listed.name] = listed
 
     # The tokens of some shards are ranges of a dataset's .bin, which is in another folder. Few
     # datasets are used in this way, so each is looked up by a request.
-    names_elsewhere = names - stored_by_name.keys()
-    for name in sorted(names_elsewhere):
-        stored = store.stat(name)
-        if stored is None:
-            raise MissingError(
-                "the object was deleted",
-                where=store.url(name),
-                remedy="run `nanoset build`",
-            )
-        stored_by_name[name] = stored
+    for name in sorted(names - stored_by_name.keys()):
+        stored_by_name[name] = _stat_object(store, name)
     return stored_by_name
+
+
+def _stat_object(store: Store, name: str) -> Stored:
+    """Return an object of a store, with its size and version.
+
+    Raises:
+        MissingError: It was deleted.
+    """
+    stored = store.stat(name)
+    if stored is None:
+        raise MissingError(
+            "the object was deleted",
+            where=store.url(name),
+            remedy="run `nanoset build`",
+        )
+    return stored

@@ -15,7 +15,7 @@ from nanoset_core.formats.indexed.dataset import MMapIndexedDataset
 from nanoset_core.formats.indexed.stream import Hashed
 from nanoset_core.outputs.manifest import FileFact, Manifest, Recipe
 from nanoset_core.outputs.root import OutputRoot
-from nanoset_core.storage.store import PieceDigest, read_pieces
+from nanoset_core.storage.store import PieceDigest, Stored, read_pieces
 
 PIECES_ENDING = ".pieces"
 """Ending of the list of pieces of a .bin that a bucket joined: the size and sha256 of each."""
@@ -120,29 +120,36 @@ def copy_tokens(
     Raises:
         MissingError: The .bin was deleted.
     """
-    store = outputs.access.store
-    source_name = bin_name(dataset)
-
     # The copy is written to its final place. A version that is there already, and is being rebuilt,
     # must not count as complete from now on.
     outputs.invalidate(recipe)
-    source = store.stat(outputs.access.name(dataset.folder / source_name))
-    if source is None:
-        raise MissingError(
-            "the object was deleted",
-            where=dataset.url(source_name),
-            remedy="run `nanoset build`",
-        )
+    fact = dataset.files[bin_name(dataset)]
     target = f"{outputs.access.name(outputs.place(recipe))}/{target_name}"
-    fact = dataset.files[source_name]
-    store.compose(target, [source], sha256=[fact.sha256])
+    outputs.access.store.compose(target, [_stored_bin(outputs, dataset)], sha256=[fact.sha256])
 
-    # Copy the list of pieces, too, if there is one.
     if fact.pieces is None:
         return {target_name: fact}
+    # Copy the list of pieces, too.
     list_name = f"{target_name}{PIECES_ENDING}"
     (folder / list_name).write_bytes(dataset.path(fact.pieces).read_bytes())
     return {target_name: replace(fact, pieces=list_name)}
+
+
+def _stored_bin(outputs: OutputRoot, dataset: Manifest) -> Stored:
+    """Return what a bucket says about the .bin of a dataset.
+
+    Raises:
+        MissingError: It was deleted.
+    """
+    name = bin_name(dataset)
+    stored = outputs.access.store.stat(outputs.access.name(dataset.folder / name))
+    if stored is None:
+        raise MissingError(
+            "the object was deleted",
+            where=dataset.url(name),
+            remedy="run `nanoset build`",
+        )
+    return stored
 
 
 def write_tokens(

@@ -79,33 +79,56 @@ def verify_corpus_dataset(
     with report.catching(remedy=BUILD):  # adds an exception to the report as an error
         dataset = current_manifest(project, DATASET, key)
         check_files(report, dataset, deep=deep)
-
-        # The pair on its own, and in comparison with the previous version.
-        if not deep and dataset.facts["tokens"] <= QUICK_TOKENS:
-            # All tokens will be read: one download takes fewer requests than many ranges.
-            fetch_tokens(dataset)
-        verify_pair(
-            readable_prefix(dataset),
-            expected=_expected_tokens(project, dataset),
-            deep=deep,
-            report=report,
-            access=dataset.access,
-            pieces=pieces_of_bin(dataset) if deep else (),
-            run=run,
-        )
+        _check_pair(report, project, dataset, deep=deep, run=run)
         _check_drift(report, project.outputs, dataset)
-
-        # The pair in comparison with what it was made from.
         if report.passed:
-            _check_shards(report, project, dataset)
-            sampled = dataset_of(project.outputs, dataset, is_sampled=True)
-            lineage = Lineage(sampled)
-            if deep:
-                _check_document_lengths(report, lineage, sampled.sequences)
-            _check_round_trip(report, project, lineage, sampled.sequences, deep=deep)
+            _check_origin(report, project, dataset, deep=deep)
         if report.passed:
             check_losses(report, project, shards_of(project.outputs, dataset))
     return report
+
+
+def _check_pair(
+    report: Report, project: Project, dataset: Manifest, *, deep: bool, run: Run
+) -> None:
+    """Check the .bin and .idx of a dataset on their own.
+
+    Args:
+        report: Report on the dataset.
+        project: The project.
+        dataset: Manifest of the dataset.
+        deep: Read all tokens.
+        run: Has ranges of tokens checked, in this process or on other machines.
+    """
+    if not deep and dataset.facts["tokens"] <= QUICK_TOKENS:
+        # All tokens will be read: one download takes fewer requests than many ranges.
+        fetch_tokens(dataset)
+    verify_pair(
+        readable_prefix(dataset),
+        expected=_expected_tokens(project, dataset),
+        deep=deep,
+        report=report,
+        access=dataset.access,
+        pieces=pieces_of_bin(dataset) if deep else (),
+        run=run,
+    )
+
+
+def _check_origin(report: Report, project: Project, dataset: Manifest, *, deep: bool) -> None:
+    """Compare a dataset with the shards and the text that it was made from.
+
+    Args:
+        report: Report on the dataset.
+        project: The project.
+        dataset: Manifest of the dataset.
+        deep: Compare the length of every document with its shard.
+    """
+    _check_shards(report, project, dataset)
+    sampled = dataset_of(project.outputs, dataset, is_sampled=True)
+    lineage = Lineage(sampled)
+    if deep:
+        _check_document_lengths(report, lineage, sampled.sequences)
+    _check_round_trip(report, project, lineage, sampled.sequences, deep=deep)
 
 
 def _expected_tokens(project: Project, dataset: Manifest) -> Expected:
@@ -244,9 +267,8 @@ def _check_round_trip(
         dataset: The dataset.
         deep: Decompress files up to a document, however far inside it is.
     """
-    options = lineage.dataset.recipe["options"]
     tokenizer_file = project.config.tokenizer_file
-    tokenizer = retokenizer(tokenizer_file, options)
+    tokenizer = retokenizer(tokenizer_file, lineage.dataset.recipe["options"])
     if tokenizer is None:
         report.warn(
             "the tokenizer is not the one that made the tokens: documents were not compared with "
@@ -256,34 +278,63 @@ def _check_round_trip(
         )
         return
 
-    # Where the documents are in the raw text, their present text, and their tokens in the dataset.
     n_documents = len(dataset.document_indices) - 1
     sampled = lineage.origins(spread_rows(n_documents, SAMPLED_DOCUMENTS).tolist())
-    origins = [origin for origin in sampled if origin.tokens <= _MAX_COMPARED_TOKENS]
-    texts = read_texts(
-        project.config.corpus_folder(lineage.corpus),
-        origins,
-        options["text_key"],
-        most_skipped_bytes=None if deep else _QUICK_SKIPPED_BYTES,
-    )
-    documents = np.array([origin.document for origin in origins], np.int64)
-    stored_tokens = _tokens_of_documents(dataset, documents)
-
-    # Tokenize each text, and compare.
     n_compared = 0
     mismatches: list[_TextMismatch] = []
     classifier = _MismatchClassifier(project, lineage)
-    for origin, text, tokens in zip(origins, texts, stored_tokens, strict=True):
-        if isinstance(text, NotReadError):
+    for source in _sources_of(sampled, project, lineage, dataset, deep=deep):
+        if isinstance(source.text, NotReadError):
             continue  # too far inside a compressed file
         n_compared += 1
-        difference = _compare_text(tokenizer, text, tokens)
+        difference = _compare_text(tokenizer, source.text, source.tokens)
         if difference is not None:
-            mismatches.append(classifier.classify(origin, difference))
+            mismatches.append(classifier.classify(source.origin, difference))
 
     report.figures["documents_sampled"] = len(sampled)
     report.figures["documents_compared"] = n_compared
     _report_mismatches(report, mismatches, n_sampled=len(sampled))
+
+
+class _SourceOfDocument(NamedTuple):
+    """A document of a dataset, and the text that it was made from."""
+
+    origin: DocumentOrigin
+    """Where the document is in the raw text."""
+    text: str | NanosetError
+    """Its present text, or why that cannot be read."""
+    tokens: Tokens
+    """Its tokens in the dataset."""
+
+
+def _sources_of(
+    sampled: Sequence[DocumentOrigin],
+    project: Project,
+    lineage: Lineage,
+    dataset: MMapIndexedDataset,
+    *,
+    deep: bool,
+) -> Iterator[_SourceOfDocument]:
+    """Yield the present text and the tokens of documents, except for very long ones.
+
+    Args:
+        sampled: Where the documents are in the raw text.
+        project: The project.
+        lineage: Knows the corpus of the dataset, and how it was read.
+        dataset: The dataset.
+        deep: Decompress files up to a document, however far inside it is.
+    """
+    origins = [origin for origin in sampled if origin.tokens <= _MAX_COMPARED_TOKENS]
+    texts = read_texts(
+        project.config.corpus_folder(lineage.corpus),
+        origins,
+        lineage.dataset.recipe["options"]["text_key"],
+        most_skipped_bytes=None if deep else _QUICK_SKIPPED_BYTES,
+    )
+    documents = np.array([origin.document for origin in origins], np.int64)
+    stored_tokens = _tokens_of_documents(dataset, documents)
+    for origin, text, tokens in zip(origins, texts, stored_tokens, strict=True):
+        yield _SourceOfDocument(origin, text, tokens)
 
 
 class _TextDifference(NamedTuple):

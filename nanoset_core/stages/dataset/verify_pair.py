@@ -82,19 +82,27 @@ def verify_pair(
 
     if pieces and not _check_piece_sizes(report, dataset, pieces):
         pieces = ()
-
     with report.catching(remedy=REMEDY):
         check = TokenCheck.of(dataset, expected, deep=deep)
         if deep or dataset.token_count <= QUICK_TOKENS:
-            # Read all tokens.
             ranges = token_ranges(dataset, pieces if deep else ())
             run(report, _divided(check, ranges))
         elif len(dataset):
-            # Read samples.
-            run_here(report, _divided(check, list(spread_ranges(dataset))))
-            if report.passed:
-                check.check_ends(report, dataset)
+            _check_samples(report, dataset, check)
     return report
+
+
+def _check_samples(report: Report, dataset: MMapIndexedDataset, check: TokenCheck) -> None:
+    """Check evenly spread chunks of tokens, and the ends of evenly spread sequences.
+
+    Args:
+        report: Report on the pair.
+        dataset: The pair, with at least one sequence.
+        check: The check of its tokens.
+    """
+    run_here(report, _divided(check, list(spread_ranges(dataset))))
+    if report.passed:
+        check.check_ends(report, dataset)
 
 
 def _check_piece_sizes(
@@ -154,30 +162,47 @@ def _check_index(report: Report, dataset: MMapIndexedDataset, expected: Expected
         expected=expected.dtype or dataset.dtype.name,
         remedy=REMEDY,
     )
+    return _check_size(report, dataset, expected_bytes) and _check_is_integer(report, dataset)
 
-    # Sequences do not overlap, which was checked when the dataset was opened. So if they are as
-    # long as the .bin, there are no gaps either.
-    is_filled = report.compare(
+
+def _check_size(report: Report, dataset: MMapIndexedDataset, expected_bytes: int) -> bool:
+    """Check that a .bin has as many bytes as its sequences.
+
+    Sequences do not overlap, which was checked when the dataset was opened. So there are no gaps
+    between them, either, if the check passes.
+
+    Args:
+        report: Report on the pair.
+        dataset: The pair.
+        expected_bytes: Bytes of all sequences.
+
+    Returns:
+        Whether the check passed.
+    """
+    return report.compare(
         "the .bin is not as long as its sequences",
         where=bin_path(dataset.prefix),
         found=f"{dataset.bin_bytes:,} bytes",
         expected=f"{expected_bytes:,} bytes",
         remedy=REMEDY,
     )
-    if not is_filled:
-        return False
 
-    # The format also has types for floating-point numbers.
-    if dataset.dtype.kind not in "iu":
+
+def _check_is_integer(report: Report, dataset: MMapIndexedDataset) -> bool:
+    """Check that tokens are integers, and return whether they are.
+
+    The format also has types for floating-point numbers.
+    """
+    is_integer = dataset.dtype.kind in "iu"
+    if not is_integer:
         report.error(
             "the tokens are not integers",
-            where=index_path,
+            where=idx_path(dataset.prefix),
             found=dataset.dtype.name,
             expected="an integer type",
             remedy=REMEDY,
         )
-        return False
-    return True
+    return is_integer
 
 
 def _check_counts(
@@ -244,18 +269,10 @@ def verify_prefix(
         deep: Read all tokens, and compare checksums.
     """
     report = Report(str(prefix))
-
-    # What the tokens should be, by the record next to the pair and by the arguments.
     record = _tokenize_record(prefix)
-    facts = record.get("facts", {})
-    expected = replace(
-        Expected.of(record.get("options", {}), facts), duplicates=MAX_DUPLICATE_FRACTION
-    )
+    expected = _expected_of_record(record)
     if tokenizer is not None:
-        file = tokenizer_path(tokenizer)
-        expected = replace(expected, max_id=tokenizer_facts(file).max_id)
-        if eod is not None:
-            expected = replace(expected, after=(token_id(file, eod, "--eod"),))
+        expected = _with_tokenizer(expected, tokenizer_path(tokenizer), eod)
 
     # Check local copies of files in a bucket, but name the files themselves in the report.
     with report.catching(remedy=_WRITE_AGAIN), path_and_access(prefix) as (local_prefix, access):
@@ -265,11 +282,32 @@ def verify_prefix(
     # Compare the pair with its record, if it has one.
     if deep:
         _check_recorded_files(report, prefix, record)
+    facts = record.get("facts", {})
     if facts and facts["lines"] != facts["documents"] + facts["skipped"] + facts["rejected"]:
         report.error(
             "lines are not accounted for", where=f"{prefix}{RECORD_ENDING}", remedy=_WRITE_AGAIN
         )
     return report
+
+
+def _expected_of_record(record: Mapping[str, Any]) -> Expected:
+    """Return what is expected of a pair by the record next to it; nothing if that is empty."""
+    expected = Expected.of(record.get("options", {}), record.get("facts", {}))
+    return replace(expected, duplicates=MAX_DUPLICATE_FRACTION)
+
+
+def _with_tokenizer(expected: Expected, tokenizer: TokenizerPath, eod: str | None) -> Expected:
+    """Return what is expected of a pair if a tokenizer has made it.
+
+    Args:
+        expected: What is expected without it.
+        tokenizer: Tokenizer whose vocabulary must contain all ids.
+        eod: Token of this tokenizer that must end every sequence; None if any may.
+    """
+    expected = replace(expected, max_id=tokenizer_facts(tokenizer).max_id)
+    if eod is None:
+        return expected
+    return replace(expected, after=(token_id(tokenizer, eod, "--eod"),))
 
 
 def _check_recorded_files(report: Report, prefix: Location, record: Mapping[str, Any]) -> None:

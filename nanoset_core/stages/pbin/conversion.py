@@ -169,21 +169,23 @@ def fitting_vocab_size(
         end_token: Token that will be added to documents, or None.
     """
     token_bytes = token_size_bytes(vocab_size)  # 1, 2 or 4
+    largest_id = _largest_id_beyond(dataset, token_bytes)
+    if end_token is not None:
+        largest_id = max(largest_id, end_token)
     n_possible_ids = 1 << (8 * token_bytes)
-
-    end_token_fits = end_token is None or end_token < n_possible_ids
-    # For example, all values of uint16 fit into 2 bytes: then no token has to be read.
-    every_value_fits = np.can_cast(dataset.dtype, f"u{token_bytes}")
-    if end_token_fits and every_value_fits:
-        return vocab_size
-
-    # Find the largest id that occurs, to see if it fits.
-    largest_id = -1 if end_token is None else end_token
-    if not every_value_fits:
-        largest_id = max(largest_id, _largest_id_in_bin(dataset))
     if largest_id < n_possible_ids:
         return vocab_size
     return max(vocab_size, largest_id + 1)
+
+
+def _largest_id_beyond(dataset: MMapIndexedDataset, token_bytes: int) -> int:
+    """Return the largest token id of a dataset, or -1 if all its ids fit into some bytes anyway.
+
+    For example, all values of uint16 fit into 2 bytes: then no token has to be read.
+    """
+    if np.can_cast(dataset.dtype, f"u{token_bytes}"):
+        return -1
+    return _largest_id_in_bin(dataset)
 
 
 def _largest_id_in_bin(dataset: MMapIndexedDataset) -> int:
@@ -306,21 +308,31 @@ class _PbinParts:
             # Some thousand documents: the number of the token after each, (n_documents,).
             stops = starts + lengths
 
-            # Read their tokens in chunks. If a document continues in the next chunk, it is dealt
-            # with there: the chunk with its last token shows whether it lacks the end token.
+            # If a document continues in the next chunk, it is dealt with there: the chunk with its
+            # last token shows whether it lacks the end token.
             lacks_end_by_chunk = []
             for first_token, tokens in self._read(file, int(starts[0]), int(stops[-1])):
                 check_fit(tokens, self._token_bytes, str(self._path), first_token)
                 stops_in_chunk = _stops_in_chunk(stops, first_token, len(tokens))
-                last_tokens = tokens[stops_in_chunk - 1]
-                lacks_end = last_tokens != end_token  # (documents that end in this chunk,)
+                lacks_end = tokens[stops_in_chunk - 1] != end_token
                 lacks_end_by_chunk.append(lacks_end)
-
-                narrow_tokens = tokens.astype(f"<u{self._token_bytes}")
-                yield first_token, np.insert(narrow_tokens, stops_in_chunk[lacks_end], end_token)
+                yield first_token, self._insert_ends(tokens, stops_in_chunk[lacks_end], end_token)
 
             # Every document ends in one of the chunks, so this has one value for each document.
             self._lacks_end.append(np.concatenate(lacks_end_by_chunk))
+
+    def _insert_ends(
+        self, tokens: NDArray[np.integer], stops: NDArray[np.int64], end_token: int
+    ) -> NDArray[np.integer]:
+        """Return the tokens of a chunk as stored in the `.pbin`, with an end token at each stop.
+
+        Args:
+            tokens: The tokens, shape (n_tokens,).
+            stops: Positions in the chunk before which an end token is inserted, shape (n_stops,).
+            end_token: The end token.
+        """
+        narrow_tokens = tokens.astype(f"<u{self._token_bytes}")
+        return np.insert(narrow_tokens, stops, end_token)
 
     def _read(
         self, file: BinaryIO, start: int, stop: int
@@ -338,13 +350,25 @@ class _PbinParts:
         else:
             chunks = stream_tokens(self._dataset, self._stream, start, stop)
         for first_token, tokens in chunks:
-            if self._max_id is not None:
-                # Look for an id that is not in the vocabulary.
-                position = first_foreign(tokens, self._max_id)
-                if position is not None:
-                    token = int(tokens[position])
-                    raise foreign_id(self._dataset, first_token + position, token, self._max_id)
+            self._check_vocabulary(tokens, first_token)
             yield first_token, tokens
+
+    def _check_vocabulary(self, tokens: NDArray[np.integer], first_token: int) -> None:
+        """Check that the vocabulary contains some tokens, if its greatest id is known.
+
+        Args:
+            tokens: The tokens, shape (n_tokens,).
+            first_token: Number of the first of them in the dataset, for the error.
+
+        Raises:
+            InputError: It does not contain one of them.
+        """
+        if self._max_id is None:
+            return
+        position = first_foreign(tokens, self._max_id)
+        if position is not None:
+            token = int(tokens[position])
+            raise foreign_id(self._dataset, first_token + position, token, self._max_id)
 
 
 def _stops_in_chunk(stops: NDArray[np.int64], first_token: int, n_tokens: int) -> NDArray[np.int64]:

@@ -251,19 +251,29 @@ def shuffle_pbin_chunk(
         )
     datasets = [PackedDataset(source) for source in sources]
     _common_token_bytes(datasets)
+    selection = _select_chunk(datasets, chunk, chunks)
+    order = np.arange(len(selection.lengths))
+    np.random.default_rng(chunk_seed(seed, chunk)).shuffle(order)
+    return _write(datasets, selection.reordered(order), target, progress)
 
+
+def _select_chunk(datasets: Sequence[PackedDataset], chunk: int, chunks: int) -> _Selection:
+    """Select the documents of one chunk of all datasets, dataset after dataset.
+
+    Args:
+        datasets: The datasets; at least one.
+        chunk: Number of the chunk, from 0 on.
+        chunks: Number of chunks that each dataset is cut into.
+    """
     parts = []
     for number, dataset in enumerate(datasets):
         start, stop = chunk_bounds(len(dataset), chunk, chunks)
         parts.append(_Selection.of(dataset, number, slice(start, stop)))
-    selection = _Selection(
+    return _Selection(
         sources=np.concatenate([part.sources for part in parts]),
         starts=np.concatenate([part.starts for part in parts]),
         lengths=np.concatenate([part.lengths for part in parts]),
     )
-    order = np.arange(len(selection.lengths))
-    np.random.default_rng(chunk_seed(seed, chunk)).shuffle(order)
-    return _write(datasets, selection.reordered(order), target, progress)
 
 
 def chunk_bounds(documents: int, chunk: int, chunks: int) -> tuple[int, int]:

@@ -126,25 +126,12 @@ def make_pbin_once(
     # limits: whether these lines are too many is decided while the text is read.
     delivery = call.delivery()
     record = delivery.find(overwrite=overwrite)
-    facts: Mapping[str, Any] | None = None
     if record is not None and options.accept(record["facts"]):
-        facts = record["facts"]
-    is_new = facts is None
-    if facts is None:
-        with delivery.drafting(overwrite=overwrite) as draft:
-            facts = call.write(draft.folder)
-            draft.facts = facts
-
-    result = PbinResult(
-        counts=PbinCounts(**facts["packed"]),
-        rejected=facts["rejected"],
-        rejects=rejects if facts["rejected"] else None,
-        # Records of older versions lack the following two.
-        lost=facts.get("lost", ""),
-        faults=facts.get("faults", 0),
-        notices=tuple(source.notices) if isinstance(source, InputFiles) else (),
-    )
-    return result, is_new
+        return call.result(record["facts"]), False
+    with delivery.drafting(overwrite=overwrite) as draft:
+        facts = call.write(draft.folder)
+        draft.facts = facts
+    return call.result(facts), True
 
 
 # What a call reads.
@@ -307,6 +294,22 @@ class _PbinCall:
         if isinstance(self.source, InputFiles):
             return self.source.paths
         return pair_files(self.source)
+
+    def result(self, facts: Mapping[str, Any]) -> PbinResult:
+        """Return the result of this call, or of an earlier one that made the same file.
+
+        Args:
+            facts: What the record of the call says was written.
+        """
+        return PbinResult(
+            counts=PbinCounts(**facts["packed"]),
+            rejected=facts["rejected"],
+            rejects=self.rejects if facts["rejected"] else None,
+            # Records of older versions lack the following two.
+            lost=facts.get("lost", ""),
+            faults=facts.get("faults", 0),
+            notices=tuple(self.source.notices) if isinstance(self.source, InputFiles) else (),
+        )
 
     def write(self, folder: Path) -> dict[str, Any]:
         """Write the `.pbin`, the file of tokens and their index with which Modalities trains.

@@ -133,21 +133,8 @@ def _check_content(
     Raises:
         FormatError: The file is damaged.
     """
-    facts = manifest.facts
-    path = manifest.folder / facts["file"]
-    size = manifest.files[facts["file"]].size
-
-    # If the outputs are in a bucket, a complete copy on the disk saves downloads. A deep check
-    # reads the bucket itself.
-    has_copy = not deep and path.is_file() and path.stat().st_size == size
-
-    # If the outputs are in a bucket, the index of the .pbin and the .idx of the dataset are
-    # downloaded, which needs room.
-    index_bytes = size - facts["tokens"] * facts["token_bytes"]
-    manifest.access.make_room(index_bytes + _INDEX_ENTRY_BYTES * facts["documents"], manifest.url())
-    file = open_pbin(path, manifest.access.open_bytes(path, as_copy=has_copy))
-
-    # Check the index by itself, and then compare its documents with the dataset.
+    has_copy = not deep and _has_copy(manifest)
+    file = _open_with_room(manifest, as_copy=has_copy)
     index = scan_index(file)
     if not _check_index(report, manifest, file, index):
         return
@@ -160,7 +147,6 @@ def _check_content(
     if not _check_documents(report, manifest, file, source.dataset, stream):
         return
 
-    # Compare the tokens: all of them, or those of evenly spread ranges.
     store, name = manifest.access.stored_at(file.path, as_copy=has_copy)
     dataset_store, prefix = source.dataset.stored(as_copies=not deep)
     comparison = TokenComparison(
@@ -169,22 +155,55 @@ def _check_content(
         remedy=_remedy(manifest),
         stream=stream,
     )
-    if deep or index.tokens <= QUICK_TOKENS:
-        ranges = _ranges(index.tokens, step=PART_BYTES // file.token_bytes)
-    else:
-        ranges = list(spread_chunks(index.tokens))
-
-    # A quick check takes less time than the start of worker processes.
-    run_check: Run = run_here
-    if deep:
-        run_check = run
     divided_check = DividedCheck(
-        parts=ranges,
+        parts=_ranges_to_compare(index.tokens, file.token_bytes, deep=deep),
         check_part=comparison.look,
         add_outcomes=comparison.conclude,
         at_once=AT_ONCE,
     )
+    # A quick check takes less time than the start of worker processes.
+    run_check = run if deep else run_here
     run_check(report, divided_check)
+
+
+def _has_copy(manifest: Manifest) -> bool:
+    """Return whether a complete copy of a file is on the disk, if the outputs are in a bucket."""
+    name = manifest.facts["file"]
+    path = manifest.folder / name
+    return path.is_file() and path.stat().st_size == manifest.files[name].size
+
+
+def _open_with_room(manifest: Manifest, *, as_copy: bool) -> PbinFile:
+    """Open a file, after making room on the disk for what a check downloads from a bucket.
+
+    These are the index of the `.pbin` and the .idx of the dataset.
+
+    Args:
+        manifest: Manifest of the file.
+        as_copy: Whether the tokens are read from a copy on the disk.
+
+    Raises:
+        FormatError: The file is damaged.
+    """
+    facts = manifest.facts
+    path = manifest.folder / facts["file"]
+    token_bytes = facts["tokens"] * facts["token_bytes"]
+    index_bytes = manifest.files[facts["file"]].size - token_bytes
+    manifest.access.make_room(index_bytes + _INDEX_ENTRY_BYTES * facts["documents"], manifest.url())
+    return open_pbin(path, manifest.access.open_bytes(path, as_copy=as_copy))
+
+
+def _ranges_to_compare(n_tokens: int, token_bytes: int, *, deep: bool) -> list[tuple[int, int]]:
+    """Return the ranges (start, stop) of tokens to compare: all, or evenly spread ones.
+
+    Args:
+        n_tokens: Tokens of the file.
+        token_bytes: Bytes of a token.
+        deep: Whether to compare all tokens, however many there are.
+    """
+    if deep or n_tokens <= QUICK_TOKENS:
+        return _ranges(n_tokens, step=PART_BYTES // token_bytes)
+    return list(spread_chunks(n_tokens))
 
 
 def _ranges(n_tokens: int, *, step: int) -> list[tuple[int, int]]:
@@ -204,8 +223,21 @@ def _check_index(report: Report, manifest: Manifest, file: PbinFile, index: Inde
     Returns:
         Whether the index is correct.
     """
-    # The keys are the words by which the error lists what differs.
-    found = {
+    found = _properties_found(file, index)
+    expected = _properties_expected(manifest)
+    differing = [name for name in found if found[name] != expected[name]]
+    return report.compare(
+        "the index does not cover the tokens as it did when it was written",
+        where=f"{file.path}, byte {file.index_begin}",
+        found=", ".join(f"{name}: {found[name]}" for name in differing),
+        expected=", ".join(f"{name}: {expected[name]}" for name in differing),
+        remedy=_remedy(manifest),
+    )
+
+
+def _properties_found(file: PbinFile, index: IndexFacts) -> dict[str, object]:
+    """Return the properties of a file and its index, by the words that an error uses for them."""
+    return {
         "layout": file.layout.name,
         "bytes a token": file.token_bytes,
         "documents": index.documents,
@@ -216,8 +248,12 @@ def _check_index(report: Report, manifest: Manifest, file: PbinFile, index: Inde
         # At how many files the offsets are wrong, as after a merge by Modalities.
         "shifts by a merge": index.merge_faults,
     }
+
+
+def _properties_expected(manifest: Manifest) -> dict[str, object]:
+    """Return the properties that a file has if it is as it was written, by the same words."""
     facts = manifest.facts
-    expected = {
+    return {
         "layout": "D",  # the newest of Modalities' layouts, and the only one that is written here
         "bytes a token": facts["token_bytes"],
         "documents": facts["documents"],
@@ -226,15 +262,6 @@ def _check_index(report: Report, manifest: Manifest, file: PbinFile, index: Inde
         "back to back": True,
         "shifts by a merge": 0,
     }
-
-    differing = [name for name in found if found[name] != expected[name]]
-    return report.compare(
-        "the index does not cover the tokens as it did when it was written",
-        where=f"{file.path}, byte {file.index_begin}",
-        found=", ".join(f"{name}: {found[name]}" for name in differing),
-        expected=", ".join(f"{name}: {expected[name]}" for name in differing),
-        remedy=_remedy(manifest),
-    )
 
 
 def _check_documents(
