@@ -129,7 +129,8 @@ def _estimate_range(weights: NDArray[np.float64], start: int, stop: int) -> NDAr
     shares = weights / weights.sum()
     taken_before_stop = np.floor(shares * stop + 0.5)  # (n_datasets,) rounded
     taken_before_start = np.floor(shares * start + 0.5)
-    return (taken_before_stop - taken_before_start).astype(np.int64)
+    estimates: NDArray[np.int64] = (taken_before_stop - taken_before_start).astype(np.int64)
+    return estimates
 
 
 def _count_range(weights: NDArray[np.float64], start: int, stop: int) -> NDArray[np.int64]:

@@ -87,22 +87,19 @@ def coverage(
         count - member.begin for member, count in zip(plan.members, samples_given, strict=True)
     ]
     total = sum(sample_counts)
-
-    weights: Sequence[float] = (1.0,)
-    if plan.blend is not None:
-        weights = plan.blend.weights
-    weight_sum = plain_sum(weights)
-
+    shares = _blend_shares(plan)
+    blend_epochs = _samples_of_blend_epoch(plan, config)
     limit_by_prefix = limits or {}
+
     rows = []
-    for member, weight, count in zip(plan.members, weights, sample_counts, strict=True):
+    for number, member in enumerate(plan.members):
         start, stop = member.rows
-        blend_epoch = _samples_of_blend_epoch(plan, config, weight, weight_sum)
+        count = sample_counts[number]
         row = MemberCoverage(
             prefix=member.prefix,
             sequences=stop - start,
             tokens=member.tokens,
-            weight=weight / weight_sum,
+            weight=shares[number],
             share=count / total if total else 0.0,
             samples_asked=_samples_asked(member, count),
             samples_given=count,
@@ -110,11 +107,23 @@ def coverage(
             tokens_taken=count * config.step,
             epochs=epochs_drawn(member.taken_before + count, member.tokens, config),
             max_epochs=limit_by_prefix.get(member.prefix),
-            tokens_unseen=_tokens_unseen(member, count, config, blend_epoch),
+            tokens_unseen=_tokens_unseen(member, count, config, blend_epochs[number]),
             before=member.taken_before,
         )
         rows.append(row)
     return rows
+
+
+def _blend_weights(plan: SplitPlan) -> Sequence[float]:
+    """Return the weight of each dataset in the blend; 1 for a single dataset without a blend."""
+    return (1.0,) if plan.blend is None else plan.blend.weights
+
+
+def _blend_shares(plan: SplitPlan) -> list[float]:
+    """Return the weight of each dataset in the blend, divided by the sum of all weights."""
+    weights = _blend_weights(plan)
+    weight_sum = plain_sum(weights)
+    return [weight / weight_sum for weight in weights]
 
 
 def _samples_asked(member: MemberPlan, n_samples: int) -> int:
@@ -137,10 +146,8 @@ def _samples_built(member: MemberPlan, n_samples: int, config: NanosetConfig) ->
     return member.samples_given - member.begin
 
 
-def _samples_of_blend_epoch(
-    plan: SplitPlan, config: NanosetConfig, weight: float, weight_sum: float
-) -> int | None:
-    """Return how many samples of a dataset are in one epoch of the blend.
+def _samples_of_blend_epoch(plan: SplitPlan, config: NanosetConfig) -> Sequence[int | None]:
+    """Return how many samples of each dataset are in one epoch of the blend.
 
     Some trainers build one epoch of the blend, and repeat it. It has as many samples as all
     datasets together. The weights divide them among the datasets.
@@ -148,17 +155,17 @@ def _samples_of_blend_epoch(
     Args:
         plan: Plan of the split.
         config: Configuration with which it was planned.
-        weight: Weight of the dataset in the blend.
-        weight_sum: Sum of the weights of all datasets.
 
     Returns:
-        The number; None for trainers that do not repeat an epoch of the blend.
+        One number for each dataset; None for trainers that do not repeat an epoch of the blend.
     """
+    weights = _blend_weights(plan)
     if not config.rules.shuffles_blend:
-        return None
+        return [None] * len(weights)
+    weight_sum = plain_sum(weights)
     epoch_size = sum(member.samples_given for member in plan.members)
     # Rounded up: an upper bound, since a blend takes whole samples.
-    return math.ceil(epoch_size * weight / weight_sum)
+    return [math.ceil(epoch_size * weight / weight_sum) for weight in weights]
 
 
 def _planned_samples(plan: SplitPlan, config: NanosetConfig) -> list[int]:
@@ -218,32 +225,49 @@ def _tokens_unseen(
         The number of tokens, or None if that depends on how epochs were shuffled.
     """
     # Samples that the run has taken, without those that repeat an epoch of the blend.
-    n_taken = n_samples
+    n_different = n_samples
     if samples_in_epoch is not None:
         # If the epoch has more samples of the dataset than exist, some of them are in it twice.
         has_samples_twice = samples_in_epoch > member.samples_given
         if has_samples_twice and n_samples < samples_in_epoch:
             return None
-        n_taken = min(n_samples, samples_in_epoch)
-    n_taken += member.taken_before
-    if n_taken == 0:
+        n_different = min(n_samples, samples_in_epoch)
+
+    n_of_run = n_different + member.taken_before
+    if n_of_run == 0:
         return member.tokens
-
-    # If several epochs are shuffled together, all tokens are read once all their samples are taken.
-    # Until then, it depends on the shuffle. The last epoch may be shuffled on its own: then those
-    # before it count.
     if member.epochs > 1:
-        samples_together = member.samples_built
-        if member.separate_last_epoch:
-            tokens_together = (member.epochs - 1) * member.tokens
-            samples_together = (tokens_together - config.overlap) // config.step
-        return 0 if n_taken >= samples_together else None
+        # All tokens are read once all samples of the epochs that are shuffled together are taken.
+        # Until then, it depends on the shuffle.
+        return 0 if n_of_run >= _samples_shuffled_together(member, config) else None
+    return max(0, member.tokens - _tokens_of_first_epoch(n_of_run, member.tokens, config))
 
-    # One epoch. Samples start `step` tokens apart, so each has `step` tokens that no other one has.
-    # The last sample of the dataset extends beyond its step.
-    samples_of_epoch = config.samples_in(member.tokens)
-    n_different = min(n_taken, samples_of_epoch)
+
+def _samples_shuffled_together(member: MemberPlan, config: NanosetConfig) -> int:
+    """Return how many samples of a dataset are shuffled together, of those of several epochs.
+
+    If the last epoch is shuffled on its own, these are the samples of the epochs before it.
+    """
+    if not member.separate_last_epoch:
+        return member.samples_built
+    tokens = (member.epochs - 1) * member.tokens
+    return (tokens - config.overlap) // config.step
+
+
+def _tokens_of_first_epoch(n_samples: int, tokens: int, config: NanosetConfig) -> int:
+    """Return how many different tokens some samples have, if all are from a single epoch.
+
+    Samples start `step` tokens apart, so each has `step` tokens that no other one has. The last
+    sample of the dataset extends beyond its step.
+
+    Args:
+        n_samples: How many samples were taken; more than the epoch has repeat it.
+        tokens: Tokens of the epoch.
+        config: Configuration of the nanoset.
+    """
+    samples_of_epoch = config.samples_in(tokens)
+    n_different = min(n_samples, samples_of_epoch)
     tokens_seen = n_different * config.step
     if n_different == samples_of_epoch:
         tokens_seen += config.overlap
-    return max(0, member.tokens - tokens_seen)
+    return tokens_seen

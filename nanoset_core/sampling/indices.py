@@ -24,7 +24,7 @@ from nanoset_core.sampling.blending import build_blending_indices, build_exhaust
 from nanoset_core.sampling.config import NanosetConfig
 from nanoset_core.sampling.document_index import build_document_index, shuffle_in_place
 from nanoset_core.sampling.orders import build_ordered
-from nanoset_core.sampling.planned import MemberPlan, SplitPlan
+from nanoset_core.sampling.planned import BlendPlan, MemberPlan, SplitPlan
 from nanoset_core.sampling.presets import get_preset
 from nanoset_core.sampling.sample_index import SampleIndex, build_sample_index
 from nanoset_core.sampling.shuffle_index import ShuffleIndex, build_shuffle_index, shuffle_dtype
@@ -72,7 +72,6 @@ def build_member_indices(
     Raises:
         ConfigError: The dataset does not have the tokens that were planned with.
     """
-    rules = config.rules
     if member.order is not None:
         # Earlier phases of the run have read the dataset: continue the order in which they did.
         document_index, shuffle_index = build_ordered(member, member.order, config)
@@ -87,25 +86,35 @@ def build_member_indices(
         member.epochs,
         state,
         separate_last_epoch=member.separate_last_epoch,
-        shuffle=config.shuffle_documents and not rules.windows,
+        shuffle=config.shuffle_documents and not config.rules.windows,
     )
     sample_index = _build_planned_samples(member, config, lengths, document_index, threads)
     n_samples = len(sample_index) - 1
+    shuffle_index = _build_planned_shuffle(member, config, n_samples, state)
+    return MemberIndices(document_index, sample_index, shuffle_index)
 
-    # Trainers that cut a dataset into windows do not shuffle it: they shuffle the blend, or the
-    # order in which the samples of the split are read.
-    if rules.windows:
-        unshuffled = np.arange(n_samples, dtype=shuffle_dtype(n_samples))
-        return MemberIndices(document_index, sample_index, unshuffled)
 
+def _build_planned_shuffle(
+    member: MemberPlan, config: NanosetConfig, n_samples: int, state: np.random.RandomState
+) -> ShuffleIndex:
+    """Build the shuffle index of one dataset's part of a split.
+
+    Trainers that cut a dataset into windows do not shuffle it: they shuffle the blend, or the order
+    in which the samples of the split are read.
+
+    Args:
+        member: Plan of this part.
+        config: Configuration with which it was planned.
+        n_samples: Number of samples.
+        state: Random numbers, with which the documents were shuffled already.
+    """
+    if config.rules.windows:
+        return np.arange(n_samples, dtype=shuffle_dtype(n_samples))
     # Samples of the last epoch may have to come after all others.
     n_before_last_epoch = n_samples
     if member.separate_last_epoch:
         n_before_last_epoch = config.samples_in((member.epochs - 1) * member.tokens)
-    shuffle_index = build_shuffle_index(
-        n_samples, n_before_last_epoch, state, repeats=member.repeats
-    )
-    return MemberIndices(document_index, sample_index, shuffle_index)
+    return build_shuffle_index(n_samples, n_before_last_epoch, state, repeats=member.repeats)
 
 
 def _build_planned_samples(
@@ -144,31 +153,36 @@ def build_blend_indices(plan: SplitPlan) -> BlendIndices:
         SampleIndexError: A dataset has fewer samples than the blend takes, or there is no blend.
     """
     blend = plan.blend
-    preset = get_preset(plan.preset)
     if blend is None:
         raise SampleIndexError(
             "the split is a plain dataset: there is no blend to build", where=f"split {plan.split}"
         )
-
-    # A blend with a seed is one epoch that is shuffled and repeated below. It has as many samples
-    # as its datasets together. Other blends have the planned size.
-    is_shuffled = blend.seed is not None
-    size_before_shuffle = blend.size
-    if is_shuffled:
-        size_before_shuffle = sum(member.samples_given for member in plan.members)
-
     if blend.exhaustive:
         # All samples are taken once. The weights of such a blend are the sizes of its datasets.
         sizes = [int(weight) for weight in blend.weights]
         dataset_index, sample_index = build_exhaustive_blending_indices(sizes)
     else:
-        dataset_index, sample_index = build_blending_indices(blend.weights, size_before_shuffle)
+        size = _size_before_shuffle(plan, blend)
+        dataset_index, sample_index = build_blending_indices(blend.weights, size)
 
     sample_index = _fit_into_datasets(plan, dataset_index, sample_index)
-    indices = BlendIndices(dataset_index.astype(preset.blend_dtype, copy=False), sample_index)
+    blend_dtype = get_preset(plan.preset).blend_dtype
+    indices = BlendIndices(dataset_index.astype(blend_dtype, copy=False), sample_index)
     if blend.seed is not None:
         return _shuffle_and_repeat(indices, blend.size, blend.seed)
     return indices
+
+
+def _size_before_shuffle(plan: SplitPlan, blend: BlendPlan) -> int:
+    """Return how many samples of a blend are computed, before it may be shuffled and repeated.
+
+    A blend with a seed is one epoch that is shuffled and repeated afterwards. It has as many
+    samples as its datasets together. Other blends have the planned size.
+    """
+    is_shuffled = blend.seed is not None
+    if is_shuffled:
+        return sum(member.samples_given for member in plan.members)
+    return blend.size
 
 
 def _fit_into_datasets(

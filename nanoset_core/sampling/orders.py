@@ -12,7 +12,7 @@ others, so all its phases read a dataset in one order:
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -67,25 +67,25 @@ def orders_after(read: Read, *, exact: bool = True) -> dict[str, Order]:
     orders = dict(read.config.orders)
     counts = samples_per_dataset(plan, start, read.end, exact=exact)
     for member, count in zip(plan.members, counts, strict=True):
-        taken_before = 0
-        if member.prefix in orders:
-            taken_before = orders[member.prefix].taken
-        # The first phase that reads a dataset decides its order; without one, that is this phase.
-        order = member.order
-        if order is None:
-            order = Order(
-                taken=0,
-                rows=member.rows,
-                epochs=member.epochs,
-                separate_last_epoch=member.separate_last_epoch,
-            )
-        orders[member.prefix] = Order(
-            taken=taken_before + count,
-            rows=order.rows,
-            epochs=order.epochs,
-            separate_last_epoch=order.separate_last_epoch,
-        )
+        earlier_order = orders.get(member.prefix)
+        taken_before = 0 if earlier_order is None else earlier_order.taken
+        orders[member.prefix] = replace(_order_of(member), taken=taken_before + count)
     return orders
+
+
+def _order_of(member: MemberPlan) -> Order:
+    """Return the order in which a run reads a dataset, as the first phase that reads it decides.
+
+    Without an earlier phase, that is the phase of the plan.
+    """
+    if member.order is not None:
+        return member.order
+    return Order(
+        taken=0,
+        rows=member.rows,
+        epochs=member.epochs,
+        separate_last_epoch=member.separate_last_epoch,
+    )
 
 
 def samples_per_dataset(plan: SplitPlan, start: int, stop: int, *, exact: bool) -> Sequence[int]:
@@ -174,40 +174,14 @@ def _order_of_run(member: MemberPlan, order: Order, config: NanosetConfig) -> _R
         order: How earlier phases read it.
         config: Configuration of this phase.
     """
-    tokens = member.tokens
-    shuffle = config.shuffle_documents
-
-    # The epochs of the first phase, as the trainer itself shuffles them: first the documents and
-    # then the samples, with one generator.
-    state = np.random.RandomState(config.random_seed)
-    document_indices = [
-        build_document_index(
-            order.rows,
-            order.epochs,
-            state,
-            separate_last_epoch=order.separate_last_epoch,
-            shuffle=shuffle,
-        )
-    ]
-    n_ordered = config.samples_in(order.epochs * tokens)
-    n_before_last_epoch = n_ordered
-    if order.separate_last_epoch:
-        n_before_last_epoch = config.samples_in((order.epochs - 1) * tokens)
     samples = np.empty(member.samples_built, shuffle_dtype(member.samples_built))
-    samples[:n_ordered] = build_shuffle_index(n_ordered, n_before_last_epoch, state)
-
-    # Shuffle each later epoch alone, with a seed that depends on its number, so that it does not
-    # depend on how many epochs follow. Its first sample may start in the epoch before.
+    n_ordered = config.samples_in(order.epochs * member.tokens)
+    document_indices = [_shuffle_first_phase(member, order, config, samples[:n_ordered])]
     for epoch in range(order.epochs, member.epochs):
-        state = np.random.RandomState([config.random_seed, epoch])
-        document_index = build_document_index(
-            order.rows, 1, state, separate_last_epoch=False, shuffle=shuffle
-        )
+        # The first sample of an epoch may start in the epoch before.
+        stop = config.samples_in((epoch + 1) * member.tokens)
+        document_index = _shuffle_epoch(epoch, order, config, samples[n_ordered:stop])
         document_indices.append(document_index)
-
-        stop = config.samples_in((epoch + 1) * tokens)
-        n_samples = stop - n_ordered
-        samples[n_ordered:stop] = build_shuffle_index(n_samples, n_samples, state)
         # The shuffled numbers start at 0: those of the epoch's samples start at `n_ordered`.
         samples[n_ordered:stop] += samples.dtype.type(n_ordered)
         n_ordered = stop
@@ -215,6 +189,60 @@ def _order_of_run(member: MemberPlan, order: Order, config: NanosetConfig) -> _R
     if len(document_indices) == 1:
         return _RunOrder(document_indices[0], samples)  # np.concatenate would copy it
     return _RunOrder(np.concatenate(document_indices), samples)
+
+
+def _shuffle_first_phase(
+    member: MemberPlan, order: Order, config: NanosetConfig, samples: ShuffleIndex
+) -> NDArray[np.int32]:
+    """Shuffle the epochs of the first phase as the trainer does: the documents, then the samples.
+
+    Args:
+        member: Plan of the dataset's part of the split.
+        order: How earlier phases read the dataset.
+        config: Configuration of this phase.
+        samples: Filled with the numbers of the samples in the order of drawing, shape (n_samples,).
+
+    Returns:
+        The document index of these epochs, shape (n_epochs * n_sequences,).
+    """
+    state = np.random.RandomState(config.random_seed)
+    document_index = build_document_index(
+        order.rows,
+        order.epochs,
+        state,
+        separate_last_epoch=order.separate_last_epoch,
+        shuffle=config.shuffle_documents,
+    )
+    n_before_last_epoch = len(samples)
+    if order.separate_last_epoch:
+        n_before_last_epoch = config.samples_in((order.epochs - 1) * member.tokens)
+    samples[:] = build_shuffle_index(len(samples), n_before_last_epoch, state)
+    return document_index
+
+
+def _shuffle_epoch(
+    epoch: int, order: Order, config: NanosetConfig, samples: ShuffleIndex
+) -> NDArray[np.int32]:
+    """Shuffle an epoch after those of the first phase.
+
+    Its seed depends on its number, so that its order does not depend on how many epochs follow.
+
+    Args:
+        epoch: Number of the epoch, from 0 on.
+        order: How earlier phases read the dataset.
+        config: Configuration of this phase.
+        samples: Filled with the numbers of the epoch's samples, from 0 on, in the order of drawing;
+            shape (n_samples,).
+
+    Returns:
+        The document index of the epoch, shape (n_sequences,).
+    """
+    state = np.random.RandomState([config.random_seed, epoch])
+    document_index = build_document_index(
+        order.rows, 1, state, separate_last_epoch=False, shuffle=config.shuffle_documents
+    )
+    samples[:] = build_shuffle_index(len(samples), len(samples), state)
+    return document_index
 
 
 def other_versions(orders: Mapping[str, Order], prefixes: Mapping[str, str]) -> dict[str, str]:

@@ -119,36 +119,40 @@ def split_numbers(split: str, *, exactly_three: bool = False) -> list[float]:
 
     Args:
         split: One to three numbers.
-        exactly_three: There must be three numbers, all separated by "," or all by "/".
+        exactly_three: There must be three numbers, all separated by "," or all by "/", as NeMo
+            requires.
 
     Raises:
         ConfigError: The text is anything else, or the numbers add up to 0 or to infinity.
     """
-    # NeMo splits the text at commas or else at slashes, and does not know semicolons.
-    if not exactly_three:
-        separators = ",/;"
-    elif "," in split:
-        separators = ","
-    else:
-        separators = "/"
+    separators = _separators_of_nemo(split) if exactly_three else ",/;"
     parts = [part.strip(_SPACES) for part in re.split(f"[{separators}]", split)]
-
-    # Check the parts.
     for part in parts:
         if not _NUMBER.fullmatch(part):
             raise _bad_split(split, f"{part!r} is not a number")
     is_complete = len(parts) == len(SPLITS)
     if len(parts) > len(SPLITS) or (exactly_three and not is_complete):
         raise _bad_split(split, f"{len(parts)} numbers")
-
-    # Check the numbers.
     numbers = [float(part) for part in parts]
-    total = sum(numbers)
+    _check_total(split, sum(numbers))
+    return numbers
+
+
+def _separators_of_nemo(split: str) -> str:
+    """Return the character at which NeMo divides a split's text: a comma, or else a slash."""
+    return "," if "," in split else "/"
+
+
+def _check_total(split: str, total: float) -> None:
+    """Check that the numbers of a split can be divided by their sum.
+
+    Raises:
+        ConfigError: The sum is 0 or infinite.
+    """
     if total == 0:
         raise _bad_split(split, "all shares are 0")
     if not math.isfinite(total):
         raise _bad_split(split, "the numbers are too large to be added up")
-    return numbers
 
 
 def sample_count(

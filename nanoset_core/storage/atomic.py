@@ -196,17 +196,9 @@ def move_into_place(scratch: Path, final: Path, keep: Callable[[], bool] = lambd
     try:
         # Usually a single rename is enough. Repeat it as long as there is another folder, since
         # another process may put one there again at any time.
-        while True:
-            try:
-                scratch.rename(final)
-                break
-            except OSError as error:
-                is_occupied = error.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR)
-                if not is_occupied:
-                    raise
+        while not _rename_if_free(scratch, final):
             if keep():
                 return
-
             # Move the old folder away, unless another process has done so already.
             temporary_name = unfinished_name(final)
             temporary_names.append(temporary_name)
@@ -216,6 +208,21 @@ def move_into_place(scratch: Path, final: Path, keep: Callable[[], bool] = lambd
     finally:
         for old_folder in temporary_names:
             shutil.rmtree(old_folder, ignore_errors=True)
+
+
+def _rename_if_free(scratch: Path, final: Path) -> bool:
+    """Rename a folder, unless there is a file or another folder with files at its new path.
+
+    Returns:
+        Whether it was renamed.
+    """
+    try:
+        scratch.rename(final)
+    except OSError as error:
+        if error.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
+            return False
+        raise
+    return True
 
 
 def unfinished_name(target: Path) -> Path:
@@ -254,27 +261,31 @@ def claim_scratch(final: Path) -> Iterator[Path]:
 
 
 def sweep_abandoned(folder: Path, name: str | None = None) -> None:
-    """Remove the unfinished files and folders in a folder whose processes have ended.
+    """Remove the unfinished files and folders whose processes have ended.
 
-    If that is not known, as for processes of other machines, they are removed at a certain age:
-    files after an hour, and folders after a week.
+    If it is not known whether a process has ended, as for processes of other machines, its files
+    are removed after an hour, and its folders after a week.
 
     Args:
-        folder: The folder. Folders within it are not searched.
+        folder: The folder that contains them. Folders within it are not searched.
         name: Final name of the files or folders to remove; None for all.
     """
     prefix = UNFINISHED if name is None else f"{UNFINISHED}{name}-"
     for entry in sorted(folder.glob(f"{glob.escape(prefix)}*")):
         try:
-            if not _is_abandoned(entry):
-                continue
-            if entry.is_dir() and not entry.is_symlink():
-                shutil.rmtree(entry, ignore_errors=True)
-            else:
-                entry.unlink()
+            if _is_abandoned(entry):
+                _remove(entry)
         except OSError as error:
             if error.errno not in _NOT_SWEPT:
                 raise
+
+
+def _remove(entry: Path) -> None:
+    """Remove a file, or a folder with all files in it."""
+    if entry.is_dir() and not entry.is_symlink():
+        shutil.rmtree(entry, ignore_errors=True)
+    else:
+        entry.unlink()
 
 
 def _is_abandoned(entry: Path) -> bool:
@@ -283,10 +294,7 @@ def _is_abandoned(entry: Path) -> bool:
     Args:
         entry: The file or folder. Its name ends with the mark of the process.
     """
-    # The name is "<prefix><final name>-<mark>", and the mark "<machine>-<process>-<random>". So the
-    # mark is what follows the third hyphen from the end.
-    parts = entry.name.rsplit("-", 3)
-    mark = "-".join(parts[1:])
+    mark = _mark_in(entry.name)
     is_alive = is_owner_alive(mark)
     if is_alive is not None:  # None: it is not known
         return not is_alive
@@ -301,6 +309,16 @@ def _is_abandoned(entry: Path) -> bool:
     # Nothing is known about the process: go by the age of what it has written.
     max_age = FOLDER_SECONDS if stat.S_ISDIR(status.st_mode) else FILE_SECONDS
     return time.time() - status.st_mtime > max_age
+
+
+def _mark_in(name: str) -> str:
+    """Return the mark of a process at the end of the name of an unfinished file.
+
+    The name is `<prefix><final name>-<mark>`, and a mark is `<machine>-<process>-<random>`. So the
+    mark is what follows the third hyphen from the end.
+    """
+    parts = name.rsplit("-", 3)
+    return "-".join(parts[1:])
 
 
 @contextlib.contextmanager

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -45,7 +45,6 @@ def make_room(folder: Path, capacity: int, size: int, what: str) -> None:
     Raises:
         StorageError: The other file, or the hidden files, are larger than the capacity.
     """
-    # The files that are there already.
     copies: list[_File] = []
     hidden_bytes = 0
     for file in _files_below(folder):
@@ -58,23 +57,34 @@ def make_room(folder: Path, capacity: int, size: int, what: str) -> None:
     # is an error only if one of the two alone needs more than the capacity.
     needed_bytes = max(size, hidden_bytes)
     if needed_bytes > capacity:
-        raise StorageError(
-            "this is larger than the room for working copies",
-            where=what,
-            found=f"{needed_bytes:,} bytes",
-            expected=f"at most {capacity:,} bytes, three quarters of storage.scratch_mib",
-            remedy="set storage.scratch_mib to more",
-        )
-
-    # Remove copies until the rest and the other file have room.
+        raise _too_large_error(what, needed_bytes, capacity)
     copied_bytes = sum(copy.disk_bytes for copy in copies)
-    excess_bytes = copied_bytes + hidden_bytes + size - capacity
-    copies.sort()  # by their first field, the time of their last use
-    for copy in copies:
-        if excess_bytes <= 0:
+    _remove_least_recent(copies, copied_bytes + hidden_bytes + size - capacity)
+
+
+def _remove_least_recent(copies: Sequence[_File], n_bytes: int) -> None:
+    """Remove the copies that were not used for longest, until so many bytes are free.
+
+    Args:
+        copies: All copies.
+        n_bytes: Bytes to free; none are removed if it is 0 or negative.
+    """
+    for copy in sorted(copies):  # by their first field, the time of their last use
+        if n_bytes <= 0:
             break
         copy.path.unlink(missing_ok=True)
-        excess_bytes -= copy.disk_bytes
+        n_bytes -= copy.disk_bytes
+
+
+def _too_large_error(what: str, needed_bytes: int, capacity: int) -> StorageError:
+    """Return the error for files that need more room than all copies may take."""
+    return StorageError(
+        "this is larger than the room for working copies",
+        where=what,
+        found=f"{needed_bytes:,} bytes",
+        expected=f"at most {capacity:,} bytes, three quarters of storage.scratch_mib",
+        remedy="set storage.scratch_mib to more",
+    )
 
 
 def _files_below(folder: Path) -> Iterator[_File]:

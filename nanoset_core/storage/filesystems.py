@@ -125,36 +125,37 @@ class FilesystemStore(Store):
         listing.check_depth(folder)
         infos = self._entries(folder)
         listing.count(len(infos))
+        looked_up = self._look_up_sizes(infos)
 
-        # Some file systems list files without their sizes: look these up one by one.
-        names_without_size = [
+        # All files together must be ordered by their names, and a/b is before a0. So the folder a,
+        # which contains a/b, has to be visited before the file a0.
+        for name in sorted(infos, key=lambda name: _listed_name(name, infos[name]).encode()):
+            info = infos[name]
+            if _is_folder(info):
+                yield from self._list(name, listing)
+            elif name not in looked_up:
+                yield self._stored(name, info)
+            else:
+                stored = looked_up[name]
+                if stored is not None:
+                    yield stored
+
+    def _look_up_sizes(self, infos: Mapping[str, Mapping[str, Any]]) -> dict[str, Stored | None]:
+        """Look up the files of a listing that have no size, as in some file systems.
+
+        Args:
+            infos: Name of a file or folder → what the listing says about it.
+
+        Returns:
+            Name of each of these files → its description; None if it was deleted meanwhile.
+        """
+        names = [
             name
             for name, info in infos.items()
             if not _is_folder(info) and info.get("size") is None
         ]
-        looked_up = in_parallel(self.stat, names_without_size, CONNECTIONS)
-        looked_up_by_name = dict(zip(names_without_size, looked_up, strict=True))
-
-        def sort_key(name: str) -> bytes:
-            """Return the name by which an entry is sorted; that of a folder ends with a slash.
-
-            All files together must be ordered by their names, and a/b is before a0: so the folder
-            a, which contains a/b, has to be visited before the file a0.
-            """
-            slash = "/" if _is_folder(infos[name]) else ""
-            return f"{name}{slash}".encode()
-
-        for name in sorted(infos, key=sort_key):
-            info = infos[name]
-            if _is_folder(info):
-                yield from self._list(name, listing)
-            elif name not in looked_up_by_name:
-                yield self._stored(name, info)
-            else:
-                stored = looked_up_by_name[name]
-                # A file may have been deleted since the folder was listed.
-                if stored is not None:
-                    yield stored
+        looked_up = in_parallel(self.stat, names, CONNECTIONS)
+        return dict(zip(names, looked_up, strict=True))
 
     def level(self, folder: str = "") -> tuple[Sequence[str], Sequence[str]]:
         """Return the names of the folders, and of the files, directly in a folder."""
@@ -228,23 +229,28 @@ class FilesystemStore(Store):
                 replaced while it is read: its size, and a version or a time.
         """
         size = info.get("size")
-        version = _first_value(info, _VERSION_KEYS)  # such as an ETag
         written_at = _first_value(info, _TIME_KEYS)
         written_ns = 0  # the time is not known
         if written_at is not None:
             written_ns = _nanoseconds(written_at)
 
-        # Without a version, the time serves as one.
+        # A version is, for example, an ETag. Without one, the time serves as one.
+        version = _first_value(info, _VERSION_KEYS)
         if version is None and written_ns != 0:
             version = written_ns
         if size is None or version is None:
-            raise self._unreadable(
-                "this file cannot be read safely, since a change during reading could not be seen",
-                name,
-                found="no size" if size is None else "neither ETag, version nor time",
-                expected="a server that reports a file's size, and its ETag or Last-Modified",
-            )
+            found = "no size" if size is None else "neither ETag, version nor time"
+            raise self._unsafe_error(name, found)
         return Stored(name, int(size), mark=f"{version}-{size}", written_ns=written_ns)
+
+    def _unsafe_error(self, name: str, found: str) -> NanosetError:
+        """Return the error for a file whose changes could not be noticed while it is read."""
+        return self._unreadable(
+            "this file cannot be read safely, since a change during reading could not be seen",
+            name,
+            found=found,
+            expected="a server that reports a file's size, and its ETag or Last-Modified",
+        )
 
     def read_stored(self, name: str) -> tuple[bytes, Stored] | None:
         """Return the bytes and the description of a small file, or None if it does not exist."""
@@ -514,6 +520,11 @@ def _fetched(system: Any, path: str, begin: int, end: int, *, is_web: bool) -> b
         if http_status(cause_of(error)) == 416:
             return b""
         raise
+
+
+def _listed_name(name: str, info: Mapping[str, Any]) -> str:
+    """Return the name by which a listed file or folder is sorted; a folder's ends with a slash."""
+    return f"{name}/" if _is_folder(info) else name
 
 
 def _is_folder(info: Mapping[str, Any]) -> bool:

@@ -129,9 +129,6 @@ def make_dataset(project: Project, corpus: str) -> Manifest:
         StaleError: The shards were made with other settings than the present ones.
         StorageError: The tokens of a shard have changed since they were written.
     """
-    # Imported here: every command imports this module, but few of them merge shards.
-    from nanoset_core.stages.dataset.make import MergeTask, merge_on_disk, merge_within_bucket
-
     # The manifest of the tokenized corpus lists its shards, and names the inventory of the text
     # that they were made from. The dataset names the same inventory as its parent.
     key = Key(corpus)
@@ -143,23 +140,36 @@ def make_dataset(project: Project, corpus: str) -> Manifest:
     check_recipe(tokenized, TOKENIZED.recipe(project, key, parents))
     recipe = DATASET.recipe(project, key, parents)
 
-    config = project.config
-    text_key = config.documents_of(corpus).text_key
-    prefix = pair_name(config.tokenization.preset, corpus, text_key)
-    task = MergeTask(project, tokenized, recipe, prefix)
-
     def write(folder: Path) -> Written:
         """Merge the shards into a pair in a folder, and return the facts for its manifest."""
-        # Shards in a bucket are merged within it, without downloading their tokens.
-        if project.outputs.access.has_copies:
-            files = merge_within_bucket(task, folder)
-        else:
-            files = merge_on_disk(task, folder)
-        facts: dict[str, Any] = {"prefix": prefix}
-        for name in ("documents", "sequences", "tokens", "rejected", "faults"):
-            facts[name] = tokenized.facts[name]
-        facts["dtype"] = recipe.options["dtype"]
-        return Written(facts, files)
+        return _merge(project, tokenized, recipe, folder)
 
     dataset = project.outputs.commit(recipe, write)
     return project.outputs.make_current(dataset)
+
+
+def _merge(project: Project, tokenized: Manifest, recipe: Recipe, folder: Path) -> Written:
+    """Merge the shards of a corpus into a pair in a folder, and return the facts for its manifest.
+
+    Args:
+        project: The project.
+        tokenized: Manifest of the tokenized corpus.
+        recipe: Recipe of the dataset.
+        folder: The folder.
+    """
+    # Imported here: every command imports this module, but few of them merge shards.
+    from nanoset_core.stages.dataset.make import MergeTask, merge_on_disk, merge_within_bucket
+
+    corpus = tokenized.name
+    text_key = project.config.documents_of(corpus).text_key
+    prefix = pair_name(project.config.tokenization.preset, corpus, text_key)
+    task = MergeTask(project, tokenized, recipe, prefix)
+    # Shards in a bucket are merged within it, without downloading their tokens.
+    merge = merge_within_bucket if project.outputs.access.has_copies else merge_on_disk
+    files = merge(task, folder)
+
+    facts: dict[str, Any] = {"prefix": prefix}
+    for name in ("documents", "sequences", "tokens", "rejected", "faults"):
+        facts[name] = tokenized.facts[name]
+    facts["dtype"] = recipe.options["dtype"]
+    return Written(facts, files)

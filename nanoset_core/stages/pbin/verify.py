@@ -170,7 +170,8 @@ def _has_copy(manifest: Manifest) -> bool:
     """Return whether a complete copy of a file is on the disk, if the outputs are in a bucket."""
     name = manifest.facts["file"]
     path = manifest.folder / name
-    return path.is_file() and path.stat().st_size == manifest.files[name].size
+    size: int = manifest.files[name].size
+    return bool(path.is_file() and path.stat().st_size == size)
 
 
 def _open_with_room(manifest: Manifest, *, as_copy: bool) -> PbinFile:
