@@ -89,55 +89,127 @@ def build(
         HistoryError: A run could not be recorded.
     """
     started = time.monotonic()
-    counter = StepCounter(project.progress)
-    project_defs = ProjectDefs.of(project.config, build_project=project, started=counter.begin)
-    names = project_defs.names
-    # Clean up after killed processes: end their runs in Dagster, and delete their temporary files.
-    close_abandoned_runs(instance, names)
-    sweep(project)
-
-    # Compare existing outputs with their inputs, and divide what has to be made into runs.
-    survey = _survey(project, project_defs, instance, corpora)
-    definitions = definitions_of(project_defs)
-    texts = [select] if isinstance(select, str) else select
-    selected_nodes = selected(survey.graph.nodes(), texts, corpora, definitions, names)
-    runs = _runs_to_execute(survey, selected_nodes, rebuild=rebuild)
-    steps = list(chain.from_iterable(runs))
-    nodes = [step.node for step in steps]
-    counter.expect(nodes)
-
-    # Refuse a build that would fill the disk before it starts.
-    if nodes:
-        say(plan_line(len(nodes), text_bytes(project, nodes)))
-    check_disk(project, set(nodes), say)
-    distrusted_before = load_records(project.outputs)
-
-    report = _report_before_runs(survey, steps, has_all_corpora=not corpora)
-    build_runs = BuildRuns(
+    builder = _Builder(
         project=project,
-        project_defs=project_defs,
-        definitions=definitions,
-        report=report,
-        counter=counter,
-        say=say,
         instance=instance,
-        options={
-            "tags": _run_tags(names, rebuild=rebuild),
-            "run_config": _run_config(verbose=verbose),
-        },
+        select=[select] if isinstance(select, str) else select,
+        corpora=corpora,
+        verbose=verbose,
+        say=say,
     )
-    _execute_runs(build_runs, runs)
-    survey.graph.forget(nodes)
-    survey.graph.set_failures(_failures_of(report, steps))
-
-    # If a tokenizer engine turned out to give wrong tokens, shards that it made earlier have become
-    # stale: build once more, without it.
-    if nodes and load_records(project.outputs, refresh=True) != distrusted_before:
-        second = build(project, instance, select=select, corpora=corpora, verbose=verbose, say=say)
-        second.made = report.made | second.made
-        report = second
+    report = builder.build(rebuild=rebuild)
     report.seconds = time.monotonic() - started
     return report
+
+
+@dataclass(frozen=True, slots=True)
+class _BuildPlan:
+    """What a build is going to do."""
+
+    project_defs: ProjectDefs
+    definitions: dg.Definitions
+    counter: StepCounter
+    """Expects the steps of the runs."""
+    survey: _ProjectSurvey
+    """The outputs of the project before the build."""
+    runs: list[list[Step]]
+    """The steps of each run, in the order in which the runs are executed."""
+
+    @property
+    def steps(self) -> list[Step]:
+        """The steps of all runs."""
+        return list(chain.from_iterable(self.runs))
+
+    @property
+    def nodes(self) -> list[Node]:
+        """The outputs that the steps make."""
+        return [step.node for step in self.steps]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Builder:
+    """Builds a project; the fields are the arguments of the function `build`."""
+
+    project: Project
+    instance: dg.DagsterInstance
+    select: Sequence[str]
+    corpora: Sequence[str]
+    verbose: bool
+    say: Callable[[str], None]
+
+    def build(self, *, rebuild: bool) -> BuildReport:
+        """Make what is missing or stale, and return what was done.
+
+        Args:
+            rebuild: Whether selected outputs that are up to date are made, too.
+        """
+        plan = self._plan(rebuild=rebuild)
+        self._check_disk(plan.nodes)
+        distrusted_before = load_records(self.project.outputs)
+        report = self._execute(plan, rebuild=rebuild)
+        if not plan.nodes or load_records(self.project.outputs, refresh=True) == distrusted_before:
+            return report
+
+        # A tokenizer engine turned out to give wrong tokens, so shards that it made earlier have
+        # become stale: build once more, without it.
+        second = self.build(rebuild=False)
+        second.made = report.made | second.made
+        return second
+
+    def _plan(self, *, rebuild: bool) -> _BuildPlan:
+        """Compare existing outputs with their inputs, and divide what has to be made into runs."""
+        counter = StepCounter(self.project.progress)
+        project_defs = ProjectDefs.of(
+            self.project.config, build_project=self.project, started=counter.begin
+        )
+        names = project_defs.names
+        # Clean up after killed processes: end their runs in Dagster, and delete their temporary
+        # files.
+        close_abandoned_runs(self.instance, names)
+        sweep(self.project)
+
+        survey = _survey(self.project, project_defs, self.instance, self.corpora)
+        definitions = definitions_of(project_defs)
+        nodes = selected(survey.graph.nodes(), self.select, self.corpora, definitions, names)
+        runs = _runs_to_execute(survey, nodes, rebuild=rebuild)
+        plan = _BuildPlan(project_defs, definitions, counter, survey, runs)
+        counter.expect(plan.nodes)
+        return plan
+
+    def _check_disk(self, nodes: Sequence[Node]) -> None:
+        """Report how much is made, and refuse a build that would fill the disk.
+
+        Args:
+            nodes: The outputs that are made.
+
+        Raises:
+            StorageError: The root's disk has clearly too little free space.
+        """
+        if nodes:
+            self.say(plan_line(len(nodes), text_bytes(self.project, nodes)))
+        check_disk(self.project, set(nodes), self.say)
+
+    def _execute(self, plan: _BuildPlan, *, rebuild: bool) -> BuildReport:
+        """Execute the runs of a plan, and return what they did."""
+        report = _report_before_runs(plan.survey, plan.steps, has_all_corpora=not self.corpora)
+        build_runs = BuildRuns(
+            project=self.project,
+            project_defs=plan.project_defs,
+            definitions=plan.definitions,
+            report=report,
+            counter=plan.counter,
+            say=self.say,
+            instance=self.instance,
+            options={
+                "tags": _run_tags(plan.project_defs.names, rebuild=rebuild),
+                "run_config": _run_config(verbose=self.verbose),
+            },
+        )
+        _execute_runs(build_runs, plan.runs)
+        graph = plan.survey.graph
+        graph.forget(plan.nodes)
+        graph.set_failures(_failures_of(report, plan.steps))
+        return report
 
 
 def _execute_runs(build_runs: BuildRuns, runs: Sequence[list[Step]]) -> None:
@@ -265,16 +337,7 @@ def _survey(
     # raw folder.
     register(instance, project_defs.names, list(text.corpora), project.config)
 
-    # A corpus that cannot be read does not stop the others.
-    inventories: dict[str, Recipe] = {}
-    unreadable: dict[Node, Exception] = {}
-    for corpus in examined_corpora:
-        node = inventory_node(corpus)
-        try:
-            inventories[corpus] = node.stage.recipe(project, node.key, {})
-        except (NanosetError, OSError) as error:
-            unreadable[node] = error
-
+    inventories, unreadable = _inventory_recipes(project, examined_corpora)
     graph = graph_over(project, inventories, examined_corpora)
     graph.set_failures(unreadable)
     state = load_graph_state(graph, instance, project_defs.names)
@@ -285,13 +348,29 @@ def _survey(
     return _ProjectSurvey(graph, state, steps, text.unread_entries, unreadable)
 
 
+def _inventory_recipes(
+    project: Project, corpora: Iterable[str]
+) -> tuple[dict[str, Recipe], dict[Node, Exception]]:
+    """List the files of corpora; one that cannot be read does not stop the others.
+
+    Returns:
+        (corpus → recipe of its inventory, inventory that could not be taken → the error)
+    """
+    recipes: dict[str, Recipe] = {}
+    errors: dict[Node, Exception] = {}
+    for corpus in corpora:
+        node = inventory_node(corpus)
+        try:
+            recipes[corpus] = node.stage.recipe(project, node.key, {})
+        except (NanosetError, OSError) as error:
+            errors[node] = error
+    return recipes, errors
+
+
 def _runs_to_execute(
     survey: _ProjectSurvey, selected_nodes: Collection[Node], *, rebuild: bool
 ) -> list[list[Step]]:
     """Return the runs that make the selected outputs and the stale outputs that these need.
-
-    Outputs are the nodes of a graph. A *step* is the work of making one node. A *run* is the steps
-    that Dagster executes together, such as all steps of one corpus, or of one split of a nanoset.
 
     Args:
         survey: The state of the project.
@@ -304,22 +383,18 @@ def _runs_to_execute(
     state = survey.state
     nodes = [step.node for step in survey.steps if step.node in selected_nodes]
     if rebuild:
-        # `needs_run` is true for a node that is stale or forced, `is_stale` only for one that is
-        # missing, stale or faulty. So selected outputs are rebuilt, but their inputs are not.
+        # A forced output is made, but does not count as stale: the inputs of the selected outputs
+        # are only made if they are stale themselves.
         state = replace(state, forced=frozenset(nodes))
-
     nodes_to_make = add_stale_inputs(
         {node for node in nodes if state.needs_run(node)},
         inputs_of=state.inputs_of,
         is_stale=state.is_stale,
     )
-
-    def has_to_be_made(step: Step) -> bool:
-        """Return whether a step belongs to one of the runs."""
-        return step.node in nodes_to_make
-
     # The build executes its runs in sequence, so a run can use what an earlier one makes.
-    return divide_into_runs(state, has_to_be_made, run_key, runs_in_sequence=True)
+    return divide_into_runs(
+        state, lambda step: step.node in nodes_to_make, run_key, runs_in_sequence=True
+    )
 
 
 def _report_before_runs(

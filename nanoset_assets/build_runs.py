@@ -180,22 +180,28 @@ class BuildRuns:
         Args:
             steps: The steps that this build is about to execute. Each makes one output.
         """
+        # Outputs that were up to date from the start are rebuilt because the user asked for it, or
+        # because their check failed. So no other build has saved this work.
+        outdated = [step.node for step in steps if not step.is_up_to_date]
         # Read the outputs again, instead of relying on what this process has cached.
         project = replace(self.project, seen=None)
-        made_nodes: set[Node] = set()
-        for step in steps:
-            recipe = self.report.graph.recipe(step.node)
-            # Some outputs were up to date from the start. They are rebuilt because the user asked
-            # for it, or because their check failed. So no other build has saved this work.
-            if step.is_up_to_date or recipe is None:
-                continue
-            # If an output cannot be read, the step that makes it reports the error.
-            with contextlib.suppress(NanosetError, OSError):
-                current = current_version(project, step.node.stage, step.node.key)
-                is_made = not reasons_to_build(project, step.node, recipe, current)
-                if is_made:
-                    made_nodes.add(step.node)
-        return made_nodes
+        return {node for node in outdated if self._is_made(project, node)}
+
+    def _is_made(self, project: Project, node: Node) -> bool:
+        """Return whether an output need not be built any more.
+
+        Args:
+            project: The project, which must not remember outputs.
+            node: The output.
+        """
+        recipe = self.report.graph.recipe(node)
+        if recipe is None:
+            return False
+        try:
+            current = current_version(project, node.stage, node.key)
+            return not reasons_to_build(project, node, recipe, current)
+        except (NanosetError, OSError):
+            return False  # it cannot be read; the step that makes it reports the error
 
     def _execute_run(self, run: Sequence[Step], made_elsewhere: Collection[Node]) -> None:
         """Execute a run, without the steps whose outputs another build has made meanwhile.
@@ -225,36 +231,46 @@ class BuildRuns:
             The result in a few words, for the terminal.
         """
         nodes = [step.node for step in steps]
+        started = time.monotonic()
+        error = self._run_and_catch(nodes)
+        seconds = time.monotonic() - started
+        # Dagster reports only the time of the whole run: assume that all steps took the same.
+        seconds_of_step = seconds / len(nodes)
+        if error is None:
+            self._report_made(nodes, seconds_of_step)
+            return f"made in {seconds:.1f} s"
+
+        # Steps are executed in this order: those after the failed one were not reached.
+        failed_node = self._report_failure(nodes, error)
+        position = nodes.index(failed_node)
+        self._report_made(nodes[:position], seconds_of_step)
+        self.report.skip(nodes[position:])
+        return f"{label_of(failed_node)} failed after {seconds:.1f} s"
+
+    def _run_and_catch(self, nodes: Sequence[Node]) -> Exception | None:
+        """Execute a run of Dagster that makes outputs; return the error if it fails, or None.
+
+        Args:
+            nodes: The outputs, in the order of their steps.
+
+        Raises:
+            HistoryError: The run could not be recorded, and so no later run could be.
+        """
         job_name = self.project_defs.names.definition(job_of(nodes[0]))
         job = self.definitions.resolve_job_def(job_name)
-
         self.project_defs.failures.clear()  # the steps of the run record their errors there
-        failed_node: Node | None = None
-        started = time.monotonic()
         try:
             self._execute_in_dagster(job, nodes)
         except HistoryError:
-            raise  # the run could not be recorded, and so no later run could be
+            raise
         except Exception as error:  # noqa: BLE001 - whatever it is, it is reported, and other runs continue
-            failed_node = self._report_failure(nodes, error)
-        seconds = time.monotonic() - started
+            return error
+        return None
 
-        # Steps are executed in this order: those before the failed one have made their outputs, and
-        # those after it were not reached.
-        nodes_made = nodes
-        if failed_node is not None:
-            first_not_made = nodes.index(failed_node)
-            nodes_made = nodes[:first_not_made]
-            self.report.skip(nodes[first_not_made:])
-
-        # Dagster reports only the time of the whole run: assume that all steps took the same.
-        seconds_of_step = seconds / len(nodes)
-        for node in nodes_made:
+    def _report_made(self, nodes: Iterable[Node], seconds_of_step: float) -> None:
+        """Record in the report that outputs were made, each in the same time."""
+        for node in nodes:
             self.report.made[label_of(node)] = seconds_of_step
-
-        if failed_node is not None:
-            return f"{label_of(failed_node)} failed after {seconds:.1f} s"
-        return f"made in {seconds:.1f} s"
 
     def _report_failure(self, nodes: Sequence[Node], error: Exception) -> Node:
         """Record in the report which output of a failed run could not be made, and why.

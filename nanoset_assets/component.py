@@ -152,8 +152,7 @@ class NanosetComponent(dg.Component, dg.Resolvable, dg.Model):
     def project_defs(self, folder: Path) -> ProjectDefs:
         """Return the project of this component, with its settings and its names in Dagster.
 
-        They are attributes of the component in a defs.yaml. The settings are there as well
-        (`project`), or the path of a nanoset.yaml that has them (`config`).
+        The settings are in the file that the attribute `config` names, or in `project`.
 
         Args:
             folder: The component's folder, in which relative paths start; or its defs.yaml.
@@ -163,19 +162,16 @@ class NanosetComponent(dg.Component, dg.Resolvable, dg.Model):
                 is invalid.
         """
         folder = _folder_of(folder)
-        given_attributes = named_projects({"config": self.config, "project": self.project})
-        if len(given_attributes) != 1:
-            raise no_project(given_attributes)
+        attributes = named_projects({"config": self.config, "project": self.project})
+        if len(attributes) != 1:
+            raise no_project(attributes)
         if self.config is not None:
             return self._defs_from(load_config(folder / self.config))
 
+        # Inline settings only change when Dagster loads the defs.yaml again, so there is no file to
+        # read again in each run and tick.
         inline_config = config_from(self.project, folder / "defs.yaml")
-
-        def current_config() -> ProjectConfig:
-            """Return the configuration: it only changes when the defs.yaml is loaded again."""
-            return inline_config
-
-        return self._defs_from(inline_config, reread=current_config)
+        return self._defs_from(inline_config, reread=lambda: inline_config)
 
     def _defs_from(
         self, config: ProjectConfig, reread: Callable[[], ProjectConfig] | None = None
@@ -188,17 +184,12 @@ class NanosetComponent(dg.Component, dg.Resolvable, dg.Model):
             reread: Returns the current configuration in each run and tick; None: read the file that
                 `config` was loaded from.
         """
-        # Corpora whose text another asset writes → these assets.
-        upstream: dict[str, tuple[dg.AssetKey, ...]] = {}
-        for name, corpus in self.corpora.items():
-            if corpus.deps:
-                upstream[name] = tuple(corpus.deps)
         return ProjectDefs.of(
             config,
             self.key_prefix,
             self.group_prefix,
             reread=reread,
-            upstream=upstream,
+            upstream=self._upstream_assets(),
             # Methods of this component, which a subclass may override.
             translation=self.get_asset_spec,
             execute=self.execute,
@@ -210,6 +201,14 @@ class NanosetComponent(dg.Component, dg.Resolvable, dg.Model):
             retries=self.retries,
         )
 
+    def _upstream_assets(self) -> dict[str, tuple[dg.AssetKey, ...]]:
+        """Return the corpora whose text other assets write: corpus → these assets."""
+        upstream: dict[str, tuple[dg.AssetKey, ...]] = {}
+        for name, corpus in self.corpora.items():
+            if corpus.deps:
+                upstream[name] = tuple(corpus.deps)
+        return upstream
+
 
 def _folder_of(path: Path) -> Path:
     """Return the folder of a component, given the path of its folder or of its defs.yaml."""
@@ -220,32 +219,39 @@ def _folder_of(path: Path) -> Path:
 def _attribute_model(component: type[NanosetComponent]) -> type[BaseModel]:
     """Return the pydantic model that attributes of a component in a defs.yaml have to match.
 
-    `dg check yaml` and editors use it. It is derived from the model that Dagster makes, which is
-    less strict and has no descriptions.
+    `dg check yaml` and editors use it. It extends the model that Dagster makes, which is less
+    strict and has no descriptions.
     """
-
-    def check(attributes: Any) -> Any:
-        """Return the attributes of a component, after a check that they are valid."""
-        return checked(NanosetComponent.__name__, attributes)
-
-    # Call `check` before pydantic looks at the single attributes.
-    validator = cast("Callable[..., Any]", model_validator(mode="before")(check))
-
-    # The attribute `project` has the keys of a nanoset.yaml. Dagster's type for it also allows text
-    # and null. With several alternatives, a checker cannot say which line is wrong: it would only
-    # report that none of them matches.
-    project_schema = json_schema(WrittenConfig, templates=True)
-    project_type = Annotated[dict[str, Any], WithJsonSchema(project_schema)]
-
     model = create_model(
         component.__name__,
         __base__=component.model(),
-        __validators__={"check_project": validator},
-        project=(project_type, Field(default=None)),
+        __validators__={"check_project": _attributes_validator()},
+        project=(_inline_project_type(), Field(default=None)),
         automation=(Automation, Field(default="own")),  # Dagster's type allows any text
     )
     # Editors show the descriptions.
     for name, field in component.model_fields.items():
         model.model_fields[name].description = field.description
-    model.model_rebuild(force=True)
+    model.model_rebuild(force=True)  # with the descriptions
     return model
+
+
+def _attributes_validator() -> Callable[..., Any]:
+    """Return a pydantic validator of all attributes, which runs before those of single ones."""
+
+    def check(attributes: Any) -> Any:
+        """Return the attributes of a component, after a check that they are valid."""
+        return checked(NanosetComponent.__name__, attributes)
+
+    return cast("Callable[..., Any]", model_validator(mode="before")(check))
+
+
+def _inline_project_type() -> Any:
+    """Return the type of the attribute `project`, which has the keys of a nanoset.yaml.
+
+    Dagster's type for it also allows text and null. With several alternatives, a checker cannot say
+    which line is wrong: it would only report that none of them matches.
+    """
+    # Any value may also be a template, which Dagster fills in.
+    schema = json_schema(WrittenConfig, templates=True)
+    return Annotated[dict[str, Any], WithJsonSchema(schema)]

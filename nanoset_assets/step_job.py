@@ -15,7 +15,7 @@ from nanoset_assets.ui.metadata import ROWS_SHOWN, failure, markdown, table
 from nanoset_assets.ui.previews import STEP_SAMPLES, sample_row
 from nanoset_core.errors import NanosetError
 from nanoset_core.lineage.documents import InspectionContext
-from nanoset_core.lineage.run import Run, explain_step
+from nanoset_core.lineage.run import Run, StepOrigin, StepSample, explain_step
 from nanoset_core.lineage.sentences import step_sentence
 from nanoset_core.project.project import Project
 from nanoset_core.stages.handoff.stage import TRAINER_FILES
@@ -95,31 +95,48 @@ def step_observation(
     """
     run = _run_of(project, options)
     step = explain_step(project, run, options.step, options.rank, most=ROWS_SHOWN)
-
-    # `step.samples` are the first samples of the step, at most ROWS_SHOWN. Only a run that was
-    # recorded in a run.yaml says which rank and micro-batch a sample belongs to.
-    is_recorded_run = bool(options.run)
-    rows: list[dict[str, object]] = []
-    for sample in step.samples:
-        row = sample_row(sample)
-        if is_recorded_run:
-            row = {"rank": sample.rank, "micro_batch": sample.micro_batch, **row}
-        rows.append(row)
-
-    # How many samples the table would have with all rows. The data-parallel ranks share the batch
-    # of a step evenly.
-    n_samples = step.batch_size
-    if options.rank is not None:
-        n_samples = step.batch_size // step.data_parallel_size
-
-    metadata: dict[str, Any] = {
-        "summary": markdown(markdown_text(step_sentence(step))),
-        "step": step.step,
-        "samples": table(rows, n_samples),
-    }
     nanoset_name = step.samples[0].name  # all samples of a step are from one nanoset
     handoff = Node(TRAINER_FILES, Key(nanoset_name))
-    return dg.AssetObservation(project_defs.names.asset(asset_path(handoff)), metadata=metadata)
+    return dg.AssetObservation(
+        project_defs.names.asset(asset_path(handoff)), metadata=_step_metadata(step, options)
+    )
+
+
+def _step_metadata(step: StepOrigin, options: StepOptions) -> dict[str, Any]:
+    """Return the summary of a step and the table of its samples, at most ROWS_SHOWN.
+
+    Args:
+        step: The step, with as many samples.
+        options: Which step of which run it is.
+    """
+    # Only a run with a run.yaml says which rank and micro-batch a sample belongs to.
+    is_recorded_run = bool(options.run)
+    rows = [_row(sample, has_rank=is_recorded_run) for sample in step.samples]
+    return {
+        "summary": markdown(markdown_text(step_sentence(step))),
+        "step": step.step,
+        "samples": table(rows, _sample_count(step, options.rank)),
+    }
+
+
+def _row(sample: StepSample, *, has_rank: bool) -> dict[str, object]:
+    """Return the row of a sample in the table.
+
+    Args:
+        sample: The sample.
+        has_rank: Whether it is known which rank and micro-batch the sample belongs to.
+    """
+    row = sample_row(sample)
+    if has_rank:
+        return {"rank": sample.rank, "micro_batch": sample.micro_batch, **row}
+    return row
+
+
+def _sample_count(step: StepOrigin, rank: int | None) -> int:
+    """Return how many samples a step reads on one data-parallel rank; None: on all of them."""
+    if rank is None:
+        return step.batch_size
+    return step.batch_size // step.data_parallel_size  # the ranks share a batch evenly
 
 
 def _run_of(project: Project, options: StepOptions) -> Run:

@@ -11,7 +11,7 @@ them: it knows all shards. `PerShardTask` is sent to a worker: it makes the outp
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar, Generic, TypeVar
@@ -116,24 +116,31 @@ def make_per_shard(
         ExceptionGroup: Some outputs could not be made because of `PerShardTask.deferred_errors`.
             All others were made.
     """
-    # Find the outputs that exist.
-    result_by_shard: dict[int, Result] = {}  # number of the shard → what the caller needs
+    existing: dict[int, Result] = {}  # number of the shard → what the caller needs
     if look_first and not root.rebuild:
-        result_by_shard = _find_existing(outputs, root)
-    existing_numbers = list(result_by_shard)
-
-    # Their documents, or whatever the progress counts, are done from the start.
-    if existing_numbers:
-        for number, shard in enumerate(outputs.shards()):
-            if number in result_by_shard:
-                amount_done = outputs.amount(shard, result_by_shard[number])
-                work.add_existing(amount_done)
-    work.report()
-
-    # Make the others.
-    result_by_shard |= _make_missing(outputs, existing_numbers, work, workers, executor)
+        existing = _find_existing(outputs, root)
+    _report_existing(outputs, existing, work)
+    newly_made = _MissingOutputs(outputs, existing, work).make(workers, executor)
+    result_by_shard = existing | newly_made
     results = [result_by_shard[number] for number in range(len(result_by_shard))]
-    return MadePerShard(results, existing_numbers)
+    return MadePerShard(results, list(existing))
+
+
+def _report_existing(
+    outputs: PerShard[Shard, Result], existing: Mapping[int, Result], work: RunningWork
+) -> None:
+    """Report the documents of existing outputs, or whatever the progress counts, as done.
+
+    Args:
+        outputs: What the outputs are.
+        existing: Number of the shard → what the caller needs of its output.
+        work: Receives the progress.
+    """
+    if existing:
+        for number, shard in enumerate(outputs.shards()):
+            if number in existing:
+                work.add_existing(outputs.amount(shard, existing[number]))
+    work.report()
 
 
 def _find_existing(outputs: PerShard[Shard, Result], root: OutputRoot) -> dict[int, Result]:
@@ -155,23 +162,32 @@ def _find_existing(outputs: PerShard[Shard, Result], root: OutputRoot) -> dict[i
             return None
         return _ExistingOutput(outputs.result(manifest))
 
-    # The digest of each shard's output is the name of its folder.
-    digests: list[str] = []
-    last_recipe: Recipe | None = None
-    for shard in outputs.shards():
-        last_recipe = outputs.recipe(shard)
-        digests.append(last_recipe.digest)
-    if last_recipe is None:  # no shards
+    stage, name, digests = _versions_of_shards(outputs)
+    if not digests:
         return {}
-
-    # Look for all of them. All recipes have the same stage and name, so that of the last will do.
-    # (n_shards,) in the order of the digests; None for a missing output.
-    found_outputs = root.each_version(find_output, last_recipe.stage, last_recipe.name, digests)
+    # (n_shards,) None for a missing output
+    existing_outputs = root.each_version(find_output, stage, name, digests)
     result_by_shard: dict[int, Result] = {}
-    for number, output in enumerate(found_outputs):
+    for number, output in enumerate(existing_outputs):
         if output is not None:
             result_by_shard[number] = output.result
     return result_by_shard
+
+
+def _versions_of_shards(outputs: PerShard[Shard, Result]) -> tuple[str, str, list[str]]:
+    """Return the stage and the name that all outputs share, and the digest of each shard's output.
+
+    Without shards, stage and name are empty.
+    """
+    stage = ""
+    name = ""
+    digests: list[str] = []
+    for shard in outputs.shards():
+        recipe = outputs.recipe(shard)
+        stage = recipe.stage
+        name = recipe.name
+        digests.append(recipe.digest)
+    return stage, name, digests
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,56 +208,66 @@ class _MissingOutput(Generic[Shard]):
     """Digest of the output."""
 
 
-def _make_missing(
-    outputs: PerShard[Shard, Result],
-    existing_numbers: Collection[int],
-    work: RunningWork,
-    workers: int,
-    executor: Executor | None,
-) -> dict[int, Result]:
-    """Make the outputs of all shards except those that exist, in worker processes.
+class _MissingOutputs(Generic[Shard, Result]):
+    """Makes the outputs of all shards except those that exist, in worker processes.
 
     Args:
         outputs: What the outputs are, and how each is made.
-        existing_numbers: Numbers of the shards whose outputs exist.
+        existing: Numbers of the shards whose outputs exist.
         work: Receives the progress.
-        workers: Number of processes.
-        executor: Runs the tasks instead of these processes; None for processes of this machine.
-
-    Returns:
-        Number of the shard → what the caller needs of its output.
-
-    Raises:
-        ExceptionGroup: Some outputs could not be made because of `PerShardTask.deferred_errors`.
-            All others were made.
     """
-    numbers_to_skip = frozenset(existing_numbers)
-    started_outputs: list[_MissingOutput[Shard]] = []  # (n_tasks,) the output of each task
 
-    def create_tasks() -> Iterator[PerShardTask]:
-        """Yield a task for each missing output, and note which output it makes."""
-        # Tasks are created as workers take them, since there may be very many.
-        for number, shard in enumerate(outputs.shards()):
-            if number not in numbers_to_skip:
-                recipe = outputs.recipe(shard)
-                started_outputs.append(_MissingOutput(number, shard, recipe.digest))
-                yield outputs.task(shard, recipe)
+    def __init__(
+        self, outputs: PerShard[Shard, Result], existing: Collection[int], work: RunningWork
+    ) -> None:
+        self._outputs = outputs
+        self._existing = frozenset(existing)
+        self._work = work
+        self._started: list[_MissingOutput[Shard]] = []
+        """The output of each task that was created, shape (n_tasks,)."""
 
-    result_by_shard: dict[int, Result] = {}
-    errors: list[Exception] = []
-    with progress_reported_to(work.receive):
-        # Tasks end in any order.
-        for task_number, outcome in run_tasks(_make_output, create_tasks(), workers, executor):
-            if isinstance(outcome, Exception):
-                errors.append(outcome)
-                continue
-            output = started_outputs[task_number]
-            result = outputs.result(outcome)
-            result_by_shard[output.number] = result
-            work.advance_part(output.digest, outputs.amount(output.shard, result))
-    if errors:
-        raise ExceptionGroup("the outputs of some shards could not be made", errors)
-    return result_by_shard
+    def make(self, workers: int, executor: Executor | None) -> dict[int, Result]:
+        """Make the outputs.
+
+        Args:
+            workers: Number of processes on this machine.
+            executor: Runs the tasks instead of these processes; None for processes of this machine.
+
+        Returns:
+            Number of the shard → what the caller needs of its output.
+
+        Raises:
+            ExceptionGroup: Some outputs could not be made because of
+                `PerShardTask.deferred_errors`. All others were made.
+        """
+        result_by_shard: dict[int, Result] = {}
+        errors: list[Exception] = []
+        with progress_reported_to(self._work.receive):
+            # Tasks end in any order.
+            outcomes = run_tasks(_make_output, self._tasks(), workers, executor)
+            for task_number, outcome in outcomes:
+                if isinstance(outcome, Exception):
+                    errors.append(outcome)
+                else:
+                    output = self._started[task_number]
+                    result_by_shard[output.number] = self._result_of_made(output, outcome)
+        if errors:
+            raise ExceptionGroup("the outputs of some shards could not be made", errors)
+        return result_by_shard
+
+    def _tasks(self) -> Iterator[PerShardTask]:
+        """Yield a task for each missing output, as workers take them: there may be very many."""
+        for number, shard in enumerate(self._outputs.shards()):
+            if number not in self._existing:
+                recipe = self._outputs.recipe(shard)
+                self._started.append(_MissingOutput(number, shard, recipe.digest))
+                yield self._outputs.task(shard, recipe)
+
+    def _result_of_made(self, output: _MissingOutput[Shard], manifest: Manifest) -> Result:
+        """Return what the caller needs of an output that was made, and report the progress."""
+        result = self._outputs.result(manifest)
+        self._work.advance_part(output.digest, self._outputs.amount(output.shard, result))
+        return result
 
 
 def _make_output(task: PerShardTask) -> Manifest | Exception:
