@@ -27,7 +27,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cache, lru_cache
-from typing import Any
+from typing import Any, TypeGuard
 
 from nanoset_core.document_tables.connection import explaining_memory, open_locked, text_literal
 from nanoset_core.document_tables.relation import column_reference, value_type
@@ -136,13 +136,7 @@ class Condition:
         Raises:
             ConfigError: A column is missing, or cannot be compared with a value.
         """
-        for column in sorted(self.columns):
-            if column not in schema.names:
-                raise self._not_computable(
-                    reason="no such column",
-                    found=column,
-                    expected=f"one of {', '.join(schema.names)}",
-                )
+        self._check_columns_exist(schema)
         try:
             return _sql_condition(self._root, schema)
         except _TypeMismatchError as error:
@@ -152,6 +146,16 @@ class Condition:
                 found=str(operation.values),
                 expected="a value of the column's type",
             ) from None
+
+    def _check_columns_exist(self, schema: Any) -> None:
+        """Raise a ConfigError if the documents lack a column of the condition."""
+        for column in sorted(self.columns):
+            if column not in schema.names:
+                raise self._not_computable(
+                    reason="no such column",
+                    found=column,
+                    expected=f"one of {', '.join(schema.names)}",
+                )
 
     def _not_computable(self, *, reason: str, found: str, expected: str) -> ConfigError:
         """Return the error for a condition that does not fit the columns."""
@@ -371,42 +375,56 @@ def _with_quoted_keywords(text: str) -> str:
 def _operation_of(node: Mapping[str, Any]) -> _Operation:
     """Translate a node of DuckDB's syntax tree, and all nodes below it.
 
-    For example, `x between 1 and 5` becomes the operation `and` of `x >= 1` and `x <= 5`.
-
     Args:
         node: An expression that is true or false, such as a comparison.
 
     Raises:
         ValueError: Conditions do not support this kind of expression.
     """
-    kind = node["type"]
-    if kind in ("CONJUNCTION_AND", "CONJUNCTION_OR"):
-        operands = tuple(_operation_of(child) for child in node["children"])
-        return _Operation(kind.removeprefix("CONJUNCTION_").lower(), operands)
-    if kind == "OPERATOR_NOT":
-        return _negated(_operation_of(node["children"][0]))
-    if kind in ("OPERATOR_IS_NULL", "OPERATOR_IS_NOT_NULL"):
-        is_null = _Operation("null", column=_column_name(node["children"][0]))
-        return is_null if kind == "OPERATOR_IS_NULL" else _negated(is_null)
-    if kind == "COMPARE_IN":
-        column_node, *value_nodes = node["children"]
-        values = tuple(_literal_value(value_node) for value_node in value_nodes)
-        return _Operation("in", column=_column_name(column_node), values=values)
-    if kind == "COMPARE_BETWEEN":
-        column = _column_name(node["input"])
-        minimum = _literal_value(node["lower"])
-        maximum = _literal_value(node["upper"])
-        is_at_least = _Operation(">=", column=column, values=(minimum,))
-        is_at_most = _Operation("<=", column=column, values=(maximum,))
-        return _Operation("and", (is_at_least, is_at_most))
-    if kind in _COMPARISONS:
-        return _comparison_of(_COMPARISONS[kind], node["left"], node["right"])
-    if kind == "COLUMN_REF":
-        # A column of booleans is a condition by itself.
-        return _Operation("=", column=_column_name(node), values=(True,))
-    if kind == "FUNCTION":
-        return _pattern_of(node)
+    match node["type"]:
+        case "CONJUNCTION_AND" | "CONJUNCTION_OR" as kind:
+            operands = tuple(_operation_of(child) for child in node["children"])
+            return _Operation(kind.removeprefix("CONJUNCTION_").lower(), operands)
+        case "OPERATOR_NOT":
+            return _negated(_operation_of(node["children"][0]))
+        case "OPERATOR_IS_NULL":
+            return _null_test_of(node)
+        case "OPERATOR_IS_NOT_NULL":
+            return _negated(_null_test_of(node))
+        case "COMPARE_IN":
+            return _membership_of(node)
+        case "COMPARE_BETWEEN":
+            return _range_of(node)
+        case "COLUMN_REF":
+            # A column of booleans is a condition by itself.
+            return _Operation("=", column=_column_name(node), values=(True,))
+        case "FUNCTION":
+            return _pattern_of(node)
+        case kind if kind in _COMPARISONS:
+            return _comparison_of(_COMPARISONS[kind], node["left"], node["right"])
     raise _unsupported(node)
+
+
+def _null_test_of(node: Mapping[str, Any]) -> _Operation:
+    """Translate `is null`, or the `is null` in `is not null`."""
+    return _Operation("null", column=_column_name(node["children"][0]))
+
+
+def _membership_of(node: Mapping[str, Any]) -> _Operation:
+    """Translate `in`, as in `lang in ('de', 'fr')`."""
+    column_node, *value_nodes = node["children"]
+    values = tuple(_literal_value(value_node) for value_node in value_nodes)
+    return _Operation("in", column=_column_name(column_node), values=values)
+
+
+def _range_of(node: Mapping[str, Any]) -> _Operation:
+    """Translate `x between 1 and 5` to `x >= 1 and x <= 5`."""
+    column = _column_name(node["input"])
+    minimum = _literal_value(node["lower"])
+    maximum = _literal_value(node["upper"])
+    is_at_least = _Operation(">=", column=column, values=(minimum,))
+    is_at_most = _Operation("<=", column=column, values=(maximum,))
+    return _Operation("and", (is_at_least, is_at_most))
 
 
 def _negated(operation: _Operation) -> _Operation:
@@ -480,24 +498,34 @@ def _literal_value(node: Mapping[str, Any]) -> Literal:
     Raises:
         ValueError: The node is not a literal, or the text of a date is not a date.
     """
-    if node["type"] == "VALUE_CONSTANT":
-        literal = node["literal"]
-        text: str = literal["text"]
-        match literal["kind"]:
-            case "BOOLEAN":
-                return text == "true"
-            case "STRING":
-                return text
-            case "INTEGER":
-                return int(text)
-            case "NUMERIC":
-                return float(text)
-    if node["type"] == "OPERATOR_CAST" and not node["try_cast"]:
-        return _date_value(node)  # a date is a text that is converted
-    if node["type"] == "FUNCTION" and node["function_name"] in ("+", "-"):
-        return _signed_number(node)
-    if node["type"] == "COLUMN_REF":
-        raise ValueError(f"{_column_name(node)} is a column: put a text in single quotes")
+    match node["type"]:
+        case "VALUE_CONSTANT":
+            return _constant_value(node)
+        case "OPERATOR_CAST" if not node["try_cast"]:
+            return _date_value(node)  # a date is a text that is converted
+        case "FUNCTION" if node["function_name"] in ("+", "-"):
+            return _signed_number(node)
+        case "COLUMN_REF":
+            raise ValueError(f"{_column_name(node)} is a column: put a text in single quotes")
+    raise _not_literal(node)
+
+
+def _constant_value(node: Mapping[str, Any]) -> Literal:
+    """Return the value of a literal that is a boolean, a text or a number without a sign.
+
+    Raises:
+        ValueError: It is another constant, such as null.
+    """
+    text: str = node["literal"]["text"]
+    match node["literal"]["kind"]:
+        case "BOOLEAN":
+            return text == "true"
+        case "STRING":
+            return text
+        case "INTEGER":
+            return int(text)
+        case "NUMERIC":
+            return float(text)
     raise _not_literal(node)
 
 
@@ -545,15 +573,13 @@ def _sql_condition(operation: _Operation, schema: Any) -> SqlCondition:
     """Translate an operation of a condition, and all operations in it, into SQL.
 
     Args:
-        operation: A comparison of a column with values; or `and`, `or` or `not`, which have
-            operations in place of a column.
+        operation: A comparison; or `and`, `or` or `not`, which have operands.
         schema: pyarrow.Schema of the documents.
 
     Raises:
         _TypeMismatchError: A column cannot be compared with a value.
     """
-    is_comparison = operation.column != ""
-    if not is_comparison:
+    if operation.operands:
         operands = tuple(_sql_condition(operand, schema) for operand in operation.operands)
         return SqlCondition(operation.kind, operands)
 
@@ -576,28 +602,33 @@ def _comparison_sql(operation: _Operation, reference: str, arrow_type: Any) -> s
     """
     import pyarrow as pa
 
-    values = list(operation.values)
     if operation.kind == "null":
         return f"{reference} IS NULL"
-    # A column without any value: every comparison is null.
     if pa.types.is_null(arrow_type):
-        return "NULL::BOOLEAN"
-
-    is_text_column = pa.types.is_string(arrow_type) or pa.types.is_large_string(arrow_type)
-    if is_text_column:
-        if all(isinstance(value, datetime) for value in values):
-            # Dates are stored as texts. A text that is not a date has no place in time: it is null.
-            date = f"TRY_CAST({reference} AS TIMESTAMP)"
-            return _compared(operation, date, values)
-        if not all(isinstance(value, str) for value in values):
-            raise _TypeMismatchError(arrow_type, operation)
-        return _compared(operation, reference, values)
-
-    # Other columns have numbers or booleans, which are not compared with texts.
-    has_text = any(isinstance(value, str) for value in values)
-    if has_text or operation.kind in ("like", "starts_with"):
-        raise _TypeMismatchError(arrow_type, operation)
+        return "NULL::BOOLEAN"  # the column has no value, so every comparison is null
+    if pa.types.is_string(arrow_type) or pa.types.is_large_string(arrow_type):
+        return _text_sql(operation, reference, arrow_type)
     return _number_sql(operation, reference, arrow_type)
+
+
+def _text_sql(operation: _Operation, reference: str, arrow_type: Any) -> str:
+    """Return a comparison of a column of texts as SQL.
+
+    Args:
+        operation: The comparison, with texts or with dates.
+        reference: How SQL names its column.
+        arrow_type: Type of the column, for errors.
+
+    Raises:
+        _TypeMismatchError: Some values are neither texts nor dates, or there are both.
+    """
+    values = list(operation.values)
+    if all(isinstance(value, datetime) for value in values):
+        # Dates are stored as texts. A text that is not a date has no place in time: it is null.
+        return _compared(operation, f"TRY_CAST({reference} AS TIMESTAMP)", values)
+    if all(isinstance(value, str) for value in values):
+        return _compared(operation, reference, values)
+    raise _TypeMismatchError(arrow_type, operation)
 
 
 def _number_sql(operation: _Operation, reference: str, arrow_type: Any) -> str:
@@ -613,36 +644,65 @@ def _number_sql(operation: _Operation, reference: str, arrow_type: Any) -> str:
     """
     import pyarrow as pa
 
-    # Check the type of the column.
-    is_boolean_column = pa.types.is_boolean(arrow_type)
-    number_checks = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal)
-    if not is_boolean_column and not any(is_type(arrow_type) for is_type in number_checks):
-        raise _TypeMismatchError(arrow_type, operation)
-
-    # Check the values. A boolean is an int in Python, too.
-    values: list[int | float] = []
-    for value in operation.values:
-        if isinstance(value, str | datetime):
-            raise _TypeMismatchError(arrow_type, operation)
-        is_too_large = isinstance(value, int) and not -_INT64_STOP <= value < _INT64_STOP
-        if is_too_large:
-            raise _TypeMismatchError(arrow_type, operation)
-        values.append(value)
-
-    # `in` may have several values, and compares booleans with the numbers 0 and 1. All other
-    # operations have one value, and compare booleans only with booleans.
-    if operation.kind != "in":
-        [value] = values
-        if isinstance(value, bool) != is_boolean_column:
-            raise _TypeMismatchError(arrow_type, operation)
-
+    numbers = _comparable_numbers(operation, arrow_type)
     # If the column or a value is a floating-point number, all are compared as such.
-    has_floats = any(isinstance(value, float) for value in values)
+    has_floats = any(isinstance(number, float) for number in numbers)
     if has_floats or pa.types.is_floating(arrow_type):
-        return _float_sql(operation, reference, [float(value) for value in values])
-    if is_boolean_column:
-        return _compared(operation, reference, [bool(value) for value in values])
-    return _compared(operation, reference, [int(value) for value in values])
+        return _float_sql(operation, reference, [float(number) for number in numbers])
+    if pa.types.is_boolean(arrow_type):
+        return _compared(operation, reference, [bool(number) for number in numbers])
+    return _compared(operation, reference, [int(number) for number in numbers])
+
+
+def _comparable_numbers(operation: _Operation, arrow_type: Any) -> list[int | float]:
+    """Return the values of an operation if a column can be compared with them.
+
+    Args:
+        operation: The operation. `in` may have several values, and compares booleans with the
+            numbers 0 and 1. Others have one value, and compare booleans only with booleans.
+        arrow_type: Type of the column.
+
+    Raises:
+        _TypeMismatchError: The values or the column are neither numbers nor booleans, or the
+            operation does not compare the one with the other.
+    """
+    numbers = [value for value in operation.values if _is_comparable_number(value)]
+    is_complete = len(numbers) == len(operation.values)
+    is_of_texts = operation.kind in ("like", "starts_with")
+    if is_of_texts or not is_complete or not _is_number_type(arrow_type):
+        raise _TypeMismatchError(arrow_type, operation)
+    if operation.kind != "in":
+        [number] = numbers
+        if isinstance(number, bool) != _is_boolean_type(arrow_type):
+            raise _TypeMismatchError(arrow_type, operation)
+    return numbers
+
+
+def _is_comparable_number(value: Literal) -> TypeGuard[int | float]:
+    """Return whether a value is a boolean or a number that columns can have."""
+    if isinstance(value, int):  # a boolean is an int in Python, too
+        return -_INT64_STOP <= value < _INT64_STOP
+    return isinstance(value, float)
+
+
+def _is_boolean_type(arrow_type: Any) -> bool:
+    """Return whether a column of an Arrow type has booleans."""
+    import pyarrow as pa
+
+    return bool(pa.types.is_boolean(arrow_type))
+
+
+def _is_number_type(arrow_type: Any) -> bool:
+    """Return whether a column of an Arrow type has numbers or booleans."""
+    import pyarrow as pa
+
+    types = pa.types
+    return bool(
+        types.is_boolean(arrow_type)
+        or types.is_integer(arrow_type)
+        or types.is_floating(arrow_type)
+        or types.is_decimal(arrow_type)
+    )
 
 
 def _float_sql(operation: _Operation, reference: str, values: list[float]) -> str:
@@ -655,20 +715,27 @@ def _float_sql(operation: _Operation, reference: str, values: list[float]) -> st
     """
     number = f"CAST({reference} AS DOUBLE)"
     comparison = _compared(operation, number, values)
-
     # For DuckDB, NaN is greater than any number. Here, a comparison with NaN is false.
     if operation.kind in (">", ">="):
         return f"{comparison} AND NOT isnan({number})"
-
-    # DuckDB takes 0.0 and -0.0 as equal. But `in` distinguished them in the first version of these
-    # conditions, and documents that were chosen by it must not change.
-    listed_zeros = [value for value in values if value == 0]
-    if operation.kind == "in" and listed_zeros:
-        # A number is then chosen if it is not zero, or if it has the sign of a listed zero.
-        signs = {math.copysign(1, zero) < 0 for zero in listed_zeros}  # True for -0.0
-        sql_signs = ", ".join(str(is_negative) for is_negative in sorted(signs))
-        return f"{comparison} AND ({number} <> 0 OR signbit({number}) IN ({sql_signs}))"
+    if operation.kind == "in" and 0 in values:
+        return f"{comparison} AND {_listed_zero_sql(number, values)}"
     return comparison
+
+
+def _listed_zero_sql(number: str, values: list[float]) -> str:
+    """Return SQL that is false for a zero whose sign no listed zero has, and else true.
+
+    DuckDB takes 0.0 and -0.0 as equal. But `in` distinguished them in the first version of these
+    conditions, and documents that were chosen by it must not change.
+
+    Args:
+        number: SQL of the number.
+        values: The listed numbers, at least one of them a zero.
+    """
+    # The sign bit of -0.0 is True, and that of 0.0 is False.
+    sign_bits = {str(math.copysign(1, value) < 0) for value in values if value == 0}
+    return f"({number} <> 0 OR signbit({number}) IN ({', '.join(sorted(sign_bits))}))"
 
 
 def _compared(operation: _Operation, reference: str, values: list[Any]) -> str:

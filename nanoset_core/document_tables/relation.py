@@ -90,6 +90,15 @@ class TableSource:
         index = self.stored_schema.get_field_index(column)
         return any(_may_be_null(metadata, index) for metadata in self.metadata)
 
+    def read(self, columns: list[str]) -> Any:
+        """Return a pyarrow.Table with at least some columns, read from the files if necessary."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        if self.table is not None:
+            return self.table
+        return pa.concat_tables([pq.read_table(path, columns=columns) for path in self.paths])
+
 
 def _may_be_null(metadata: Any, index: int) -> bool:
     """Return whether a column of a Parquet file may have nulls.
@@ -191,8 +200,7 @@ class DocumentRelation:
 
         sources = self._sources_of(columns)
         try:
-            # A connection can only run one query at a time. A cursor is a connection of its own, so
-            # the caller may start other queries before it has read all results of this one.
+            # A connection runs one query at a time, but each cursor of it may run another one.
             with explaining_memory(), connection.cursor() as cursor:
                 if listed_ids is not None:
                     cursor.register(LISTED_IDS, pa.table({"id": listed_ids}))
@@ -234,65 +242,74 @@ class DocumentRelation:
             columns: Names of the columns.
             expressions: SQL over the columns.
         """
-        # The inner query joins the tables by the positions of their rows.
-        tables = []
-        value_by_column: dict[str, str] = {}  # name → SQL of the value
-        for table_number, source in enumerate(sources):
-            convertible = self._in_convertible_types(source, columns)
-            _register_if_in_memory(connection, table_number, convertible)
-            tables.append(_table_sql(table_number, convertible))
-            for index, field in enumerate(convertible.stored_schema):
+        tables = [self._in_convertible_types(source, columns) for source in sources]
+        for table_number, table in enumerate(tables):
+            _register_if_in_memory(connection, table_number, table)
+
+        # The inner query names the columns as expressions do; the outer one computes these.
+        results = [f"{sql} AS r{number}" for number, sql in enumerate(expressions)]
+        return f"SELECT {', '.join(results)} FROM ({self._documents_sql(tables, columns)})"
+
+    def _documents_sql(self, tables: Sequence[TableSource], columns: Collection[str]) -> str:
+        """Return the query for columns of the documents, each in its type in the whole corpus.
+
+        Args:
+            tables: The tables that have the columns. They are joined by the positions of rows.
+            columns: Names of the columns.
+        """
+        values = [f"t0.file_index AS {FILE_NUMBER}", f"t0.file_row_number AS {ROW_NUMBER}"]
+        for column, value in self._value_by_column(tables, columns).items():
+            values.append(f"{value} AS {column_reference(self.schema, column)}")
+        joined = " POSITIONAL JOIN ".join(
+            _table_sql(table_number, table) for table_number, table in enumerate(tables)
+        )
+        return f"SELECT {', '.join(values)} FROM {joined}"
+
+    def _value_by_column(
+        self, tables: Sequence[TableSource], columns: Collection[str]
+    ) -> dict[str, str]:
+        """Return the name of each column → SQL of its value, in its type in the whole corpus."""
+        value_by_column: dict[str, str] = {}
+        for table_number, table in enumerate(tables):
+            for index, field in enumerate(table.stored_schema):
                 # If several tables have a column of this name, the first of them counts.
                 if field.name in columns and field.name not in value_by_column:
-                    stored_name = _stored_column(table_number, index)
-                    target_type = self.schema.field(field.name).type
-                    value = _converted(stored_name, field.type, target_type)
-                    value_by_column[field.name] = value
-
-        # It gives the columns the names that expressions use.
-        values = [f"t0.file_index AS {FILE_NUMBER}", f"t0.file_row_number AS {ROW_NUMBER}"]
-        for column, value in value_by_column.items():
-            values.append(f"{value} AS {column_reference(self.schema, column)}")
-        documents = f"SELECT {', '.join(values)} FROM {' POSITIONAL JOIN '.join(tables)}"
-
-        # The outer query computes the expressions.
-        results = [f"{sql} AS r{number}" for number, sql in enumerate(expressions)]
-        return f"SELECT {', '.join(results)} FROM ({documents})"
+                    value_by_column[field.name] = _converted(
+                        _stored_column(table_number, index),
+                        stored_type=field.type,
+                        target_type=self.schema.field(field.name).type,
+                    )
+        return value_by_column
 
     def _in_convertible_types(self, source: TableSource, columns: Collection[str]) -> TableSource:
-        """Return a table whose columns DuckDB can convert to their types in the whole corpus.
+        """Return a table in types that DuckDB can convert to those of the whole corpus.
 
-        If a column has numbers in one shard and texts in another, it has texts in the corpus.
         DuckDB would write some floating-point numbers as other texts than `as_type`, the function
-        that converts them elsewhere. So a table with such a column is read and converted here. Few
-        corpora have one. DuckDB converts all other types later, in the query.
+        that converts them elsewhere. So a table is converted here, in memory, if a column of
+        numbers has texts in other shards. Few corpora have such a column.
 
         Args:
             source: The table, in the types in which it is stored.
             columns: Names of the columns that are needed; others may be left out.
-
-        Returns:
-            The same table, or one in memory.
         """
         import pyarrow as pa
-        import pyarrow.parquet as pq
 
-        names = [field.name for field in source.stored_schema if field.name in columns]
-        has_floats_as_texts = False
-        for name in names:
-            stored_type = source.stored_schema.field(name).type
-            target_type = self.schema.field(name).type
-            if stored_type == pa.float64() and target_type == pa.string():
-                has_floats_as_texts = True
-        if not has_floats_as_texts:
+        names = [name for name in source.stored_schema.names if name in columns]
+        if not any(self._has_floats_as_texts(source, name) for name in names):
             return source
 
-        table = source.table
-        if table is None:
-            table = pa.concat_tables([pq.read_table(path, columns=names) for path in source.paths])
+        table = source.read(names)
         arrays = [as_type(table.column(name), self.schema.field(name).type) for name in names]
         converted = pa.table(dict(zip(names, arrays, strict=True)))
         return TableSource(paths=source.paths, stored_schema=converted.schema, table=converted)
+
+    def _has_floats_as_texts(self, source: TableSource, column: str) -> bool:
+        """Return whether a table has numbers in a column that has texts in the whole corpus."""
+        import pyarrow as pa
+
+        stored_type = source.stored_schema.field(column).type
+        target_type = self.schema.field(column).type
+        return bool(stored_type == pa.float64() and target_type == pa.string())
 
 
 def _stored_column(table_number: int, index: int) -> str:
@@ -322,24 +339,28 @@ def _register_if_in_memory(connection: Any, table_number: int, source: TableSour
 
 
 def _table_sql(table_number: int, source: TableSource) -> str:
-    """Return the SQL of a table, for the clause FROM.
+    """Return the SQL of a table for the clause FROM, with the names of its columns.
 
-    Besides its own columns, the table has `file_row_number` and `file_index`: DuckDB adds them to
-    files, and `_register_if_in_memory` to tables in memory.
+    Besides its own columns, the table has `file_row_number` and `file_index`. DuckDB adds them to
+    files itself, so they are named only for a table in memory.
 
     Args:
         table_number: Position of the table in the query.
         source: The table.
     """
-    # New names for the columns, in the order in which they are stored.
     names = [_stored_column(table_number, index) for index in range(len(source.stored_schema))]
     if source.table is None:
-        paths = [text_literal(exact_path(str(path.resolve()))) for path in source.paths]
-        table = f"read_parquet([{', '.join(paths)}], hive_partitioning = false)"
+        rows = _files_sql(source.paths)
     else:
-        table = f"table_{table_number}"
+        rows = f"table_{table_number}"
         names += ["file_row_number", "file_index"]
-    return f"{table} AS t{table_number}({', '.join(names)})"
+    return f"{rows} AS t{table_number}({', '.join(names)})"
+
+
+def _files_sql(paths: Iterable[Path]) -> str:
+    """Return the SQL that reads the rows of Parquet files, in order."""
+    literals = [text_literal(exact_path(str(path.resolve()))) for path in paths]
+    return f"read_parquet([{', '.join(literals)}], hive_partitioning = false)"
 
 
 def _converted(value: str, stored_type: Any, target_type: Any) -> str:
@@ -352,11 +373,18 @@ def _converted(value: str, stored_type: Any, target_type: Any) -> str:
     """
     import pyarrow as pa
 
-    # A dictionary of texts in memory is an ENUM in DuckDB, which sorts by position in the
-    # dictionary. It must become a text even if both types are equal.
+    # DuckDB reads a dictionary of texts as an ENUM, which it sorts by position in the dictionary.
+    # So a dictionary is converted to texts even if the column has the same type in the corpus.
     is_enum = pa.types.is_dictionary(stored_type)
     if stored_type == target_type and not is_enum:
         return value
+    return f"CAST({value} AS {_sql_type(value_type(target_type))})"
+
+
+def _sql_type(arrow_type: Any) -> str:
+    """Return the name in SQL of the type of a column."""
+    import pyarrow as pa
+
     sql_types = {
         pa.bool_(): "BOOLEAN",
         pa.int32(): "INTEGER",
@@ -365,8 +393,7 @@ def _converted(value: str, stored_type: Any, target_type: Any) -> str:
         pa.string(): "VARCHAR",
         pa.large_string(): "VARCHAR",
     }
-    sql_type = sql_types[value_type(target_type)]
-    return f"CAST({value} AS {sql_type})"
+    return sql_types[arrow_type]
 
 
 def concatenated(relations: Sequence[DocumentRelation]) -> DocumentRelation:
@@ -379,20 +406,20 @@ def concatenated(relations: Sequence[DocumentRelation]) -> DocumentRelation:
     Args:
         relations: Relations of the same layout whose rows are in files, in order.
     """
-    layout = relations[0]
-    sources = []
-    for number, first_source in enumerate(layout.sources):
-        # Collect the files of this table from all relations.
-        paths: list[Path] = []
-        metadata: list[Any] = []
-        for relation in relations:
-            source = relation.sources[number]
-            paths.extend(source.paths)
-            metadata.extend(source.metadata)
-        sources.append(
-            TableSource(tuple(paths), first_source.stored_schema, metadata=tuple(metadata))
-        )
-    return DocumentRelation(layout.schema, tuple(sources))
+    sources_of_each = [relation.sources for relation in relations]
+    # The first tables of all relations become one table, then the second ones, and so on.
+    sources = [_joined_source(same_table) for same_table in zip(*sources_of_each, strict=True)]
+    return DocumentRelation(relations[0].schema, tuple(sources))
+
+
+def _joined_source(sources: Sequence[TableSource]) -> TableSource:
+    """Return one table with the files of several tables that have the same columns."""
+    paths: list[Path] = []
+    metadata: list[Any] = []
+    for source in sources:
+        paths.extend(source.paths)
+        metadata.extend(source.metadata)
+    return TableSource(tuple(paths), sources[0].stored_schema, metadata=tuple(metadata))
 
 
 def _explained(error: Exception, sources: Sequence[TableSource]) -> NanosetError:

@@ -9,7 +9,8 @@ leaves the others out, so that most of their values are never decompressed: it f
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -120,54 +121,45 @@ class DocumentScan:
         yield from _in_order(results)
 
     def _query(self, relation: DocumentRelation, ids: Any) -> Iterator[ScannedRows]:
-        """Write the query of the scan as SQL, and yield the documents that DuckDB returns.
+        """Yield the documents that DuckDB returns for the scan as one query.
 
         Args:
             relation: The tables.
             ids: An Arrow array with the only ids of documents to return, or None.
         """
-        # The columns to read, in alphabetical order.
-        schema = relation.schema
-        columns = self._columns
-        if any(relation.may_be_null(column) for column in self._identifying):
-            columns = columns.union(LOCATION_COLUMNS)
-        names = sorted(columns)
-
-        # DuckDB computes a comparison once, even if several conditions have it.
-        evaluated = self._evaluated_conditions(schema)
-        comparisons: dict[str, None] = {}
-        for condition in evaluated.values():
-            comparisons |= dict.fromkeys(condition.comparisons)
-
-        expressions = [FILE_NUMBER, ROW_NUMBER]
-        expressions += [column_reference(schema, name) for name in names]
-        expressions += list(comparisons)
-        first_rows = relation.first_rows  # (n_shards,)
+        query = _ScanQuery(
+            relation,
+            columns=sorted(self._columns_to_read(relation)),
+            conditions=self._evaluated_conditions(relation.schema),
+        )
         batches = relation.batches(
             shared_connection(relation.folders),
-            columns | self._columns_of_conditions,
-            expressions,
-            where=self._where(schema),
+            {*query.columns, *self._columns_of_conditions},
+            query.expressions(),
+            where=self._where(relation.schema),
             listed_ids=ids,
         )
         last_number = -1
         for batch in batches:
             if batch.num_rows == 0:
                 continue
-            # The arrays have the order of the expressions.
-            file_numbers, rows_in_files, *arrays = batch.columns
-            numbers = first_rows[file_numbers.to_numpy()] + rows_in_files.to_numpy()
-            _check_order(numbers, last_number)
-            last_number = int(numbers[-1])
-            values = dict(zip(names, arrays[: len(names)], strict=True))
-            _check_tokens(values, relation)
+            result = query.result_of(batch)
+            _check_order(result.rows, last_number)
+            last_number = int(result.rows[-1])
+            _check_tokens(result.columns, relation)
+            yield replace(result, condition_masks=self._all_masks(result))
 
-            # Conditions that are not evaluated are true of all documents.
-            outcome_by_comparison = dict(zip(comparisons, arrays[len(names) :], strict=True))
-            masks = {key: np.ones(len(numbers), np.bool_) for key in self._conditions}
-            for parsed, condition in evaluated.items():
-                masks[parsed] = _as_mask(condition.outcome(outcome_by_comparison))
-            yield ScannedRows(numbers, values, masks)
+    def _columns_to_read(self, relation: DocumentRelation) -> frozenset[str]:
+        """Return the columns of the scan, with LOCATION_COLUMNS if a document may need them."""
+        if any(relation.may_be_null(column) for column in self._identifying):
+            return self._columns.union(LOCATION_COLUMNS)
+        return self._columns
+
+    def _all_masks(self, result: ScannedRows) -> dict[Condition, NDArray[np.bool_]]:
+        """Return the masks of all conditions; those not evaluated are true of all documents."""
+        masks = {key: np.ones(len(result.rows), np.bool_) for key in self._conditions}
+        masks.update(result.condition_masks)
+        return masks
 
     def _evaluated_conditions(self, schema: Any) -> dict[Condition, SqlCondition]:
         """Return the conditions that must be evaluated for each document, and their SQL.
@@ -196,6 +188,54 @@ class DocumentScan:
             id_column = column_reference(schema, ID_COLUMN)
             requirements.append(f"{id_column} IN (SELECT id FROM {LISTED_IDS})")
         return " AND ".join(requirements)
+
+
+class _ScanQuery:
+    """What DuckDB computes for each document of a scan: its number, columns, and comparisons."""
+
+    def __init__(
+        self,
+        relation: DocumentRelation,
+        columns: Sequence[str],
+        conditions: Mapping[Condition, SqlCondition],
+    ) -> None:
+        """Prepare a query.
+
+        Args:
+            relation: The tables.
+            columns: Names of the columns to read.
+            conditions: The conditions to evaluate → their SQL.
+        """
+        self.columns = columns
+        self._schema = relation.schema
+        self._first_rows = relation.first_rows  # (n_shards,)
+        self._conditions = conditions
+        # DuckDB computes a comparison once, even if several conditions have it.
+        comparisons = chain.from_iterable(sql.comparisons for sql in conditions.values())
+        self._comparisons = list(dict.fromkeys(comparisons))
+
+    def expressions(self) -> list[str]:
+        """Return the SQL expressions that are computed for each document."""
+        references = [column_reference(self._schema, column) for column in self.columns]
+        return [FILE_NUMBER, ROW_NUMBER, *references, *self._comparisons]
+
+    def result_of(self, batch: Any) -> ScannedRows:
+        """Return what was computed for some documents, with masks of the evaluated conditions.
+
+        Args:
+            batch: A pyarrow.RecordBatch with a column for each of `expressions()`, in order.
+        """
+        file_numbers, rows_in_files, *arrays = batch.columns
+        n_columns = len(self.columns)
+        outcome_by_comparison = dict(zip(self._comparisons, arrays[n_columns:], strict=True))
+        masks: dict[Condition, NDArray[np.bool_]] = {}
+        for condition, sql in self._conditions.items():
+            masks[condition] = _as_mask(sql.outcome(outcome_by_comparison))
+        return ScannedRows(
+            rows=self._first_rows[file_numbers.to_numpy()] + rows_in_files.to_numpy(),
+            columns=dict(zip(self.columns, arrays[:n_columns], strict=True)),
+            condition_masks=masks,
+        )
 
 
 def _parts_in_memory(ids: Any) -> list[Any]:
