@@ -23,6 +23,7 @@ from nanoset_core.stages.shards.make import BIN, SHARDS
 from nanoset_core.stages.shards.shard_sets import each_shard
 from nanoset_core.stages.shards.shard_tokens import point_into
 from nanoset_core.stages.shards.stage import TOKENIZED
+from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.leases import collecting
 from nanoset_core.storage.store import Stored
 
@@ -110,45 +111,60 @@ def _duplicates_of(project: Project, corpus: str) -> list[DuplicateTokens]:
         project: The project.
         corpus: Name of the corpus.
     """
-    # The dataset contains the tokens of the shards if both were made from the same text.
     outputs = project.outputs
     dataset = outputs.current(DATASET.layout.folder, corpus)
     tokenized = outputs.current(TOKENIZED.layout.folder, corpus)
     if dataset is None or tokenized is None or not has_same_origin(tokenized, dataset):
         return []
 
-    digests = tokenized.facts[SHARDS]
-    shard_files = each_shard(project, corpus, digests, _ShardFile.of)
-
-    # The .bin of a dataset consists of the tokens of its shards, concatenated. So each shard begins
-    # where the one before it ends.
-    bin_name = f"{dataset.facts['prefix']}.bin"
-    within = outputs.access.name(dataset.folder / bin_name)
-    start = 0
-    duplicates = []
-    for file in shard_files:
-        # The range of the dataset has the size and the sha256 of the shard's tokens.
-        in_dataset = replace(file.recorded, within=within, begin=start)
-        start += in_dataset.size
-        can_be_compared = in_dataset.size > 0 and bool(in_dataset.sha256)
-
-        # A shard that already refers to this range has nothing to drop.
-        has_own_tokens = file.size > 0
-        refers_elsewhere = in_dataset != file.recorded  # to an older dataset, for example
-        if can_be_compared and (has_own_tokens or refers_elsewhere):
-            duplicate = DuplicateTokens(
-                corpus=corpus,
-                folder=file.folder,
-                recorded=file.recorded,
-                in_dataset=in_dataset,
-                size=file.size,
-            )
-            duplicates.append(duplicate)
-
+    shard_files = list(each_shard(project, corpus, tokenized.facts[SHARDS], _ShardFile.of))
+    ranges = list(_ranges_of_shards(outputs.access, dataset, shard_files))
     # If the sizes do not add up, the dataset does not consist of these shards.
-    if start != dataset.files[bin_name].size:
+    n_bytes = sum(dataset_range.size for dataset_range in ranges)
+    if n_bytes != dataset.files[_bin_name(dataset)].size:
         return []
-    return duplicates
+    return [
+        DuplicateTokens(
+            corpus=corpus,
+            folder=file.folder,
+            recorded=file.recorded,
+            in_dataset=dataset_range,
+            size=file.size,
+        )
+        for file, dataset_range in zip(shard_files, ranges, strict=True)
+        if _can_drop_tokens(file, dataset_range)
+    ]
+
+
+def _bin_name(dataset: Manifest) -> str:
+    """Return the name of a dataset's .bin."""
+    return f"{dataset.facts['prefix']}.bin"
+
+
+def _ranges_of_shards(
+    access: FileAccess, dataset: Manifest, shard_files: Iterable[_ShardFile]
+) -> Iterator[FileFact]:
+    """Yield the range of a dataset's .bin that should be equal to the tokens of each shard.
+
+    The .bin consists of the tokens of all shards, concatenated. So each range has the size and the
+    sha256 of the shard's tokens, and begins where the one before it ends.
+    """
+    within = access.name(dataset.folder / _bin_name(dataset))
+    start = 0
+    for file in shard_files:
+        yield replace(file.recorded, within=within, begin=start)
+        start += file.recorded.size
+
+
+def _can_drop_tokens(file: _ShardFile, dataset_range: FileFact) -> bool:
+    """Return whether a shard has tokens to drop, or refers to an older dataset than the current.
+
+    The range of the dataset can only be compared if the sha256 of the shard's tokens is known.
+    """
+    can_be_compared = dataset_range.size > 0 and bool(dataset_range.sha256)
+    has_own_tokens = file.size > 0
+    refers_elsewhere = file.recorded != dataset_range
+    return can_be_compared and (has_own_tokens or refers_elsewhere)
 
 
 def drop_duplicate_tokens(project: Project) -> Iterator[DuplicateTokens]:
@@ -193,37 +209,46 @@ def _drop_batch(project: Project, batch: Iterable[DuplicateTokens]) -> Iterator[
         Each shard. Those that keep their tokens have the reason in `why_not`. A shard that was
         replaced in the meantime is left out.
     """
+    # This reads all tokens and takes long, so builds may begin meanwhile.
     access = project.outputs.access
-
-    # 1. Compare the range with the shard's sha256. This reads all tokens and takes long, so builds
-    # may begin meanwhile. One may replace the dataset's file before the second step; so note which
-    # state of the file was read.
     equal: list[_ComparedShard] = []
     for duplicate in batch:
-        dataset_range = duplicate.in_dataset
-        dataset_file = access.stored(
-            access.folder / str(dataset_range.within), dataset_range.begin, dataset_range.size
-        )
-        if access.store.sha256_of(dataset_file) == dataset_range.sha256:
-            equal.append(_ComparedShard(duplicate, dataset_file))
+        compared = _compare_tokens(access, duplicate)
+        if isinstance(compared, _ComparedShard):
+            equal.append(compared)
         else:
-            why_not = f"{dataset_range.within} has other bytes for it: run `nanoset verify --deep`"
-            yield replace(duplicate, why_not=why_not)
+            yield compared
 
-    # 2. Remove the tokens of the shards that are equal. In this block no build can begin;
-    # `builds_by_corpus` has the corpora that builds were already working on.
+    # No build can begin in this block. `builds_by_corpus` has those that began before.
     with collecting(access) as builds_by_corpus:
         idle = [shard for shard in equal if shard.duplicate.corpus not in builds_by_corpus]
         outcomes = access.each(lambda shard: _drop_tokens(project.outputs, shard), idle)
-    for outcome in outcomes:
-        if outcome is not None:
-            yield outcome
-
-    # 3. Report the shards that such a build may be using: they keep their tokens.
+    yield from [outcome for outcome in outcomes if outcome is not None]
     for shard in equal:
         build = builds_by_corpus.get(shard.duplicate.corpus)
         if build is not None:
             yield replace(shard.duplicate, why_not=f"a build works on it ({build})")
+
+
+def _compare_tokens(
+    access: FileAccess, duplicate: DuplicateTokens
+) -> _ComparedShard | DuplicateTokens:
+    """Compare the range of the dataset with the sha256 of a shard's tokens.
+
+    A build may replace the file of the dataset afterwards. So the result says which state of the
+    file was read.
+
+    Returns:
+        The compared shard if both are equal; otherwise the shard with the reason in `why_not`.
+    """
+    dataset_range = duplicate.in_dataset
+    dataset_file = access.stored(
+        access.folder / str(dataset_range.within), dataset_range.begin, dataset_range.size
+    )
+    if access.store.sha256_of(dataset_file) == dataset_range.sha256:
+        return _ComparedShard(duplicate, dataset_file)
+    why_not = f"{dataset_range.within} has other bytes for it: run `nanoset verify --deep`"
+    return replace(duplicate, why_not=why_not)
 
 
 class _ComparedShard(NamedTuple):
@@ -247,16 +272,11 @@ def _drop_tokens(outputs: OutputRoot, compared: _ComparedShard) -> DuplicateToke
     Returns:
         The shard; with `why_not` if it keeps its tokens. None if something was replaced.
     """
-    # Check that the shard still has the tokens that were compared.
     duplicate = compared.duplicate
     shard = outputs.manifest_at(duplicate.folder)
     if shard is None or shard.files[BIN] != duplicate.recorded:
-        return None
-
-    # Check that the dataset still has the same file. The mark of a stored file is different after
-    # the file was replaced.
-    dataset_file = outputs.access.store.stat(compared.dataset_file.name)
-    if dataset_file is None or dataset_file.mark != compared.dataset_file.mark:
+        return None  # the shard was replaced
+    if _was_replaced(outputs.access, compared.dataset_file):
         return None
 
     # This changes the manifest first, and then deletes the file.
@@ -267,3 +287,14 @@ def _drop_tokens(outputs: OutputRoot, compared: _ComparedShard) -> DuplicateToke
         why_not = f"its manifest cannot be written: {error.strerror}; run `nanoset gc` again"
         return replace(duplicate, why_not=why_not)
     return duplicate
+
+
+def _was_replaced(access: FileAccess, file: Stored) -> bool:
+    """Return whether a stored file was replaced or deleted, by its mark: another file has another.
+
+    Args:
+        access: Access to the file.
+        file: The file as it was before.
+    """
+    file_now = access.store.stat(file.name)
+    return file_now is None or file_now.mark != file.mark

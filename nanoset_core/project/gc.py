@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -34,8 +34,9 @@ from nanoset_core.project.existing import StoredOutput, all_outputs, stage_folde
 from nanoset_core.project.garbage import Garbage, GarbageCollection, LeftAlone, Policy
 from nanoset_core.project.graph import requested_nodes
 from nanoset_core.project.judging import files_below, judge_all, judge_all_shared_files
-from nanoset_core.project.needed import find_needed
+from nanoset_core.project.needed import Needed, find_needed
 from nanoset_core.project.project import Project
+from nanoset_core.project.settings import ProjectConfig
 from nanoset_core.stages.registry import stages, sweep
 from nanoset_core.stages.stage import CorpusStage, InternalStage
 from nanoset_core.storage.access import FileAccess
@@ -60,21 +61,27 @@ def plan_gc(project: Project, **policy: Any) -> GarbageCollection:
     Raises:
         StorageError: A folder of outputs, or a version that has to stay, cannot be read.
     """
-    # Corpora, nanosets and so on that running builds work on → the build, in words.
     builds_by_name = leased_names(project.outputs.access)
     # Errors in this block name addresses in a bucket, instead of paths of local copies.
     with project.outputs.access.named():
-        # Find shards whose tokens are also in the dataset of their corpus. `collect` deletes the
-        # shard's own copy of the tokens, unless a build works on the corpus.
-        duplicates = []
-        for shard in find_duplicate_tokens(project):
-            duplicates.append(replace(shard, why_not=_reason_if_busy(builds_by_name, shard.corpus)))
-
-        # From then on, such a shard refers to the current dataset. It may refer to an older dataset
-        # now, which is garbage as soon as no shard refers to it.
+        duplicates = list(_planned_duplicates(project, builds_by_name))
         dropping = {shard.folder.name for shard in duplicates if shard.why_not is None}
         collection = _plan(project, Policy(**policy), builds_by_name, dropping)
     return _with_dropped_tokens(collection, duplicates)
+
+
+def _planned_duplicates(
+    project: Project, builds_by_name: Mapping[str, str]
+) -> Iterator[DuplicateTokens]:
+    """Yield the shards whose tokens are also in the dataset of their corpus.
+
+    Args:
+        project: The project.
+        builds_by_name: Name of each corpus that a running build works on → the build. The shards of
+            these corpora keep their tokens: `why_not` says so.
+    """
+    for shard in find_duplicate_tokens(project):
+        yield replace(shard, why_not=_reason_if_busy(builds_by_name, shard.corpus))
 
 
 def collect(project: Project, **policy: Any) -> GarbageCollection:
@@ -92,42 +99,91 @@ def collect(project: Project, **policy: Any) -> GarbageCollection:
     Raises:
         StorageError: A folder of outputs, or a version that has to stay, cannot be read.
     """
-    outputs = project.outputs
-    access = outputs.access
-    is_empty = not outputs.folder.is_dir() and next(access.store.list(), None) is None
-    if is_empty:
+    if _has_no_outputs(project.outputs):
         return GarbageCollection()
 
-    # Delete tokens of shards that the dataset of their corpus contains as well. This is first,
-    # since an old dataset may be needed only for the tokens of a shard.
+    # This is first, since an old dataset may be needed only for the tokens of a shard.
     dropped = list(drop_duplicate_tokens(project))
 
-    # Hide what is to be removed from readers. No build can begin meanwhile, so none can start to
-    # use a version that is about to be hidden.
-    with collecting(access) as leases, access.named():
-        planned = _plan(project, Policy(**policy), leases)
-        folders_by_garbage, refused = _retract_all(access, planned.garbage)
-        swept, unswept = _sweep_store(outputs, planned.unfinished, leases)
-    left_alone = [*planned.left_alone, *refused, *unswept]
+    hidden = _hide_garbage(project, Policy(**policy))
+    # Builds may begin now. To remove the files takes long.
+    removed, unremovable = _remove_hidden(hidden.folders_by_garbage)
+    sweep(project)
 
-    # Remove the files, which takes long, while builds may begin.
+    collection = GarbageCollection(
+        garbage=tuple(removed),
+        left_alone=(*hidden.left_alone, *unremovable),
+        unfinished=tuple(hidden.removed_unfinished()),
+        unseen=hidden.unseen,
+    )
+    return _with_dropped_tokens(collection, dropped)
+
+
+def _has_no_outputs(outputs: OutputRoot) -> bool:
+    """Return whether nothing was ever built: neither on this machine nor in the bucket."""
+    if outputs.folder.is_dir():
+        return False
+    first_object = next(outputs.access.store.list(), None)
+    return first_object is None
+
+
+@dataclass(frozen=True)
+class _HiddenGarbage:
+    """What a collection has hidden from readers, before it removes the files."""
+
+    folders_by_garbage: Mapping[Garbage, tuple[Path, ...]]
+    """What was hidden → the folders in which its files are now."""
+    left_alone: Sequence[LeftAlone]
+    """What stays, or could not be hidden."""
+    unfinished: Sequence[Path]
+    """Unfinished files of killed or running builds; `sweep` removes those of killed ones."""
+    swept: Sequence[Path]
+    """Unfinished objects and uploads that were removed from the bucket."""
+    unseen: str | None
+    """Which builds could not be noticed, or None."""
+
+    def removed_unfinished(self) -> list[Path]:
+        """Return the unfinished files that are removed by now, each once."""
+        missing = [path for path in self.unfinished if not path.exists()]
+        return list(dict.fromkeys([*missing, *self.swept]))
+
+
+def _hide_garbage(project: Project, policy: Policy) -> _HiddenGarbage:
+    """Hide from readers what nothing needs, and remove the remains of killed builds from a bucket.
+
+    No build can begin meanwhile, so none can start to use a version that is about to be hidden.
+    """
+    access = project.outputs.access
+    with collecting(access) as leases, access.named():
+        planned = _plan(project, policy, leases)
+        folders_by_garbage, refused = _retract_all(access, planned.garbage)
+        swept, unswept = _sweep_store(project.outputs, planned.unfinished, leases)
+    return _HiddenGarbage(
+        folders_by_garbage=folders_by_garbage,
+        left_alone=[*planned.left_alone, *refused, *unswept],
+        unfinished=planned.unfinished,
+        swept=swept,
+        unseen=planned.unseen,
+    )
+
+
+def _remove_hidden(
+    folders_by_garbage: Mapping[Garbage, tuple[Path, ...]],
+) -> tuple[list[Garbage], list[LeftAlone]]:
+    """Remove the folders of hidden garbage.
+
+    Returns:
+        Two values: the garbage that was removed completely, and the folders that still exist.
+    """
     removed: list[Garbage] = []
+    unremovable: list[LeftAlone] = []
     for item, folders in folders_by_garbage.items():
         remaining_folders = _remove_folders(folders)
         for folder in remaining_folders:
-            left_alone.append(LeftAlone(folder, "it could not be removed", refused=True))
+            unremovable.append(LeftAlone(folder, "it could not be removed", refused=True))
         if not remaining_folders:
             removed.append(item)
-    sweep(project)
-
-    removed_unfinished = [path for path in planned.unfinished if not path.exists()]
-    collection = GarbageCollection(
-        garbage=tuple(removed),
-        left_alone=tuple(left_alone),
-        unfinished=tuple(dict.fromkeys([*removed_unfinished, *swept])),
-        unseen=planned.unseen,
-    )
-    return _with_dropped_tokens(collection, dropped)
+    return removed, unremovable
 
 
 def _retract_all(
@@ -150,8 +206,7 @@ def _retract_all(
         try:
             folders = _retract(access, item)
         except FileNotFoundError:
-            # Another `nanoset gc` has just removed it.
-            continue
+            continue  # another `nanoset gc` has just removed it
         except OSError as error:
             why = f"it cannot be removed: {error.strerror}"
             refused.append(LeftAlone(item.path, why, refused=True))
@@ -179,17 +234,33 @@ def _plan(
         dropping: Digests of shards that are about to drop their tokens, since the current dataset
             contains the same tokens. They no longer need an older dataset.
     """
-    # One listing of all files answers all questions below.
-    listing = project.outputs.access.listing()
+    listing = project.outputs.access.listing()  # one listing of all files serves all steps
     outputs = all_outputs(listing)
     needed = find_needed(listing, outputs, policy, dropping)
+    judged = list(judge_all(listing, outputs, needed, policy))
+    garbage, left_alone = _divide_judged(judged, builds_by_name)
+    return GarbageCollection(
+        garbage=tuple(garbage),
+        left_alone=(*left_alone, *_unrequested(project, outputs)),
+        unfinished=tuple(_unfinished_files(project, listing, garbage, builds_by_name)),
+        unseen=UNSEEN if listing.has_copies else None,
+    )
 
-    # Divide what is not needed into garbage and what is left alone for a reason: because a build
-    # works on it, or because nanoset did not write it.
+
+def _divide_judged(
+    judged: Iterable[Garbage | LeftAlone], builds_by_name: Mapping[str, str]
+) -> tuple[list[Garbage], list[LeftAlone]]:
+    """Divide what is not needed into what can be removed and what is left alone.
+
+    Args:
+        judged: Garbage, and what is left alone since nanoset did not write it.
+        builds_by_name: Name of each output that a running build works on → the build. Garbage of
+            these outputs is left alone, too, and listed last.
+    """
     garbage: list[Garbage] = []
     foreign: list[LeftAlone] = []
     busy: list[LeftAlone] = []
-    for item in judge_all(listing, outputs, needed, policy):
+    for item in judged:
         if isinstance(item, LeftAlone):
             foreign.append(item)
             continue
@@ -198,15 +269,7 @@ def _plan(
             garbage.append(item)
         else:
             busy.append(LeftAlone(item.path, reason))
-
-    # In a bucket, not every build can be noticed.
-    unseen = UNSEEN if listing.has_copies else None
-    return GarbageCollection(
-        garbage=tuple(garbage),
-        left_alone=(*foreign, *busy, *_unrequested(project, outputs)),
-        unfinished=tuple(_unfinished_files(project, listing, garbage, builds_by_name)),
-        unseen=unseen,
-    )
+    return garbage, [*foreign, *busy]
 
 
 def _unfinished_files(
@@ -245,42 +308,37 @@ def _reason_if_busy(builds_by_name: Mapping[str, str], subject: str) -> str | No
 def _with_dropped_tokens(
     collection: GarbageCollection, dropped: Iterable[DuplicateTokens]
 ) -> GarbageCollection:
-    """Add the tokens of shards to the report of a collection.
-
-    The dataset of a corpus contains the tokens of all its shards once more. So `gc` deletes the
-    files with the shards' own tokens.
+    """Add the files of tokens that shards drop to the report of a collection.
 
     Args:
         collection: What else is removed and left alone.
-        dropped: The shards. One with a reason in `why_not` keeps its tokens, and is reported as
-            left alone.
-
-    Returns:
-        The report with these files: first in the list of garbage, and last in that of files that
-        are left alone.
+        dropped: The shards whose tokens are also in the dataset of their corpus. One with a reason
+            in `why_not` keeps its file of tokens, and is reported as left alone.
     """
     token_files: list[Garbage] = []
     kept_files: list[LeftAlone] = []
     for shard in dropped:
-        if shard.why_not is not None:
-            kept_files.append(LeftAlone(shard.tokens_path, shard.why_not))
-            continue
         # The file of some shards was deleted earlier: these only refer to another dataset now.
         has_file = shard.size > 0
-        if has_file:
-            token_files.append(
-                Garbage(
-                    path=shard.tokens_path,
-                    output=shard.output,
-                    subject=shard.corpus,
-                    kind="tokens",
-                    size=shard.size,
-                )
-            )
+        if shard.why_not is not None:
+            kept_files.append(LeftAlone(shard.tokens_path, shard.why_not))
+        elif has_file:
+            token_files.append(_token_file_of(shard))
     return replace(
         collection,
         garbage=(*token_files, *collection.garbage),
         left_alone=(*collection.left_alone, *kept_files),
+    )
+
+
+def _token_file_of(shard: DuplicateTokens) -> Garbage:
+    """Return the file with a shard's own tokens, for the list of what is removed."""
+    return Garbage(
+        path=shard.tokens_path,
+        output=shard.output,
+        subject=shard.corpus,
+        kind="tokens",
+        size=shard.size,
     )
 
 
@@ -339,22 +397,31 @@ def _sweep_store(
     if not is_in_bucket:
         return [], []
 
-    # Delete the objects: what does not exist on this machine is in the bucket.
     object_names = [access.name(path) for path in unfinished if not path.exists()]
     in_parallel(access.store.delete, object_names)
-
-    # Abort uploads in several parts that were never completed. They take up space in the bucket,
-    # but a listing of its objects does not show them.
-    upload_names: list[str] = []
-    left_alone: list[LeftAlone] = []
-    try:
-        upload_names += access.store.abort_uploads(lambda name: _is_idle(name, busy_names))
-    except StorageError as error:
-        why = f"uploads that were cut short cannot be looked for: {error.found}"
-        left_alone.append(LeftAlone(outputs.folder, why))
-
+    upload_names, left_alone = _abort_uploads(outputs, busy_names)
     removed = [outputs.folder / name for name in [*object_names, *upload_names]]
     return removed, left_alone
+
+
+def _abort_uploads(
+    outputs: OutputRoot, busy_names: Collection[str]
+) -> tuple[list[str], list[LeftAlone]]:
+    """Abort uploads to a bucket that were cut short, since they take up space invisibly.
+
+    Args:
+        outputs: The output root, in a bucket.
+        busy_names: Names of corpora, nanosets and so on whose uploads may still be running.
+
+    Returns:
+        The names of the objects that were uploaded, and what could not be done.
+    """
+    store = outputs.access.store
+    try:
+        return list(store.abort_uploads(lambda name: _is_idle(name, busy_names))), []
+    except StorageError as error:
+        why = f"uploads that were cut short cannot be looked for: {error.found}"
+        return [], [LeftAlone(outputs.folder, why)]
 
 
 def _is_idle(name: str, busy_names: Collection[str]) -> bool:
@@ -375,34 +442,41 @@ def _unrequested(project: Project, outputs: Sequence[StoredOutput]) -> Iterator[
 
     For example, a nanoset was deleted from nanoset.yaml, or the folder of a corpus from the raw
     folder. They are only reported, because they may be the only copies of the data.
-
-    Args:
-        project: The project.
-        outputs: All outputs below the output root.
     """
-    # Find what exists: (folder of a stage, subject), such as ("nanosets", "pretrain").
-    stored: set[tuple[str, str]] = set()
-    for output in outputs:
-        if output.current is not None:
-            stored.add((output.stage_folder, output.subject))
-
-    # Find what is requested. Any of the stored names may be that of a corpus: it is one if it still
-    # has a folder of raw text.
-    stored_names = {subject for _, subject in stored}
-    corpora = {name for name in stored_names if project.config.corpus_folder(name).is_dir()}
-    requested: set[tuple[str, str]] = set()
-    for node in requested_nodes(project.config, corpora):
-        # The name of an output begins with its subject, as in pretrain/train/blend.
-        subject, _, _ = node.name.partition("/")
-        requested.add((node.stage.layout.folder, subject))
-
-    # Report the difference, once for each subject, and say where a request is missing.
+    stored = _stored_subjects(outputs)
+    requested = _requested_subjects(project.config, {subject for _, subject in stored})
     requester_by_folder = _requester_by_folder()
     for folder, subject in sorted(stored - requested):
         requester = requester_by_folder.get(folder)
         if requester is not None:
             why = f"{requester} no longer asks for it; delete it if you do not need it"
             yield LeftAlone(project.outputs.folder / folder / subject, why)
+
+
+def _stored_subjects(outputs: Iterable[StoredOutput]) -> set[tuple[str, str]]:
+    """Return (folder of a stage, subject) of each output with a current version.
+
+    A subject is a corpus, nanoset and so on; an example is ("nanosets", "pretrain").
+    """
+    return {
+        (output.stage_folder, output.subject) for output in outputs if output.current is not None
+    }
+
+
+def _requested_subjects(config: ProjectConfig, names: Iterable[str]) -> set[tuple[str, str]]:
+    """Return (folder of a stage, subject) of each output that is requested.
+
+    Args:
+        config: The settings, which request everything but corpora.
+        names: Names that may be those of corpora. One is if the raw folder has a folder for it.
+    """
+    corpora = {name for name in names if config.corpus_folder(name).is_dir()}
+    requested: set[tuple[str, str]] = set()
+    for node in requested_nodes(config, corpora):
+        # The name of an output begins with its subject, as in pretrain/train/blend.
+        subject, _, _ = node.name.partition("/")
+        requested.add((node.stage.layout.folder, subject))
+    return requested
 
 
 def _requester_by_folder() -> dict[str, str]:
@@ -448,34 +522,38 @@ def old_versions(project: Project) -> OldVersions:
     Raises:
         StorageError: An output is damaged, so that it is not known what it needs.
     """
-    # In a bucket, it would take a request for each thousand objects.
     access = project.outputs.access
     is_in_bucket = access.has_copies
     if is_in_bucket:
+        # To list the files of a version would take a request for each thousand objects.
         return OldVersions(0, 0)
 
-    # Find the needed versions. For each shard, this would read a manifest, to find out whether the
-    # shard refers to tokens in an old dataset. There may be thousands. Shards in `dropping` are
-    # left out, so name all versions there.
     outputs = all_outputs(access)
-    policy = Policy()
+    needed = _needed_without_shards(access, outputs)
+    sizes = list(_unneeded_version_sizes(outputs, needed))
+    for item in judge_all_shared_files(access, outputs, needed, Policy()):
+        if isinstance(item, Garbage):
+            sizes.append(item.size)
+    return OldVersions(n_items=len(sizes), size=sum(sizes))
+
+
+def _needed_without_shards(access: FileAccess, outputs: Sequence[StoredOutput]) -> Needed:
+    """Return what is needed, without the old datasets that shards take their tokens from.
+
+    To find these datasets, the manifest of each shard would have to be read, of thousands perhaps.
+    A shard that is about to drop its tokens needs no old dataset, so each version is given as one.
+    """
     all_digests: set[str] = set()
     for output in outputs:
         all_digests |= output.versions
-    needed = find_needed(access, outputs, policy, dropping=all_digests)
+    return find_needed(access, outputs, Policy(), dropping=all_digests)
 
-    # Add up all other versions, and the index files that no needed version uses.
-    count = 0
-    size = 0
+
+def _unneeded_version_sizes(outputs: Iterable[StoredOutput], needed: Needed) -> Iterator[int]:
+    """Yield the size in bytes of each version that is not needed."""
     for output in outputs:
         for digest in output.versions - needed.digests:
-            count += 1
-            size += folder_size(output.folder / digest)
-    for item in judge_all_shared_files(access, outputs, needed, policy):
-        if isinstance(item, Garbage):
-            count += 1
-            size += item.size
-    return OldVersions(count, size)
+            yield folder_size(output.folder / digest)
 
 
 def folder_size(folder: Path) -> int:

@@ -7,11 +7,11 @@ it may be somebody's only copy.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from nanoset_core.errors import FormatError
-from nanoset_core.outputs.manifest import MANIFEST, read_manifest
+from nanoset_core.outputs.manifest import MANIFEST, Manifest, read_manifest
 from nanoset_core.outputs.receipts import FILES, parse_receipt
 from nanoset_core.outputs.root import CURRENT
 from nanoset_core.project.existing import StoredOutput, shared_folders
@@ -59,37 +59,38 @@ def judge_version(listing: FileAccess, output: StoredOutput, digest: str) -> Gar
     """
     folder = output.folder / digest
     name = f"{output.stage_folder}/{output.name}"
-
-    # Find out which files nanoset wrote: those that the manifest lists. An unfinished version has
-    # no manifest, but its stage recognises the files.
     try:
         manifest = read_manifest(folder, listing)
     except (FormatError, OSError) as error:
         return LeftAlone(folder, f"its manifest cannot be read: {getattr(error, 'what', error)}")
-    our_files: set[str] | None
-    if manifest is None:
-        our_files = _unfinished_files(listing, output, folder)
-        if our_files is None:
-            return LeftAlone(folder, "it has no manifest, and no markers of nanoset")
-    else:
-        our_files = {*manifest.files, MANIFEST}
-        place = f"{manifest.stage}/{manifest.name}/{manifest.digest}"
-        if place != f"{name}/{digest}":
-            return LeftAlone(folder, f"its manifest is that of {place}")
+
+    our_files = _our_files(listing, output, folder, manifest)
+    if our_files is None:
+        return LeftAlone(folder, "it has no manifest, and no markers of nanoset")
+    if manifest is not None and _place_of(manifest) != f"{name}/{digest}":
+        return LeftAlone(folder, f"its manifest is that of {_place_of(manifest)}")
     if _is_linked(listing, folder):
         return LeftAlone(folder, "a symbolic link leads to it")
 
-    # Any other file makes the whole version stay: it may be somebody's only copy.
-    size = 0
-    for file, entry in files_below(listing, folder):
-        if entry.is_link:
-            return LeftAlone(folder, f"it holds a symbolic link: {file}")
-        is_ours = file in our_files or Path(file).name.startswith(UNFINISHED)
-        if not is_ours:
-            return LeftAlone(folder, f"it holds a file that is not of nanoset: {file}")
-        size += entry.size
+    entries = dict(files_below(listing, folder))
+    reason = _why_foreign(entries, our_files)
+    if reason is not None:
+        return LeftAlone(folder, reason)
     kind: GarbageKind = "unfinished" if manifest is None else "version"
+    size = sum(entry.size for entry in entries.values())
     return Garbage(folder, name, output.subject, kind, size)
+
+
+def _our_files(
+    listing: FileAccess, output: StoredOutput, folder: Path, manifest: Manifest | None
+) -> set[str] | None:
+    """Return the files of a version that nanoset certainly wrote; None if there are none.
+
+    A manifest lists them. An unfinished version has no manifest, but its stage recognises them.
+    """
+    if manifest is None:
+        return _unfinished_files(listing, output, folder)
+    return {*manifest.files, MANIFEST}
 
 
 def _unfinished_files(listing: FileAccess, output: StoredOutput, folder: Path) -> set[str] | None:
@@ -111,6 +112,29 @@ def _unfinished_files(listing: FileAccess, output: StoredOutput, folder: Path) -
     return uploaded_files(stage.layout, listing, folder)
 
 
+def _place_of(manifest: Manifest) -> str:
+    """Return the path below the output root where a manifest belongs, without its own name."""
+    return f"{manifest.stage}/{manifest.name}/{manifest.digest}"
+
+
+def _why_foreign(entries: Mapping[str, Entry], our_files: Collection[str]) -> str | None:
+    """Return why a version stays as a whole if it has a file that nanoset did not write, or None.
+
+    Such a file may be somebody's only copy.
+
+    Args:
+        entries: Path of each file in the folder of the version → its entry.
+        our_files: Paths of the files that nanoset wrote.
+    """
+    for file, entry in entries.items():
+        if entry.is_link:
+            return f"it holds a symbolic link: {file}"
+        is_ours = file in our_files or Path(file).name.startswith(UNFINISHED)
+        if not is_ours:
+            return f"it holds a file that is not of nanoset: {file}"
+    return None
+
+
 def judge_all_shared_files(
     listing: FileAccess, outputs: Sequence[StoredOutput], needed: Needed, policy: Policy
 ) -> Iterator[Garbage | LeftAlone]:
@@ -126,28 +150,36 @@ def judge_all_shared_files(
         policy: Which files are kept because of their age.
     """
     for stage_folder, shared_folder in shared_folders().items():
-        # The outputs that share a folder have the same subject, such as one nanoset.
-        outputs_by_subject: dict[str, list[StoredOutput]] = {}
-        for output in outputs:
-            if output.stage_folder == stage_folder:
-                outputs_by_subject.setdefault(output.subject, []).append(output)
-
-        for subject, outputs_of_subject in outputs_by_subject.items():
+        for subject, outputs_of_subject in _by_subject(outputs, stage_folder).items():
             place = f"{stage_folder}/{subject}/{shared_folder}"
             files = _shared_files(listing, listing.folder / place)
-
-            # When did the last of these outputs get its current version? A file that is newer may
-            # belong to a build that is running.
-            current_since_ns = max(
-                listing.written_ns(output.folder / CURRENT) for output in outputs_of_subject
-            )
+            current_since_ns = _last_change_ns(listing, outputs_of_subject)
             needed_names = needed.shared_files.get((stage_folder, subject), set())
-            old_names = []
-            for name, entry in files.items():
-                is_kept = policy.keeps(entry.written_ns, current_since_ns)
-                if name not in needed_names and not is_kept:
-                    old_names.append(name)
+            old_names = [
+                name
+                for name, entry in files.items()
+                if name not in needed_names and not policy.keeps(entry.written_ns, current_since_ns)
+            ]
             yield from _judge_shared_files(listing, place, subject, files, old_names)
+
+
+def _by_subject(
+    outputs: Iterable[StoredOutput], stage_folder: str
+) -> dict[str, list[StoredOutput]]:
+    """Return each subject of a stage, such as a nanoset, with its outputs."""
+    outputs_by_subject: dict[str, list[StoredOutput]] = {}
+    for output in outputs:
+        if output.stage_folder == stage_folder:
+            outputs_by_subject.setdefault(output.subject, []).append(output)
+    return outputs_by_subject
+
+
+def _last_change_ns(listing: FileAccess, outputs: Iterable[StoredOutput]) -> int:
+    """Return when the last of some outputs got its current version, in ns.
+
+    A file that they share may belong to a running build if it is newer.
+    """
+    return max(listing.written_ns(output.folder / CURRENT) for output in outputs)
 
 
 def _shared_files(listing: FileAccess, folder: Path) -> dict[str, Entry]:
@@ -168,9 +200,6 @@ def _judge_shared_files(
 ) -> Iterator[Garbage | LeftAlone]:
     """Yield the files of a shared folder that nothing needs: nanoset's as garbage, others once.
 
-    When nanoset writes index files, it also writes a note that lists them. So files that a note
-    lists are garbage. All others are reported together, and not removed.
-
     Args:
         listing: Access to the output root.
         place: Path of the shared folder below the root.
@@ -179,32 +208,41 @@ def _judge_shared_files(
         old_files: Names of the files that nothing needs.
     """
     folder = listing.folder / place
-
-    # Find the files that nanoset wrote, by the notes.
-    our_files: set[str] = set()
-    for name in files:
-        if name.endswith(_NOTE):
-            our_files |= _noted_files(listing, folder, name)
-
-    # Leave all others alone, and everything that a symbolic link leads to.
-    is_linked_folder = _is_linked(listing, folder)
-    foreign: set[str] = set()
-    for name in old_files:
-        is_behind_link = is_linked_folder or files[name].is_link
-        if is_behind_link or name not in our_files:
-            foreign.add(name)
+    our_files = _files_in_notes(listing, folder, files)
+    if _is_linked(listing, folder):
+        our_files = set()
+    ours = [name for name in old_files if name in our_files and not files[name].is_link]
+    foreign = set(old_files).difference(ours)
     if foreign:
         count = format_count(len(foreign), "file")
         size = sum(files[name].size for name in foreign)
         why = "that no note of ours lists, or that a symbolic link leads to"
         yield LeftAlone(folder, f"{count} ({size:,} bytes) {why}, such as {min(foreign)}")
-
-    # Remove descriptions first and notes last: if a collection is cut short, the next one needs the
-    # notes to recognise the remaining files.
-    ours = [name for name in old_files if name not in foreign]
-    ours.sort(key=lambda name: (name.endswith(_NOTE), "description" not in name, name))
-    for name in ours:
+    for name in _in_order_of_removal(ours):
         yield Garbage(folder / name, place, subject, "cache file", files[name].size)
+
+
+def _files_in_notes(listing: FileAccess, folder: Path, names: Iterable[str]) -> set[str]:
+    """Return the files in a folder that nanoset wrote: its notes list them.
+
+    Args:
+        listing: Access to the output root.
+        folder: The folder of index files.
+        names: Names of all files in it.
+    """
+    our_files: set[str] = set()
+    for name in names:
+        if name.endswith(_NOTE):
+            our_files |= _noted_files(listing, folder, name)
+    return our_files
+
+
+def _in_order_of_removal(names: Iterable[str]) -> list[str]:
+    """Return the names of index files with descriptions first and notes last.
+
+    If a collection is cut short, the next one needs the notes to recognise the remaining files.
+    """
+    return sorted(names, key=lambda name: (name.endswith(_NOTE), "description" not in name, name))
 
 
 def _noted_files(listing: FileAccess, folder: Path, note: str) -> set[str]:

@@ -11,7 +11,7 @@ its tokens to a dataset. Then it needs that dataset.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -38,6 +38,12 @@ class Needed:
     Versions of a nanoset, for example, share the index files in its cache folder.
     """
 
+    def add_shared_files(self, output: StoredOutput, names: Collection[str]) -> None:
+        """Add files that a needed version of an output shares with other versions."""
+        if names:
+            key = (output.stage_folder, output.subject)
+            self.shared_files.setdefault(key, set()).update(names)
+
 
 def find_needed(
     listing: FileAccess,
@@ -57,60 +63,91 @@ def find_needed(
     Raises:
         StorageError: One of these versions cannot be read, so that it is not known what it needs.
     """
-    root = OutputRoot(listing)
     lister_by_folder = _lister_by_folder()
-    output_by_digest: dict[str, StoredOutput] = {}
-    for output in outputs:
-        for version in output.versions:
-            output_by_digest[version] = output
-
-    # Start from the current versions and those that the policy keeps.
     waiting: list[str] = []
     for output in outputs:
         if output.current is not None:
             waiting.append(output.current)
         waiting += _kept_versions(listing, output, policy, lister_by_folder)
 
-    # Follow what each version needs, until nothing new is found.
-    needed = Needed()
-    unfinished: set[str] = set()
-    while waiting:
-        digest = waiting.pop()
-        # A version that was made from a deleted one still names it: there is nothing to keep.
-        if digest in needed.digests or digest not in output_by_digest:
-            continue
-        needed.digests.add(digest)
-        output = output_by_digest[digest]
+    search = _NeedSearch(OutputRoot(listing), outputs, lister_by_folder, dropping)
+    return search.all_needed_by(waiting)
+
+
+class _NeedSearch:
+    """Follows what versions need to the versions that need nothing more."""
+
+    def __init__(
+        self,
+        root: OutputRoot,
+        outputs: Iterable[StoredOutput],
+        internal_folders: Collection[str],
+        dropping: Collection[str],
+    ) -> None:
+        """Prepare a search.
+
+        Args:
+            root: The output root.
+            outputs: All outputs below the root, with the digests of their versions.
+            internal_folders: Folders of the internal stages, such as that of shards.
+            dropping: Digests of shards that do not need a dataset for their tokens.
+        """
+        self._root = root
+        self._internal_folders = internal_folders
+        self._dropping = dropping
+        self._output_by_digest: dict[str, StoredOutput] = {}
+        for output in outputs:
+            self._output_by_digest |= dict.fromkeys(output.versions, output)
+
+    def all_needed_by(self, digests: Iterable[str]) -> Needed:
+        """Return versions and all that they need, directly or indirectly.
+
+        Args:
+            digests: The versions to start from.
+        """
+        needed = Needed()
+        unfinished: set[str] = set()
+        waiting = list(digests)
+        while waiting:
+            digest = waiting.pop()
+            output = self._output_by_digest.get(digest)
+            # A version that was made from a deleted one still names it: there is nothing to keep.
+            if digest in needed.digests or output is None:
+                continue
+            needed.digests.add(digest)
+            needs = self._needs_of(output, digest)
+            waiting += needs.versions
+            unfinished.update(needs.unfinished)
+            needed.add_shared_files(output, needs.shared_files)
+
+        # What an unfinished version needs is not followed: the version that it continues from needs
+        # it, too.
+        needed.digests |= unfinished
+        return needed
+
+    def _needs_of(self, output: StoredOutput, digest: str) -> _VersionNeeds:
+        """Return what one version of an output needs.
+
+        What an internal version, such as a shard, was made from is kept anyway: the version that
+        lists it was made from the same. But a shard may have given its tokens to a dataset.
+        """
         folder = output.folder / digest
-
-        # What an internal version, such as a shard, was made from is kept anyway: the version that
-        # lists it was made from the same. But a shard may have given its tokens to a dataset.
-        is_internal = output.stage_folder in lister_by_folder
-        if is_internal:
-            if digest not in dropping:
-                waiting += datasets_with_tokens_of(root, folder)
-            continue
-        needs = _read_needs(root, folder)
-        waiting += needs.versions
-        unfinished.update(needs.unfinished)
-        if needs.shared_files:
-            files = needed.shared_files.setdefault((output.stage_folder, output.subject), set())
-            files.update(needs.shared_files)
-
-    # What an unfinished version needs is not followed: the version that it continues from needs it,
-    # too.
-    needed.digests |= unfinished
-    return needed
+        is_internal = output.stage_folder in self._internal_folders
+        if not is_internal:
+            return _read_needs(self._root, folder)
+        if digest in self._dropping:
+            return _VersionNeeds()
+        return _VersionNeeds(datasets_with_tokens_of(self._root, folder))
 
 
 class _VersionNeeds(NamedTuple):
     """What one version needs."""
 
-    versions: Sequence[str]
+    versions: Sequence[str] = ()
     """Digests of the versions that it was made from or refers to."""
-    unfinished: Sequence[str]
+    unfinished: Sequence[str] = ()
     """Digests of unfinished versions that a build may be making from it now."""
-    shared_files: Collection[str]
+    shared_files: Collection[str] = ()
     """Names of the files that it shares with other versions."""
 
 
@@ -209,36 +246,46 @@ def _kept_versions(
         lister_by_folder: Folder of each internal stage → folder of the stage that lists its
             versions, as `_lister_by_folder` returns it.
     """
-    # Find out since when the current version is current: a small file, `current.json`, names it,
-    # and was written at that time. Versions of an internal stage, such as shards, have no such
-    # file. They are used since the version that lists them is current.
-    stage_folder = output.stage_folder
-    is_internal = stage_folder in lister_by_folder
-    if is_internal:
-        stage_folder = lister_by_folder[stage_folder]
-    pointer = listing.folder.joinpath(stage_folder, output.name, CURRENT)
-    current_since_ns = listing.written_ns(pointer)
+    current_since_ns = _current_since_ns(listing, output, lister_by_folder)
+    written_ns_by_digest = _old_complete_versions(listing, output)
+    for digest, written_ns in written_ns_by_digest.items():
+        if policy.keeps(written_ns, current_since_ns):
+            yield digest
 
-    # Find the old versions that are complete, which are those with a manifest.
+    # A number of the newest ones is not kept of shards: a corpus has many of them at a time.
+    is_internal = output.stage_folder in lister_by_folder
+    if not is_internal:
+        yield from _newest_first(written_ns_by_digest)[: policy.keep]
+
+
+def _current_since_ns(
+    listing: FileAccess, output: StoredOutput, lister_by_folder: Mapping[str, str]
+) -> int:
+    """Return since when the current version of an output is current, in ns.
+
+    A small file, `current.json`, names the current version, and was written at that time. An
+    internal stage, such as that of shards, has no such file: its versions are used since the
+    version that lists them is current.
+    """
+    stage_folder = lister_by_folder.get(output.stage_folder, output.stage_folder)
+    pointer = listing.folder.joinpath(stage_folder, output.name, CURRENT)
+    return listing.written_ns(pointer)
+
+
+def _old_complete_versions(listing: FileAccess, output: StoredOutput) -> dict[str, int]:
+    """Return the digest of each version that has a manifest and is not current → its time in ns."""
     written_ns_by_digest: dict[str, int] = {}
     for digest in output.versions:
         written_ns = listing.written_ns(output.folder / digest / MANIFEST)
         is_complete = written_ns > 0
         if is_complete and digest != output.current:
             written_ns_by_digest[digest] = written_ns
+    return written_ns_by_digest
 
-    # Keep those that are young enough.
-    for digest, written_ns in written_ns_by_digest.items():
-        if policy.keeps(written_ns, current_since_ns):
-            yield digest
 
-    # Keep a number of the newest ones. This makes no sense for shards: a corpus has many at a time.
-    if not is_internal:
-        newest_first = sorted(
-            written_ns_by_digest,
-            key=lambda digest: (-written_ns_by_digest[digest], digest),
-        )
-        yield from newest_first[: policy.keep]
+def _newest_first(written_ns_by_digest: Mapping[str, int]) -> list[str]:
+    """Return digests by the times at which they were written; equal times by the digests."""
+    return sorted(written_ns_by_digest, key=lambda digest: (-written_ns_by_digest[digest], digest))
 
 
 def datasets_with_tokens_of(outputs: OutputRoot, shard: Path) -> list[str]:

@@ -13,7 +13,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -46,6 +46,7 @@ from nanoset_core.stages.shards.stage import TOKENIZED
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.leases import check_no_build, collecting
 from nanoset_core.storage.removals import remove_file, withdraw_output
+from nanoset_core.text.pieces import Inventory, SourceRange
 
 _ALL_VERSIONS = 1_000_000_000
 """More old versions than there are, so that a collection keeps all of them."""
@@ -120,48 +121,17 @@ def _shorten_shards(project: Project, corpus: str, plan: PurgePlan) -> None:
     """
     outputs = project.outputs
     id_digests = _id_digests(plan, corpus)
-
-    # Shards can only be shortened if they are current, were made by this version of the stage, and
-    # the inventory of the text that they were made from still exists.
-    tokenized = outputs.current(TOKENIZED.layout.folder, corpus)
-    inventory = None
-    if tokenized is not None:
-        inventory = inventory_at(outputs, corpus, tokenized.recipe["parents"]["inventory"])
-    if tokenized is None or inventory is None or tokenized.recipe["version"] != TOKENIZED.version:
+    current = _current_shards(project, corpus)
+    if current is None:
         # The build will tokenize all text again, and leave out the documents by their ids.
         purged.add_record(outputs, corpus, (), id_digests)
         return
 
-    # Record where the documents are in the raw text. This must be done first: if the purge is
-    # interrupted, a build must not make shards with these documents again.
-    to_shorten = _shards_to_shorten(plan, corpus, tokenized.facts[SHARDS])
-    range_bytes = tokenized.recipe["options"]["range_bytes"]
-    ranges = ranges_of(project, inventory, range_bytes)
-    places = []
-    for shard in to_shorten:
-        pieces = ranges[shard.number].pieces
-        for document in shard.documents:
-            places.append(purged.place_of(pieces, document.file, document.line, document.offset))
-    purged.add_record(outputs, corpus, places, id_digests)
-
-    # Make the shortened shards in parallel. Ranges now leave out the recorded places, so that they
-    # give the recipes of the new shards.
-    ranges = ranges_of(project, inventory, range_bytes)
-    tasks = []
-    manifests = some_shards(project, corpus, [shard.digest for shard in to_shorten])
-    for shard, manifest in zip(to_shorten, manifests, strict=True):
-        source = ranges[shard.number]
-        recipe = shard_recipe(corpus, source, manifest.recipe["options"])
-        rows = np.array([document.row for document in shard.documents], np.int64)  # (n_erased,)
-        tasks.append(
-            ShortenTask(
-                root=outputs,
-                recipe=recipe,
-                shard=manifest,
-                files=source.files,
-                rows=rows,
-            )
-        )
+    # The record must be written first: if the purge is interrupted, a build must not make shards
+    # with these documents again.
+    to_shorten = _shards_to_shorten(plan, corpus, current.digests)
+    purged.add_record(outputs, corpus, _places_in_text(current.ranges(), to_shorten), id_digests)
+    tasks = _shorten_tasks(current, to_shorten)
     make_per_shard(
         ShortenedShards(tasks),
         outputs,
@@ -170,6 +140,89 @@ def _shorten_shards(project: Project, corpus: str, plan: PurgePlan) -> None:
         executor=project.executor,
         look_first=False,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _CurrentShards:
+    """The current shards of a corpus, and the text that they were made from."""
+
+    project: Project
+    corpus: str
+    digests: Sequence[str]
+    """Digests of the shards, in order."""
+    inventory: Inventory
+    """The files of raw text, which are cut into ranges. Range k became shard k."""
+    range_bytes: int
+    """Size of the ranges."""
+
+    def ranges(self) -> list[SourceRange]:
+        """Return the ranges of the text, without documents that are recorded as erased."""
+        return ranges_of(self.project, self.inventory, self.range_bytes)
+
+
+def _current_shards(project: Project, corpus: str) -> _CurrentShards | None:
+    """Return the current shards of a corpus if documents can be removed from them, or None.
+
+    That is possible if they were made by this version of the stage, and the inventory of the text
+    that they were made from still exists.
+    """
+    outputs = project.outputs
+    tokenized = outputs.current(TOKENIZED.layout.folder, corpus)
+    if tokenized is None:
+        return None
+    inventory = inventory_at(outputs, corpus, tokenized.recipe["parents"]["inventory"])
+    if inventory is None or tokenized.recipe["version"] != TOKENIZED.version:
+        return None
+    return _CurrentShards(
+        project=project,
+        corpus=corpus,
+        digests=tokenized.facts[SHARDS],
+        inventory=inventory,
+        range_bytes=tokenized.recipe["options"]["range_bytes"],
+    )
+
+
+def _places_in_text(
+    ranges: Sequence[SourceRange], shards: Iterable[_ShardToShorten]
+) -> list[purged.ErasedPlace]:
+    """Return where the documents to be erased are in the raw text of a corpus.
+
+    Args:
+        ranges: The ranges of the text that shards were made from.
+        shards: The shards with such documents.
+    """
+    places = []
+    for shard in shards:
+        pieces = ranges[shard.number].pieces
+        for document in shard.documents:
+            places.append(purged.place_of(pieces, document.file, document.line, document.offset))
+    return places
+
+
+def _shorten_tasks(
+    current: _CurrentShards, to_shorten: Sequence[_ShardToShorten]
+) -> list[ShortenTask]:
+    """Return the tasks that make shards of a corpus without the documents to be erased.
+
+    The documents must be recorded as erased, so that the recipes of the new shards leave them out.
+    """
+    ranges = current.ranges()
+    digests = [shard.digest for shard in to_shorten]
+    manifests = some_shards(current.project, current.corpus, digests)
+    tasks = []
+    for shard, manifest in zip(to_shorten, manifests, strict=True):
+        source = ranges[shard.number]
+        rows = np.array([document.row for document in shard.documents], np.int64)  # (n_erased,)
+        tasks.append(
+            ShortenTask(
+                root=current.project.outputs,
+                recipe=shard_recipe(current.corpus, source, manifest.recipe["options"]),
+                shard=manifest,
+                files=source.files,
+                rows=rows,
+            )
+        )
+    return tasks
 
 
 def _id_digests(plan: PurgePlan, corpus: str) -> set[str]:
@@ -211,18 +264,16 @@ def _check_requested_were_rebuilt(project: Project, plan: PurgePlan) -> None:
         StaleError: A requested output was not replaced.
         StorageError: A requested output was not replaced, and another build is running.
     """
-    nodes = requested_nodes(project.config, corpus_names(project))
-    requested_folders = {f"{node.stage.layout.folder}/{node.name}" for node in nodes}
-    not_replaced = []
-    for version in plan.versions:
-        output_folder, _, _ = version.path.rpartition("/")
-        if version.is_current and output_folder in requested_folders:
-            not_replaced.append(version.path)
+    requested_folders = _requested_folders(project)
+    not_replaced = [
+        version.path
+        for version in plan.versions
+        if version.is_current and version.path.rpartition("/")[0] in requested_folders
+    ]
     if not not_replaced:
         return
 
-    # If another build is running, raise an error that says to wait for its end: it may be making
-    # these outputs.
+    # Another build may be making these outputs. If one is running, this error says to wait for it.
     check_no_build(project.outputs.access, _CANNOT_ERASE, f"then {_RESUME}")
     raise StaleError(
         "outputs that contain the documents were not rebuilt",
@@ -232,43 +283,53 @@ def _check_requested_were_rebuilt(project: Project, plan: PurgePlan) -> None:
     )
 
 
+def _requested_folders(project: Project) -> set[str]:
+    """Return the folder of each output that nanoset.yaml or the raw folder requests.
+
+    They are paths below the root, such as datasets/web.
+    """
+    nodes = requested_nodes(project.config, corpus_names(project))
+    return {f"{node.stage.layout.folder}/{node.name}" for node in nodes}
+
+
 def _check_tokens_are_elsewhere(project: Project, plan: PurgePlan) -> None:
     """Check that no current shard has its tokens in a dataset that is to be erased.
 
-    A shard is the tokens of a part of a corpus, in a file of its own. To save space,
-    `storage.shards: drop` deletes this file, and lets the shard refer to the file of the current
-    dataset, which has the same tokens. If the setting was removed later, a shard may still refer to
-    an old dataset. The tokens of the shard would be lost with it.
+    With `storage.shards: drop`, a shard has no tokens of its own: it refers to those in the file of
+    the current dataset. If the setting was removed later, it may still refer to an old dataset.
+    The tokens of the shard would be lost with it.
 
     Args:
         project: The project.
         plan: The versions that are to be erased, and the corpora that they belong to.
 
     Raises:
-        StorageError: A version that is to be erased contains the tokens of a current shard. With
-            `storage.shards: drop`, the shard refers to the current dataset before this check.
+        StorageError: A version that is to be erased contains the tokens of a current shard.
     """
-    outputs = project.outputs
     erased_folders = {version.path for version in plan.versions}
-    corpora = list(plan.current)
-    for corpus in corpora:
-        tokenized = outputs.current(TOKENIZED.layout.folder, corpus)
-        if tokenized is None:
-            continue
-        shard_digests = tokenized.facts[SHARDS]
-        token_files = each_shard(project, corpus, shard_digests, _file_with_tokens)
-
-        endangered_files: set[str] = set()
-        for file in token_files:
-            if file is not None and file.rpartition("/")[0] in erased_folders:
-                endangered_files.add(file)
+    for corpus in plan.current:
+        endangered_files = {
+            file
+            for file in _files_with_tokens(project, corpus)
+            if file.rpartition("/")[0] in erased_folders
+        }
         if endangered_files:
             raise StorageError(
                 "tokens of current shards are in files that are to be erased",
-                where=outputs.folder,
+                where=project.outputs.folder,
                 found=", ".join(sorted(endangered_files)),
+                # With this setting, the next purge lets the shards refer to the current dataset.
                 remedy="set storage.shards: drop, and run the purge again",
             )
+
+
+def _files_with_tokens(project: Project, corpus: str) -> list[str]:
+    """Return the files of datasets that current shards of a corpus have their tokens in."""
+    tokenized = project.outputs.current(TOKENIZED.layout.folder, corpus)
+    if tokenized is None:
+        return []
+    files = each_shard(project, corpus, tokenized.facts[SHARDS], _file_with_tokens)
+    return [file for file in files if file is not None]
 
 
 def _file_with_tokens(shard: Manifest) -> str | None:
@@ -297,36 +358,46 @@ def _erase(project: Project, plan: PurgePlan, shards_before_search: Collection[S
         StorageError: A build uses a version that is to be erased, or made shards since the search.
     """
     access = project.outputs.access
-    corpora = set(plan.current)
-    # In this block, new builds wait. Builds that began earlier may still be running: `used_names`
-    # has the names of the corpora and nanosets that they work on.
+    # In this block, new builds wait. `used_names` has the names of the corpora and nanosets that
+    # builds work on which began earlier.
     with collecting(access) as used_names:
-        conflicts = set()
-        for version in plan.versions:
-            if version.subject in used_names:
-                conflicts.add(version.path)
-        # Shards that were made since the search may contain the documents, but are not in the plan.
-        for shard in _stored_shards(project.outputs).difference(shards_before_search):
-            if shard.corpus in corpora:
-                conflicts.add(f"{SHARDS}/{shard.corpus}/{shard.digest}")
-
+        used = {version.path for version in plan.versions if version.subject in used_names}
+        # They may contain the documents, but are not in the plan.
+        new_shards = _stored_shards(project.outputs).difference(shards_before_search)
+        conflicts = used | _paths_of_shards(new_shards, corpora=set(plan.current))
         if conflicts:
-            # If the build is still running, this raises an error that names the build. Otherwise,
-            # the build has ended, and can no longer be named.
+            # If the build is still running, there is a better error, which names it.
             check_no_build(access, _CANNOT_ERASE, f"then {_RESUME}")
-            raise StorageError(
-                "a build made outputs from the documents that are to be erased, "
-                "while the purge was under way",
-                where=access.folder,
-                found=", ".join(sorted(conflicts)),
-                expected="no build since the purge began",
-                remedy=_RESUME,
-            )
+            raise _conflicts_error(access, conflicts)
 
         # Keep the order of the plan, which ends with the shards: after an interruption, the next
         # purge needs them to find the versions that are left.
         for version in plan.versions:
             _erase_version(access, version)
+
+
+def _paths_of_shards(shards: Iterable[ShardKey], corpora: Collection[str]) -> set[str]:
+    """Return the paths below the root of those shards that belong to some corpora."""
+    return {
+        f"{SHARDS}/{shard.corpus}/{shard.digest}" for shard in shards if shard.corpus in corpora
+    }
+
+
+def _conflicts_error(access: FileAccess, conflicts: Collection[str]) -> StorageError:
+    """Return the error that a build, which has ended, used or made versions during a purge.
+
+    Args:
+        access: Access to the output root.
+        conflicts: Paths of the versions.
+    """
+    return StorageError(
+        "a build made outputs from the documents that are to be erased, "
+        "while the purge was under way",
+        where=access.folder,
+        found=", ".join(sorted(conflicts)),
+        expected="no build since the purge began",
+        remedy=_RESUME,
+    )
 
 
 def _erase_version(access: FileAccess, version: TaintedVersion) -> None:

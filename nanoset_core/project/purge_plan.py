@@ -6,7 +6,7 @@ All shards below the root are searched for the documents, not only the current o
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from nanoset_core.errors import ConfigError, remedy_for_name
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.outputs.root import OutputRoot
-from nanoset_core.project.existing import all_outputs
+from nanoset_core.project.existing import StoredOutput, all_outputs
 from nanoset_core.project.project import Project
 from nanoset_core.stages.dataset.stage import DATASET
 from nanoset_core.stages.inventory.corpora import corpus_names
@@ -156,7 +156,7 @@ def _searched_corpora(project: Project, corpora: Collection[str]) -> list[str]:
 def _find_documents(
     project: Project, ids: Sequence[str], corpora: Sequence[str]
 ) -> dict[ShardKey, Sequence[DocumentInShard]]:
-    """Search all shards of some corpora for documents with some ids, current shards and old ones.
+    """Search all shards of some corpora, current and old ones, for documents with some ids.
 
     Args:
         project: The project.
@@ -166,24 +166,33 @@ def _find_documents(
     Returns:
         Shard → its documents with these ids; shards without any are left out.
     """
-    import pyarrow as pa
-
-    outputs = project.outputs
-    listed = pa.array(ids, pa.large_string())
-
-    def search(outputs: OutputRoot, folder: Path) -> list[DocumentInShard]:
-        """Return the documents with these ids in the shard that a folder contains."""
-        return _documents_with_ids(outputs.manifest_at(folder), listed)
-
-    # The shards of a corpus are searched in parallel.
     documents: dict[ShardKey, Sequence[DocumentInShard]] = {}
     for corpus in corpora:
-        digests = sorted(outputs.digests_in(outputs.folder / SHARDS / corpus))
-        results = outputs.each_version(search, SHARDS, corpus, digests)
-        for digest, in_shard in zip(digests, results, strict=True):
+        for digest, in_shard in _documents_by_shard(project, ids, corpus):
             if in_shard:
                 documents[ShardKey(corpus, digest)] = in_shard
     return documents
+
+
+def _documents_by_shard(
+    project: Project, ids: Sequence[str], corpus: str
+) -> Iterator[tuple[str, list[DocumentInShard]]]:
+    """Yield the digest of each shard of a corpus, with its documents that have one of some ids.
+
+    The shards are searched in parallel.
+    """
+    import pyarrow as pa
+
+    listed_ids = pa.array(ids, pa.large_string())
+
+    def search(outputs: OutputRoot, folder: Path) -> list[DocumentInShard]:
+        """Return the documents with these ids in the shard that a folder contains."""
+        return _documents_with_ids(outputs.manifest_at(folder), listed_ids)
+
+    outputs = project.outputs
+    digests = sorted(outputs.digests_in(outputs.folder / SHARDS / corpus))
+    results = outputs.each_version(search, SHARDS, corpus, digests)
+    yield from zip(digests, results, strict=True)
 
 
 def _documents_with_ids(shard: Manifest | None, ids: Any) -> list[DocumentInShard]:
@@ -239,10 +248,10 @@ def _current_documents(
 def _check_in_raw_folder(
     project: Project, current: Mapping[str, Sequence[DocumentInShard]]
 ) -> None:
-    """Check that a purge loses no documents that are to be kept.
+    """Check that corpora are in the raw folder, so that a purge keeps their other documents.
 
     After a purge, the project is built, and a build drops every corpus without a folder of raw
-    text. If such a corpus has documents that are not erased, they would be lost.
+    text. That loses nothing only if all of its documents are erased.
 
     Args:
         project: The project.
@@ -251,26 +260,28 @@ def _check_in_raw_folder(
     Raises:
         ConfigError: A corpus has other documents, and is not in the raw folder any more.
     """
-    outputs = project.outputs
     in_raw_folder = corpus_names(project)
-    missing = []
-    for corpus, documents in current.items():
-        if corpus in in_raw_folder:
-            continue
-        # Compare the number of its documents with that of the documents to be erased.
-        tokenized = outputs.current(TOKENIZED.layout.folder, corpus)
-        n_documents = 0
-        if tokenized is not None:
-            n_documents = tokenized.facts["documents"]
-        if n_documents != len(documents):
-            missing.append(corpus)
+    missing = [
+        corpus
+        for corpus, erased_documents in current.items()
+        if corpus not in in_raw_folder and _document_count(project, corpus) != len(erased_documents)
+    ]
     if missing:
         raise ConfigError(
             "a corpus with such documents, and others, is not in the raw folder any more",
-            where=outputs.folder,
+            where=project.outputs.folder,
             found=", ".join(missing),
             remedy="restore it, or name all of its documents; then run the purge again",
         )
+
+
+def _document_count(project: Project, corpus: str) -> int:
+    """Return the number of documents in the current shards of a corpus."""
+    tokenized = project.outputs.current(TOKENIZED.layout.folder, corpus)
+    if tokenized is None:
+        return 0
+    n_documents: int = tokenized.facts["documents"]
+    return n_documents
 
 
 def _tainted_versions(project: Project, shards: Collection[ShardKey]) -> Iterator[TaintedVersion]:
@@ -285,31 +296,17 @@ def _tainted_versions(project: Project, shards: Collection[ShardKey]) -> Iterato
     """
     root = project.outputs
     outputs = all_outputs(root.access.listing())
-    corpora = {shard.corpus for shard in shards}
-    tainted = {shard.digest for shard in shards}
+    versions = list(_versions_to_examine(root, outputs, shards))
 
-    # Read what each version was made from. There are many shards: skip those that are not tainted.
-    folder_by_digest: dict[str, Path] = {}
-    needs_by_digest: dict[str, set[str]] = {}
-    stored_shards: list[str] = []
-    orphans: list[str] = []  # datasets that may be made from the shards; it is no longer known
-    for output in outputs:
-        is_shards = output.stage_folder == SHARDS
-        is_dataset = output.stage_folder == DATASET.layout.folder and output.name in corpora
-        digests = sorted(output.versions & tainted if is_shards else output.versions)
-        results = root.each_version(_needs, output.stage_folder, output.name, digests)
-        for digest, needs in zip(digests, results, strict=True):
-            folder_by_digest[digest] = output.folder / digest
-            needs_by_digest[digest] = needs
-            if is_shards:
-                stored_shards.append(digest)
-            elif is_dataset and _lacks_shards(root, output.folder / digest, needs):
-                orphans.append(digest)
-
-    # Order all tainted versions so that each is before what was made from it, and yield them in the
-    # opposite order.
+    # Order the tainted versions so that each is before what was made from it.
+    stored_shards = [version.digest for version in versions if version.is_shard]
+    orphans = [version.digest for version in versions if version.is_orphan]
     roots = [*reversed(stored_shards), *orphans]
-    order = [*roots, *_made_from({*tainted, *roots}, needs_by_digest)]
+    tainted = {*(shard.digest for shard in shards), *roots}
+    needs_by_digest = {version.digest: version.needs for version in versions}
+    order = [*roots, *_made_from(tainted, needs_by_digest)]
+
+    folder_by_digest = {version.digest: version.folder for version in versions}
     current = {output.current for output in outputs}
     for digest in reversed(order):
         manifest = root.manifest_at(folder_by_digest[digest])
@@ -320,6 +317,46 @@ def _tainted_versions(project: Project, shards: Collection[ShardKey]) -> Iterato
                 is_current=digest in current,
                 files=own_files(manifest),
             )
+
+
+class _ExaminedVersion(NamedTuple):
+    """A version that may be made from tainted shards, or is one."""
+
+    digest: str
+    """Its digest."""
+    folder: Path
+    """Its folder."""
+    needs: set[str]
+    """Digests of the versions that it was made from or refers to."""
+    is_shard: bool
+    """Whether it is a tainted shard."""
+    is_orphan: bool
+    """Whether it is a dataset of which it is no longer known which shards it was made from."""
+
+
+def _versions_to_examine(
+    root: OutputRoot, outputs: Iterable[StoredOutput], shards: Collection[ShardKey]
+) -> Iterator[_ExaminedVersion]:
+    """Yield the tainted shards, and all versions of everything else, with what they need.
+
+    Shards that are not tainted are left out, since there may be many.
+
+    Args:
+        root: The output root.
+        outputs: All outputs below it.
+        shards: The tainted shards.
+    """
+    corpora = {shard.corpus for shard in shards}
+    tainted = {shard.digest for shard in shards}
+    for output in outputs:
+        is_shard = output.stage_folder == SHARDS
+        is_dataset = output.stage_folder == DATASET.layout.folder and output.name in corpora
+        digests = sorted(output.versions & tainted if is_shard else output.versions)
+        results = root.each_version(_needs, output.stage_folder, output.name, digests)
+        for digest, needs in zip(digests, results, strict=True):
+            folder = output.folder / digest
+            is_orphan = is_dataset and _lacks_shards(root, folder, needs)
+            yield _ExaminedVersion(digest, folder, needs, is_shard, is_orphan)
 
 
 def _made_from(roots: Collection[str], needs_by_digest: Mapping[str, set[str]]) -> list[str]:

@@ -7,7 +7,7 @@ what the earlier one erased.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -59,20 +59,9 @@ class PurgeReceipt:
             The content of the receipt. It includes what earlier purges of the same ids erased.
         """
         earlier = self._earlier_record(day)
-
-        # List each document once, by corpus, file and line.
-        documents: dict[tuple[str, str, int], ErasedDocument] = {}
-        for erased in earlier.documents:
-            documents[erased.corpus, erased.file, erased.line] = erased
-        for corpus, corpus_documents in plan.current.items():
-            for document in corpus_documents:
-                documents[corpus, document.file, document.line] = ErasedDocument(
-                    corpus, document.file, document.line, document.tokens
-                )
-
         record = replace(
             earlier,
-            documents=tuple(documents.values()),
+            documents=_each_document_once([*earlier.documents, *_documents_of(plan)]),
             erased={**earlier.erased, **_files_by_path(plan)},
         )
         write_small_file(self._outputs.access, self._unfinished_path, dump(record))
@@ -106,25 +95,15 @@ class PurgeReceipt:
             plan: What was erased.
         """
         # The purge built new versions without the documents, in place of those that it erased.
-        # They are the versions that did not exist before it.
-        outputs = self._outputs
         digests_before = set(unfinished.existing or ())
-        new_versions: dict[str, Mapping[str, Any]] = {}  # folder of the version → its files
-        for output in all_outputs(outputs.access.listing()):
-            for digest in sorted(output.versions - digests_before):
-                manifest = outputs.manifest_at(output.folder / digest)
-                if manifest is not None:
-                    new_versions[version_path(manifest)] = own_files(manifest)
-
-        # The final receipt does not need the versions that existed before.
         record = replace(
             unfinished,
             erased={**unfinished.erased, **_files_by_path(plan)},
-            made=new_versions,
-            existing=None,
+            made=_new_versions(self._outputs, digests_before),
+            existing=None,  # only an unfinished receipt needs it
         )
-        write_small_file(outputs.access, self.path, dump(record))
-        remove_file(outputs.access, self._unfinished_path)
+        write_small_file(self._outputs.access, self.path, dump(record))
+        remove_file(self._outputs.access, self._unfinished_path)
 
     def _existing_digests(self) -> list[str]:
         """Return the digests of all versions of all outputs that exist now, sorted."""
@@ -153,3 +132,36 @@ def _files_by_path(plan: PurgePlan) -> dict[str, Mapping[str, Any]]:
 def is_unfinished(project: Project, ids: Iterable[str], corpora: Iterable[str]) -> bool:
     """Return whether an earlier purge of these ids was interrupted."""
     return PurgeReceipt(project.outputs, ids, corpora).is_unfinished()
+
+
+def _documents_of(plan: PurgePlan) -> Iterator[ErasedDocument]:
+    """Yield the documents in current shards that a purge erases."""
+    for corpus, documents in plan.current.items():
+        for document in documents:
+            yield ErasedDocument(corpus, document.file, document.line, document.tokens)
+
+
+def _each_document_once(documents: Iterable[ErasedDocument]) -> tuple[ErasedDocument, ...]:
+    """Return documents without repetitions; the last entry of a document counts."""
+    document_by_place: dict[tuple[str, str, int], ErasedDocument] = {}
+    for document in documents:
+        document_by_place[document.corpus, document.file, document.line] = document
+    return tuple(document_by_place.values())
+
+
+def _new_versions(
+    outputs: OutputRoot, digests_before: Collection[str]
+) -> dict[str, Mapping[str, Any]]:
+    """Return the path of each version that did not exist before a purge → its own files.
+
+    Args:
+        outputs: The output root.
+        digests_before: Digests of the versions that existed before.
+    """
+    files_by_version: dict[str, Mapping[str, Any]] = {}
+    for output in all_outputs(outputs.access.listing()):
+        for digest in sorted(output.versions.difference(digests_before)):
+            manifest = outputs.manifest_at(output.folder / digest)
+            if manifest is not None:
+                files_by_version[version_path(manifest)] = own_files(manifest)
+    return files_by_version
