@@ -53,12 +53,17 @@ class FoundCorpus:
             values["text_key"] = ExplainedValue(self.text_key, f"Its first lines have {self.keys}.")
         if self.keys.id is not None and self.keys.id != id_key:
             values["id_key"] = self.keys.id
+        return {**values, **self._file_settings()}
 
-        # If the corpus has only some files of its folder, name them by patterns: those that it has
-        # (`files`), or those that are left to the corpora of other splits (`exclude`). The comment
-        # says how much text the corpus has then.
+    def _file_settings(self) -> dict[str, ExplainedValue]:
+        """Return the settings that choose some files of the folder, if the corpus has not all.
+
+        They are patterns of names: of the files that it has (`files`), or of those that are left to
+        the corpora of other splits (`exclude`). Comments say how much text the corpus has then.
+        """
         n_files = format_count(len(self.contents.texts), "file")
         corpus_size = f"{n_files}, {format_bytes(self.contents.size)}"
+        values: dict[str, ExplainedValue] = {}
         if self.choice.files is not None:
             values["files"] = ExplainedValue(
                 list(self.choice.files), f"By their names {self.split} data: {corpus_size}."
@@ -81,61 +86,81 @@ def divided(text: RawText) -> list[FoundCorpus]:
         text: The folders of the raw folder, with their files.
     """
     corpora: list[FoundCorpus] = []
-    for name, contents in text.corpora.items():
-        corpora += _divide_folder(name, contents, list(text.corpora))
+    for folder, contents in text.corpora.items():
+        corpora += _divide_folder(folder, contents, list(text.corpora))
     has_training_text = any(corpus.split == "train" for corpus in corpora)
     if has_training_text:
         return corpora
-
-    # Otherwise ignore the names of files: each folder is one corpus for training.
-    whole_folders = []
-    for name, contents in text.corpora.items():
-        whole_folders.append(FoundCorpus(name, name, contents, "train"))
-    return whole_folders
+    return [_whole_folder(folder, contents, "train") for folder, contents in text.corpora.items()]
 
 
-def _divide_folder(name: str, contents: Contents, folder_names: Sequence[str]) -> list[FoundCorpus]:
+def _whole_folder(folder: str, contents: Contents, split: SplitName) -> FoundCorpus:
+    """Return the corpus of all files in a folder, which has the name of the folder."""
+    return FoundCorpus(name=folder, folder=folder, contents=contents, split=split)
+
+
+def _divide_folder(
+    folder: str, contents: Contents, folder_names: Sequence[str]
+) -> list[FoundCorpus]:
     """Return the corpora of one folder: one for each split that its files are for, by their names.
 
     Args:
-        name: Name of the folder.
+        folder: Name of the folder.
         contents: Its files.
         folder_names: Names of all folders, which no other corpus may have.
     """
-    # The name of the folder itself may say that all files are for valid or test, such as
-    # `web_valid`. Then `held_out` returns this split, and the whole name as the pattern.
-    for split in SPLITS[1:]:
-        if held_out(name) == (split, f"{name}*"):
-            return [FoundCorpus(name, name, contents, split)]
+    folder_split = _held_out_split_of_folder(folder)
+    if folder_split is not None:
+        return [_whole_folder(folder, contents, folder_split)]
 
-    # Find the patterns of file names for valid and test, such as `valid*`.
-    held_out_patterns = _held_out_patterns(contents)
+    patterns = _held_out_patterns_by_split(contents)
+    choices = _choices_of_splits(patterns)
+    splits = [split for split, choice in choices.items() if contents.chosen(choice).texts]
+    corpora = []
+    for split in splits:
+        if split == splits[0]:
+            # It gets the name of the folder, and all files that no other split has.
+            name = folder
+            choice = FileChoice(exclude=_patterns_of_others(patterns, split))
+        else:
+            name = _free_name(f"{folder}_{split}", folder_names)
+            choice = choices[split]
+        corpora.append(FoundCorpus(name, folder, contents.chosen(choice), split, choice))
+    return corpora
+
+
+def _held_out_split_of_folder(folder: str) -> SplitName | None:
+    """Return the split that all files of a folder are for if its name says so, as `web_valid`."""
+    for split in SPLITS[1:]:
+        # `held_out` returns the split that a name is for, and the pattern of such names.
+        if held_out(folder) == (split, f"{folder}*"):
+            return split
+    return None
+
+
+def _held_out_patterns_by_split(contents: Contents) -> dict[SplitName, list[str]]:
+    """Return valid and test → the name patterns of their files, such as `valid*`."""
+    all_patterns = _held_out_patterns(contents)
     patterns: dict[SplitName, list[str]] = {}
     for split in SPLITS[1:]:
         patterns[split] = [
-            pattern for pattern_split, pattern in held_out_patterns if pattern_split == split
+            pattern for pattern_split, pattern in all_patterns if pattern_split == split
         ]
+    return patterns
 
-    # Choose the files of each split by these patterns. Train has all other files.
+
+def _choices_of_splits(patterns: Mapping[SplitName, Sequence[str]]) -> dict[SplitName, FileChoice]:
+    """Return which files each split has: valid and test by patterns, and train all others.
+
+    Args:
+        patterns: valid and test → the name patterns of their files. A split without any has none.
+    """
     choices: dict[SplitName, FileChoice] = {}
     choices["train"] = FileChoice(exclude=_patterns_of_others(patterns, "train"))
     for split, split_patterns in patterns.items():
         if split_patterns:
             choices[split] = FileChoice(files=tuple(split_patterns))
-
-    # Make a corpus for each split that has text. The first one gets the name of the folder, and all
-    # files that no other split has. The others get names such as `web_valid`.
-    splits = [split for split, choice in choices.items() if contents.chosen(choice).texts]
-    corpora = []
-    for split in splits:
-        corpus_name = name
-        choice = choices[split]
-        if split == splits[0]:
-            choice = FileChoice(exclude=_patterns_of_others(patterns, split))
-        else:
-            corpus_name = _free_name(f"{name}_{split}", folder_names)
-        corpora.append(FoundCorpus(corpus_name, name, contents.chosen(choice), split, choice))
-    return corpora
+    return choices
 
 
 def _held_out_patterns(contents: Contents) -> list[tuple[str, str]]:
@@ -215,28 +240,30 @@ def _with_keys(
     Raises:
         ConfigError: No key is certainly that of the text, and there is no answer.
     """
-    # Take the key that the user named, or the one that is certain by its name or its values.
     keys = keys_of(raw / corpus.folder, corpus.contents)
+    # `keys.text` is the key that is certain by its name or its values.
     chosen_key = text_key or keys.text
-
-    # Otherwise let the user choose among the keys that hold strings.
-    has_keys_of_strings = bool(keys.texts)
-    if chosen_key is None and has_keys_of_strings:
+    if chosen_key is None and keys.texts:
         chosen_key = ask(f"Which key of {corpus.name} holds the text?", keys.filled)
-
-    has_keys = has_keys_of_strings or bool(keys.others)
+    has_keys = bool(keys.texts) or bool(keys.others)
     if chosen_key is None and has_keys:
-        raise ConfigError(
-            "it is not clear which key is that of the text",
-            where=raw / corpus.folder / corpus.contents.ordered[0].path,
-            found=f"the keys {keys}",
-            expected=(
-                "a key named text or content, or a single key with a string, "
-                "in at least nine of ten lines"
-            ),
-            remedy=(
-                "name it with --text-key; join the messages of a chat, "
-                "or a question and its answer, to one text first"
-            ),
-        )
+        first_file = raw / corpus.folder / corpus.contents.ordered[0].path
+        raise _unclear_text_key_error(first_file, keys)
     return replace(corpus, keys=keys, text_key=chosen_key)
+
+
+def _unclear_text_key_error(file: Path, keys: LineKeys) -> ConfigError:
+    """Return the error that no key of a file is certainly that of the text."""
+    return ConfigError(
+        "it is not clear which key is that of the text",
+        where=file,
+        found=f"the keys {keys}",
+        expected=(
+            "a key named text or content, or a single key with a string, "
+            "in at least nine of ten lines"
+        ),
+        remedy=(
+            "name it with --text-key; join the messages of a chat, "
+            "or a question and its answer, to one text first"
+        ),
+    )

@@ -6,8 +6,9 @@ say how many documents and tokens each version has. `view_diff` compares two ver
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import chain
 from typing import Any, Literal
 
 from nanoset_core.errors import FormatError
@@ -155,10 +156,6 @@ def diff_datasets(project: Project, first: str, second: str | None = None) -> Da
 def _open_version(outputs: OutputRoot, dataset: Manifest) -> DatasetVersion:
     """Return a version of a dataset with the files and shards that it was made from.
 
-    The recipe of a dataset names the inventory that lists its files of raw text. The text of these
-    files was cut into ranges of some hundred megabytes. Each range became a shard: a file with the
-    tokens of this part of the corpus.
-
     Args:
         outputs: The outputs of the project.
         dataset: Manifest of the version.
@@ -176,14 +173,28 @@ def _open_version(outputs: OutputRoot, dataset: Manifest) -> DatasetVersion:
         remedy="compare versions of which `nanoset gc` has not removed the inputs",
     )
     pieces_of_file = pieces_by_file(inventory)
+    files_of_shard = _files_by_shard(tokenized, pieces_of_file)
+    return DatasetVersion(dataset, tokenized, pieces_of_file, files_of_shard)
 
-    # The manifests do not say which files a shard was made from. So cut the text into ranges
-    # again, with the same setting: range k became shard k.
-    all_pieces: list[Piece] = []
-    for file_pieces in pieces_of_file.values():
-        all_pieces += file_pieces
+
+def _files_by_shard(
+    tokenized: Manifest, pieces_of_file: Mapping[str, Sequence[Piece]]
+) -> dict[str, tuple[str, ...]]:
+    """Return the digest of each shard of a corpus → the files of raw text that it was made from.
+
+    The text of a corpus was cut into ranges of some hundred megabytes, and range k became shard k.
+    The manifests do not say which files are in a range, so the text is cut again.
+
+    Args:
+        tokenized: Manifest of the set of shards.
+        pieces_of_file: Path of each file of raw text → its pieces.
+
+    Raises:
+        FormatError: There are not as many shards as ranges.
+    """
+    pieces = tuple(chain.from_iterable(pieces_of_file.values()))
     range_bytes = tokenized.recipe["options"]["range_bytes"]
-    text_ranges = cut_ranges(Inventory(dataset.name, tuple(all_pieces)), range_bytes)
+    text_ranges = cut_ranges(Inventory(tokenized.name, pieces), range_bytes)
     shard_digests = tokenized.facts["shards"]
     if len(text_ranges) != len(shard_digests):
         raise FormatError(
@@ -192,10 +203,8 @@ def _open_version(outputs: OutputRoot, dataset: Manifest) -> DatasetVersion:
             found=f"{len(shard_digests):,} shards instead of {len(text_ranges):,}",
             remedy="delete the folder, and build again",
         )
-    files_of_shard: dict[str, tuple[str, ...]] = {}
-    for digest, text_range in zip(shard_digests, text_ranges, strict=True):
-        files_of_shard[digest] = text_range.files
-    return DatasetVersion(dataset, tokenized, pieces_of_file, files_of_shard)
+    files_of_each = [text_range.files for text_range in text_ranges]
+    return dict(zip(shard_digests, files_of_each, strict=True))
 
 
 def _compare_files(old: DatasetVersion, new: DatasetVersion) -> list[FileDiff]:
@@ -208,28 +217,34 @@ def _compare_files(old: DatasetVersion, new: DatasetVersion) -> list[FileDiff]:
         old: The old version of the dataset.
         new: The new version of the same dataset.
     """
-    # With the same settings, the same bytes give the same documents. So these files need no
-    # comparison, and the tables of their shards need not be read.
-    has_same_settings = old.dataset.recipe["options"] == new.dataset.recipe["options"]
-    paths = []
-    for path in dict.fromkeys([*old.files, *new.files]):
-        has_same_bytes = old.files.get(path) == new.files.get(path)
-        if not (has_same_settings and has_same_bytes):
-            paths.append(path)
-
-    # Compare their documents and tokens.
+    paths = _files_to_compare(old, new)
     counts_before = _count_documents(old, paths)
     counts_after = _count_documents(new, paths)
     diffs = []
     for path in paths:
-        before = counts_before.get(path, DocumentCounts())
-        after = counts_after.get(path, DocumentCounts())
-        change = _change_of_file(path, old, new)
+        diff = FileDiff(
+            path,
+            _change_of_file(path, old, new),
+            counts_before.get(path, DocumentCounts()),
+            counts_after.get(path, DocumentCounts()),
+        )
         # Other settings need not make a difference to every file.
-        is_unaffected = change == "other settings" and before == after
+        is_unaffected = diff.change == "other settings" and diff.before == diff.after
         if not is_unaffected:
-            diffs.append(FileDiff(path, change, before, after))
+            diffs.append(diff)
     return diffs
+
+
+def _files_to_compare(old: DatasetVersion, new: DatasetVersion) -> list[str]:
+    """Return the files whose documents may differ, so that the tables of other files are not read.
+
+    With the same settings, the same bytes give the same documents.
+    """
+    paths = list(dict.fromkeys([*old.files, *new.files]))
+    has_same_settings = old.dataset.recipe["options"] == new.dataset.recipe["options"]
+    if not has_same_settings:
+        return paths
+    return [path for path in paths if old.files.get(path) != new.files.get(path)]
 
 
 def _change_of_file(path: str, old: DatasetVersion, new: DatasetVersion) -> Change:

@@ -22,7 +22,7 @@ from nanoset_core.project.first_tokenizer import FirstTokenizer
 from nanoset_core.project.template import CommentedOut, ExplainedValue
 from nanoset_core.sampling.config import DEFAULT_SPLIT
 from nanoset_core.sampling.splits import SPLITS, SplitName, parse_split
-from nanoset_core.text.measure import measure
+from nanoset_core.text.measure import Measure, measure
 
 USUAL_LENGTH = 2048
 """Tokens of a sample, if there is enough text."""
@@ -91,33 +91,64 @@ def estimate_amount(raw: Path, corpus: FoundCorpus, tokenizer: FirstTokenizer) -
     Raises:
         EncodingError: The tokenizer fails on a text.
     """
+    folder = raw / corpus.folder
+    sample = measure(folder, corpus.contents, corpus.text_key or "text")
+    if sample.text_bytes == 0:
+        return TextAmount(sample.documents * sample.scale, 0, 0)
+    token_bytes = _measured_token_bytes(sample, tokenizer, folder)
+    return TextAmount(
+        sample.documents * sample.scale,
+        _likely_tokens(sample, token_bytes),
+        _certain_tokens(sample, token_bytes),
+    )
+
+
+def _measured_token_bytes(sample: Measure, tokenizer: FirstTokenizer, folder: Path) -> float | None:
+    """Return how many bytes of a sample are one token, on average; None without a tokenizer.
+
+    Args:
+        sample: Some of the text.
+        tokenizer: The tokenizer.
+        folder: Folder of the text, for errors.
+
+    Raises:
+        EncodingError: The tokenizer fails on the text.
+    """
     from nanoset_core.tokenizers.engines.engine import EncodingError
 
-    # Read the first MiB, and tokenize some of it to find out how long a token is.
-    sample = measure(raw / corpus.folder, corpus.contents, corpus.text_key or "text")
-    measured_token_bytes: float | None = None
+    if not sample.text:
+        return None
     try:
-        if sample.text:
-            measured_token_bytes = tokenizer.bytes_per_token(sample.text)
+        return tokenizer.bytes_per_token(sample.text)
     except EncodingError as error:
-        raise error.at(f"{raw / corpus.folder}, in its first texts") from error
-    token_bytes = measured_token_bytes or _USUAL_TOKEN_BYTES
+        raise error.at(f"{folder}, in its first texts") from error
 
-    # Scale this up by the size of all files. Every document has an end-of-document token in
-    # addition to the tokens of its text.
-    documents = sample.documents * sample.scale
-    if sample.text_bytes == 0:
-        return TextAmount(documents, 0, 0)
-    text_bytes = sample.text_bytes * sample.scale
-    tokens = text_bytes / token_bytes + documents
 
-    # The corpus has at least the text that was read. But only some of that was tokenized: tokens of
-    # the rest may be longer, though hardly twice as long on average.
-    longest_token_bytes: float = _MAX_TOKEN_BYTES
-    if measured_token_bytes:
-        longest_token_bytes = 2 * measured_token_bytes
-    least_tokens = sample.text_bytes / longest_token_bytes + sample.documents
-    return TextAmount(documents, tokens, least_tokens)
+def _likely_tokens(sample: Measure, token_bytes: float | None) -> float:
+    """Return about how many tokens all files have, scaled up from a sample.
+
+    Every document has an end-of-document token in addition to the tokens of its text.
+
+    Args:
+        sample: The sample.
+        token_bytes: Bytes of a token; None if not known.
+    """
+    tokens_of_text = sample.text_bytes * sample.scale / (token_bytes or _USUAL_TOKEN_BYTES)
+    return tokens_of_text + sample.documents * sample.scale
+
+
+def _certain_tokens(sample: Measure, token_bytes: float | None) -> float:
+    """Return how many tokens the text of a sample has at least.
+
+    Only some of it was tokenized: tokens of the rest may be longer, though hardly twice as long on
+    average.
+
+    Args:
+        sample: The sample.
+        token_bytes: Bytes of a token; None if not known.
+    """
+    longest_token_bytes = 2 * token_bytes if token_bytes else _MAX_TOKEN_BYTES
+    return sample.text_bytes / longest_token_bytes + sample.documents
 
 
 def longest_length(amounts: Sequence[TextAmount]) -> int:
@@ -273,28 +304,40 @@ def choose_schedule(
     if train_samples < 1:
         return CommentedOut({"iterations": 100_000, "global_batch_size": 512})
 
-    # Train for slightly less than one epoch: the number of samples is an estimate, and with fewer,
-    # some would be read twice. A run has at least one iteration.
     batch_size = _batch_size(train_samples)
-    iterations = int(train_samples * _EPOCH_SHARE / batch_size)
-    iterations = max(iterations, 1)
-
-    # Evaluate ten times during the run, or more often if it is long. Trainers evaluate once more
-    # after the last iteration.
-    eval_interval = min(iterations // _EVALUATIONS, _MAX_EVAL_INTERVAL)
-    eval_interval = max(eval_interval, 1)
+    iterations = _iterations(train_samples, batch_size)
+    eval_interval = _eval_interval(iterations)
+    # Trainers evaluate once more after the last iteration.
     n_evaluations = iterations // eval_interval + 1
-
-    # The number of tokens is an estimate: show two significant digits, 12,345 as 12,000.
-    rounded_tokens = float(f"{tokens['train']:.2g}")
-    reason = (
-        "About one epoch, by the first MiB of each corpus: "
-        f"{rounded_tokens:,.0f} tokens, {train_samples:,} samples."
-    )
     schedule = {
         "iterations": iterations,
         "global_batch_size": batch_size,
         "eval_interval": eval_interval,
         "eval_iters": _eval_iterations(samples, n_evaluations, batch_size),
     }
-    return ExplainedValue(schedule, reason)
+    return ExplainedValue(schedule, _origin_of_schedule(tokens["train"], train_samples))
+
+
+def _iterations(train_samples: int, batch_size: int) -> int:
+    """Return how many iterations a run has: slightly less than one epoch, but at least one.
+
+    The number of samples is an estimate. If there are fewer, some would be read twice.
+    """
+    return max(1, int(train_samples * _EPOCH_SHARE / batch_size))
+
+
+def _eval_interval(iterations: int) -> int:
+    """Return after how many iterations to evaluate: ten times, or more often in a long run."""
+    return max(1, min(iterations // _EVALUATIONS, _MAX_EVAL_INTERVAL))
+
+
+def _origin_of_schedule(train_tokens: float, train_samples: int) -> str:
+    """Return the comment that says where the numbers of a schedule come from.
+
+    The number of tokens is an estimate, and shown with two significant digits: 12,345 as 12,000.
+    """
+    rounded_tokens = float(f"{train_tokens:.2g}")
+    return (
+        "About one epoch, by the first MiB of each corpus: "
+        f"{rounded_tokens:,.0f} tokens, {train_samples:,} samples."
+    )

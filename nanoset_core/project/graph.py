@@ -368,22 +368,27 @@ def reasons_to_build(
         part_reason = stage.part_problem(project, node.key, recipe)
         return [] if part_reason is None else [part_reason]
 
-    # Compare the current version with the recipe, and its own files with its manifest.
-    reasons = _with_clear_texts(current.stale_reasons(recipe))
-    if reasons:
-        # If only settings differ, the requested version may exist as well, without being current.
-        has_other_settings = bool(current.other_settings(recipe))
-        if has_other_settings and project.outputs.find(recipe) is not None:
-            reasons.append(Reason(ANOTHER_IS_CURRENT))
-        return reasons
+    stale_reasons = _with_clear_texts(current.stale_reasons(recipe))
+    if not stale_reasons:
+        return _outside_faults(project, node, current)
+    if _is_only_not_current(project, recipe, current):
+        stale_reasons.append(Reason(ANOTHER_IS_CURRENT))
+    return stale_reasons
 
-    # The version itself is up to date. But it may need files in other folders, which only its
-    # stage knows.
-    if current.manifest is not None and isinstance(stage, OutsideFiles):
-        outside_fault = stage.fault(project, node.key, current.manifest)
-        if outside_fault is not None:
-            return [Reason(outside_fault)]
-    return []
+
+def _outside_faults(project: Project, node: Node, current: CurrentVersion) -> list[Reason]:
+    """Return what is wrong with the files in other folders that a current version needs."""
+    stage = node.stage
+    if current.manifest is None or not isinstance(stage, OutsideFiles):
+        return []
+    fault = stage.fault(project, node.key, current.manifest)
+    return [] if fault is None else [Reason(fault)]
+
+
+def _is_only_not_current(project: Project, recipe: Recipe, current: CurrentVersion) -> bool:
+    """Return whether the requested version exists, but one with other settings is current."""
+    has_other_settings = bool(current.other_settings(recipe))
+    return has_other_settings and project.outputs.find(recipe) is not None
 
 
 def stale_reasons(project: Project, stage: Stage, key: Key) -> list[str]:
@@ -493,20 +498,23 @@ def _in_order(config: ProjectConfig, nodes: Iterable[Node]) -> list[Node]:
         config: The settings of the project.
         nodes: The outputs, in the order of the stages.
     """
-    # Bring outputs together that have the same subject and part, and then those that have the same
-    # subject. Groups keep the order in which the stages first name them.
-    nodes = _grouped(nodes, lambda node: (node.stage.kind, node.key.subject, node.key.part))
-    nodes = _grouped(nodes, lambda node: (node.stage.kind, node.key.subject))
-
-    # Kinds are in the order of the stages. The sort leaves the order within a kind as it is.
-    kinds = list(dict.fromkeys(stage.kind for stage in stages()))
-    nodes.sort(key=lambda node: kinds.index(node.stage.kind))
-
-    # Move inputs of the same subject in front of what is made from them.
     ordered: dict[Node, None] = {}
-    for node in nodes:
+    for node in _by_kind_and_subject(nodes):
         _add_after_inputs(config, node, ordered)
     return list(ordered)
+
+
+def _by_kind_and_subject(nodes: Iterable[Node]) -> list[Node]:
+    """Return outputs by kind, then by subject, and then by part.
+
+    Kinds are in the order of the stages. Subjects and parts are in the order in which the outputs
+    first have them.
+    """
+    by_part = _grouped(nodes, lambda node: (node.stage.kind, node.key.subject, node.key.part))
+    by_subject = _grouped(by_part, lambda node: (node.stage.kind, node.key.subject))
+    kinds = list(dict.fromkeys(stage.kind for stage in stages()))
+    # The sort leaves the order within a kind as it is.
+    return sorted(by_subject, key=lambda node: kinds.index(node.stage.kind))
 
 
 def _grouped(nodes: Iterable[Node], group_of: Callable[[Node], Hashable]) -> list[Node]:

@@ -78,20 +78,31 @@ def nanoset_order_warnings(views: Mapping[str, ViewSpec], spec: ResolvedNanoset)
         order = sorting_of(views, dataset)
         if order is None:
             continue  # not a view, or not sorted
-
-        # The splits for evaluation are cut off at the end of the dataset. There, an ascending order
-        # has the documents with the highest values.
         held_out_splits = _held_out_splits(spec, dataset)
         if held_out_splits:
-            yield _CUT_OFF_IN_ORDER.format(
-                view=dataset,
-                column=order.by,
-                split=spec.shares,
-                held_out=" and ".join(held_out_splits),
-                extreme="lowest" if order.descending else "highest",
-            )
+            yield _cut_off_warning(dataset, order, spec.shares, held_out_splits)
         if not keeps_order(spec):
             yield _SHUFFLED_BY_TRAINER.format(view=dataset, column=order.by)
+
+
+def _cut_off_warning(
+    view: str, order: ViewOrderSpec, shares: str | None, held_out_splits: Sequence[str]
+) -> str:
+    """Return the warning that splits for evaluation are cut off at the end of a sorted view.
+
+    Args:
+        view: Name of the view.
+        order: Its order. At the end of an ascending one are the documents with the highest values.
+        shares: The key `split` of the nanoset, such as "98,1,1".
+        held_out_splits: The splits that are cut off.
+    """
+    return _CUT_OFF_IN_ORDER.format(
+        view=view,
+        column=order.by,
+        split=shares,
+        held_out=" and ".join(held_out_splits),
+        extreme="lowest" if order.descending else "highest",
+    )
 
 
 def keeps_order(spec: ResolvedNanoset) -> bool:
@@ -124,34 +135,50 @@ def reordering_warnings(
 def view_order_warnings(views: Mapping[str, ViewSpec], name: str) -> Iterator[str]:
     """Yield a warning for each limit on the size of a sorted view, since it ignores the order.
 
-    The keys `documents` and `tokens` limit how much a view takes. Users may expect
-    `order: {by: quality}` with `documents: 1000` to take the 1,000 best documents. But the limit is
-    applied before the view is sorted.
+    Users may expect `order: {by: quality}` with `documents: 1000` to take the 1,000 best documents.
+    But the limit is applied before the view is sorted.
 
     Args:
         views: Name → settings of each view.
         name: Name of the view.
     """
-    # A view that does not set an order itself has that of the view that it is chosen from. There,
-    # the same warning was given.
+    takes_order_of_its_source = views[name].order == "stored"
+    if takes_order_of_its_source:
+        return  # it was warned of there
     order = sorting_of(views, name)
-    sets_order = views[name].order != "stored"
-    if order is None or not sets_order:
+    if order is None:
         return
+    for key in _limits(views, name):
+        yield _limit_warning(key, name, order)
 
-    # Limits of the views that it is chosen from are applied before its order, too.
+
+def _limits(views: Mapping[str, ViewSpec], name: str) -> Iterator[str]:
+    """Yield the keys that limit the size of a view, or of the views that it is chosen from.
+
+    They are paths in nanoset.yaml, such as "views.best.documents".
+    """
     for view in chain_of(views, name):
-        limits = {"documents": views[view].documents, "tokens": views[view].tokens}
-        for key, limit in limits.items():
-            if limit is None:
-                continue
-            yield _BUDGET.format(
-                key=f"views.{view}.{key}",
-                column=order.by,
-                best="highest" if order.descending else "lowest",
-                sign=">=" if order.descending else "<=",
-                view=name,
-            )
+        if views[view].documents is not None:
+            yield f"views.{view}.documents"
+        if views[view].tokens is not None:
+            yield f"views.{view}.tokens"
+
+
+def _limit_warning(key: str, view: str, order: ViewOrderSpec) -> str:
+    """Return the warning that a limit on the size of a sorted view ignores the order.
+
+    Args:
+        key: Path of the limit in nanoset.yaml.
+        view: Name of the view.
+        order: Its order.
+    """
+    return _BUDGET.format(
+        key=key,
+        column=order.by,
+        best="highest" if order.descending else "lowest",
+        sign=">=" if order.descending else "<=",
+        view=view,
+    )
 
 
 def _held_out_splits(spec: ResolvedNanoset, corpus: str) -> list[SplitName]:

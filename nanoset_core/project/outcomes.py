@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -55,16 +54,13 @@ def find_outcomes(project: Project, old: Manifest, new: Manifest) -> Iterator[Ou
     """
     graph = Graph(project, {}, [old.name])
     dataset = Node(DATASET, Key(old.name))
-    # A row is the outputs that `nanoset status` shows in one line.
-    for row in graph.rows():
-        row_label = row[0].row.label
-        inputs = _inputs_of_row(graph, row)
-        uses_this_dataset = dataset in inputs
-        uses_another_dataset = any(node.stage is DATASET for node in inputs)
-        if uses_this_dataset:
-            yield _outcome_of_row(graph, row, row_label, old, new)
-        elif uses_another_dataset:
-            yield Outcome(row_label, "survives", f"it does not use {old.name}")
+    for outputs_of_line in graph.rows():
+        label = outputs_of_line[0].row.label
+        inputs = _inputs_of_row(graph, outputs_of_line)
+        if dataset in inputs:
+            yield _outcome_of_row(graph, outputs_of_line, label, old, new)
+        elif any(node.stage is DATASET for node in inputs):
+            yield Outcome(label, "survives", f"it does not use {old.name}")
 
 
 def _inputs_of_row(graph: Graph, nodes: Sequence[Node]) -> set[Node]:
@@ -105,37 +101,53 @@ def _outcome_of_row(
         old: The old version of the dataset.
         new: The new version of the dataset.
     """
-    # The last output is made from all others, so it shows whether the row was built.
     project = graph.project
-    last_node = nodes[-1]
+    last_node = nodes[-1]  # it is made from all others, so it shows whether the row was built
     manifest = current_version(project, last_node.stage, last_node.key).manifest
     if manifest is None:
         return Outcome(label, "not built", "it was never built")
     if old.digest == new.digest:
         return Outcome(label, "survives", "both versions are the same")
 
-    # If the row is made from the new version already, count the index files of both versions. They
-    # are the arrays by which a trainer finds its samples.
     source_digests = _source_digests(graph, nodes, manifest)
     if new.digest in source_digests:
         outcome = Outcome(label, "rebuilt", "it is made from the new version")
-        files_before = _index_files(project, nodes, old.digest)
-        files_after = _index_files(project, nodes, new.digest)
-        if files_before is None or files_after is None:
-            return outcome
-        kept_files = files_after & files_before
-        return replace(outcome, index_files=len(files_after), kept_files=len(kept_files))
+        return _with_written_files(project, nodes, outcome, old, new)
 
-    # Otherwise it has to be rebuilt.
     version = "the old" if old.digest in source_digests else "another"
     outcome = Outcome(label, "to be rebuilt", f"it is made from {version} version")
-
-    # A build would use the current version of the dataset. If that is the new one, count the index
-    # files that the build would write. The first output of the row is the one that has such files.
-    current = current_version(project, DATASET, Key(old.name)).manifest
-    if current is not None and current.digest == new.digest:
+    # A build would use the current version. Only if that is the new one, its files can be counted.
+    if _is_current(project, new):
         return _with_planned_files(project, nodes[0], outcome)
     return outcome
+
+
+def _is_current(project: Project, dataset: Manifest) -> bool:
+    """Return whether a version of a dataset is its current one."""
+    current = current_version(project, DATASET, Key(dataset.name)).manifest
+    return current is not None and current.digest == dataset.digest
+
+
+def _with_written_files(
+    project: Project, nodes: Sequence[Node], outcome: Outcome, old: Manifest, new: Manifest
+) -> Outcome:
+    """Add to an outcome how many index files a row has, and how many of them it had before.
+
+    Index files are the arrays by which a trainer finds its samples.
+
+    Args:
+        project: The project.
+        nodes: The outputs of the row, in the order in which they are made.
+        outcome: The outcome. It is returned unchanged if the files are not known.
+        old: The version of a dataset that the row was made from before.
+        new: The version that it is made from now.
+    """
+    files_before = _index_files(project, nodes, old.digest)
+    files_after = _index_files(project, nodes, new.digest)
+    if files_before is None or files_after is None:
+        return outcome
+    kept_files = files_after & files_before
+    return replace(outcome, index_files=len(files_after), kept_files=len(kept_files))
 
 
 def _with_planned_files(project: Project, node: Node, outcome: Outcome) -> Outcome:
@@ -174,48 +186,71 @@ def _source_digests(graph: Graph, nodes: Sequence[Node], manifest: Manifest) -> 
         manifest: Manifest of a version of the last output.
     """
     digests: set[str] = set()
-    inputs = graph.inputs(nodes[-1])
-    for input_name, digest in manifest.recipe["parents"].items():
-        digests.add(str(digest))
-        # Find out what the input was made from in turn if it belongs to the row, or is a view or
-        # packs. Everything else, such as the raw text of a dataset, is of no interest here.
-        input_node = inputs.get(input_name)
-        if input_node is None:
-            continue
-        is_view_or_pack = isinstance(input_node.stage, DerivedStage)
-        if is_view_or_pack or input_node in nodes:
-            digests |= _source_digests_of_version(graph, input_node, digest)
+    for source in _sources(graph, nodes[-1], manifest):
+        digests.add(source.digest)
+        # Follow the outputs of the row, and views and packs. Everything else, such as the raw text
+        # of a dataset, is of no interest here.
+        if source.is_view_or_pack() or source.node in nodes:
+            digests |= _source_digests_of_version(graph, source)
     return digests
 
 
-def _source_digests_of_version(graph: Graph, node: Node, digest: str) -> set[str]:
-    """Return the digests of what a version was made from, directly or through views and packs.
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """A version that another version was made from."""
+
+    digest: str
+    """Its digest."""
+    node: Node | None
+    """The output that it belongs to; None if nothing makes this output any more."""
+
+    def is_view_or_pack(self) -> bool:
+        """Return whether it is a view or packs, which are made from a dataset in turn."""
+        return self.node is not None and isinstance(self.node.stage, DerivedStage)
+
+
+def _sources(graph: Graph, node: Node, manifest: Manifest) -> Iterator[_Source]:
+    """Yield the versions that a version of an output was made from.
 
     Args:
         graph: The graph of the project's outputs.
-        node: The output that the version belongs to.
-        digest: Digest of the version.
-
-    Returns:
-        The digests; empty if the version was deleted, or its manifest cannot be read.
+        node: The output.
+        manifest: Manifest of the version.
     """
-    outputs = graph.project.outputs
-    output_folder = outputs.folder / node.stage.layout.folder / node.name
-    manifest: Manifest | None = None
-    # `nanoset status` and `nanoset gc` report a manifest that cannot be read.
-    with suppress(FormatError):
-        manifest = outputs.manifest_at(output_folder / digest)
-    if manifest is None:
-        return set()
-
-    digests: set[str] = set()
     inputs = graph.inputs(node)
-    for input_name, input_digest in manifest.recipe["parents"].items():
-        digests.add(str(input_digest))
-        input_node = inputs.get(input_name)
-        if input_node is not None and isinstance(input_node.stage, DerivedStage):
-            digests |= _source_digests_of_version(graph, input_node, input_digest)
+    for input_name, digest in manifest.recipe["parents"].items():
+        yield _Source(str(digest), inputs.get(input_name))
+
+
+def _source_digests_of_version(graph: Graph, version: _Source) -> set[str]:
+    """Return the digests of what a version was made from, directly or through views and packs.
+
+    The result is empty if nothing is known of the version: it may have been deleted.
+    """
+    digests: set[str] = set()
+    manifest = _readable_manifest(graph, version)
+    if version.node is None or manifest is None:
+        return digests
+    for source in _sources(graph, version.node, manifest):
+        digests.add(source.digest)
+        if source.is_view_or_pack():
+            digests |= _source_digests_of_version(graph, source)
     return digests
+
+
+def _readable_manifest(graph: Graph, version: _Source) -> Manifest | None:
+    """Return the manifest of a version; None if the version was deleted, or is damaged.
+
+    `nanoset status` and `nanoset gc` report a manifest that cannot be read.
+    """
+    if version.node is None:
+        return None
+    outputs = graph.project.outputs
+    output_folder = outputs.folder / version.node.stage.layout.folder / version.node.name
+    try:
+        return outputs.manifest_at(output_folder / version.digest)
+    except FormatError:
+        return None
 
 
 def _index_files(project: Project, nodes: Sequence[Node], dataset_digest: str) -> set[str] | None:
@@ -223,29 +258,43 @@ def _index_files(project: Project, nodes: Sequence[Node], dataset_digest: str) -
 
     Args:
         project: The project.
-        nodes: The outputs of a row of `nanoset status`, in the order in which they are made. For a
-            split, these are its index mappings, and the blend that is made from them.
+        nodes: The outputs of a row of `nanoset status`, in the order in which they are made.
         dataset_digest: Digest of the version of the dataset.
 
     Returns:
-        Names of the files; None if it is not known which files these were.
+        Names of the files; None if no version of the outputs is known to list them.
     """
-    # Follow the outputs from the dataset on: find the version of the first output that was made
-    # from it, then the version of the second that was made from either, and so on.
+    versions = _versions_made_from(project, nodes, dataset_digest)
+    files_of_each = [
+        cache_files(version)
+        for node, version in versions.items()
+        if isinstance(node.stage, SharesFiles) and CACHE_FILES in version.facts
+    ]
+    if not files_of_each:
+        return None
+    return set().union(*files_of_each)
+
+
+def _versions_made_from(
+    project: Project, nodes: Sequence[Node], dataset_digest: str
+) -> dict[Node, Manifest]:
+    """Return the newest version of each output of a row that was made from a version of a dataset.
+
+    It may be made from that version directly, or from a version of an earlier output in the result.
+
+    Args:
+        project: The project.
+        nodes: The outputs, in the order in which they are made.
+        dataset_digest: Digest of the version of the dataset.
+    """
     source_digests = {dataset_digest}
-    files: set[str] = set()
-    is_known = False
+    version_by_node: dict[Node, Manifest] = {}
     for node in nodes:
         version = _newest_made_from(project, node, source_digests)
-        if version is None:
-            continue
-        source_digests.add(version.digest)
-
-        # The manifest lists the index files that the version uses.
-        if isinstance(node.stage, SharesFiles) and CACHE_FILES in version.facts:
-            is_known = True
-            files.update(cache_files(version))
-    return files if is_known else None
+        if version is not None:
+            version_by_node[node] = version
+            source_digests.add(version.digest)
+    return version_by_node
 
 
 def _newest_made_from(project: Project, node: Node, digests: Collection[str]) -> Manifest | None:

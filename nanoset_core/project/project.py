@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Concatenate, Literal, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar
 
 from nanoset_core.errors import ConfigError, MissingError, one_of, remedy_for_name
 from nanoset_core.execution.processes import Executor
@@ -256,17 +256,27 @@ def despite_lost_copies(access: FileAccess, work: Callable[[], _R]) -> _R:
         try:
             return work()
         except (FileNotFoundError, MissingError) as error:
-            if isinstance(error, MissingError):
-                missing_paths = [error.where]
-            else:
-                missing_paths = [*error.args, error.filename, error.filename2]
-            # Messages name files below the root by their local paths or by their URLs.
-            roots = (str(access.folder), access.store.url())
-            is_below_root = any(str(path).startswith(roots) for path in missing_paths)
-            may_be_lost_copy = access.has_copies and is_below_root
-            if not may_be_lost_copy:
+            if not _may_be_lost_copy(access, error):
                 raise
-    return work()
+    return work()  # the last attempt, whose errors are final
+
+
+def _may_be_lost_copy(access: FileAccess, error: FileNotFoundError | MissingError) -> bool:
+    """Return whether the missing file of an error may be a copy of a file in the bucket."""
+    # Messages name files below the root by their local paths or by their URLs.
+    roots = (str(access.folder), access.store.url())
+    is_below_root = any(str(path).startswith(roots) for path in _missing_paths(error))
+    return access.has_copies and is_below_root
+
+
+def _missing_paths(error: FileNotFoundError | MissingError) -> list[Any]:
+    """Return the missing file of an error, and what else may be its path.
+
+    A FileNotFoundError has the path as an attribute, or as an argument if Python code raised it.
+    """
+    if isinstance(error, MissingError):
+        return [error.where]
+    return [*error.args, error.filename, error.filename2]
 
 
 def names_of(project: Project, name: str) -> set[str]:

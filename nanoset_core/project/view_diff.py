@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from nanoset_core.formats.indexed.dataset import MMapIndexedDataset
 from nanoset_core.formats.indexed.stream import token_starts
 from nanoset_core.lineage.documents import DocumentOrigin, Lineage
 from nanoset_core.outputs.current import setting_differences
@@ -122,38 +123,78 @@ def diff_views(project: Project, old: Manifest, new: Manifest, show: int) -> Vie
     before = _documents_of(project, old, by_number=has_same_corpus)
     after = _documents_of(project, new, by_number=has_same_corpus)
 
-    # Number the documents of both versions together: a document that is in both has one number.
-    all_keys = np.concatenate([before.keys, after.keys])
-    _, numbers = np.unique(all_keys, return_inverse=True)  # (n_before + n_after,)
-    numbers_before = numbers[: len(before.keys)]
-    numbers_after = numbers[len(before.keys) :]
-    n_in_both = int(numbers.max(initial=-1)) + 1
-
-    # For each of these documents: how many copies and tokens the new version has, minus those that
-    # the old version has. Shape (n_in_both,).
-    extra_copies = np.zeros(n_in_both, np.int64)
-    np.add.at(extra_copies, numbers_after, after.copies)
-    np.subtract.at(extra_copies, numbers_before, before.copies)
-    extra_tokens = np.zeros(n_in_both, np.int64)
-    np.add.at(extra_tokens, numbers_after, after.tokens)
-    np.subtract.at(extra_tokens, numbers_before, before.tokens)
-
-    # What the new version gained are its extra copies, and what it lost are those of the old one.
+    numbers_before, numbers_after = _common_numbers(before.keys, after.keys)
+    copies = _Change.between(numbers_before, before.copies, numbers_after, after.copies)
+    tokens = _Change.between(numbers_before, before.tokens, numbers_after, after.tokens)
+    has_more_copies = copies.increase[numbers_after] > 0  # (n_after,)
+    had_more_copies = copies.increase[numbers_before] < 0  # (n_before,)
     return ViewDiff(
         old=old,
         new=new,
         settings=setting_differences(_settings(old), _settings(new)),
         gained=DocumentChanges(
-            documents=_sum_of_positive(extra_copies),
-            tokens=_sum_of_positive(extra_tokens),
-            first=_first_origins(project, after, extra_copies[numbers_after] > 0, show),
+            documents=copies.gained,
+            tokens=tokens.gained,
+            first=_first_origins(project, after, has_more_copies, show),
         ),
         lost=DocumentChanges(
-            documents=_sum_of_positive(-extra_copies),
-            tokens=_sum_of_positive(-extra_tokens),
-            first=_first_origins(project, before, extra_copies[numbers_before] < 0, show),
+            documents=copies.lost,
+            tokens=tokens.lost,
+            first=_first_origins(project, before, had_more_copies, show),
         ),
     )
+
+
+def _common_numbers(
+    keys_before: NDArray[Any], keys_after: NDArray[Any]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Number the documents of two versions together, so that equal keys have the same number.
+
+    Args:
+        keys_before: What identifies each document of the old version, shape (n_before,).
+        keys_after: What identifies each document of the new version, shape (n_after,).
+
+    Returns:
+        The numbers of the old documents, shape (n_before,), and of the new ones, shape (n_after,).
+        They begin at 0 and have no gaps.
+    """
+    all_keys = np.concatenate([keys_before, keys_after])
+    _, numbers = np.unique(all_keys, return_inverse=True)  # (n_before + n_after,)
+    return numbers[: len(keys_before)], numbers[len(keys_before) :]
+
+
+@dataclass(frozen=True, slots=True)
+class _Change:
+    """How an amount of each document, such as its tokens, differs between two versions."""
+
+    increase: NDArray[np.int64]
+    """The amount in the new version minus that in the old one, by number of the document."""
+
+    @classmethod
+    def between(
+        cls,
+        numbers_before: NDArray[np.int64],
+        amounts_before: NDArray[np.int64],
+        numbers_after: NDArray[np.int64],
+        amounts_after: NDArray[np.int64],
+    ) -> _Change:
+        """Compare the amounts of two versions, given the number of each document in both."""
+        highest_before = numbers_before.max(initial=-1)
+        highest_after = numbers_after.max(initial=-1)
+        increase = np.zeros(int(max(highest_before, highest_after)) + 1, np.int64)
+        np.add.at(increase, numbers_after, amounts_after)
+        np.subtract.at(increase, numbers_before, amounts_before)
+        return cls(increase)
+
+    @property
+    def gained(self) -> int:
+        """Sum over the documents of which the new version has more."""
+        return _sum_of_positive(self.increase)
+
+    @property
+    def lost(self) -> int:
+        """Sum over the documents of which the old version had more."""
+        return _sum_of_positive(-self.increase)
 
 
 def _sum_of_positive(differences: NDArray[np.int64]) -> int:
@@ -200,21 +241,10 @@ def _documents_of(project: Project, view: Manifest, *, by_number: bool) -> _View
     # A view that repeats documents has the same number in the corpus several times.
     chunks = [np.empty(0, np.int64), *dataset.documents_in(0, len(dataset.sequences))]
     documents, copies = np.unique(np.concatenate(chunks), return_counts=True)  # (n_documents,)
-
-    # The documents of the corpus are stored back to back, so the length of each is the distance
-    # to the start of the next.
-    bounds = corpus.sequences.document_indices[:]
-    starts = token_starts(corpus.sequences, bounds)  # (n_corpus_documents + 1,)
-    lengths = np.diff(starts)[documents]  # (n_documents,) tokens of one copy
-
-    # Read what identifies each document.
+    lengths = _document_lengths(corpus.sequences)[documents]  # (n_documents,)
     keys: NDArray[Any] = documents
     if not by_number:
-        hash_chunks = [np.empty(0, np.uint64)]
-        for values in document_values(project, corpus.name, corpus.manifest, identifying=["id"]):
-            hash_chunks.append(values.hashes())
-        corpus_hashes = np.concatenate(hash_chunks)  # (n_corpus_documents,)
-        keys = corpus_hashes[documents]
+        keys = _document_hashes(project, corpus.name, corpus.manifest)[documents]
     return _ViewDocuments(
         view=view,
         documents=documents,
@@ -222,3 +252,27 @@ def _documents_of(project: Project, view: Manifest, *, by_number: bool) -> _View
         tokens=copies * lengths,
         keys=keys,
     )
+
+
+def _document_lengths(sequences: MMapIndexedDataset) -> NDArray[np.int64]:
+    """Return the number of tokens of each document of a corpus, shape (n_documents,).
+
+    The documents are stored back to back, so a document ends where the next one begins.
+    """
+    bounds = sequences.document_indices[:]
+    starts = token_starts(sequences, bounds)  # (n_documents + 1,)
+    return np.diff(starts)
+
+
+def _document_hashes(project: Project, corpus: str, dataset: Manifest) -> NDArray[np.uint64]:
+    """Return a hash of what identifies each document of a corpus, shape (n_documents,).
+
+    Args:
+        project: The project.
+        corpus: Name of the corpus.
+        dataset: Manifest of the version of its dataset.
+    """
+    chunks = [np.empty(0, np.uint64)]
+    for values in document_values(project, corpus, dataset, identifying=["id"]):
+        chunks.append(values.hashes())
+    return np.concatenate(chunks)

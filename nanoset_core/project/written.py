@@ -242,7 +242,18 @@ class WrittenConfig(Section):
 
     def _location_errors(self) -> Iterator[ConfigError]:
         """Yield an error for each invalid path or URL, and for outputs inside the raw folder."""
-        # Check the names of the tokenizer's files, which are not read here.
+        yield from self._tokenizer_location_errors()
+        try:
+            raw_folder = self.raw_folder
+            root_folder = self.root_folder
+            self.local(self.history, "history")
+        except ConfigError as error:  # one of these is neither a path nor a URL
+            yield error
+            return
+        yield from self._root_errors(raw_folder, root_folder)
+
+    def _tokenizer_location_errors(self) -> Iterator[ConfigError]:
+        """Yield an error for each invalid name of a tokenizer's file; the files are not read."""
         for key, location in (("path", self.tokenizer.path), ("merges", self.tokenizer.merges)):
             if location is None:
                 continue
@@ -251,26 +262,26 @@ class WrittenConfig(Section):
             except ConfigError as error:
                 yield error
 
-        # Resolve the folders. This raises an error for a text that is neither a path nor a URL.
-        try:
-            raw_folder = self.raw_folder
-            root_folder = self.root_folder
-            self.local(self.history, "history")
-        except ConfigError as error:
-            yield error
-            return
+    def _root_errors(
+        self, raw_folder: Path | RemoteFolder, root_folder: Path
+    ) -> Iterator[ConfigError]:
+        """Yield an error if the outputs would be inside the raw folder, or in place of a file.
 
-        # Outputs below the raw folder would be listed as corpora.
-        is_root_in_bucket = is_remote(self.root)
-        shown_root = self.root if is_root_in_bucket else root_folder
+        Outputs below the raw folder would be listed as corpora.
+
+        Args:
+            raw_folder: The raw folder.
+            root_folder: Folder of the outputs on this machine, also if `root` is in a bucket.
+        """
+        is_in_bucket = is_remote(self.root)
         if self._is_root_inside_raw(raw_folder, root_folder):
             yield ConfigError(
                 "the outputs would be inside the raw text, and be taken for it",
                 where=f"{self.file}: root",
-                found=shown_root,
+                found=self.root if is_in_bucket else root_folder,
                 remedy="give root a folder of its own, such as data",
             )
-        if not is_root_in_bucket and root_folder.is_file():
+        if not is_in_bucket and root_folder.is_file():
             yield ConfigError(
                 "a file is where the folder of outputs should be",
                 where=f"{self.file}: root",
@@ -337,20 +348,23 @@ class WrittenConfig(Section):
         for name, nanoset in self.nanosets.items():
             yield from nanoset.names_after_resolving(f"nanosets.{name}")
         yield from [f"webdatasets.{name}" for name in self.webdatasets]
+        yield from self._jobs_of_derived_datasets()
+        yield from [f"exports.{name}" for name in self.exports]
+        yield from [f"contamination.{name}" for name in self.contamination]
 
-        # One job makes all views of a corpus, and one all its packs.
+    def _jobs_of_derived_datasets(self) -> Iterator[str]:
+        """Yield the name of each job that makes views, packs, or their .pbin files.
+
+        One job makes all views of a corpus, and one all its packs.
+        """
         corpora_with_views = dict.fromkeys(base_of(self.views, name) for name in self.views)
-        for corpus in corpora_with_views:
-            yield f"views.{corpus}_views"
+        yield from [f"views.{corpus}_views" for corpus in corpora_with_views]
         corpora_with_packs = dict.fromkeys(base_of(self.derived, name) for name in self.packs)
-        for corpus in corpora_with_packs:
-            yield f"packs.{corpus}_packs"
+        yield from [f"packs.{corpus}_packs" for corpus in corpora_with_packs]
 
-        # The .pbin of a view or of packs has a job, whose name ends in `_packed`: this was the name
-        # of the key `pbin`, and still works as a key. Files of corpora share one asset, and no job.
+        # The names end in `_packed` because the key `pbin` had the name `packed` before, which is
+        # still allowed. The .pbin files of corpora share one asset, and have no job.
         for name in (*self.pbin, *self.packed):
             is_view_or_packs = name in self.derived
             if is_view_or_packs:
                 yield f"pbin.{name}_packed"
-        yield from [f"exports.{name}" for name in self.exports]
-        yield from [f"contamination.{name}" for name in self.contamination]
