@@ -61,32 +61,42 @@ def _median(lengths: NDArray[Any]) -> float:
 def _length_of_rank(lengths: NDArray[Any], rank: int, group_sizes: NDArray[np.int64]) -> int:
     """Return the length that would be at position `rank` if the lengths were sorted.
 
-    The lengths are not sorted. A length has 32 bits: its upper 16 bits say in which group it is,
-    and its lower 16 bits where in the group. So the length is found by counting, twice.
+    They are not sorted, but counted twice: the upper bits of a length are the number of a group of
+    lengths, and its lower 16 bits tell the lengths of this group apart.
 
     Args:
         lengths: Integers below 2**32, shape (n_sequences,).
         rank: From 0.
         group_sizes: Number of lengths in each group, shape (n_groups,).
     """
-    # Find the group: the first one that ends after the rank. For example, groups of 2 and 3 lengths
-    # end at 2 and 5. Rank 1 is in group 0, and rank 2 is the first in group 1.
-    group_stops = np.cumsum(group_sizes)  # (n_groups,)
-    group = int(np.searchsorted(group_stops, rank, side="right"))
-    group_start = int(group_stops[group] - group_sizes[group])
-    rank_in_group = rank - group_start
+    group = _value_of_rank(group_sizes, rank)
+    rank_in_group = rank - int(group_sizes[:group].sum())
+    lower_counts = _lower_bit_counts(lengths, group)
+    return (group << _LOWER_BITS) + _value_of_rank(lower_counts, rank_in_group)
 
-    # Count how often each value of the lower 16 bits occurs in this group.
-    n_values = _LOWER_MASK + 1
-    value_counts = np.zeros(n_values, np.int64)
+
+def _value_of_rank(counts: NDArray[np.int64], rank: int) -> int:
+    """Return the value at a rank, given how often each value occurs.
+
+    For example, with the counts [2, 3], the sorted values are 0 0 1 1 1. So rank 1 has the value 0,
+    and rank 2 the value 1.
+
+    Args:
+        counts: Number of occurrences of the values 0, 1, …, shape (n_values,).
+        rank: From 0.
+    """
+    stops = np.cumsum(counts)  # (n_values,) rank after the last one of each value
+    return int(np.searchsorted(stops, rank, side="right"))
+
+
+def _lower_bit_counts(lengths: NDArray[Any], group: int) -> NDArray[np.int64]:
+    """Return how often each value of the lower 16 bits occurs in one group, shape (65536,)."""
+    n_values = 1 << _LOWER_BITS
+    counts = np.zeros(n_values, np.int64)
     for chunk in _chunks(lengths):
         in_group = chunk[chunk >> _LOWER_BITS == group]
-        value_counts += np.bincount(in_group & _LOWER_MASK, minlength=n_values)
-
-    # Find the value at this rank in the same way.
-    value_stops = np.cumsum(value_counts)  # (n_values,)
-    lower_bits = int(np.searchsorted(value_stops, rank_in_group, side="right"))
-    return (group << _LOWER_BITS) + lower_bits
+        counts += np.bincount(in_group & _LOWER_MASK, minlength=n_values)
+    return counts
 
 
 def _chunks(lengths: NDArray[Any]) -> Iterator[NDArray[Any]]:

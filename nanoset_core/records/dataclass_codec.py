@@ -190,23 +190,25 @@ class DataclassCodec(ValueCodec):
     def _missing_keys(self, value: Mapping[Any, Any]) -> list[Mismatch]:
         """Return a mistake for each required key that a mapping does not have.
 
-        A key is left out if the mapping has an unknown key that is probably a misspelling of it,
-        because that one was reported already. If unknown keys are ignored, it was not.
+        If the mapping has an unknown key that is probably a misspelling of the required one, only
+        the unknown key is reported.
         """
-        field_by_key = self._field_by_key
-
-        # Known keys that an unknown one resembles, such as `seed` if the mapping has `sed`.
-        misspelt_keys: set[str | None] = set()
-        if not self._ignores_unknown_keys:
-            for key in value:
-                if key not in field_by_key:
-                    misspelt_keys.add(closest_name(str(key), field_by_key))
-
+        misspelt_keys = self._misspelt_keys(value)
         missing: list[Mismatch] = []
-        for key, field in field_by_key.items():
+        for key, field in self._field_by_key.items():
             if field.is_required and key not in value and key not in misspelt_keys:
                 missing.append(self._missing(field, is_null=False))
         return missing
+
+    def _misspelt_keys(self, value: Mapping[Any, Any]) -> set[str | None]:
+        """Return the keys that unknown keys of a mapping resemble, such as `seed` for `sed`.
+
+        The result is empty if unknown keys are ignored, since they are not reported then.
+        """
+        if self._ignores_unknown_keys:
+            return set()
+        unknown_keys = [str(key) for key in value if key not in self._field_by_key]
+        return {closest_name(key, self._field_by_key) for key in unknown_keys}
 
     def _missing(self, field: _Field, *, is_null: bool) -> Mismatch:
         """Return the mistake of a required key that is missing, or has no value (`is_null`)."""

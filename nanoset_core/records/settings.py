@@ -226,26 +226,28 @@ def _field_docstrings(section: type) -> dict[str, str]:
 
 
 def inner_sections(hint: Any) -> Iterator[tuple[Any, str]]:
-    """Yield the dataclasses whose keys may be below a key, given the type of this key.
+    """Yield the dataclasses that declare the keys below a key, given the type of this key.
 
-    Args:
-        hint: The type, such as `Mapping[str, ViewSpec]`.
+    For example, `views: Mapping[str, ViewSpec]` has keys such as `views.<name>.of`, which ViewSpec
+    declares. So the type `Mapping[str, ViewSpec]` gives (ViewSpec, ".<name>").
 
     Yields:
-        A dataclass, and what leads from the key of the type to the keys of the dataclass: "" for
-        the dataclass itself, "[]" for a list of it, and ".<name>" for a mapping to it.
+        A dataclass, and what a path has between the key and the keys of the dataclass: "" for the
+        dataclass itself, "[]" for a list of it, and ".<name>" for a mapping to it.
     """
     for kind in alternatives(hint):
         origin = get_origin(kind)
-        arguments = get_args(kind)
-        if dataclasses.is_dataclass(kind):
-            yield kind, ""
-        elif origin is tuple and dataclasses.is_dataclass(arguments[0]):
-            yield arguments[0], "[]"
+        if origin is tuple:
+            types_of_values = get_args(kind)[:1]
+            suffix = "[]"
         elif origin is Mapping:
-            for inner in alternatives(arguments[1]):
-                if dataclasses.is_dataclass(inner):
-                    yield inner, ".<name>"
+            types_of_values = alternatives(get_args(kind)[1])
+            suffix = ".<name>"
+        else:
+            types_of_values = (kind,)
+            suffix = ""
+        for value_type in filter(dataclasses.is_dataclass, types_of_values):
+            yield value_type, suffix
 
 
 def alternatives(hint: Any) -> tuple[Any, ...]:

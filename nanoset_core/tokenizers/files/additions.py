@@ -21,6 +21,7 @@ from nanoset_core.tokenizers.files.tokenizer_json import component_types, parsed
 
 if TYPE_CHECKING:
     from tokenizers import AddedToken
+    from tokenizers import Tokenizer as LibraryTokenizer
 
 _N_SHOWN = 6
 """How many tokens a notice names."""
@@ -57,7 +58,25 @@ def resolve(named: NamedTokens, tokenizer: Mapping[str, Any], content: bytes) ->
         tokenizer: The parsed tokenizer.json.
         content: The bytes of the tokenizer.json.
     """
-    # Notices that do not depend on the tokens.
+    notices = _notices_of_files(named)
+    differences = _compare(named, tokenizer)
+    if not differences.missing:
+        notices += _notices_of_known_tokens(named, differences)
+        return Addition(notices=notices)
+
+    # The id of a token depends on all tokens that are added before it. So if one token is doubtful,
+    # none is added.
+    doubts = _doubts(named, differences)
+    added_tokens: Sequence[Mapping[str, Any]] = ()
+    if not doubts:
+        added_tokens = _add_tokens(named, content)
+    if added_tokens:
+        return Addition(added_tokens, differences.missing, notices)
+    return Addition(notices=[*notices, _missing_notice(named, differences.missing, doubts)])
+
+
+def _notices_of_files(named: NamedTokens) -> list[str]:
+    """Return notices on the files next to a tokenizer.json that do not depend on its tokens."""
     notices = []
     for name in named.unreadable:
         notices.append(f"has a {name} next to it that is no JSON object, and is not read")
@@ -66,32 +85,25 @@ def resolve(named: NamedTokens, tokenizer: Mapping[str, Any], content: bytes) ->
             "gives one id to a special token in a text, and transformers splits it, "
             f"since {CONFIG} next to it sets split_special_tokens"
         )
+    return notices
 
-    # All named tokens are in the vocabulary: add none.
-    differences = _compare(named, tokenizer)
-    if not differences.missing:
-        notices += _notices_of_known_tokens(named, differences)
-        return Addition(notices=notices)
 
-    # Some are missing. The id of a token depends on all tokens that are added before it. So if one
-    # token is doubtful, none is added.
-    doubts = _doubts(named, differences)
-    added_tokens: Sequence[Mapping[str, Any]] = ()
-    if not doubts:
-        added_tokens = _add_tokens(named, content)
-    if added_tokens:
-        return Addition(added_tokens, differences.missing, notices)
+def _missing_notice(named: NamedTokens, missing: Sequence[str], doubts: Sequence[str]) -> str:
+    """Return the notice that a tokenizer lacks tokens, which cannot be added.
 
-    # They cannot be added: tell the user.
+    Args:
+        named: The tokens that the files next to the tokenizer.json name.
+        missing: Those that the tokenizer lacks.
+        doubts: Why it is not certain how to add them; may be empty.
+    """
     reason = ""
     if doubts:
         reason = f" ({'; '.join(doubts[:_N_SHOWN])})"
-    notices.append(
-        f"lacks {_listed(differences.missing)}, which {' and '.join(named.sources)} next to it "
+    return (
+        f"lacks {_listed(missing)}, which {' and '.join(named.sources)} next to it "
         "names. Texts that hold them are split into pieces here, and may get one id each in a "
         f"trainer that loads the folder with transformers{reason}. {_SAVE_AGAIN}"
     )
-    return Addition(notices=notices)
 
 
 def notices_of_missing_tokens(
@@ -153,22 +165,13 @@ def _compare(named: NamedTokens, tokenizer: Mapping[str, Any]) -> _Differences:
         named: The tokens that the files name.
         tokenizer: The parsed tokenizer.json.
     """
-    # The tokenizer.json lists its added tokens: text → token with its flags.
     added = {token["content"]: token for token in parsed_added_tokens(tokenizer)}
-    named_texts = named.names
-    not_added = [name for name in named_texts if name not in added]
-
-    # Tokens that transformers adds only because the class of the tokenizer has them by default.
-    class_tokens = []
-    for name in dict.fromkeys(named.class_tokens):
-        if name not in added and name not in named_texts:
-            class_tokens.append(name)
+    not_added = [name for name in named.names if name not in added]
+    class_tokens = _only_class_tokens(named, added)
 
     # A token that is not added may be an ordinary token of the vocabulary.
     vocabulary = _vocabulary(tokenizer)
     missing = [name for name in [*not_added, *class_tokens] if name not in vocabulary]
-
-    # A token that both have may have other flags. Compare those that affect how text is encoded.
     flags = _flags_that_affect_ids(tokenizer)
     return _Differences(
         not_added=not_added,
@@ -177,6 +180,18 @@ def _compare(named: NamedTokens, tokenizer: Mapping[str, Any]) -> _Differences:
         listed_with_other_flags=_with_other_flags(named.listed, added, flags),
         special_with_other_flags=_with_other_flags(named.special, added, flags),
     )
+
+
+def _only_class_tokens(named: NamedTokens, added: Collection[str]) -> list[str]:
+    """Return the tokens that no file names, but which the class of the tokenizer has by default.
+
+    Args:
+        named: The tokens that files name, and the default tokens of the class.
+        added: Texts of the added tokens of the tokenizer.json.
+    """
+    named_texts = named.names
+    class_tokens = dict.fromkeys(named.class_tokens)
+    return [name for name in class_tokens if name not in added and name not in named_texts]
 
 
 def _vocabulary(tokenizer: Mapping[str, Any]) -> Collection[str]:
@@ -224,31 +239,24 @@ def _with_other_flags(
 def _doubts(named: NamedTokens, differences: _Differences) -> list[str]:
     """Return the reasons why it is not certain which tokens transformers adds to a tokenizer.
 
-    When transformers loads a tokenizer.json, it adds tokens that other files in the folder name.
-    Its versions differ in some cases.
+    Its versions differ in some cases. Each reason is a clause for a message, such as
+    "tokenizer_config.json sets split_special_tokens".
 
     Args:
         named: The tokens that files next to the tokenizer.json name.
         differences: How these tokens differ from those of the tokenizer.json.
-
-    Returns:
-        Clauses for a message, such as "tokenizer_config.json sets split_special_tokens".
     """
     doubts = []
-    # Tokens that only some versions of transformers add.
     for name, reason in named.doubts.items():
         if name in differences.not_added:
             doubts.append(f"{name!r}: {reason}")
-
-    # Settings of the tokenizer. Its Python class may have default tokens, which no file names.
     if named.unknown_class:
         doubts.append(f"the class {named.unknown_class} may have tokens of its own")
     if named.splits_special_tokens:
         doubts.append(f"{CONFIG} sets split_special_tokens")
     for name in differences.class_tokens:
         doubts.append(f"{name!r}: a token of the tokenizer's class")
-
-    # Flags. Transformers 4 replaces those of such a token, and transformers 5 does not.
+    # Transformers 4 replaces the flags of such a token, and transformers 5 does not.
     for name in differences.special_with_other_flags:
         doubts.append(f"{name!r}: its flags differ from those in the tokenizer.json")
     return doubts
@@ -317,21 +325,42 @@ def _add_tokens(named: NamedTokens, content: bytes) -> Sequence[Mapping[str, Any
         Entries for `added_tokens` of a tokenizer.json, sorted by id; empty if the library cannot
         load the tokenizer.
     """
+    tokenizer = _loaded(content)
+    if tokenizer is None:
+        return ()
+    existing = {token.content: token for token in tokenizer.get_added_tokens_decoder().values()}
+    tokenizer.add_tokens(_tokens_to_add(named, existing))
+
+    added_tokens = []
+    for token_id, added in sorted(tokenizer.get_added_tokens_decoder().items()):
+        flags = {name: getattr(added, name) for name in TOKEN_FLAGS}
+        added_tokens.append({"id": token_id, "content": added.content, **flags})
+    return added_tokens
+
+
+def _loaded(content: bytes) -> LibraryTokenizer | None:
+    """Return a tokenizer.json as the tokenizers library loads it; None if it cannot."""
     from tokenizers import Tokenizer
 
     try:
-        tokenizer = Tokenizer.from_buffer(content)
+        return Tokenizer.from_buffer(content)
     except BaseException as error:
         # A panic of the library's Rust code is no Exception, but must not end the process either.
         if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
             raise
-        return ()
-    existing = {token.content: token for token in tokenizer.get_added_tokens_decoder().values()}
-    special_names = {*texts_of(named.special), *named.class_tokens}
+        return None
 
-    # The same two steps as in PreTrainedTokenizerFast.__init__. First the listed tokens that do not
-    # exist with exactly these flags …
+
+def _tokens_to_add(named: NamedTokens, existing: Mapping[str, AddedToken]) -> list[AddedToken]:
+    """Return the tokens that transformers adds, in the order of PreTrainedTokenizerFast.__init__.
+
+    Args:
+        named: The tokens that files name.
+        existing: Text → added token of the tokenizer.
+    """
+    special_names = {*texts_of(named.special), *named.class_tokens}
     additions: dict[str, AddedToken] = {}
+    # First the listed tokens that do not exist with exactly these flags …
     for token in named.listed:
         name = token["content"]
         addition = _as_library_token(token, special_names)
@@ -342,13 +371,7 @@ def _add_tokens(named: NamedTokens, content: bytes) -> Sequence[Mapping[str, Any
         name = token["content"]
         if name not in existing and name not in additions:
             additions[name] = _as_library_token(token, special_names)
-    tokenizer.add_tokens(list(additions.values()))
-
-    added_tokens = []
-    for token_id, added in sorted(tokenizer.get_added_tokens_decoder().items()):
-        flags = {name: getattr(added, name) for name in TOKEN_FLAGS}
-        added_tokens.append({"id": token_id, "content": added.content, **flags})
-    return added_tokens
+    return list(additions.values())
 
 
 def _as_library_token(token: Token, special_names: Collection[str]) -> AddedToken:

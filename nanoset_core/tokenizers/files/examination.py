@@ -74,37 +74,48 @@ def examine(
     if not isinstance(model, dict) or not _is_vocabulary(model.get("vocab")):
         return Examination()
 
-    # Faults with which no token can be trusted.
     added_tokens = parsed_added_tokens(tokenizer)
     _check_not_empty(model, where)
     empty_tokens = _check_normal_forms(tokenizer, added_tokens, where)
-
-    # Settings that make tokens random, which are switched off.
-    changes: dict[str, Any] = {}
-    notices = []
-    if model.get("dropout"):
-        # With dropout, the library merges at random, when it encodes as well as when it trains.
-        changes["dropout"] = None
-        notices.append(_dropout_notice(model))
-    notices += _sampling_notices(model)
-
-    # Faults with which tokens are certain, but hardly intended.
-    if empty_tokens:
-        notices.append(
-            "has added tokens that its normalizer turns into nothing, such as "
-            f"{empty_tokens[0]!r}: the tokenizers library then cuts every text between any two "
-            'characters. Set "normalized": false for them'
-        )
-    notices += _repeated_id_notices(model)
+    notices = [
+        *_random_notices(model),
+        *_empty_token_notices(empty_tokens),
+        *_repeated_id_notices(model),
+    ]
     dropped_notices = []
-    if model.get("type") in ("BPE", None):
+    is_bpe = model.get("type") in ("BPE", None)
+    if is_bpe:
         notices += _missing_merge_notices(model, added_tokens, min_unmerged_share)
         dropped_notices = _dropped_character_notices(tokenizer, model)
     return Examination(
-        model_changes=changes,
+        # With dropout, the library merges at random, when it encodes as well as when it trains.
+        model_changes={"dropout": None} if model.get("dropout") else {},
         drops_characters=bool(dropped_notices),
         notices=[*notices, *dropped_notices],
     )
+
+
+def _random_notices(model: Mapping[str, Any]) -> list[str]:
+    """Return notices on settings of a model that make its tokens random."""
+    notices = []
+    if model.get("dropout"):
+        notices.append(_dropout_notice(model))
+    return [*notices, *_sampling_notices(model)]
+
+
+def _empty_token_notices(empty_tokens: Sequence[str]) -> list[str]:
+    """Return a notice if the normal form of an added token is empty.
+
+    Args:
+        empty_tokens: The added tokens with an empty normal form.
+    """
+    if not empty_tokens:
+        return []
+    return [
+        "has added tokens that its normalizer turns into nothing, such as "
+        f"{empty_tokens[0]!r}: the tokenizers library then cuts every text between any two "
+        'characters. Set "normalized": false for them'
+    ]
 
 
 def _dropout_notice(model: Mapping[str, Any]) -> str:
@@ -170,17 +181,8 @@ def _check_normal_forms(
     Raises:
         FormatError: Two added tokens have the same normal form.
     """
-    normalized_tokens = [token for token in added_tokens if token.get("normalized") is True]
-    names = list(dict.fromkeys(token["content"] for token in normalized_tokens))
-    if not names or not tokenizer.get("normalizer"):
-        return []
-
-    # Group the tokens by their normal form.
-    names_by_form: dict[str, list[str]] = {}
-    for name, form in zip(names, _normalize(tokenizer, names), strict=True):
-        names_by_form.setdefault(form, []).append(name)
+    names_by_form = _names_by_normal_form(tokenizer, added_tokens)
     empty_tokens = names_by_form.pop("", [])
-
     for form, same_names in names_by_form.items():
         if len(same_names) > 1:
             raise FormatError(
@@ -193,6 +195,22 @@ def _check_normal_forms(
                 'or set "normalized": false for them in added_tokens',
             )
     return empty_tokens
+
+
+def _names_by_normal_form(
+    tokenizer: Mapping[str, Any], added_tokens: Iterable[Mapping[str, Any]]
+) -> dict[str, list[str]]:
+    """Return the normal form of each added token that is looked for in normalized text → its names.
+
+    The result is empty if the tokenizer does not normalize texts.
+    """
+    normalized_tokens = [token for token in added_tokens if token.get("normalized") is True]
+    names = list(dict.fromkeys(token["content"] for token in normalized_tokens))
+    names_by_form: dict[str, list[str]] = {}
+    if names and tokenizer.get("normalizer"):
+        for name, form in zip(names, _normalize(tokenizer, names), strict=True):
+            names_by_form.setdefault(form, []).append(name)
+    return names_by_form
 
 
 def _normalize(tokenizer: Mapping[str, Any], texts: Sequence[str]) -> list[str]:
@@ -273,24 +291,11 @@ def _missing_merge_notices(
         model: The model of a parsed tokenizer.json.
         added_tokens: The added tokens, which need no merges.
         min_share: There is a notice if more than this share of the vocabulary lacks a merge.
-
-    Returns:
-        A list with the notice, or an empty list.
     """
     vocabulary = model["vocab"]
-    merges = model.get("merges")
-    if not isinstance(vocabulary, dict) or not isinstance(merges, list):
-        return []
-    affixes = _Affixes.of(model)
-    added_names = {token["content"] for token in added_tokens}
-    try:
-        merged = _merged_tokens(merges, affixes)
-        unmerged = _unmerged_tokens(vocabulary, merged, added_names, affixes)
-    except (ValueError, TypeError, AttributeError):
-        return []  # a merge that is no pair of tokens: the library refuses the file
+    unmerged = _tokens_without_merge(model, added_tokens)
     if len(unmerged) <= min_share * len(vocabulary):
         return []
-
     first = unmerged[0]  # the one with the smallest id
     n_tokens = format_count(len(vocabulary), "token")
     return [
@@ -298,6 +303,30 @@ def _missing_merge_notices(
         f"the first is {first!r} (id {vocabulary[first]:,}). The merges are cut off, or belong to "
         "another vocabulary: compare their number with that of the published file"
     ]
+
+
+def _tokens_without_merge(
+    model: Mapping[str, Any], added_tokens: Iterable[Mapping[str, Any]]
+) -> Sequence[str]:
+    """Return the tokens of a BPE that should be the result of a merge, and are not.
+
+    The result is empty if the merges or the vocabulary are malformed: the library refuses the file.
+
+    Args:
+        model: The model of a parsed tokenizer.json.
+        added_tokens: The added tokens, which need no merges.
+    """
+    vocabulary = model["vocab"]
+    merges = model.get("merges")
+    if not isinstance(vocabulary, dict) or not isinstance(merges, list):
+        return []
+    affixes = _Affixes.of(model)  # such as the ## of tokens within a word
+    added_names = {token["content"] for token in added_tokens}
+    try:
+        merged = _merged_tokens(merges, affixes)
+        return _unmerged_tokens(vocabulary, merged, added_names, affixes)
+    except (ValueError, TypeError, AttributeError):
+        return []
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import base64
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, NamedTuple
@@ -109,38 +109,41 @@ def read_sentencepiece_model(source: TokenizerFile) -> ConvertedTokenizer:
         ConfigError: Special tokens are configured, but the legacy wrapper is not.
     """
     if source.special_tokens and not source.legacy:
-        raise ConfigError(
-            "a SentencePiece model holds its special tokens itself",
-            where=source,
-            found=f"tokenizer.special_tokens: {' '.join(source.special_tokens[:12])}",
-            remedy="leave them out, or set legacy: true (--tokenizer-sentencepiece-legacy), "
-            "with which Megatron-LM adds tokens to the model's",
-        )
+        raise _special_tokens_error(source, source.special_tokens)
     model = _parse(read_regular(source.path), source)
-    ids = _piece_ids(model, source)  # a piece is an entry of the vocabulary
+    ids = _piece_ids(model, source)
 
-    # The model's own special tokens, and those that the legacy wrapper adds. The latter may be
-    # pieces of the model, or have new ids after those of the pieces.
     special_texts = model.texts_of(_PieceType.UNKNOWN, _PieceType.CONTROL)
     special_tokens = {text: ids[text] for text in special_texts}
     legacy_tokens = _legacy_tokens(source, model, ids)
     largest_id = max([len(ids) - 1, *legacy_tokens.values()])
-    vocab_size = largest_id + 1
-
-    # The end-of-sentence piece ends documents, unless it is an ordinary piece.
-    eod = None
-    if model.eos_piece in model.texts_of(_PieceType.CONTROL):
-        eod = model.eos_piece
-
     return ConvertedTokenizer(
         json=_tokenizer_json(model, ids, special_texts, legacy_tokens),
         # Settings that decide the tokens, in addition to the bytes of the file.
         meaning={"legacy": source.legacy, "special_tokens": list(legacy_tokens.items())},
-        vocab_size=vocab_size,
+        vocab_size=largest_id + 1,
         max_id=largest_id,
         special_tokens={**special_tokens, **legacy_tokens},
-        eod=eod,
+        eod=_end_of_document(model),
     )
+
+
+def _special_tokens_error(source: TokenizerFile, special_tokens: Sequence[str]) -> ConfigError:
+    """Return the error that special tokens are configured, but nothing adds them to the model."""
+    return ConfigError(
+        "a SentencePiece model holds its special tokens itself",
+        where=source,
+        found=f"tokenizer.special_tokens: {' '.join(special_tokens[:12])}",
+        remedy="leave them out, or set legacy: true (--tokenizer-sentencepiece-legacy), "
+        "with which Megatron-LM adds tokens to the model's",
+    )
+
+
+def _end_of_document(model: _Model) -> str | None:
+    """Return the end-of-sentence piece, such as `</s>`; None if it is an ordinary piece."""
+    if model.eos_piece in model.texts_of(_PieceType.CONTROL):
+        return model.eos_piece
+    return None
 
 
 def _piece_ids(model: _Model, source: TokenizerFile) -> dict[str, int]:
@@ -217,39 +220,57 @@ def _tokenizer_json(
         special_texts: Texts of the pieces that are special tokens.
         legacy_tokens: Name → id of the special tokens that Megatron-LM's legacy wrapper adds.
     """
-    # The ids of pieces are 0, 1, … in order. A token of the wrapper with a larger id is none of
-    # them, so add it to the vocabulary.
-    new_tokens = {}
-    for name, token_id in legacy_tokens.items():
-        is_new = token_id >= len(ids)
-        if not is_new:
-            continue
-        text = name
-        if name in ids:
-            # The unknown piece has the same text, and another id. A vocabulary cannot have a text
-            # twice, so mark the new one.
-            text = name + NEVER_IN_TEXT
-        new_tokens[text] = token_id
-    vocabulary = {**ids, **new_tokens}
-
-    # List the tokens that are recognised in a text before it is split.
-    added_tokens = []
-    # Special tokens of the model, such as <s>.
-    for text in special_texts:
-        added_tokens.append(added_token(text, ids[text], special=True))
-    # Tokens that the user defined when the model was trained, which are ordinary text.
-    for text in model.texts_of(_PieceType.USER_DEFINED):
-        added_tokens.append(added_token(text, ids[text], special=False))
-    # Special tokens that the wrapper adds.
-    for text, token_id in new_tokens.items():
-        added_tokens.append(added_token(text, token_id, special=True))
-
+    new_tokens = _tokens_without_piece(legacy_tokens, ids)
     return build_tokenizer_json(
-        added_tokens=added_tokens,
+        added_tokens=_added_tokens(model, ids, special_texts, new_tokens),
         normalizer=_normalizer(model),
         decoder=_decoder(model),
-        model=_model_component(model, vocabulary),
+        model=_model_component(model, {**ids, **new_tokens}),
     )
+
+
+def _tokens_without_piece(
+    legacy_tokens: Mapping[str, int], ids: Mapping[str, int]
+) -> dict[str, int]:
+    """Return the tokens of the legacy wrapper with ids that no piece has, as text → id.
+
+    Args:
+        legacy_tokens: Name → id of the special tokens that the wrapper adds. Some have the ids of
+            pieces.
+        ids: Text of each piece → its id. The ids are 0, 1, … without gaps.
+    """
+    n_pieces = len(ids)
+    new_tokens = {}
+    for name, token_id in legacy_tokens.items():
+        if token_id < n_pieces:
+            continue
+        # The unknown piece may have the same text, and another id. A vocabulary cannot have a text
+        # twice, so mark the new one.
+        text = name + NEVER_IN_TEXT if name in ids else name
+        new_tokens[text] = token_id
+    return new_tokens
+
+
+def _added_tokens(
+    model: _Model,
+    ids: Mapping[str, int],
+    special_texts: Iterable[str],
+    new_tokens: Mapping[str, int],
+) -> list[dict[str, Any]]:
+    """Return the tokens that are recognised in a text before it is split into pieces.
+
+    Args:
+        model: The model. Some of its pieces are tokens that the user defined when it was trained.
+            They are ordinary text.
+        ids: Text of each piece → its id.
+        special_texts: Texts of the pieces that are special tokens, such as <s>.
+        new_tokens: Text → id of special tokens that are not pieces.
+    """
+    special = [added_token(text, ids[text], special=True) for text in special_texts]
+    user_defined_texts = model.texts_of(_PieceType.USER_DEFINED)
+    user_defined = [added_token(text, ids[text], special=False) for text in user_defined_texts]
+    new = [added_token(text, token_id, special=True) for text, token_id in new_tokens.items()]
+    return [*special, *user_defined, *new]
 
 
 def _normalizer(model: _Model) -> dict[str, Any]:
@@ -336,49 +357,52 @@ def _merges(model: _Model) -> list[tuple[str, str]] | None:
     Sentencepiece always merges the pair that makes the piece with the best score. A tokenizer.json
     merges the pair that is listed first. So the merges are sorted by the score of the third piece.
 
-    Args:
-        model: The SentencePiece model.
-
     Returns:
         The pairs in order; None if a list of merges cannot express the model.
     """
-    # Only a BPE has merges, and some settings of a BPE have no counterpart in a tokenizer.json.
-    has_unused_pieces = bool(model.texts_of(_PieceType.UNUSED))
-    has_plain_settings = (
-        model.escape_whitespaces and not model.has_space_suffix and not has_unused_pieces
-    )
-    if model.model_type != _ModelType.BPE or not has_plain_settings:
+    merged_pieces = [
+        piece for piece in model.pieces if piece.type == _PieceType.NORMAL and len(piece.text) > 1
+    ]
+    if not _is_plain_bpe(model) or _have_equal_scores(merged_pieces):
         return None
 
-    # The pieces that merges make: those of several characters.
-    merged_pieces = []
-    for piece in model.pieces:
-        if piece.type == _PieceType.NORMAL and len(piece.text) > 1:
-            merged_pieces.append(piece)
-
-    # If two pieces have the same score, sentencepiece makes the one that comes first in the text. A
-    # list of merges cannot express that, so there must be no such pieces. Those that consist of
-    # spaces alone, written as ▁, are excepted: they often have equal scores, and it rarely matters.
-    # If it does, it is noticed when the tokens of an engine are compared with sentencepiece's.
-    word_scores = []
-    for piece in merged_pieces:
-        is_only_spaces = not piece.text.strip(SPACE_SIGN)
-        if not is_only_spaces:
-            word_scores.append(piece.score)
-    has_equal_scores = len(set(word_scores)) < len(word_scores)
-    if has_equal_scores:
-        return None
-
-    # List the pairs that make each piece, from the best score to the worst. Several pairs that make
-    # the same piece are listed in the order of their ids.
-    mergeable_ids = {}
-    for token_id, piece in enumerate(model.pieces):
-        if piece.type in (_PieceType.NORMAL, _PieceType.USER_DEFINED):
-            mergeable_ids[piece.text] = token_id
+    # Several pairs that make the same piece are listed in the order of their ids.
+    mergeable_ids = _mergeable_ids(model)
     merges: list[tuple[str, str]] = []
     for piece in sorted(merged_pieces, key=lambda piece: -piece.score):
         merges += pairs_that_make(piece.text, mergeable_ids)
     return merges
+
+
+def _is_plain_bpe(model: _Model) -> bool:
+    """Return whether a model is a BPE whose settings all have a counterpart in a tokenizer.json."""
+    return (
+        model.model_type == _ModelType.BPE
+        and model.escape_whitespaces
+        and not model.has_space_suffix
+        and not model.texts_of(_PieceType.UNUSED)
+    )
+
+
+def _have_equal_scores(pieces: Iterable[_ModelPiece]) -> bool:
+    """Return whether two pieces have the same score.
+
+    If so, sentencepiece makes the one that comes first in the text, which a list of merges cannot
+    express. Pieces of spaces alone, written as ▁, are ignored: they often have equal scores, and it
+    rarely matters. If it does, it is noticed when the tokens of an engine are compared with
+    sentencepiece's.
+    """
+    word_scores = [piece.score for piece in pieces if piece.text.strip(SPACE_SIGN)]
+    return len(set(word_scores)) < len(word_scores)
+
+
+def _mergeable_ids(model: _Model) -> dict[str, int]:
+    """Return the text → id of the pieces that merges may use."""
+    mergeable_ids = {}
+    for token_id, piece in enumerate(model.pieces):
+        if piece.type in (_PieceType.NORMAL, _PieceType.USER_DEFINED):
+            mergeable_ids[piece.text] = token_id
+    return mergeable_ids
 
 
 # Parsing
@@ -438,15 +462,12 @@ def _parse_piece(message: bytes) -> _ModelPiece:
 def _build_model(
     pieces: list[_ModelPiece], trainer: Mapping[int, Any], normalizer: Mapping[int, Any]
 ) -> _Model:
-    """Build a model from the fields of its messages.
-
-    The numbers of fields are those of `ModelProto`. A field that is missing has the default that
-    sentencepiece defines for it.
+    """Build a model from the fields of its messages; a missing field has sentencepiece's default.
 
     Args:
         pieces: The pieces.
-        trainer: Number → value of the fields of the trainer's settings.
-        normalizer: Number → value of the fields of the normalizer's settings.
+        trainer: Number of a field in `TrainerSpec` of sentencepiece_model.proto → value.
+        normalizer: Number of a field in `NormalizerSpec` → value.
 
     Raises:
         ValueError: The settings of the trainer or of the normalizer are missing.
