@@ -103,41 +103,72 @@ def values_by_row_group(
     Raises:
         FormatError: The text does not contain the document of a row.
     """
-    groups = _places_of_row_groups(documents, files)
-    group = next(groups, None)  # where the documents of the present row group come from
-    n_aligned_rows = 0  # rows of this group whose documents were read
-    aligned_values: list[Sequence[Any]] = []  # values of these documents
+    groups = map(_RowGroup, _places_of_row_groups(documents, files))
+    group = next(groups, None)
     for text_part in _parts_of(batches):
         remaining = text_part  # the documents of the part that were not compared with rows yet
         while remaining.places.n_documents and group is not None:
-            # The documents of the part that have one of the next rows. As both are in order, there
-            # is no need to look at more rows than the part has documents.
-            stop_row = n_aligned_rows + remaining.places.n_documents
-            next_rows = group.slice(n_aligned_rows, stop_row)
-            first_file = int(remaining.places.files[0])
-            document_codes = remaining.places.codes(first_file)
-            has_row = np.isin(document_codes, next_rows.codes(first_file))
-            aligned = np.flatnonzero(has_row)
-            if len(aligned):
-                aligned_values.append(remaining.take(aligned))
-                n_aligned_rows += len(aligned)
-            if n_aligned_rows < group.n_documents:
+            last_aligned = group.align(remaining)
+            if not group.is_complete:
                 break  # the group continues in the next part of the text
-
-            # All rows of the group have their values. The next group starts in the same part.
-            yield aligned_values
+            yield group.values
             group = next(groups, None)
-            n_aligned_rows = 0
-            aligned_values = []
-            remaining = remaining.after(int(aligned[-1]))
+            remaining = remaining.after(last_aligned)
 
     if group is not None:
         raise FormatError(
             "the text does not contain all documents of a shard",
             where=documents.path,
-            found=f"no document for row {n_aligned_rows} of a row group",
+            found=f"no document for row {group.n_aligned} of a row group",
             remedy="run `nanoset build --force`",
         )
+
+
+class _RowGroup:
+    """A row group of a table, and the values of its documents as far as they were read."""
+
+    def __init__(self, places: _Places) -> None:
+        """Start a group without values.
+
+        Args:
+            places: Where the documents of the group come from.
+        """
+        self._places = places
+        self.n_aligned = 0
+        """Rows of the group whose documents were read."""
+        self.values: list[Sequence[Any]] = []
+        """Values of these documents, in consecutive parts."""
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the documents of all rows were read."""
+        return self.n_aligned == self._places.n_documents
+
+    def align(self, documents: _DocumentRange) -> int:
+        """Take the values of those documents that have one of the next rows.
+
+        Args:
+            documents: The next documents of the text, at least one.
+
+        Returns:
+            Index of the last document that has a row of this group, or -1 if there is none.
+        """
+        # Documents and rows are both in order, so there are at most as many rows as documents.
+        stop_row = self.n_aligned + documents.places.n_documents
+        next_rows = self._places.slice(self.n_aligned, stop_row)
+        aligned = _indices_of_common_places(documents.places, next_rows)
+        if not len(aligned):
+            return -1
+        self.values.append(documents.take(aligned))
+        self.n_aligned += len(aligned)
+        return int(aligned[-1])
+
+
+def _indices_of_common_places(places: _Places, others: _Places) -> NDArray[np.int64]:
+    """Return the indices of those documents whose places are among some others, ascending."""
+    first_file = int(places.files[0])
+    is_common = np.isin(places.codes(first_file), others.codes(first_file))
+    return np.flatnonzero(is_common)
 
 
 def _parts_of(batches: Iterable[DocumentBatch]) -> Iterator[_DocumentRange]:

@@ -53,27 +53,15 @@ class ColumnTable:
             parts: Its rows in consecutive parts. Each part is a list with an Arrow array for each
                 column, in the order of the columns.
         """
-        import pyarrow as pa
-
         columns = []
         new_kinds = {}  # name of each column → its kind, with the values of this row group
         for number, (name, kind_so_far) in enumerate(self._kinds.items()):
-            # Replace values that are too long by null.
-            arrays = []
-            for part in parts:
-                array, n_too_long = limited(part[number])
-                arrays.append(array)
-                self._left_out[name] += n_too_long
+            arrays = self._without_too_long(name, [part[number] for part in parts])
 
-            # Find the narrowest kind for these values and those of the row groups so far. For
-            # example, integers and fractions together are of the kind "double".
-            kinds = [kind_so_far]
-            kinds += [kind_of(array) for array in arrays]
-            new_kinds[name] = joined(kinds)
-
-            # Convert the values to the Arrow type of this kind.
-            column_type = type_of(new_kinds[name])
-            column = pa.chunked_array([as_type(array, column_type) for array in arrays])
+            # The narrowest kind for these values and those of the row groups so far. For example,
+            # integers and fractions together are of the kind "double".
+            new_kinds[name] = joined([kind_so_far, *map(kind_of, arrays)])
+            column = _converted(arrays, new_kinds[name])
             self._nulls[name] += column.null_count
             columns.append(column)
 
@@ -83,6 +71,20 @@ class ColumnTable:
             self._widen(new_kinds)
         self._kinds = new_kinds
         self.rows += self._write_row_group(columns)
+
+    def _without_too_long(self, name: str, arrays: Sequence[Any]) -> list[Any]:
+        """Replace the values of a column that are too long by null, and count them.
+
+        Args:
+            name: Name of the column.
+            arrays: Arrow arrays of its values.
+        """
+        short_arrays = []
+        for array in arrays:
+            short_array, n_too_long = limited(array)
+            short_arrays.append(short_array)
+            self._left_out[name] += n_too_long
+        return short_arrays
 
     def _open_writer(self) -> Any:
         import pyarrow as pa
@@ -112,14 +114,10 @@ class ColumnTable:
         self._writer = self._open_writer()
         wide_types = self._writer.schema.types
 
-        # Convert the row groups one by one.
         with RowGroups(narrow_path) as file:
             for group in range(len(file.ranges)):
                 narrow_columns = file.read(group).columns
-                wide_columns = []
-                for column, wide_type in zip(narrow_columns, wide_types, strict=True):
-                    wide_columns.append(as_type(column, wide_type))
-                self._write_row_group(wide_columns)
+                self._write_row_group(list(map(as_type, narrow_columns, wide_types)))
         narrow_path.unlink()
 
     def __enter__(self) -> Self:
@@ -132,3 +130,11 @@ class ColumnTable:
         traceback: TracebackType | None,
     ) -> None:
         self._writer.close()
+
+
+def _converted(arrays: Sequence[Any], kind: str) -> Any:
+    """Return the values of a column as one chunked Arrow array of the type of a kind."""
+    import pyarrow as pa
+
+    column_type = type_of(kind)
+    return pa.chunked_array([as_type(array, column_type) for array in arrays])

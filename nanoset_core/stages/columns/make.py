@@ -34,7 +34,7 @@ from nanoset_core.stages.stage import Key, require
 from nanoset_core.storage.location import RawFolder
 from nanoset_core.text.document_batch import DocumentBatch
 from nanoset_core.text.documents import read_documents
-from nanoset_core.text.pieces import SourceRange, cut_ranges
+from nanoset_core.text.pieces import Inventory, SourceRange, cut_ranges
 
 
 def columns_recipe(project: Project, corpus: str, tokenized_digest: str) -> Recipe:
@@ -62,24 +62,12 @@ def keep_columns(project: Project, corpus: str) -> Manifest:
     """
     tokenized = require(project, TOKENIZED, Key(corpus))
     recipe = columns_recipe(project, corpus, tokenized.digest)
-    inventory = inventory_at(project.outputs, corpus, tokenized.recipe["parents"]["inventory"])
-    if inventory is None:
-        raise MissingError(
-            "the inventory of a corpus's shards was deleted",
-            where=tokenized.url(),
-            remedy="run `nanoset build --force`",
-        )
+    keys = _text_keys(recipe, tokenized)
 
     # The text is read as it was when the shards were made, so that the same documents are found.
     folder = corpus_folder(project, corpus)
-    options = tokenized.recipe["options"]
-    ranges = cut_ranges(inventory, options["range_bytes"])
-    keys = TextKeys(
-        text_key=options["text_key"],
-        id_key=options["id_key"],
-        columns=tuple(recipe.options["columns"]),
-        max_line_bytes=options["max_line_bytes"],
-    )
+    inventory = _inventory_of(project, tokenized)
+    ranges = cut_ranges(inventory, tokenized.recipe["options"]["range_bytes"])
 
     def fill_of(shard: int) -> Fill:
         """Return a function that fills the table of a shard from its range of the text."""
@@ -98,6 +86,27 @@ def keep_columns(project: Project, corpus: str) -> Manifest:
     return publish(project, tables, shard_tables.results)
 
 
+def _inventory_of(project: Project, tokenized: Manifest) -> Inventory:
+    """Return the files that a corpus's shards were made from.
+
+    Args:
+        project: The project.
+        tokenized: Manifest of the set of shards.
+
+    Raises:
+        MissingError: The list of the files, the inventory, was deleted.
+    """
+    digest = tokenized.recipe["parents"]["inventory"]
+    inventory = inventory_at(project.outputs, tokenized.name, digest)
+    if inventory is None:
+        raise MissingError(
+            "the inventory of a corpus's shards was deleted",
+            where=tokenized.url(),
+            remedy="run `nanoset build --force`",
+        )
+    return inventory
+
+
 @dataclass(frozen=True, slots=True)
 class TextKeys:
     """Which values of a line of raw text are read."""
@@ -108,6 +117,22 @@ class TextKeys:
     """Keys of the values that are kept."""
     max_line_bytes: int
     """A longer line is rejected."""
+
+
+def _text_keys(recipe: Recipe, tokenized: Manifest) -> TextKeys:
+    """Return which values of a line are read, by the settings under which a corpus was tokenized.
+
+    Args:
+        recipe: Recipe of the columns, which names the values that are kept.
+        tokenized: Manifest of the set of shards.
+    """
+    options = tokenized.recipe["options"]
+    return TextKeys(
+        text_key=options["text_key"],
+        id_key=options["id_key"],
+        columns=tuple(recipe.options["columns"]),
+        max_line_bytes=options["max_line_bytes"],
+    )
 
 
 def _fill_from_text(

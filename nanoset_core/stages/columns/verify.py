@@ -45,9 +45,9 @@ def verify_columns(
         check_freshness(report, project, stage, key, manifest)
 
         shards = _shards_of_tables(project, corpus, manifest)
+        tables_folder = project.outputs.folder / stage.tables_folder / corpus
         for shard_number, table_digest in enumerate(manifest.facts[SHARDS]):
-            folder = project.outputs.folder / stage.tables_folder / corpus / table_digest
-            table = project.outputs.manifest_at(folder)
+            table = project.outputs.manifest_at(tables_folder / table_digest)
             if table is None:
                 report.error(
                     "the table of a shard was deleted",
@@ -55,14 +55,22 @@ def verify_columns(
                     expected=table_digest,
                     remedy=BUILD,
                 )
-                continue
-
-            n_errors_before = len(report.errors)
-            check_files(report, table, deep=deep)
-            has_intact_files = len(report.errors) == n_errors_before
-            if shards is not None and has_intact_files:
+            elif _has_intact_files(report, table, deep=deep) and shards is not None:
                 _check_rows(report, table, shards[shard_number], deep=deep)
     return report
+
+
+def _has_intact_files(report: Report, table: Manifest, *, deep: bool) -> bool:
+    """Check the files of a table, and return whether all are as they were written.
+
+    Args:
+        report: Gets an error for each of the others.
+        table: Manifest of the table.
+        deep: Compare the sha256, too, rather than only the size.
+    """
+    n_errors_before = len(report.errors)
+    check_files(report, table, deep=deep)
+    return len(report.errors) == n_errors_before
 
 
 def _shards_of_tables(

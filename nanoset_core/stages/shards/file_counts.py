@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -81,13 +82,10 @@ def file_counts(
         return None
 
     counts_by_path: dict[str, FileCounts] = {}
-    rows_left = max_rows
+    n_rows_read = 0
     for source, shard in zip(ranges, shards, strict=True):
-        # Reading the tables of a shard with several files takes time: stop if there are too many.
-        has_several_files = len(source.files) > 1
-        if has_several_files:
-            rows_left -= shard.facts["documents"] + shard.facts["rejected"]
-        if rows_left < 0:
+        n_rows_read += _rows_to_read(source, shard)
+        if n_rows_read > max_rows:
             # The start of this shard's first file may be in the shard before. Without this shard,
             # its counts would be too small, so leave the file out.
             counts_by_path.pop(source.files[0], None)
@@ -99,6 +97,19 @@ def file_counts(
         if len(counts_by_path) > max_files:
             break
     return counts_by_path
+
+
+def _rows_to_read(source: SourceRange, shard: Manifest) -> int:
+    """Return how many rows of tables have to be read to count a shard by file.
+
+    Args:
+        source: The range of text that the shard was made from. If it is of one file, no table is
+            read.
+        shard: Manifest of the shard.
+    """
+    if len(source.files) == 1:
+        return 0
+    return int(shard.facts["documents"] + shard.facts["rejected"])
 
 
 def _counts_in_shard(source: SourceRange, shard: Manifest) -> dict[str, FileCounts]:
@@ -147,15 +158,19 @@ def _counts_by_tables(source: SourceRange, shard: Manifest) -> dict[str, FileCou
     for path, size in stored_sizes(source.pieces).items():
         counts_by_path[path].stored_bytes = size
 
-    # The table of documents.
     for path, counted in counts_by_file(shard.path(DOCUMENTS)).items():
         counts_by_path[path].documents = counted.documents
         counts_by_path[path].tokens = counted.tokens
-
-    # The list of rejects. It also has faults, which are not lines: each says where a file became
-    # unreadable.
     if shard.facts["rejected"]:
-        for reject in read_rejects(shard.path(REJECTS), LineNumbers()):
-            if not reject.is_fault:
-                counts_by_path[reject.file].rejected += 1
+        for path, n_rejected in _rejected_by_file(shard).items():
+            counts_by_path[path].rejected = n_rejected
     return counts_by_path
+
+
+def _rejected_by_file(shard: Manifest) -> Counter[str]:
+    """Count the rejected lines of each file, from a shard's list of rejects.
+
+    The list also has faults, which are not lines: each says where a file became unreadable.
+    """
+    rejects = read_rejects(shard.path(REJECTS), LineNumbers())
+    return Counter(reject.file for reject in rejects if not reject.is_fault)

@@ -139,13 +139,24 @@ def preprocess(
             tokenizer=tokenizer_facts(options.tokenizer),
             framing=framing,
         )
-
-        # Look at all pairs first: if one may not be replaced, none is made.
-        existing_pairs = [_find_pair(call, key, prefix) for key, prefix in prefix_by_key.items()]
-        pairs = []
-        for (key, prefix), existing in zip(prefix_by_key.items(), existing_pairs, strict=True):
-            pairs.append(existing or _make_pair(call, key, prefix))
+        pairs = _find_or_make_pairs(call, prefix_by_key)
         shutil.rmtree(folder, ignore_errors=True)
+    return pairs
+
+
+def _find_or_make_pairs(call: _Call, prefix_by_key: Mapping[str, Location]) -> list[Preprocessed]:
+    """Return the pair of each key, which is made unless an earlier call made it.
+
+    All pairs are looked for first: if one may not be replaced, none is made.
+
+    Args:
+        call: The call.
+        prefix_by_key: Key of the texts → path of its pair, without the endings .bin and .idx.
+    """
+    existing_pairs = {key: _find_pair(call, key, prefix) for key, prefix in prefix_by_key.items()}
+    pairs = []
+    for key, pair in existing_pairs.items():
+        pairs.append(pair or _make_pair(call, key, prefix_by_key[key]))
     return pairs
 
 
@@ -166,14 +177,21 @@ def is_rejects_of_call(path: Location, output_prefix: Location) -> bool:
         return False
     if real_path(path.parent) != real_path(output_prefix.parent):
         return False
+    return _has_record(path.parent, earlier_prefix)
 
-    # Such a call has also written a record of what it made, for each key of the texts.
-    _, file_names = store_of(path.parent).level()
+
+def _has_record(folder: Location, prefix_name: str) -> bool:
+    """Return whether a folder has the record of a pair that a call of `preprocess` made.
+
+    Args:
+        folder: The folder.
+        prefix_name: Start of the names of all outputs of that call. The key of the texts and the
+            ending of records follow it.
+    """
+    _, file_names = store_of(folder).level()
     for name in file_names:
-        is_named_like_record = name.startswith(f"{earlier_prefix}_") and name.endswith(
-            RECORD_ENDING
-        )
-        if is_named_like_record and read_record(path.with_name(name)):
+        is_named_like_record = name.startswith(f"{prefix_name}_") and name.endswith(RECORD_ENDING)
+        if is_named_like_record and read_record(folder / name):
             return True
     return False
 
@@ -224,12 +242,9 @@ def _check_names(output_prefix: Location, options: PreprocessOptions) -> None:
     name_bytes = len(name_without_key.encode())
     room_for_key = _MAX_NAME_BYTES - name_bytes
 
-    # If a key does not fit, blame the prefix, unless every key of a permitted length would fit. A
-    # key may have characters that cannot be encoded; `check_text_key` refuses these below.
-    longest_key_bytes = max(len(key.encode(errors="replace")) for key in options.keys)
-    keys_fit = longest_key_bytes <= room_for_key
+    # If a key does not fit, blame the prefix, unless every key of a permitted length would fit.
     any_permitted_key_fits = room_for_key >= MOST_KEY_BYTES
-    if not keys_fit and not any_permitted_key_fits:
+    if _longest_key_bytes(options.keys) > room_for_key and not any_permitted_key_fits:
         raise ConfigError(
             "the names of the files would be too long",
             where="--output-prefix",
@@ -241,6 +256,11 @@ def _check_names(output_prefix: Location, options: PreprocessOptions) -> None:
     # Otherwise, refuse keys that are too long, or cannot be part of a file name.
     for key in options.keys:
         check_text_key(key, "--json-keys", most_bytes=room_for_key)
+
+
+def _longest_key_bytes(keys: Sequence[str]) -> int:
+    """Return the size of the longest key; characters that cannot be encoded count as "?"."""
+    return max(len(key.encode(errors="replace")) for key in keys)
 
 
 def _check_apart_from_inputs(
@@ -397,8 +417,32 @@ class _Call:
         Args:
             key: Key of the texts, one of `options.keys`.
         """
+        settings = self._shard_settings(key)
+        # All that decides the content of a shard. A call with other settings does not find it.
+        recipe_options = {
+            **settings.recipe_options(self.tokenizer.fingerprint),
+            "required_keys": list(settings.required_keys),
+            "documents": settings.documents,
+        }
+        return TokenizeJob(
+            root=self.root,
+            corpus="input",
+            folder=self.inputs.folder,
+            ranges=self.ranges,
+            options=recipe_options,
+            settings=settings,
+            workers=self.options.workers or available_processors(),
+            executor=self.executor,
+            progress=self.progress,
+            activity="tokenize",
+            subject=key,
+            text_bytes=self.ranges.size,
+        )
+
+    def _shard_settings(self, key: str) -> ShardSettings:
+        """Return how the shards of one key are made."""
         options = self.options
-        settings = ShardSettings(
+        return ShardSettings(
             tokenizer_file=options.tokenizer,
             engine=options.engine,
             audit=options.audit,
@@ -413,27 +457,6 @@ class _Call:
             fail_on_reject=options.on_reject == "fail",
             documents=options.count_by_file,
             hashed=False,
-        )
-
-        # All that decides the content of a shard. A call with other settings does not find it.
-        recipe_options = {
-            **settings.recipe_options(self.tokenizer.fingerprint),
-            "required_keys": list(settings.required_keys),
-            "documents": settings.documents,
-        }
-        return TokenizeJob(
-            root=self.root,
-            corpus="input",
-            folder=self.inputs.folder,
-            ranges=self.ranges,
-            options=recipe_options,
-            settings=settings,
-            workers=options.workers or available_processors(),
-            executor=self.executor,
-            progress=self.progress,
-            activity="tokenize",
-            subject=key,
-            text_bytes=self.ranges.size,
         )
 
 
@@ -465,17 +488,8 @@ def _find_pair(call: _Call, key: str, prefix: Location) -> Preprocessed | None:
     lacks_counts = call.options.count_by_file and record.get("tokens_by_file") is None
     if lacks_counts:
         return None
-
-    # The earlier call may have lost text: rejected lines, and files that could not be read to their
-    # end. If the present limits do not allow that, or if the record does not name all such files,
-    # the pair is made again, which reports the loss as an error.
-    try:
-        lost = _losses_of_record(call, record)
-        refusal = RejectPolicy(call.options, key).refusal(lost, call.inputs.folder)
-        names_all_unreadable = len(lost.file_faults) == lost.facts.faults
-    except (KeyError, TypeError, FormatError):
-        return None  # a record of another version, or a damaged file of rejects
-    if refusal is not None or not names_all_unreadable:
+    lost = _permitted_losses(call, key, record)
+    if lost is None:
         return None
     return Preprocessed(
         prefix=prefix,
@@ -485,6 +499,28 @@ def _find_pair(call: _Call, key: str, prefix: Location) -> Preprocessed | None:
         tokens_by_file=record.get("tokens_by_file"),
         made=False,
     )
+
+
+def _permitted_losses(call: _Call, key: str, record: Mapping[str, Any]) -> Losses | None:
+    """Return how much text an earlier call lost, or None if its pair has to be made again.
+
+    That is so if the present limits do not allow the loss, or if the record does not name all files
+    that could not be read to their end. The new call reports the loss as an error.
+
+    Args:
+        call: The present call.
+        key: Key of the texts.
+        record: The record of the earlier call.
+    """
+    try:
+        lost = _losses_of_record(call, record)
+        refusal = RejectPolicy(call.options, key).refusal(lost, call.inputs.folder)
+        names_all_unreadable = len(lost.file_faults) == lost.facts.faults
+    except (KeyError, TypeError, FormatError):
+        return None  # a record of another version, or a damaged file of rejects
+    if refusal is not None or not names_all_unreadable:
+        return None
+    return lost
 
 
 def _losses_of_record(call: _Call, record: Mapping[str, Any]) -> Losses:
@@ -528,16 +564,14 @@ def _make_pair(call: _Call, key: str, prefix: Location) -> Preprocessed:
     Raises:
         InputError: There are no documents, or too many rejects.
     """
-    # Tokenize the input in ranges, each of which becomes a shard in the scratch folder. `run` also
-    # returns the options of the shards' recipes, which are not needed here.
+    # Each range of the input becomes a shard in the scratch folder.
     shards, _ = call.job(key).run()
 
-    # `losses` has the counts of all shards together, and says what was not tokenized: rejected
-    # lines, and files that could not be read to their end. Refuse the input if it is too much.
+    # `losses` has the counts of all shards together, and says what was not tokenized. Refuse the
+    # input if that is too much.
     losses = sum_losses(shards, call.ranges.pieces())
     RejectPolicy(call.options, key).check(losses, call.inputs.folder)
     _check_not_empty(losses.facts, call.inputs)
-
     tokens_of_files = None
     if call.options.count_by_file:
         tokens_of_files = _count_tokens_of_files(call.inputs, shards)
@@ -548,11 +582,8 @@ def _make_pair(call: _Call, key: str, prefix: Location) -> Preprocessed:
         if tokens_of_files is not None:
             draft.more = {"tokens_by_file": tokens_of_files}
         _write_pair(shards, draft.folder / prefix.name, call.options, call.root)
-        has_rejects = bool(losses.facts.reasons)
-        if has_rejects:
-            rejected_lines = [shard.path(REJECTS).read_bytes() for shard in shards]
-            write_atomic(draft.folder / call.rejects.name, b"".join(rejected_lines))
-
+        if losses.facts.reasons:  # counts of rejected lines, by reason
+            _write_rejects(shards, draft.folder / call.rejects.name)
     return Preprocessed(
         prefix=prefix,
         facts=losses.facts,
@@ -561,6 +592,12 @@ def _make_pair(call: _Call, key: str, prefix: Location) -> Preprocessed:
         tokens_by_file=tokens_of_files,
         encoders=encoders_of(shards),
     )
+
+
+def _write_rejects(shards: Sequence[Manifest], path: Path) -> None:
+    """Write the rejected lines of all shards to one file."""
+    rejected_lines = [shard.path(REJECTS).read_bytes() for shard in shards]
+    write_atomic(path, b"".join(rejected_lines))
 
 
 def _count_tokens_of_files(inputs: InputFiles, shards: Sequence[Manifest]) -> dict[str, int]:

@@ -52,19 +52,12 @@ def tokenize_corpus(project: Project, corpus: str) -> Manifest:
         InputError: There is no text, or more was lost than is allowed.
         SourceChangedError: A file has changed since the inventory was made.
     """
-    # The inventory lists the files of the corpus.
     inventory_manifest, inventory = current_inventory(project, corpus)
-
-    # Tell the user what is unusual about the tokenizer, and how documents end.
-    for notice in define(project.tokenizer.file).notices:
-        project.progress.note(f"notice: {notice}")
-    project.progress.note(end_of_documents_notice(project))
-
-    # Make the shards. `options` are the settings that decided their tokens.
+    _show_notices(project)
     shards, options = _make_shards_without_erased(project, corpus, inventory)
 
-    # Add up the counts of all shards, which include what was lost: lines that are no documents, and
-    # files that could not be read to their end.
+    # The sums include what was lost: lines that are no documents, and files that could not be read
+    # to their end.
     losses = sum_losses(shards, inventory.pieces)
     _check_text(project, corpus, losses)
     facts = _facts_of_set(shards, losses, inventory)
@@ -77,6 +70,13 @@ def tokenize_corpus(project: Project, corpus: str) -> Manifest:
     recipe = set_recipe(project, corpus, {"inventory": inventory_manifest.digest}, options)
     manifest = project.outputs.commit(recipe, write)
     return project.outputs.make_current(manifest)
+
+
+def _show_notices(project: Project) -> None:
+    """Tell the user what is unusual about the tokenizer, and how documents end."""
+    for notice in define(project.tokenizer.file).notices:
+        project.progress.note(f"notice: {notice}")
+    project.progress.note(end_of_documents_notice(project))
 
 
 def _facts_of_set(
@@ -229,8 +229,35 @@ def _disk_limits(project: Project, corpus: str, ranges: Sequence[SourceRange]) -
     if room_bytes is None or not ranges:
         return _DiskLimits(workers, 0)
 
-    # Refuse a shard that is certainly too large: even if its text has few tokens, and is not
-    # compressed.
+    _check_room(project, corpus, ranges, room_bytes)
+    shard_bytes = max(_text_bytes(source) for source in ranges) * 3 // 2  # of the largest shard
+    if project.executor is not None:
+        # Each worker of a cluster has this room for its own shard.
+        return _DiskLimits(workers, min(room_bytes, shard_bytes))
+
+    # On this machine, all workers share the room. One of them can work in any case.
+    n_workers = max(1, min(workers, room_bytes // shard_bytes))
+    if n_workers < workers:
+        project.progress.note(
+            f"{n_workers} of {workers} workers: storage.scratch_mib has no room for more shards"
+        )
+    return _DiskLimits(n_workers, min(room_bytes, shard_bytes * n_workers))
+
+
+def _check_room(
+    project: Project, corpus: str, ranges: Sequence[SourceRange], room_bytes: int
+) -> None:
+    """Refuse a shard that is too large even if its text has few tokens, and is not compressed.
+
+    Args:
+        project: The project.
+        corpus: Name of the corpus.
+        ranges: The ranges of its text, each of which becomes a shard.
+        room_bytes: Bytes that a shard may take.
+
+    Raises:
+        StorageError: A shard is certainly larger than the room.
+    """
     largest = max(source.size for source in ranges)
     least_token_bytes = largest // _BYTES_PER_TOKEN * project.tokenizer.dtype.itemsize
     if least_token_bytes > room_bytes:
@@ -243,20 +270,6 @@ def _disk_limits(project: Project, corpus: str, ranges: Sequence[SourceRange]) -
             remedy="set storage.scratch_mib to more, or tokenization.range_mib to less; "
             "keep compressed text and tables in smaller files",
         )
-
-    # Estimate how much the largest shard probably takes.
-    shard_bytes = max(_text_bytes(source) for source in ranges) * 3 // 2
-    if project.executor is not None:
-        # Each worker of a cluster has this room for its own shard.
-        return _DiskLimits(workers, min(room_bytes, shard_bytes))
-
-    # On this machine, all workers share the room. One of them can work in any case.
-    n_workers = max(1, min(workers, room_bytes // shard_bytes))
-    if n_workers < workers:
-        project.progress.note(
-            f"{n_workers} of {workers} workers: storage.scratch_mib has no room for more shards"
-        )
-    return _DiskLimits(n_workers, min(room_bytes, shard_bytes * n_workers))
 
 
 def _text_bytes(source: SourceRange) -> int:

@@ -13,6 +13,7 @@ from nanoset_core.stages.inventory.make import current_inventory
 from nanoset_core.stages.report import BUILD, FORCE_BUILD, DividedCheck, Report, Run, run_here, runs
 from nanoset_core.stages.shards.document_rows import DocumentRows
 from nanoset_core.stages.shards.facts import ShardFacts
+from nanoset_core.stages.shards.losses import Losses
 from nanoset_core.stages.shards.make import DOCUMENTS, SHARDS
 from nanoset_core.stages.shards.repeats import LOOK
 from nanoset_core.stages.shards.shard_sets import (
@@ -58,15 +59,13 @@ def verify_shards(
 
         is_fresh = check_freshness(report, project, TOKENIZED, Key(corpus), tokenized)
         if is_fresh:
-            # Read the inventory that the shards were made from. An error says that it is damaged.
+            # Read the inventory that the shards were made from, for the error if it is damaged.
             current_inventory(project, corpus)
 
         if deep:
             run(report, _check_of_shard_files(project, corpus, tokenized, shards))
         else:
-            check_table = partial(_check_document_table, report.output)
-            table_reports = project.outputs.access.each_copy(check_table, shards)
-            report.add_up(table_reports)
+            _check_document_tables(report, project, shards)
     return report
 
 
@@ -108,8 +107,17 @@ def check_losses(report: Report, project: Project, tokenized: Manifest) -> None:
         report.add_exception(error)
         return
 
-    # Less was lost: a warning for each kind of loss. `_warn_of_loss` skips kinds that do not occur.
-    folder = project.config.corpus_folder(tokenized.name)
+    _warn_of_losses(report, project.config.corpus_folder(tokenized.name), lost)
+
+
+def _warn_of_losses(report: Report, folder: RawFolder, lost: Losses) -> None:
+    """Add a warning to a report for each kind of loss that occurred.
+
+    Args:
+        report: The report.
+        folder: The corpus's folder of raw text.
+        lost: What was lost.
+    """
     _warn_of_loss(
         report,
         "text was not read to its end",
@@ -261,6 +269,18 @@ def _check_shard_files(project: Project, digests: Sequence[str], corpus: str) ->
     for shard in some_shards(project, corpus, digests):
         check_files(report, shard, deep=True)
     return report
+
+
+def _check_document_tables(report: Report, project: Project, shards: Sequence[Manifest]) -> None:
+    """Check that the tables of documents of shards can be opened, and have all rows.
+
+    Args:
+        report: Report on the shards.
+        project: The project.
+        shards: Manifests of the shards.
+    """
+    check_table = partial(_check_document_table, report.output)
+    report.add_up(project.outputs.access.each_copy(check_table, shards))
 
 
 def _check_document_table(output: str, shard: Manifest) -> Report:

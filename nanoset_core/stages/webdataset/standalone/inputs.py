@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 
 from nanoset_core.errors import ConfigError, InputError, MissingError
@@ -141,12 +142,9 @@ def find_inputs(
     if any(are_pairs):
         inputs = _pairs(locations, sampling)
     else:
-        files: list[Location] = []
-        notices: list[str] = []
-        for path in locations:
-            listing = _files_at(path, extension, shuffle_only, output)
-            files += listing.files
-            notices += listing.notices
+        listings = [_files_at(path, extension, shuffle_only, output) for path in locations]
+        files = list(chain.from_iterable(listing.files for listing in listings))
+        notices = list(chain.from_iterable(listing.notices for listing in listings))
         inputs = _texts_or_tars(files, shuffle_only, sampling or EVERYTHING, notices)
     if not inputs.sources:
         raise InputError(
@@ -198,6 +196,27 @@ def _texts_or_tars(
         ConfigError: There are both tars and other files, or a file is named twice.
     """
     check_different(files)
+    kind = _kind_of(files, are_tars=are_tars)
+    files_by_source = _files_by_source(files, sampling)
+    sources: list[ShuffleInput] = []
+    for name, source_files in files_by_source.items():
+        if source_files:
+            frequency = sampling.sampling_frequencies[name]
+            sources.append(ShuffleInput(name, tuple(source_files), frequency))
+    n_left_out = len(files) - sum(map(len, files_by_source.values()))
+    return ShuffleInputs(kind, tuple(sources), n_left_out, tuple(notices))
+
+
+def _kind_of(files: Sequence[Location], *, are_tars: bool) -> InputKind:
+    """Return whether files are text or tars.
+
+    Args:
+        files: The files.
+        are_tars: Whether all of them are tars, whatever their names are.
+
+    Raises:
+        ConfigError: There are both tars and other files.
+    """
     n_tars = len(files) if are_tars else sum(file.name.endswith(TAR) for file in files)
     if 0 < n_tars < len(files):
         raise ConfigError(
@@ -205,25 +224,25 @@ def _texts_or_tars(
             found=f"{n_tars} tars and {len(files) - n_tars} other files",
             remedy="shuffle them separately",
         )
+    return "tars" if n_tars else "text"
 
-    # Group the files by source, in the order of the sources, which numbers the contexts.
+
+def _files_by_source(files: Sequence[Location], sampling: Sampling) -> dict[str, list[Location]]:
+    """Group files by their source; those that belong to no source are left out.
+
+    Args:
+        files: The files, in order.
+        sampling: Says which source a file belongs to.
+
+    Returns:
+        Name of each source → its files, in the order of the sources, which numbers the contexts.
+    """
     files_by_source: dict[str, list[Location]] = {source.source: [] for source in sampling.sources}
-    n_left_out = 0
     for file in files:
         name = sampling.source_of(file)
-        if name is None:
-            n_left_out += 1
-        else:
+        if name is not None:
             files_by_source[name].append(file)
-
-    # Sources without files are left out.
-    sources: list[ShuffleInput] = []
-    for name, source_files in files_by_source.items():
-        if source_files:
-            frequency = sampling.sampling_frequencies[name]
-            sources.append(ShuffleInput(name, tuple(source_files), frequency))
-    kind: InputKind = "tars" if n_tars else "text"
-    return ShuffleInputs(kind, tuple(sources), n_left_out, tuple(notices))
+    return files_by_source
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,11 +295,7 @@ def _files_at(
         if not shuffle_only:
             _check_no_text(path, names)
 
-    # Take the files with the ending, or all files of text.
-    if ending is None:
-        files = [path / name for name in names if is_text(name)]
-    else:
-        files = [path / name for name in names if name.endswith(ending)]
+    files = [path / name for name in names if _is_input(name, ending)]
     if not files:
         raise InputError(
             "no file to read",
@@ -288,12 +303,17 @@ def _files_at(
             expected=f"files ending in {ending or f'{ACCEPTED}, or {TAR}'}",
             remedy="name their ending with --ext",
         )
-
-    # With an ending, the user knows that other files are not read.
     if ending is not None:
-        return _Listing(files)
+        return _Listing(files)  # the user knows that files with other endings are not read
     notices = [notice.text for notice in contents.notices() if not notice.is_expected]
     return _Listing(files, [f"{path}: {text}" for text in notices])
+
+
+def _is_input(name: str, ending: str | None) -> bool:
+    """Return whether a file has an ending; None stands for all endings of text."""
+    if ending is None:
+        return is_text(name)
+    return name.endswith(ending)
 
 
 def _contents(folder: Location, output: Location | None) -> Contents:
@@ -338,12 +358,7 @@ def _check_no_text(folder: Location, names: Sequence[str]) -> None:
     Raises:
         ConfigError: The folder has text.
     """
-    texts: list[str] = []
-    for name in names:
-        is_json = suffix_of(name) == ".json"  # an index of any tool
-        is_list = name.rpartition("/")[2] in _NEXT_TO_TARS
-        if is_text(name) and not is_json and not is_list:
-            texts.append(name)
+    texts = [name for name in names if is_text(name) and not _is_list_of_tars(name)]
     if not texts:
         return
     n_tars = sum(name.endswith(TAR) for name in names)
@@ -356,3 +371,10 @@ def _check_no_text(folder: Location, names: Sequence[str]) -> None:
             "--ext .jsonl the texts with this ending"
         ),
     )
+
+
+def _is_list_of_tars(path: str) -> bool:
+    """Return whether a file may be a list or an index that a tool writes next to tars."""
+    is_index = suffix_of(path) == ".json"  # of any tool
+    is_list = path.rpartition("/")[2] in _NEXT_TO_TARS  # of `nanoset shuffle`
+    return is_index or is_list

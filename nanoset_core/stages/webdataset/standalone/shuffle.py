@@ -331,9 +331,22 @@ class _ShuffleCall:
         files |= _write_rejects(prepared, folder)
 
         facts = {"plan": to_plain(StoredShufflePlan.of(plan)), **_facts(prepared, options)}
+        return self._write_manifest(folder, facts, files)
+
+    def _write_manifest(
+        self, folder: Path, facts: dict[str, Any], files: dict[str, FileFact]
+    ) -> Manifest:
+        """Write the manifest of a folder of tars, and remove the markers of finished tars.
+
+        The manifest contains what the markers say.
+
+        Args:
+            folder: The folder.
+            facts: Facts for the manifest.
+            files: Name of each file in the folder → its size and sha256.
+        """
         write_atomic(folder / MANIFEST, dump(StoredManifest.of(self.recipe, facts, files)))
         access = FileAccess(folder)
-        # The manifest contains what the markers of finished tars say.
         clear_markers(folder, access)
         return Manifest(
             folder=folder,
@@ -387,26 +400,31 @@ def _facts(prepared: PreparedTokens, options: ShuffleOptions) -> dict[str, Any]:
     Returns:
         The numbers of documents and of rejected lines; others only if something was lost.
     """
-    # Documents with runs of zero bytes, which a file system leaves after a crash, by table.
-    zeroed: Counter[str] = Counter()
-    for text in prepared.texts:
-        zeroed.update(text.facts.zeroed)
     n_rejected = sum(text.n_rejected for text in prepared.texts)
     facts: dict[str, Any] = {
         "documents": sum(text.facts.documents for text in prepared.texts),
         "rejected": n_rejected,
     }
-
-    # Optional facts: files that could not be read to their end, the limits under which lines were
-    # rejected, and a message about members of tars that have no tokens.
     optional_facts = {
-        "zeroed": dict(zeroed),
+        # Documents with runs of zero bytes, which a file system leaves after a crash.
+        "zeroed": _zeroed(prepared),
+        # Messages about, and number of, files that could not be read to their end.
         "lost": [text.lost for text in prepared.texts if text.lost],
         "faults": sum(text.facts.faults for text in prepared.texts),
+        # The limits under which lines were rejected.
         "policy": options.recorded if n_rejected else [],
+        # A message about members of tars that have no tokens.
         "passed_over": prepared.passed_over,
     }
     for name, value in optional_facts.items():
         if value:
             facts[name] = value
     return facts
+
+
+def _zeroed(prepared: PreparedTokens) -> dict[str, int]:
+    """Return the number of documents with runs of zero bytes, by file, of all sources of text."""
+    zeroed: Counter[str] = Counter()
+    for text in prepared.texts:
+        zeroed.update(text.facts.zeroed)
+    return dict(zeroed)
