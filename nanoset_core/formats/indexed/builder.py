@@ -180,15 +180,7 @@ class MMapIndexedDatasetBuilder:
         if tokens is not None:
             path, start_byte = tokens
         index = read_idx(idx_path(prefix))
-        if index.dtype != self.dtype:
-            raise FormatError(
-                "datasets of different token types cannot be merged",
-                where=f"{os.fspath(prefix)}.idx, byte 17",
-                found=index.dtype.name,
-                expected=f"{self.dtype.name}, as in {self.prefix}",
-                remedy="tokenize both with the same tokenizer, "
-                "or write one of them again with the other's dtype",
-            )
+        self._check_dtype(index, prefix)
         size_bytes = int(index.sequence_lengths.sum(dtype=np.int64)) * self.dtype.itemsize
         _check_size(index, size_bytes, path, start_byte, is_range=tokens is not None)
         if not is_back_to_back(
@@ -204,6 +196,26 @@ class MMapIndexedDatasetBuilder:
         with open(path, "rb") as file:
             append_file(file, self._file, size_bytes, start_byte)
         return size_bytes
+
+    def _check_dtype(self, index: Index, prefix: str | os.PathLike[str]) -> None:
+        """Check that another dataset has tokens of the same type as this one.
+
+        Args:
+            index: Index of the other dataset.
+            prefix: Prefix of the other dataset, for the error.
+
+        Raises:
+            FormatError: It has tokens of another type.
+        """
+        if index.dtype != self.dtype:
+            raise FormatError(
+                "datasets of different token types cannot be merged",
+                where=f"{os.fspath(prefix)}.idx, byte 17",
+                found=index.dtype.name,
+                expected=f"{self.dtype.name}, as in {self.prefix}",
+                remedy="tokenize both with the same tokenizer, "
+                "or write one of them again with the other's dtype",
+            )
 
     def finalize(self) -> None:
         """Put both files in place; nothing can be added afterwards.
@@ -398,19 +410,15 @@ def _check_size(
     Raises:
         FormatError: The file has more or fewer bytes, or there are gaps.
     """
-    found_bytes = "no"  # if the file is missing
-    has_right_size = False
-    if path.is_file():
-        n_bytes = path.stat().st_size - start_byte
-        if is_range:
-            n_bytes = min(n_bytes, size_bytes)  # without the bytes that follow the tokens
-        found_bytes = str(n_bytes)
-        has_right_size = n_bytes == size_bytes
+    bytes_in_file = _bytes_from(path, start_byte)
+    if is_range and bytes_in_file is not None:
+        bytes_in_file = min(bytes_in_file, size_bytes)  # without the bytes that follow the tokens
 
     # With gaps between the sequences, the last one would end later.
     has_gaps = index.end_bytes != size_bytes
-    if has_right_size and not has_gaps:
+    if bytes_in_file == size_bytes and not has_gaps:
         return
+    found_bytes = "no" if bytes_in_file is None else str(bytes_in_file)
     raise FormatError(
         "the .bin is not just the sequences of its .idx, back to back",
         where=path,
@@ -418,6 +426,13 @@ def _check_size(
         expected=f"{size_bytes} bytes",
         remedy="write this dataset again before merging it",
     )
+
+
+def _bytes_from(path: Path, start_byte: int) -> int | None:
+    """Return how many bytes a file has from a byte on, or None if the file is missing."""
+    if not path.is_file():
+        return None
+    return path.stat().st_size - start_byte
 
 
 @dataclass(frozen=True, slots=True)
@@ -496,19 +511,27 @@ def deal_documents(
     dataset = MMapIndexedDataset(source)
     n_documents = len(dataset.document_indices) - 1
 
-    # Copy as many documents at once as have about a chunk of tokens, by their mean length.
-    n_tokens = max(len(dataset.tokens), 1)
-    documents_per_chunk = _CHUNK_TOKENS * n_documents // n_tokens
-    n_at_once = max(1, min(_CHUNK_DOCUMENTS, documents_per_chunk))
-    # A partition has every P-th document, so these are among P times as many.
+    # The documents of a partition are copied a few at a time. It has every P-th document, so they
+    # are among P times as many.
+    n_at_once = _documents_at_once(dataset)
     step = partitions * n_at_once
-
     with MMapIndexedDatasetBuilder(target, dataset.dtype) as builder:
         for partition in range(min(partitions, n_documents)):
             for start in range(partition, n_documents, step):
                 stop = min(start + step, n_documents)
                 documents = np.arange(start, stop, partitions)
                 _copy_documents(dataset, documents, builder)
+
+
+def _documents_at_once(dataset: MMapIndexedDataset) -> int:
+    """Return how many documents, at least one, have about a chunk of tokens, by their mean length.
+
+    Args:
+        dataset: The dataset that has the documents.
+    """
+    n_documents = len(dataset.document_indices) - 1
+    n_tokens = max(len(dataset.tokens), 1)
+    return max(1, min(_CHUNK_DOCUMENTS, _CHUNK_TOKENS * n_documents // n_tokens))
 
 
 def _copy_documents(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
@@ -123,7 +123,7 @@ def read_markers(
     """
     tar_names = [_tar_name(shard) for shard in shards]
     marker_names = [_marker_name(shard) for shard in shards]
-    sizes = access.sizes(folder, tar_names + marker_names)
+    sizes = access.sizes(folder, tar_names + marker_names)  # of those that exist
 
     def read_facts(shard: int) -> TarFacts | None:
         """Return the facts in the marker of a shard, or None if they are not those of its tar."""
@@ -133,19 +133,23 @@ def read_markers(
         has_recorded_size = facts.size_bytes == sizes[_tar_name(shard)]
         return facts if has_recorded_size else None
 
-    # A tar without a marker may be from another plan. A marker without a tar remains if the tar was
-    # deleted.
-    shards_with_marker: list[int] = []
-    for shard in shards:
-        if _tar_name(shard) in sizes and _marker_name(shard) in sizes:
-            shards_with_marker.append(shard)
-
     # Markers in a bucket are read with several requests at the same time.
-    facts_by_shard: dict[int, TarFacts] = {}
-    for facts in access.each(read_facts, shards_with_marker):
-        if facts is not None:
-            facts_by_shard[facts.shard] = facts
-    return facts_by_shard
+    shards_with_both = [shard for shard in shards if _has_tar_and_marker(shard, sizes)]
+    all_facts = access.each(read_facts, shards_with_both)
+    return {facts.shard: facts for facts in all_facts if facts is not None}
+
+
+def _has_tar_and_marker(shard: int, names: Container[str]) -> bool:
+    """Return whether both files of a shard exist.
+
+    A tar without a marker may be from another plan. A marker without a tar remains if the tar was
+    deleted.
+
+    Args:
+        shard: Number of the shard.
+        names: Names of the files that exist.
+    """
+    return _tar_name(shard) in names and _marker_name(shard) in names
 
 
 def _read_marker(path: Path, made_from: str, access: FileAccess) -> TarFacts | None:

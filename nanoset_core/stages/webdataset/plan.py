@@ -6,7 +6,7 @@ context is computed from its counts and its seed, so that any process can write 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -262,13 +262,21 @@ class StoredShufflePlan(Record):
         Raises:
             ValueError: The settings are impossible.
         """
-        # json.gz members are compressed, so the plan names the compressor; npy members are not.
-        has_compressor = self.compressor is not None
-        if has_compressor != (self.member == "json.gz"):
-            raise ValueError("dtype, member and compressor do not go together")
-        if self.dtype not in TOKEN_DTYPES:
+        self._check_formats()
+        token_counts = [(source.name, source.tokens) for source in self.sources]
+        settings = self._settings()
+        table = ContextTable(token_counts, settings)
+        return ShufflePlan(settings, table, self.dtype, self.compressor, self.left_out_pad_tokens)
+
+    def _check_formats(self) -> None:
+        """Raise ValueError unless the dtype exists, and a compressor is named if one is used."""
+        uses_compressor = self.member == "json.gz"
+        names_compressor = self.compressor is not None
+        if names_compressor != uses_compressor or self.dtype not in TOKEN_DTYPES:
             raise ValueError("dtype, member and compressor do not go together")
 
+    def _settings(self) -> PlanSettings:
+        """Return the settings by which the tars were planned."""
         streams: dict[str, Sequence[int]] = {}  # source → tokens of each of its streams
         frequencies: dict[str, float] = {}
         for source in self.sources:
@@ -276,11 +284,7 @@ class StoredShufflePlan(Record):
             if source.streams is not None:
                 streams[source.name] = source.streams
         stored_settings = {name: getattr(self, name) for name in _SETTINGS}
-        settings = PlanSettings(**stored_settings, streams=streams, frequencies=frequencies)
-
-        token_counts = [(source.name, source.tokens) for source in self.sources]
-        table = ContextTable(token_counts, settings)
-        return ShufflePlan(settings, table, self.dtype, self.compressor, self.left_out_pad_tokens)
+        return PlanSettings(**stored_settings, streams=streams, frequencies=frequencies)
 
 
 def plan_shuffle(sources: Sequence[TokenSource], settings: PlanSettings) -> ShufflePlan:
@@ -319,12 +323,8 @@ def plan_lengths(
     """
     table = ContextTable(lengths, settings)
     if settings.weights is not None:
-        # The sources were cut to count their rows. With these counts, convert the weights to
-        # frequencies, and cut the sources again.
-        rows = {source.name: source.rows for source in table.sources}
-        frequencies = dict.fromkeys(rows, 0.0)
-        frequencies |= frequencies_of_weights(rows, settings.weights, settings.contexts)
-        settings = replace(settings, weights=None, frequencies=frequencies)
+        # With the rows of each source, convert the weights to frequencies, and cut it again.
+        settings = _with_frequencies(settings, settings.weights, table)
         table = ContextTable(lengths, settings)
     if not table.contexts:
         raise InputError(
@@ -339,10 +339,34 @@ def plan_lengths(
     compressor = compressor_identity() if settings.member == "json.gz" else None
     plan = ShufflePlan(settings, table, dtype, compressor)
     if plan.contexts_left_out and settings.pad_id is not None:
-        # With `even`, the last contexts of the order are in no shard, and so is their padding.
-        left_out = ranks(table.contexts, settings.seed, plan.contexts, table.contexts)
-        plan = replace(plan, left_out_pad_tokens=table.pad_tokens(left_out))
+        plan = replace(plan, left_out_pad_tokens=_left_out_pad_tokens(plan))
     return plan
+
+
+def _with_frequencies(
+    settings: PlanSettings, weights: Mapping[str, float], table: ContextTable
+) -> PlanSettings:
+    """Return settings with frequencies instead of weights.
+
+    Args:
+        settings: The settings.
+        weights: Source → its weight in the mix. Other sources get the frequency 0.
+        table: The sources, cut into rows.
+    """
+    rows = {source.name: source.rows for source in table.sources}
+    frequencies = dict.fromkeys(rows, 0.0)
+    frequencies |= frequencies_of_weights(rows, weights, settings.contexts)
+    return replace(settings, weights=None, frequencies=frequencies)
+
+
+def _left_out_pad_tokens(plan: ShufflePlan) -> int:
+    """Return the number of pad tokens in contexts that are in no shard.
+
+    With the setting `even`, these are the last contexts of the order.
+    """
+    all_contexts = plan.table.contexts
+    left_out = ranks(all_contexts, plan.settings.seed, plan.contexts, all_contexts)
+    return plan.table.pad_tokens(left_out)
 
 
 def _check_special_tokens(settings: PlanSettings, dtype: str) -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from nanoset_core.stages.webdataset.contexts import SourceContexts
     from nanoset_core.stages.webdataset.plan import ShufflePlan
 
 Row = dict[str, Any]
@@ -59,34 +60,51 @@ def source_rows(plan: ShufflePlan, most: int) -> list[Row]:
     Returns:
         A row for each source: heading of a column → text or number.
     """
-    rows: list[Row] = []
     all_contexts = max(plan.table.contexts, 1)
-    for source in plan.table.sources[:most]:
-        row = {
-            "source": source.name,
-            "tokens": source.tokens,
-            "contexts": source.contexts,
-            "share": f"{source.contexts / all_contexts:.2%}",
-            "frequency": f"{source.frequency:.6g}",
-            "dropped": source.tokens_dropped,
-            "carried": source.tokens_carried,
-            "padded": source.pad_tokens,
-            # With a frequency below 1, only some rows of the source become contexts.
-            "not_chosen": max(source.rows - source.contexts, 0),
-        }
-        rows.append(row)
-
-    shown_headings = list(_ALWAYS_SHOWN)
-    for heading in rows[0]:
-        if heading not in _ALWAYS_SHOWN:
-            usual_value = "1" if heading == "frequency" else 0
-            if any(row[heading] != usual_value for row in rows):
-                shown_headings.append(heading)
-
+    rows = [_source_row(source, all_contexts) for source in plan.table.sources[:most]]
+    shown_headings = _shown_headings(rows)
     shown_rows: list[Row] = []
     for row in rows:
         shown_rows.append({heading: row[heading] for heading in shown_headings})
     return shown_rows
+
+
+def _source_row(source: SourceContexts, all_contexts: int) -> Row:
+    """Return the tokens and contexts of a source, by heading.
+
+    Args:
+        source: Counts of the source.
+        all_contexts: Number of contexts of all sources.
+    """
+    return {
+        "source": source.name,
+        "tokens": source.tokens,
+        "contexts": source.contexts,
+        "share": f"{source.contexts / all_contexts:.2%}",
+        "frequency": f"{source.frequency:.6g}",
+        "dropped": source.tokens_dropped,
+        "carried": source.tokens_carried,
+        "padded": source.pad_tokens,
+        # With a frequency below 1, only some rows of the source become contexts.
+        "not_chosen": max(source.rows - source.contexts, 0),
+    }
+
+
+def _shown_headings(rows: Sequence[Row]) -> list[str]:
+    """Return the headings of the columns that tell something, in order.
+
+    A column is left out if all sources have the usual value: the frequency 1, or a count of 0.
+
+    Args:
+        rows: Rows with all columns, at least one.
+    """
+    headings = list(_ALWAYS_SHOWN)
+    for heading in rows[0]:
+        usual_value = "1" if heading == "frequency" else 0
+        is_unusual = any(row[heading] != usual_value for row in rows)
+        if heading not in _ALWAYS_SHOWN and is_unusual:
+            headings.append(heading)
+    return headings
 
 
 def quality_rows(quality: Mapping[str, Any]) -> list[Row]:

@@ -19,6 +19,7 @@ from nanoset_core.stages.webdataset.plan_settings import PlanSettings, shared_se
 from nanoset_core.stages.webdataset.settings import WebdatasetSpec
 from nanoset_core.stages.webdataset.sources import TokenSource
 from nanoset_core.stages.webdataset.tokshuf import TOKSHUF_EOT, tokshuf_tokens
+from nanoset_core.text.pieces import Inventory
 
 
 def settings_of(
@@ -43,9 +44,7 @@ def settings_of(
     is_tokshuf = spec.preset == "tokshuf"
     streams: dict[str, list[int]] | None = None
     if is_tokshuf:
-        streams = {}
-        for name, dataset in datasets.items():
-            streams[name] = _tokens_of_files(project, name, dataset)
+        streams = {name: _tokens_of_files(project, datasets[name]) for name in datasets}
 
     # The numbers of the corpora are weights, or say how often each of their contexts occurs.
     has_weights = spec.mix == "weights"
@@ -91,50 +90,62 @@ def _check_end_token(project: Project, settings: PlanSettings) -> None:
     )
 
 
-def _tokens_of_files(project: Project, corpus: str, dataset: Manifest) -> list[int]:
+def _tokens_of_files(project: Project, dataset: Manifest) -> list[int]:
     """Return the number of tokens of each file of a corpus, in the order of its dataset.
 
     Args:
         project: The project.
-        corpus: Name of the corpus.
-        dataset: Manifest of its dataset.
+        dataset: Manifest of the dataset.
 
     Raises:
         ConfigError: The dataset is a view, whose documents are not in files.
         StaleError: The shards, or the files, have changed since the dataset was made.
     """
+    _check_not_view(project, dataset)
+    # Only the shards, from which a dataset is made, record which file a token is from.
+    tokenized = require(project, TOKENIZED, Key(dataset.name))
+    inventory = _inventory_of_both(project, dataset, tokenized)
+    counts = project.outputs.access.each_copy(
+        lambda shard: counts_by_file(shard.path(DOCUMENTS)), current_shards(project, tokenized)
+    )
+    return list(tokens_by_file(inventory.files, counts).values())
+
+
+def _check_not_view(project: Project, dataset: Manifest) -> None:
+    """Raise ConfigError if a dataset is a view, whose documents are not in files."""
     opened = dataset_of(project.outputs, dataset)
     if not opened.is_whole_corpus:
         raise ConfigError(
             "the preset tokshuf cuts each file separately, and a view has no files",
             where=f"{project.config.file}: webdatasets",
-            found=f"the {opened.kind} {corpus}",
+            found=f"the {opened.kind} {dataset.name}",
             remedy="name a corpus",
         )
 
-    # A dataset is made from shards of tokens, and only the shards record which file a token is
-    # from. So the present shards must have been made from the same files as the dataset. The
-    # inventory, a list of the corpus's files, identifies these files by its digest.
-    inventory_digest = dataset.recipe["parents"]["inventory"]
-    tokenized = require(project, TOKENIZED, Key(corpus))
-    are_shards_current = tokenized.recipe["parents"]["inventory"] == inventory_digest
-    inventory_manifest, inventory = current_inventory(project, corpus)
-    are_files_current = inventory_manifest.digest == inventory_digest
-    if not are_shards_current or not are_files_current:
+
+def _inventory_of_both(project: Project, dataset: Manifest, tokenized: Manifest) -> Inventory:
+    """Return the current files of a corpus, if its dataset and its shards were made from them.
+
+    Args:
+        project: The project.
+        dataset: Manifest of the dataset.
+        tokenized: Manifest of the current set of shards.
+
+    Raises:
+        StaleError: One of them was made from other files.
+    """
+    manifest, inventory = current_inventory(project, dataset.name)
+    dataset_digest = dataset.recipe["parents"]["inventory"]
+    shards_digest = tokenized.recipe["parents"]["inventory"]
+    if not dataset_digest == shards_digest == manifest.digest:
         raise StaleError(
             "the dataset was made from other files than the present ones",
             where=dataset.url(),
-            found=inventory_digest,
-            expected=inventory_manifest.digest,
+            found=dataset_digest,
+            expected=manifest.digest,
             remedy="run `nanoset build`, or materialise tokenized_shards and indexed_dataset first",
         )
-
-    # Add up the tokens of each file over the tables of all shards.
-    shards = current_shards(project, tokenized)
-    counts = project.outputs.access.each_copy(
-        lambda shard: counts_by_file(shard.path(DOCUMENTS)), shards
-    )
-    return list(tokens_by_file(inventory.files, counts).values())
+    return inventory
 
 
 def sources_of(

@@ -110,10 +110,8 @@ class WebdatasetSpec(Section):
             # The BOS token takes one place, and a context needs at least one more.
             yield out_of_range(Range(2), self.sequence_length, f"{where}.sequence_length")
 
-        # With `mix: weights`, the numbers of the corpora are weights, and otherwise frequencies. A
-        # list of corpora has no numbers: each corpus is taken once.
+        # The numbers of the corpora are weights or frequencies. A list of corpora has none.
         number_by_corpus = self.number_by_corpus or {}
-        has_weights = self.mix == "weights"
         if number_by_corpus and not any(number_by_corpus.values()):
             yield ConfigError(
                 "every corpus is left out",
@@ -121,27 +119,39 @@ class WebdatasetSpec(Section):
                 found="frequencies of 0",
                 remedy="give one of them a frequency, 1 for each context once",
             )
-        if has_weights and not number_by_corpus:
-            yield ConfigError(
-                "mix: weights needs a weight for each corpus",
-                where=f"{where}.corpora",
-                remedy=(
-                    "give each corpus its weight, such as {web: 0.7, code: 0.3}, "
-                    "or remove the key mix"
-                ),
-            )
-        if self.contexts is not None and not has_weights:
+        if self.mix == "weights":
+            yield from _weight_errors(number_by_corpus, where)
+        elif self.contexts is not None:
             yield ConfigError(
                 "a number of contexts goes with weights",
                 where=f"{where}.contexts",
                 found="mix: frequencies",
                 remedy="set mix to weights, or remove the key",
             )
-        if has_weights and any(number_by_corpus.values()):
-            allowed_weights = Range(1e-9, 1e6)
-            for corpus, weight in number_by_corpus.items():
-                if weight not in allowed_weights:
-                    yield out_of_range(allowed_weights, weight, f"{where}.corpora.{corpus}")
+
+
+def _weight_errors(weight_by_corpus: Mapping[str, float], where: str) -> Iterator[ConfigError]:
+    """Yield an error if there are no weights, and for each weight that is out of range.
+
+    If all weights are 0, that is another error, and they are not checked.
+
+    Args:
+        weight_by_corpus: Corpus → its weight.
+        where: Place of the webdataset, such as "nanoset.yaml: webdatasets.tars".
+    """
+    if not weight_by_corpus:
+        yield ConfigError(
+            "mix: weights needs a weight for each corpus",
+            where=f"{where}.corpora",
+            remedy=(
+                "give each corpus its weight, such as {web: 0.7, code: 0.3}, or remove the key mix"
+            ),
+        )
+    if any(weight_by_corpus.values()):
+        allowed_weights = Range(1e-9, 1e6)
+        for corpus, weight in weight_by_corpus.items():
+            if weight not in allowed_weights:
+                yield out_of_range(allowed_weights, weight, f"{where}.corpora.{corpus}")
 
 
 def engine_warning(engine: ShuffleEngine, where: str) -> str | None:

@@ -278,23 +278,31 @@ class WebdatasetStage(Resumable):
         from nanoset_core.stages.webdataset.lists import LISTS
         from nanoset_core.stages.webdataset.markers import MARKERS
 
-        markers: set[str] = set()
-        for name in access.names(folder / MARKERS):
-            if name.endswith(".json"):
-                markers.add(f"{MARKERS}/{name}")
-
-        # Read the version from each marker. Its other keys are not checked: a file of another
-        # program may have the same key with another value, and must be noticed here. A marker that
-        # was cut off when a build was killed is not valid JSON, and is ignored.
-        versions: set[object] = set()
-        for marker in markers:
-            with contextlib.suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
-                content = json.loads(access.read_current(folder / marker))
-                versions.add(content["made_from"])
+        marker_names = [name for name in access.names(folder / MARKERS) if name.endswith(".json")]
+        markers = {f"{MARKERS}/{name}" for name in marker_names}
+        versions = _versions_in_markers(access, [folder / marker for marker in markers])
         if versions != {folder.name}:
             return None
         tars = {name for name in access.names(folder) if _TAR.fullmatch(name)}
         return tars | markers | set(LISTS)
+
+
+def _versions_in_markers(access: FileAccess, markers: Iterable[Path]) -> set[object]:
+    """Return the versions of webdatasets that markers of tars name.
+
+    Only this key of a marker is read, so that files of another program that have the same key
+    count, too. A marker that was cut off when a build was killed is not valid JSON, and is ignored.
+
+    Args:
+        access: Access to the output root.
+        markers: Paths of the markers.
+    """
+    versions: set[object] = set()
+    for marker in markers:
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
+            content = json.loads(access.read_current(marker))
+            versions.add(content["made_from"])
+    return versions
 
 
 SHUFFLE_PLAN = PlanStage()

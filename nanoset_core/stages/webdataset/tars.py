@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -77,16 +77,8 @@ def write_tar(
         folder: Where the tar goes.
         fill: Supplies the tokens of these contexts.
     """
-    # The digest is computed while writing, so that the tar need not be read again.
-    size = 0
-    sha256 = hashlib.sha256()
-    with atomic_file(folder / f"{shard_stem(shard)}.tar", sync=False) as file:
-        for block in _blocks(plan, shard, len(contexts), fill):
-            sha256.update(block)
-            size += file.write(block)
-        closing = end_of_archive(size)
-        sha256.update(closing)
-        size += file.write(closing)
+    path = folder / f"{shard_stem(shard)}.tar"
+    archive = _write_archive(path, _blocks(plan, shard, len(contexts), fill))
 
     # Most plans have no padding, and then the contexts need not be looked up.
     pad_tokens = 0
@@ -97,9 +89,36 @@ def write_tar(
         sequences=len(contexts),
         tokens=len(contexts) * plan.settings.row_tokens - pad_tokens,
         pad_tokens=pad_tokens,
-        size_bytes=size,
-        sha256=sha256.hexdigest(),
+        size_bytes=archive.size_bytes,
+        sha256=archive.sha256,
     )
+
+
+class _WrittenArchive(NamedTuple):
+    """A file that was written."""
+
+    size_bytes: int
+    sha256: str
+    """Hex digest of its bytes."""
+
+
+def _write_archive(path: Path, blocks: Iterable[bytes | memoryview]) -> _WrittenArchive:
+    """Write a tar, and compute its digest on the way, so that it need not be read again.
+
+    Args:
+        path: Path of the tar.
+        blocks: The bytes of its members. The end of the tar is added.
+    """
+    size_bytes = 0
+    sha256 = hashlib.sha256()
+    with atomic_file(path, sync=False) as file:
+        for block in blocks:
+            sha256.update(block)
+            size_bytes += file.write(block)
+        closing = end_of_archive(size_bytes)
+        sha256.update(closing)
+        size_bytes += file.write(closing)
+    return _WrittenArchive(size_bytes, sha256.hexdigest())
 
 
 def _blocks(
@@ -180,7 +199,11 @@ def output_bytes(plan: ShufflePlan) -> tuple[int, bool]:
         first_size = _npy_tar_bytes(plan, 0)
         last_size = _npy_tar_bytes(plan, plan.shards - 1)
         return first_size * (plan.shards - 1) + last_size, True
+    return _estimated_json_gz_bytes(plan), False
 
+
+def _estimated_json_gz_bytes(plan: ShufflePlan) -> int:
+    """Estimate the size of all tars of a plan whose members are compressed JSON."""
     # A member has a header of one block, and a body that is filled up to whole blocks. So half a
     # block is added to a body on average.
     tokens_per_context = plan.tokens / max(plan.contexts, 1)
@@ -190,7 +213,7 @@ def output_bytes(plan: ShufflePlan) -> tuple[int, bool]:
 
     # A tar is filled up to a multiple of 10 KiB. So half of that is added to a tar on average.
     closing_bytes = plan.shards * ARCHIVE_BYTES // 2
-    return member_bytes + closing_bytes, False
+    return member_bytes + closing_bytes
 
 
 def _npy_tar_bytes(plan: ShufflePlan, shard: int) -> int:
