@@ -103,7 +103,7 @@ def values_by_row_group(
     Raises:
         FormatError: The text does not contain the document of a row.
     """
-    groups = map(_RowGroup, _places_of_row_groups(documents, files))
+    groups = map(_AlignedRowGroup, _places_of_row_groups(documents, files))
     group = next(groups, None)
     for text_part in _parts_of(batches):
         remaining = text_part  # the documents of the part that were not compared with rows yet
@@ -124,7 +124,7 @@ def values_by_row_group(
         )
 
 
-class _RowGroup:
+class _AlignedRowGroup:
     """A row group of a table, and the values of its documents as far as they were read."""
 
     def __init__(self, places: _Places) -> None:
