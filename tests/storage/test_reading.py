@@ -1,4 +1,4 @@
-"""Objects read like files, and token files read by blocks."""
+"""Objects of a bucket are read like files and folders, and token files by blocks."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ import os
 import pickle
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -23,203 +26,364 @@ from nanoset_core.storage.mapped_files import BlockFile
 from nanoset_core.storage.s3 import S3Store
 from nanoset_core.text.inventories import take_inventory
 
-LONG_AGO = "Wed, 21 Oct 2015 07:28:00 GMT"
+MIB = 1 << 20
 NAMES = ("plain.jsonl", "a folder/ünï 漢.jsonl", "100%+&=#?versions=1.jsonl", "a*b[1].jsonl")
+"""Names that a careless request would change."""
+NAME = NAMES[0]
 
 
 @pytest.fixture
-def data(tmp_path, place):
-    content = os.urandom((9 << 20) + 5)
+def data(tmp_path: Path, place: S3Store) -> bytes:
+    """The content of the objects `NAMES`, of 9 MiB."""
+    content = os.urandom(9 * MIB + 5)
     (tmp_path / "file").write_bytes(content)
     for name in NAMES:
         place.put_file(name, tmp_path / "file")
     return content
 
 
-class NoWorkers:
-    """An executor that nothing may be given to."""
+# Inventories of objects
 
-    def run(self, work, tasks):
+
+class RefusingExecutor:
+    """An executor that fails if it is given any work."""
+
+    def run(self, work: Callable[[Any], Any], tasks: list[Any]) -> Iterator[Any]:
+        """Fail."""
         raise AssertionError(tasks)
 
 
-def test_objects_known_by_their_etags_are_given_to_no_worker(place, data, monkeypatch):
-    monkeypatch.setattr("nanoset_core.text.fingerprints.SPREAD_BYTES", 1)
-    known = take_inventory(RemoteFolder(place, by_etag=True), "web", executor=NoWorkers())
-    assert known.size == len(data) * len(NAMES)
-    with pytest.raises(AssertionError):
-        take_inventory(RemoteFolder(place), "web", executor=NoWorkers())
+class LocalExecutor:
+    """An executor that works in this process, and remembers its tasks."""
 
+    def __init__(self) -> None:
+        """Begin without tasks."""
+        self.tasks: list[Any] = []
 
-class Here:
-    """An executor that notes what it is given."""
-
-    def __init__(self):
-        self.tasks = []
-
-    def run(self, work, tasks):
+    def run(self, work: Callable[[Any], Any], tasks: list[Any]) -> Iterator[tuple[int, Any]]:
+        """Yield the number and the result of each task."""
         self.tasks += tasks
-        yield from ((number, work(task)) for number, task in enumerate(self.tasks))
+        for number, task in enumerate(self.tasks):
+            yield number, work(task)
 
 
-def test_a_large_object_is_hashed_piece_by_piece_and_read_once(
-    place, tmp_path, monkeypatch, ranges
-):
+@pytest.fixture
+def spread_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let files be hashed by workers even if they are small."""
+    monkeypatch.setattr("nanoset_core.text.fingerprints.SPREAD_BYTES", 1)
+
+
+@pytest.mark.usefixtures("spread_work")
+def test_objects_that_are_known_by_their_etags_are_not_hashed(place, data):
+    folder = RemoteFolder(place, by_etag=True)
+
+    inventory = take_inventory(folder, "web", executor=RefusingExecutor())
+
+    assert inventory.size == len(data) * len(NAMES)
+
+
+@pytest.mark.usefixtures("spread_work", "data")
+def test_objects_are_hashed_by_workers(place):
+    with pytest.raises(AssertionError):
+        take_inventory(RemoteFolder(place), "web", executor=RefusingExecutor())
+
+
+@pytest.mark.usefixtures("spread_work")
+def test_a_large_object_is_hashed_in_pieces_and_read_once(place, tmp_path, monkeypatch, ranges):
     lines = b"".join(b'{"text": "%05d"}\n' % number for number in range(200_000))
     place.put("web/large.jsonl", lines)
     (tmp_path / "web").mkdir()
     (tmp_path / "web" / "large.jsonl").write_bytes(lines)
+    window_bytes = 4096
     monkeypatch.setattr("nanoset_core.text.fingerprints.PIECE_BYTES", 300_000)
-    monkeypatch.setattr("nanoset_core.text.piece_cuts.WINDOW_BYTES", 4096)
-    monkeypatch.setattr("nanoset_core.text.fingerprints.SPREAD_BYTES", 1)
-    executor = Here()
-    found = take_inventory(RemoteFolder(place) / "web", "web", executor=executor)
-    assert found == take_inventory(tmp_path / "web", "web")
-    assert len(executor.tasks) == len(found.pieces) == 13
-    assert total_bytes(ranges) <= len(lines) + 2 * 13 * 4096
+    monkeypatch.setattr("nanoset_core.text.piece_cuts.WINDOW_BYTES", window_bytes)
+    executor = LocalExecutor()
+
+    inventory = take_inventory(RemoteFolder(place) / "web", "web", executor=executor)
+
+    n_pieces = 13
+    assert inventory == take_inventory(tmp_path / "web", "web")
+    assert len(inventory.pieces) == n_pieces
+    assert len(executor.tasks) == n_pieces
+    # Around each cut, a few bytes are read in addition, to find the ends of lines.
+    assert total_bytes(ranges) <= len(lines) + 2 * n_pieces * window_bytes
 
 
-SLOW_DOWN = (
-    b"<Error><Code>SlowDown</Code><Message>Please reduce your request rate</Message></Error>"
-)
-INTERNAL = b"<Error><Code>InternalError</Code><Message>We did</Message></Error>"
-FAILURES = {
-    "throttled": (503, len(SLOW_DOWN), SLOW_DOWN),
-    "ill": (500, len(INTERNAL), INTERNAL),
-    "cut": (206, 4, b"da"),
-}
+# Failing servers
+
+
+class Answer(NamedTuple):
+    """An answer of a server."""
+
+    status: int
+    content_length: int
+    """The length that the server announces."""
+    body: bytes
+
+
+def error_answer(status: int, code: str) -> Answer:
+    """Return an answer with one of S3's error codes."""
+    body = f"<Error><Code>{code}</Code><Message>We did</Message></Error>".encode()
+    return Answer(status, len(body), body)
+
+
+@dataclass
+class FailingServer:
+    """A server of one object that contains b"data", and that may fail."""
+
+    failures: list[Answer] = field(default_factory=list)
+    """Answers that are given instead of the object, one for each request."""
+    n_answers: int = 0
+    """Number of the requests for the object that were answered."""
+    store: S3Store = field(default_factory=lambda: S3Store("b", "p"))
+    """The store of the object."""
+
+    def answer(self, to: http.server.BaseHTTPRequestHandler) -> None:
+        """Answer a request."""
+        answer = Answer(200, 4, b"")
+        if to.command == "GET":
+            answer = self.failures.pop() if self.failures else Answer(206, 4, b"data")
+            self.n_answers += 1
+            to.close_connection = True
+        say(
+            to,
+            answer.status,
+            answer.body,
+            Content_Length=str(answer.content_length),
+            ETag='"e"',
+            Last_Modified="Wed, 21 Oct 2015 07:28:00 GMT",
+        )
 
 
 @pytest.fixture
-def failing_store() -> Iterator[tuple[S3Store, list[tuple[int, int, bytes]], list[int]]]:
-    """A server of one object, `data`; → (its place, answers to give instead of it, the status of
-    all given).
+def failing_server(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[FailingServer]:
+    """A server that the test lets fail; there are no pauses between attempts.
+
+    The endpoint is not used, but its fixture sets credentials.
     """
-    instead: list[tuple[int, int, bytes]] = []
-    given: list[int] = []
-
-    def give(to: http.server.BaseHTTPRequestHandler) -> None:
-        status, size, body = 200, 4, b""
-        if to.command == "GET":
-            status, size, body = instead.pop() if instead else (206, 4, b"data")
-            given.append(status)
-            to.close_connection = True
-        say(to, status, body, Content_Length=str(size), ETag='"e"', Last_Modified=LONG_AGO)
-
-    with answering(give) as address:
-        yield S3Store("b", "p", address, "us-east-1"), instead, given
-
-
-@pytest.mark.parametrize("failure", FAILURES.values(), ids=FAILURES)
-def test_what_fails_in_passing_is_asked_ten_times_and_no_more(
-    endpoint, failing_store, monkeypatch, failure
-):
     monkeypatch.setattr(requests.time, "sleep", lambda seconds: None)
-    place, instead, given = failing_store
-    instead += [failure] * 9
-    with RemoteFolder(place, "k").open() as file:
+    server = FailingServer()
+    with answering(lambda to: server.answer(to)) as address:
+        server.store = S3Store("b", "p", address, "us-east-1")
+        yield server
+
+
+TEMPORARY_FAILURES = [
+    pytest.param(error_answer(503, "SlowDown"), id="throttled"),
+    pytest.param(error_answer(500, "InternalError"), id="internal error"),
+    pytest.param(Answer(206, 4, b"da"), id="cut off"),
+]
+
+
+@pytest.mark.parametrize("failure", TEMPORARY_FAILURES)
+def test_an_object_is_read_although_nine_attempts_fail(failing_server, failure):
+    failing_server.failures = [failure] * 9
+
+    with RemoteFolder(failing_server.store, "k").open() as file:
         assert file.read() == b"data"
-    assert len(given) == 10
-    instead += [failure] * 200
+
+    assert failing_server.n_answers == 10
+
+
+@pytest.mark.parametrize("failure", TEMPORARY_FAILURES)
+def test_an_object_cannot_be_read_if_ten_attempts_fail(failing_server, failure):
+    failing_server.failures = [failure] * 200
+
     with (
-        RemoteFolder(place, "k").open() as file,
+        RemoteFolder(failing_server.store, "k").open() as file,
         pytest.raises(StorageError, match="after 10 attempt"),
     ):
         file.read()
-    assert len(given) == 20
+
+    assert failing_server.n_answers == 10
 
 
-def test_blocks_come_once_and_are_the_bytes(place, data, tmp_path, ranges):
-    blocks = BlockFile(place, NAMES[0], tmp_path / "mirror", block_bytes=4096)
+# Token files that are read by blocks
+
+
+def test_a_block_is_requested_once_for_neighbouring_ranges(place, data, tmp_path, ranges):
+    blocks = BlockFile(place, NAME, tmp_path / "mirror", block_bytes=4096)
+
     assert blocks[5000:5010] == data[5000:5010]
     assert blocks[5010:5020] == data[5010:5020]
-    assert ranges == [(NAMES[0], 4096, 8192)]
-    begins = np.random.default_rng(0).integers(0, len(data) - 9000, 40)
-    blocks.fetch(begins, begins + 9000)
-    before = len(ranges)
-    for begin in begins.tolist():
-        assert blocks[begin : begin + 9000] == data[begin : begin + 9000]
-    assert len(ranges) == before
+
+    assert ranges == [(NAME, 4096, 8192)]
+
+
+def test_ranges_that_were_fetched_are_not_requested_again(place, data, tmp_path, ranges):
+    blocks = BlockFile(place, NAME, tmp_path / "mirror", block_bytes=4096)
+    starts = np.random.default_rng(0).integers(0, len(data) - 9000, 40)
+
+    blocks.fetch(starts, starts + 9000)
+    n_requests = len(ranges)
+    for start in starts.tolist():
+        assert blocks[start : start + 9000] == data[start : start + 9000]
+
+    assert len(ranges) == n_requests
+
+
+def test_the_last_block_may_be_short(place, data, tmp_path):
+    blocks = BlockFile(place, NAME, tmp_path / "mirror", block_bytes=4096)
+
     assert blocks[len(data) - 7 : len(data)] == data[-7:]
-    assert not list((tmp_path / "mirror").rglob("*")) or not any(
-        path.is_file() for path in tmp_path.rglob("*.jsonl")
-    )
 
 
-def test_blocks_of_an_object_that_is_replaced_are_refused(place, data, tmp_path):
-    blocks = BlockFile(place, NAMES[0], tmp_path / "mirror")
-    place.put(NAMES[0], b"other")
+def test_blocks_are_not_kept_in_files_with_names(place, data, tmp_path):
+    """Their file is deleted while it is open, so that it vanishes with the process."""
+    blocks = BlockFile(place, NAME, tmp_path / "mirror", block_bytes=4096)
+
+    assert blocks[5000:5010] == data[5000:5010]
+
+    mirrored_files = [path for path in (tmp_path / "mirror").rglob("*") if path.is_file()]
+    assert not mirrored_files
+
+
+@pytest.mark.usefixtures("data")
+def test_blocks_of_an_object_that_was_replaced_are_refused(place, tmp_path):
+    blocks = BlockFile(place, NAME, tmp_path / "mirror")
+    place.put(NAME, b"other")
+
     with pytest.raises(SourceChangedError):
         blocks[0:10]
+
+
+def test_blocks_of_a_missing_object_cannot_be_opened(place, tmp_path):
     with pytest.raises(FileNotFoundError):
         BlockFile(place, "nothing", tmp_path / "mirror")
 
 
-def test_folders_are_listed_fresh(place, data):
-    folder = RemoteFolder(place)
-    assert sorted(entry.name for entry in folder.iterdir()) == sorted(
-        {name.split("/")[0] for name in NAMES}
-    )
+# Folders
+
+
+@pytest.mark.usefixtures("data")
+def test_a_folder_lists_its_files_and_folders(place):
+    first_parts = {name.split("/")[0] for name in NAMES}
+
+    names = [entry.name for entry in RemoteFolder(place).iterdir()]
+
+    assert sorted(names) == sorted(first_parts)
+
+
+def test_a_folder_exists_while_there_is_an_object_in_it(place):
+    folder = RemoteFolder(place) / "later"
+
     place.put("later/new.jsonl", b"x")
-    assert (folder / "later").is_dir()
-    assert [found[:2] for found in (folder / "later").files()] == [("new.jsonl", 1)]
+    assert folder.is_dir()
+    assert [entry[:2] for entry in folder.files()] == [("new.jsonl", 1)]
+
     place.delete("later/new.jsonl")
-    assert not (folder / "later").is_dir()
+    assert not folder.is_dir()
 
 
-def test_keys_that_no_folder_could_hold_are_refused(place):
-    place.client().put_object(
-        Bucket=place.bucket, Key=f"{place.prefix}/web/../../out.jsonl", Body=b"x"
-    )
+def test_a_key_that_leads_out_of_its_folder_is_refused(place):
+    key = f"{place.prefix}/web/../../out.jsonl"
+    place.client().put_object(Bucket=place.bucket, Key=key, Body=b"x")
+
     with pytest.raises(InputError, match=r"no path of a file"):
         list(RemoteFolder(place).files())
 
 
-def test_a_dataset_by_its_url_is_that_of_its_files(new_clients, place, tmp_path, monkeypatch):
+# Datasets that are opened by their address
+
+
+@pytest.fixture
+def dataset_environment(
+    new_clients: None, place: S3Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Path:
+    """Environment variables that lead to the bucket and to a cache, whose folder is returned."""
+    assert place.endpoint_url is not None
     monkeypatch.setenv("AWS_ENDPOINT_URL", place.endpoint_url)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    written = []
-    for number in (300, 200):
-        prefix = tmp_path / f"of-{number}"
-        builder = MMapIndexedDatasetBuilder(prefix, dtype=np.uint16)
-        for length in range(number):
+    return tmp_path / "cache"
+
+
+def write_dataset(prefix: Path, n_documents: int) -> None:
+    """Write a pair of .bin and .idx with documents of 0, 1, 2 … tokens."""
+    with MMapIndexedDatasetBuilder(prefix, dtype=np.uint16) as builder:
+        for length in range(n_documents):
             builder.add_document(np.arange(length, dtype=np.uint16), [length])
-        builder.finalize()
-        for end in ("bin", "idx"):
-            place.put_file(f"text_document.{end}", tmp_path / f"of-{number}.{end}")
-        dataset = MMapIndexedDataset(f"{place.url()}/text_document")
-        local = MMapIndexedDataset(prefix)
-        assert len(dataset) == len(local) == number
-        assert all(
-            np.array_equal(ours, theirs) for ours, theirs in zip(dataset, local, strict=True)
-        )
-        assert np.array_equal(dataset.tokens, local.tokens)
-        assert len(pickle.loads(pickle.dumps(dataset))) == number
-        written.append(dataset)
-        time.sleep(1.1)  # times in buckets are whole seconds
+
+
+def upload_dataset(prefix: Path, place: S3Store) -> None:
+    """Upload a pair of .bin and .idx as text_document."""
+    for ending in ("bin", "idx"):
+        place.put_file(f"text_document.{ending}", prefix.with_suffix(f".{ending}"))
+
+
+def check_same_dataset(dataset: MMapIndexedDataset, local_dataset: MMapIndexedDataset) -> None:
+    """Check that two datasets have the same documents and tokens."""
+    assert len(dataset) == len(local_dataset)
+    for document, local_document in zip(dataset, local_dataset, strict=True):
+        assert np.array_equal(document, local_document)
+    assert np.array_equal(dataset.tokens, local_dataset.tokens)
+
+
+def test_a_dataset_in_a_bucket_has_the_documents_of_its_files(dataset_environment, place, tmp_path):
+    write_dataset(tmp_path / "local", 300)
+    upload_dataset(tmp_path / "local", place)
+
+    dataset = MMapIndexedDataset(f"{place.url()}/text_document")
+
+    assert len(dataset) == 300
+    check_same_dataset(dataset, MMapIndexedDataset(tmp_path / "local"))
+    assert len(pickle.loads(pickle.dumps(dataset))) == 300
+    assert not list(dataset_environment.rglob("*.bin"))
+
+
+def test_a_dataset_that_was_replaced_in_the_bucket_is_opened_as_the_new_one(
+    dataset_environment, place, tmp_path
+):
+    """While the old one is still open."""
+    write_dataset(tmp_path / "old", 300)
+    upload_dataset(tmp_path / "old", place)
+    old_dataset = MMapIndexedDataset(f"{place.url()}/text_document")
+    assert len(old_dataset) == 300
+    time.sleep(1.1)  # times in buckets are whole seconds
+    write_dataset(tmp_path / "new", 200)
+    upload_dataset(tmp_path / "new", place)
+
+    dataset = MMapIndexedDataset(f"{place.url()}/text_document")
+
+    assert len(dataset) == 200
+    check_same_dataset(dataset, MMapIndexedDataset(tmp_path / "new"))
+    assert len(pickle.loads(pickle.dumps(dataset))) == 200
+
+
+@pytest.mark.usefixtures("dataset_environment")
+def test_a_missing_dataset_in_a_bucket_is_an_error(place):
     with pytest.raises(MissingError):
         MMapIndexedDataset(f"{place.url()}/nothing")
-    assert not list((tmp_path / "cache").rglob("*.bin"))
 
 
-def test_what_is_read_in_order_is_on_its_way_in_several_ranges_from_the_first_byte_on(
+# Reading ahead
+
+
+def test_several_ranges_are_requested_at_the_same_time_when_a_file_is_read_in_order(
     place, data, monkeypatch
 ):
-    monkeypatch.setattr(reading, "MOST_BYTES", 1 << 20)
-    real, asked = S3Store.read_range, []
-    all_there = threading.Barrier(reading.AHEAD)
+    range_bytes = MIB
+    start = 99
+    stop = 7 * MIB + 7
+    monkeypatch.setattr(reading, "MOST_BYTES", range_bytes)
+    real_read_range = S3Store.read_range
+    requested_ranges = []
+    # Passed when all requests that may be pending are. If a request were only sent after another
+    # one had been answered, the barrier would break.
+    all_pending = threading.Barrier(reading.AHEAD)
 
     def read_range(self, name, begin, end, mark=None):
-        asked.append((begin, end))
-        if begin <= first + (reading.AHEAD << 20):
-            all_there.wait(timeout=30)  # a range that waited for another one would break it
-        return real(self, name, begin, end, mark)
+        requested_ranges.append((begin, end))
+        if begin <= start + reading.AHEAD * range_bytes:
+            all_pending.wait(timeout=30)
+        return real_read_range(self, name, begin, end, mark)
 
     monkeypatch.setattr(S3Store, "read_range", read_range)
-    first, end = 99, (7 << 20) + 7
-    with (RemoteFolder(place) / NAMES[0]).open(begin=first, end=end) as file:
-        file.seek(first)
-        assert file.read(end - first) == data[first:end]
-    # the first range came while it was opened
-    behind = range(first + reading.FIRST_BYTES, end, 1 << 20)
-    assert sorted(asked) == [(begin, min(begin + (1 << 20), end)) for begin in behind]
+    with (RemoteFolder(place) / NAME).open(begin=start, end=stop) as file:
+        file.seek(start)
+        assert file.read(stop - start) == data[start:stop]
+
+    # The first bytes were read when the file was opened. The others follow in equal ranges.
+    expected_ranges = []
+    for begin in range(start + reading.FIRST_BYTES, stop, range_bytes):
+        expected_ranges.append((begin, min(begin + range_bytes, stop)))
+    assert sorted(requested_ranges) == expected_ranges
