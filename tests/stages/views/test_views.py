@@ -1,8 +1,11 @@
-"""Views of a built project: what they hold, what is made of them, and when they are made again."""
+"""Views of a built project: what they contain, what is made of them, and when they are rebuilt."""
+
+from __future__ import annotations
 
 import os
 import shutil
 from pathlib import Path
+from typing import Any, NoReturn
 
 import pytest
 
@@ -13,6 +16,7 @@ from helpers.building import (
     make_nanoset,
     make_webdataset,
 )
+from helpers.changing import change_setting
 from helpers.inspecting import (
     current_dataset,
     explain_sample,
@@ -23,7 +27,7 @@ from helpers.inspecting import (
 )
 from helpers.s3_server import root_in
 from helpers.sample_project import outputs_of, write_project
-from helpers.views import CHANGES, origins, texts_of
+from helpers.views import CHANGES, DROPPED, origins, texts_of
 from nanoset_core import merge_indexed_datasets
 from nanoset_core.errors import ConfigError, FormatError, MissingError
 from nanoset_core.project.gc import collect
@@ -33,198 +37,349 @@ from nanoset_core.project.verify import verify_project
 from nanoset_core.stages.views import make as views
 from nanoset_core.stages.views.choosing import plan_view
 
-
-def test_a_view_is_an_index_of_twenty_bytes_a_document_over_the_same_tokens(project):
-    web, kept = read_dataset(project, "web"), current_dataset(project, "kept")
-    idx, binary = (kept.folder / f"{kept.facts['prefix']}.{end}" for end in ("idx", "bin"))
-    assert idx.stat().st_size == 34 + 20 * kept.facts["documents"] + 8
-    assert binary.read_bytes() == Path(f"{web.prefix}.bin").read_bytes()
-    parts = [texts_of(read_dataset(project, name)) for name in ("kept", "held")]
-    ids = {text: number for number, text in enumerate(texts_of(web))}
-    chosen = [{ids[text] for text in part} for part in parts]
-    assert chosen[0].isdisjoint(chosen[1])
-    assert len(chosen[0] | chosen[1] | {3, 5, 100}) == 240
-    assert {3, 5, 100}.isdisjoint(chosen[0])
-    assert kept.facts["missing_ids"] == {"views.kept.exclude: drop/*.txt": 1}
-    assert [row[1:] for row in kept.facts["steps"]] == [
-        ["all", 240, web.token_count],
-        ["exclude drop/*.txt", 237, kept.facts["steps"][1][3]],
-        ["split by id, [0.1, 1)", len(chosen[0]), kept.facts["tokens"]],
-    ]
+N_WEB = 240
+"""Documents of the corpus web."""
+NAMES = ["kept", "held", "some"]
 
 
-def test_a_hard_link_costs_no_tokens_and_where_none_can_be_made_a_link_of_names_does(
-    project_with_views, tmp_path, monkeypatch
-):
-    dataset = current_dataset(Project.open(project_with_views), "kept")
-    assert os.stat(dataset.folder / f"{dataset.facts['prefix']}.bin").st_nlink == 4
-    monkeypatch.setattr(os, "link", lambda *_: (_ for _ in ()).throw(OSError(1, "no links here")))
-    shutil.copytree(project_with_views.parent, tmp_path / "project", symlinks=True)
-    project = Project.open(tmp_path / "project" / "nanoset.yaml")
+@pytest.fixture
+def built_project(project_with_views) -> Project:
+    """The built project; not to be written to."""
+    return Project.open(project_with_views)
+
+
+def file_of(manifest: Any, ending: str) -> Path:
+    """Return the path of the .bin or .idx of a view."""
+    path: Path = manifest.folder / f"{manifest.facts['prefix']}{ending}"
+    return path
+
+
+def numbers_in_corpus(project: Project, name: str) -> set[int]:
+    """Return which documents of web a view contains."""
+    web_texts = texts_of(read_dataset(project, "web"))
+    number_of_text = {text: number for number, text in enumerate(web_texts)}
+    return {number_of_text[text] for text in texts_of(read_dataset(project, name))}
+
+
+# What a view contains
+
+
+def test_a_view_is_an_index_of_twenty_bytes_a_document_over_the_tokens_of_its_corpus(built_project):
+    kept = current_dataset(built_project, "kept")
+    web = read_dataset(built_project, "web")
+
+    assert file_of(kept, ".idx").stat().st_size == 34 + 20 * kept.facts["documents"] + 8
+    assert file_of(kept, ".bin").read_bytes() == Path(f"{web.prefix}.bin").read_bytes()
+
+
+def test_listed_documents_are_excluded_and_a_split_divides_the_others(built_project):
+    kept = numbers_in_corpus(built_project, "kept")
+    held = numbers_in_corpus(built_project, "held")
+    excluded = {int(identity.removeprefix("web-")) for identity in DROPPED}
+
+    assert kept.isdisjoint(held)
+    assert kept.isdisjoint(excluded)
+    assert kept | held | excluded == set(range(N_WEB))
+
+
+def test_listed_ids_of_no_document_are_counted(built_project):
+    facts = current_dataset(built_project, "kept").facts
+
+    assert facts["missing_ids"] == {"views.kept.exclude: drop/*.txt": 1}
+
+
+def test_documents_and_tokens_after_each_step_are_counted(built_project):
+    facts = current_dataset(built_project, "kept").facts
+    n_web_tokens = read_dataset(built_project, "web").token_count
+    n_kept = len(numbers_in_corpus(built_project, "kept"))
+
+    [all_documents, exclude, split] = [step[1:] for step in facts["steps"]]
+
+    assert all_documents == ["all", N_WEB, n_web_tokens]
+    assert exclude[:2] == ["exclude drop/*.txt", N_WEB - len(DROPPED)]
+    assert split == ["split by id, [0.1, 1)", n_kept, facts["tokens"]]
+
+
+def test_the_tokens_of_a_corpus_and_its_views_are_one_file(built_project):
+    kept = current_dataset(built_project, "kept")
+
+    assert os.stat(file_of(kept, ".bin")).st_nlink == 1 + len(NAMES)
+
+
+def test_tokens_are_linked_by_name_if_hard_links_are_refused(project, built_project, monkeypatch):
+    def refuse(*_: object) -> NoReturn:
+        raise OSError(1, "no links here")
+
+    monkeypatch.setattr(os, "link", refuse)
     shutil.rmtree(project.outputs.folder / "views")
-    again = views.make_view(project, "held")
-    assert (again.folder / f"{again.facts['prefix']}.bin").is_symlink()
-    assert texts_of(read_dataset(project, "held")) == texts_of(
-        read_dataset(Project.open(project_with_views), "held")
-    )
-    assert again.damage() is None
+
+    held = views.make_view(project, "held")
+
+    assert file_of(held, ".bin").is_symlink()
+    expected_texts = texts_of(read_dataset(built_project, "held"))
+    assert texts_of(read_dataset(project, "held")) == expected_texts
+    assert held.damage() is None
 
 
-def test_everything_that_is_made_of_a_view_is_verified(project):
+def test_a_view_can_be_ordered_by_the_names_of_files(project):
+    order = "order: {by: file, descending: true}"
+    changed_project = change_setting(project, "order: {seed: 3}", order)
+
+    views.make_view(changed_project, "some")
+
+    files = [origin.file for origin in origins(changed_project, "some")]
+    assert files == sorted(files, reverse=True)
+
+
+def test_a_plan_shows_what_a_view_will_choose(project):
+    shutil.rmtree(project.outputs.folder / "views")
+
+    planned_steps = plan_view(project, "some").facts["steps"]
+
+    assert views.make_view(project, "some").facts["steps"] == planned_steps
+
+
+# What is made of views
+
+
+def test_views_and_what_is_made_of_them_pass_verification(project):
     make_nanoset(project, "pretrain")
     make_webdataset(project, "shuffled")
     make_derived_pbin(project, "some")
     make_held_out(project, "pretrain")
 
-    selection = ["pretrain/*", "shuffled", "some", "kept", "held"]
-    reports = list(verify_project(project, selection, deep=True))
+    names = ["pretrain/*", "shuffled", "some", "kept", "held"]
+    reports = list(verify_project(project, names, deep=True))
 
-    findings = [
-        finding
-        for report in reports
-        for finding in report.findings
-        if "handoff" not in report.output
-    ]
     assert len(reports) == 10
-    assert [(finding.severity, finding.found) for finding in findings] == [
-        ("warning", "train reads it")
-    ], "repeats are cut by the split"
+    findings = []
+    for report in reports:
+        if "handoff" not in report.output:  # it is not built
+            findings += report.findings
+    # A repeated document is on both sides of a split.
+    [finding] = findings
+    assert finding.severity == "warning"
+    assert finding.found == "train reads it"
 
 
-def test_only_a_handoff_with_views_names_them_in_its_recipe(project):
-    handoffs = [node_at(f"nanosets/{name}/handoff") for name in ("pretrain", "plain")]
+@pytest.mark.parametrize(
+    ("nanoset", "view_names"),
+    [pytest.param("pretrain", ["some"], id="view"), pytest.param("plain", None, id="corpus")],
+)
+def test_the_recipe_of_a_handoff_names_its_views(built_project, nanoset, view_names):
+    handoff = node_at(f"nanosets/{nanoset}/handoff")
 
-    options = [node.stage.recipe(project, node.key, {}).options for node in handoffs]
+    options = handoff.stage.recipe(built_project, handoff.key, {}).options
 
-    assert [one.get("views") for one in options] == [["some"], None]
+    assert options.get("views") == view_names
 
 
-def test_samples_and_contexts_of_a_view_lead_to_documents_of_its_corpus(project):
+def test_a_sample_of_a_view_leads_to_documents_of_its_corpus(project):
     make_nanoset(project, "pretrain")
     make_webdataset(project, "shuffled")
+
+    # A sample of the view consists of documents of the corpus.
     samples = (explain_sample(project, "pretrain", "train", number) for number in range(400))
-    piece = next(piece for sample in samples if sample.corpus == "some" for piece in sample.pieces)
-    assert piece.origin.corpus == "web"
-    assert piece.source.state == "unchanged"
+    sample = next(sample for sample in samples if sample.corpus == "some")
+    origin = sample.pieces[0].origin
+    assert origin.corpus == "web"
+    assert sample.pieces[0].source.state == "unchanged"
 
-    in_samples = find_document(project, "pretrain", "train", identity=piece.origin.id)
-    line = f"web/{piece.origin.file}:{piece.origin.line}"
-    in_contexts = find_document(project, "shuffled", file=line)
-
+    # The document is found in samples, two or three times as the view repeats documents.
+    in_samples = find_document(project, "pretrain", "train", identity=origin.id)
     assert len(in_samples) in (2, 3)
-    assert all(place.appearances for place in in_samples)
-    assert {place.origin.id for place in in_contexts} == {piece.origin.id}
+    for places in in_samples:
+        assert places.appearances
+
+    # It is found in contexts by its line.
+    in_contexts = find_document(project, "shuffled", file=f"web/{origin.file}:{origin.line}")
+    assert {places.origin.id for places in in_contexts} == {origin.id}
 
 
-def test_a_changed_list_of_ids_renews_just_the_views_that_name_it(project):
-    def stale() -> set[str]:
-        graph = graph_of(project)
-        return {
-            name
-            for name in project.config.views
-            if graph.stale_reasons(node_at(f"views/{name}", of="web"))
-        }
+def test_datasets_cannot_be_merged_with_a_view(built_project, tmp_path):
+    """Only sequences that are stored back to back can be merged."""
+    prefix = read_dataset(built_project, "some").prefix
 
-    assert stale() == set()
-    before = current_dataset(project, "held").digest
-    (project.config.file.parent / "drop" / "2.txt").write_text("web-7\n")
-    assert stale() == {"kept", "some"}
-    views.make_view(project, "some")
-    # both, in one pass
-    assert (stale(), current_dataset(project, "held").digest) == (set(), before)
-    shutil.rmtree(project.config.file.parent / "drop")
-    assert stale() == {"kept", "some"}
-    with pytest.raises(MissingError, match=r"views.kept.exclude"):
-        views.make_view(project, "kept")
-
-
-def test_an_append_keeps_documents_on_their_sides_and_gc_keeps_what_views_point_at(project):
-    before = [set(texts_of(read_dataset(project, name))) for name in ("kept", "held")]
-    folder = project.config.file.parent / "raw" / "web"
-    shutil.copy(folder / "part-0" / "web-0.jsonl", folder / "web-9.jsonl")
-    data = (folder / "web-9.jsonl").read_text().replace("web ", "more ").replace('"web-', '"more-')
-    (folder / "web-9.jsonl").write_text(data)
-    make_corpora(project, "web")
-    collect(project)
-    assert [set(texts_of(read_dataset(project, name))) for name in ("kept", "held")] == before
-    for name, texts in zip(("kept", "held"), before, strict=True):
-        views.make_view(project, name)
-        assert texts < set(texts_of(read_dataset(project, name)))
-
-
-def test_a_view_is_refused_where_sequences_must_lie_back_to_back(project, tmp_path):
     with pytest.raises(FormatError, match=r"back to back"):
-        merge_indexed_datasets([read_dataset(project, "some").prefix], tmp_path / "merged")
+        merge_indexed_datasets([prefix], tmp_path / "merged")
 
 
-def test_a_damaged_view_is_found(project):
-    view = current_dataset(project, "kept")
-    path = view.folder / f"{view.facts['prefix']}.idx"
-    data = bytearray(path.read_bytes())
-    data[34:38] = data[38:42]
-    path.write_bytes(data)
-    (report,) = verify_project(project, ["kept"])
+def test_a_sequence_that_the_corpus_does_not_have_is_reported(project):
+    idx = file_of(current_dataset(project, "kept"), ".idx")
+    data = bytearray(idx.read_bytes())
+    data[34:38] = data[38:42]  # the length of the first sequence becomes that of the second
+    idx.write_bytes(data)
+
+    [report] = verify_project(project, ["kept"])
+
     assert [finding.what for finding in report.findings] == [
         "a sequence of a view is none of its dataset"
     ]
 
 
-def test_the_same_bytes_in_a_bucket(project_with_views, tmp_path, bucket):
-    here = outputs_of(project_with_views)
+# When views are rebuilt
+
+
+def stale_views(project: Project) -> set[str]:
+    """Return the names of the views that a build would rebuild."""
+    graph = graph_of(project)
+    stale = set()
+    for name in NAMES:
+        if graph.stale_reasons(node_at(f"views/{name}", of="web")):
+            stale.add(name)
+    return stale
+
+
+def test_views_of_unchanged_data_are_up_to_date(built_project):
+    assert set(built_project.config.views) == set(NAMES)
+    assert stale_views(built_project) == set()
+
+
+def exclude_another_document(project: Project) -> None:
+    """Add an id to the lists of ids that the view `kept` excludes."""
+    (project.config.file.parent / "drop" / "2.txt").write_text("web-7\n")
+
+
+def test_a_changed_list_of_ids_makes_the_views_stale_that_depend_on_it(project):
+    exclude_another_document(project)
+
+    assert stale_views(project) == {"kept", "some"}
+
+
+def test_all_stale_views_of_a_corpus_are_rebuilt_in_one_pass(project):
+    held_digest = current_dataset(project, "held").digest
+    exclude_another_document(project)
+
+    views.make_view(project, "some")
+
+    assert stale_views(project) == set()
+    assert current_dataset(project, "held").digest == held_digest
+
+
+def test_a_list_of_ids_that_was_deleted_is_reported(project):
+    shutil.rmtree(project.config.file.parent / "drop")
+
+    assert stale_views(project) == {"kept", "some"}
+    with pytest.raises(MissingError, match=r"views.kept.exclude"):
+        views.make_view(project, "kept")
+
+
+def append_documents(project: Project) -> None:
+    """Append a file of other documents to web, and build its dataset."""
+    folder = project.config.file.parent / "raw" / "web"
+    text = (folder / "part-0" / "web-0.jsonl").read_text()
+    other_text = text.replace("web ", "more ").replace('"web-', '"more-')
+    (folder / "web-9.jsonl").write_text(other_text)
+    make_corpora(project, "web")
+
+
+@pytest.mark.parametrize("name", ["kept", "held"])
+def test_appended_documents_do_not_change_the_side_of_others(project, name):
+    texts_before = set(texts_of(read_dataset(project, name)))
+    append_documents(project)
+
+    views.make_view(project, name)
+
+    assert texts_before < set(texts_of(read_dataset(project, name)))
+
+
+def test_garbage_collection_keeps_the_tokens_of_stale_views(project):
+    texts_before = {name: texts_of(read_dataset(project, name)) for name in ["kept", "held"]}
+    append_documents(project)
+
+    collect(project)
+
+    for name, texts in texts_before.items():
+        assert texts_of(read_dataset(project, name)) == texts
+
+
+def test_a_view_that_is_rebuilt_on_request_is_the_same(project):
+    before = current_dataset(project, "kept")
+
+    rebuilt = views.make_view(Project.open(project.config.file, rebuild=True), "kept")
+
+    assert rebuilt.digest == before.digest
+    assert rebuilt.facts == before.facts
+    assert rebuilt.files == before.files
+
+
+def test_views_in_a_bucket_are_those_of_a_local_root(
+    built_project, project_with_views, tmp_path, bucket
+):
+    # Build the views in the bucket.
     tokenizer = project_with_views.parent / "tokenizer.json"
     file = write_project(tmp_path / "project", tokenizer, root_in(bucket) | CHANGES)
     shutil.copytree(project_with_views.parent / "drop", file.parent / "drop")
-    project = Project.open(file)
-    make_corpora(project, "web")
-    for name in ("kept", "held", "some"):
-        views.make_view(project, name)
-    found = {stored.name for stored in bucket.list("views")}
-    assert found >= {
-        name for name in here if name.startswith("views/") and name.endswith((".idx", ".bin"))
+    stored_project = Project.open(file)
+    make_corpora(stored_project, "web")
+    for name in NAMES:
+        views.make_view(stored_project, name)
+
+    # The bucket has the local .idx and .bin files.
+    sha256_by_local_file = outputs_of(project_with_views)
+    local_names = {
+        name
+        for name in sha256_by_local_file
+        if name.startswith("views/") and name.endswith((".idx", ".bin"))
     }
-    for name in (name for name in found if name.endswith((".idx", ".bin"))):
-        assert bucket.sha256(name) == here[name], name
-    assert texts_of(read_dataset(project, "some")) == texts_of(
-        read_dataset(Project.open(project_with_views), "some")
-    )
+    stored_names = {
+        stored.name for stored in bucket.list("views") if stored.name.endswith((".idx", ".bin"))
+    }
+    assert stored_names >= local_names
+    for name in stored_names:
+        assert bucket.sha256(name) == sha256_by_local_file[name], name
+
+    # They are read the same.
+    local_texts = texts_of(read_dataset(built_project, "some"))
+    assert texts_of(read_dataset(stored_project, "some")) == local_texts
 
 
-def test_a_view_is_made_again_when_that_is_asked_for_and_ordered_by_a_name_of_files(project):
-    before = current_dataset(project, "kept")
-    made = views.make_view(Project.open(project.config.file, rebuild=True), "kept")
-    assert (made.digest, made.facts, made.files) == (before.digest, before.facts, before.files)
-    text = project.config.file.read_text()
-    project.config.file.write_text(
-        text.replace("order: {seed: 3}", "order: {by: file, descending: true}")
-    )
-    again = Project.open(project.config.file)
-    views.make_view(again, "some")
-    lines = [place.file for place in origins(again, "some")]
-    assert lines == sorted(lines, reverse=True)
+# Settings that are refused
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "what"),
+    ("old", "new", "message"),
     [
-        ("held: {of: web", "code: {of: web", "share a name"),
-        ("some: {of: kept", "some: {of: some", "this view is of itself, by way of others"),
-        ("keep: [0, 0.1]", "keep: [0.1, 0.1]", "the start of a share must be below its end"),
-        ("tokens: 5e3", "tokens: 5e3, documents: 3", "a budget is of tokens or of documents"),
-        ("order: {seed: 3}", "order: {}", "an order is by a column or by a seed"),
-        ("tokens: 5e3", "where: 'a b'", "this is not a condition on documents"),
-        ("pretrain:", "web_views:", "two things share a name"),
+        pytest.param("held: {of: web", "code: {of: web", "share a name", id="the name of a corpus"),
+        pytest.param(
+            "some: {of: kept",
+            "some: {of: some",
+            "this view is of itself, by way of others",
+            id="of itself",
+        ),
+        pytest.param(
+            "keep: [0, 0.1]",
+            "keep: [0.1, 0.1]",
+            "the start of a share must be below its end",
+            id="empty share",
+        ),
+        pytest.param(
+            "tokens: 5e3",
+            "tokens: 5e3, documents: 3",
+            "a budget is of tokens or of documents",
+            id="two budgets",
+        ),
+        pytest.param(
+            "order: {seed: 3}",
+            "order: {}",
+            "an order is by a column or by a seed",
+            id="order of nothing",
+        ),
+        pytest.param(
+            "tokens: 5e3",
+            "where: 'a b'",
+            "this is not a condition on documents",
+            id="condition",
+        ),
+        pytest.param(
+            "pretrain:", "web_views:", "two things share a name", id="the name of an asset"
+        ),
     ],
 )
-def test_views_that_cannot_be_are_refused(project, old, new, what):
+def test_impossible_views_are_refused(project, old, new, message):
     text = project.config.file.read_text()
     assert old in text
     project.config.file.write_text(text.replace(old, new))
-    with pytest.raises(ConfigError, match=what):
+
+    with pytest.raises(ConfigError, match=message):
         check_requested_corpora(Project.open(project.config.file).config, ["web", "code", "books"])
-
-
-def test_what_a_view_would_choose_is_told_before_it_is_built(project):
-    shutil.rmtree(project.outputs.folder / "views")
-    planned = plan_view(project, "some").facts
-    assert views.make_view(project, "some").facts["steps"] == planned["steps"]
-    assert "tokenized" in os.listdir(project.outputs.folder)
