@@ -23,7 +23,7 @@ the seed.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -148,27 +148,13 @@ class _PackFiller:
         """
         piece_counts = self._pieces_of_class[class_of_pack]  # (n_packs,)
         bounds = np.concatenate([[0], np.cumsum(piece_counts)])  # (n_packs + 1,) first pieces
-        is_full = self._is_full_class[class_of_pack]  # (n_packs,) whether one piece fills it
-
-        # Take the pieces of both kinds from their queues, and find their indices among all pieces.
-        full_indices = bounds[:-1][is_full]
-        full_pieces = self._full_pieces.take(len(full_indices))
-        remainder_indices = np.flatnonzero(np.repeat(~is_full, piece_counts))
-        remainders = self._take_remainders(class_of_pack[~is_full])
-
-        # Put the pieces of both kinds at these indices.
-        n_pieces = int(bounds[-1])
-        pieces = PieceArrays(
-            documents=np.empty(n_pieces, np.int64),
-            firsts=np.empty(n_pieces, np.int64),  # position of the first token in the document
-            lengths=np.empty(n_pieces, np.int64),
+        is_full_pack = self._is_full_class[class_of_pack]  # (n_packs,) whether one piece fills it
+        is_full_piece = np.repeat(is_full_pack, piece_counts)  # (n_pieces,)
+        pieces = PieceArrays.interleaved(
+            is_full_piece,
+            self._full_pieces.take(np.count_nonzero(is_full_pack)),
+            self._take_remainders(class_of_pack[~is_full_pack]),
         )
-        pieces.documents[full_indices] = full_pieces.documents
-        pieces.documents[remainder_indices] = remainders.documents
-        pieces.firsts[full_indices] = full_pieces.firsts
-        pieces.firsts[remainder_indices] = remainders.firsts
-        pieces.lengths[full_indices] = full_pieces.lengths
-        pieces.lengths[remainder_indices] = remainders.lengths
         return FilledPacks(bounds, pieces)
 
     def _take_remainders(self, class_of_pack: NDArray[np.int64]) -> PieceArrays:
@@ -181,18 +167,14 @@ class _PackFiller:
             class_of_pack: Number of each pack's class in the plan, shape (n_packs,).
 
         Returns:
-            The pieces of the first pack, then those of the second, and so on.
+            The pieces of the first pack, then those of the second, and so on. The pieces of a pack
+            are in the order of their documents.
         """
         piece_counts = self._pieces_of_class[class_of_pack]  # (n_packs,)
         pack_numbers = np.repeat(np.arange(len(class_of_pack)), piece_counts)  # (n_pieces,)
+        documents = self._remainders.take(self._planned_lengths(class_of_pack), pack_numbers)
 
-        # The lengths that the plan lists for the pieces of each of these packs.
-        first_indices = self._plan.piece_starts[class_of_pack]  # (n_packs,)
-        planned_lengths = self._plan.piece_lengths[positions_in(first_indices, piece_counts)]
-
-        # Take a document for each piece. The pieces of a pack are returned in the order of their
-        # documents, not in the order of `planned_lengths`, so compute their lengths again.
-        documents = self._remainders.take(planned_lengths, pack_numbers)
+        # The documents of a pack have the planned lengths, but in another order.
         document_tokens = np.asarray(self._lengths[documents], np.int64)
         piece_tokens = self._rule.remainders(document_tokens)
         return PieceArrays(
@@ -200,6 +182,16 @@ class _PackFiller:
             firsts=document_tokens - piece_tokens,  # a remainder extends to the document's end
             lengths=piece_tokens,
         )
+
+    def _planned_lengths(self, class_of_pack: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the lengths that the plan lists for the pieces of packs; shape (n_pieces,).
+
+        Args:
+            class_of_pack: Number of each pack's class in the plan, shape (n_packs,).
+        """
+        first_indices = self._plan.piece_starts[class_of_pack]  # (n_packs,)
+        piece_counts = self._pieces_of_class[class_of_pack]  # (n_packs,)
+        return self._plan.piece_lengths[positions_in(first_indices, piece_counts)]
 
 
 def _pack_order(plan: PackPlan, seed: int) -> Iterator[NDArray[np.int64]]:
@@ -219,33 +211,66 @@ def _pack_order(plan: PackPlan, seed: int) -> Iterator[NDArray[np.int64]]:
     n_strata = max(1, -(-plan.pieces // _STRATUM_PIECES))  # rounded up
     class_numbers = np.arange(len(plan.counts), dtype=np.uint64)
     class_salts = mix(class_numbers * STEP + mix(np.array([seed], np.uint64)))  # (n_classes,)
-
     for stratum in range(n_strata):
-        # The packs of each class that can be in the stratum, and one more at each end, so that none
-        # is lost if a position is rounded.
-        first_inside = plan.counts * stratum // n_strata  # (n_classes,) rounded down
-        stop_inside = -(-plan.counts * (stratum + 1) // n_strata)  # (n_classes,) rounded up
-        starts = np.maximum(first_inside - 1, 0)
-        stops = np.minimum(stop_inside + 1, plan.counts)
-        n_candidates = stops - starts
-        # One entry for each candidate: its class, and its number j in the class.
-        classes = np.repeat(np.arange(len(plan.counts)), n_candidates)
-        numbers = positions_in(starts, n_candidates)
+        candidates = _candidates(plan.counts, stratum, n_strata)
+        classes = candidates.classes
+        jitters = _jitters(class_salts[classes], candidates.numbers)
+        # Position of each candidate on the line, in strata.
+        positions = (candidates.numbers + jitters) / plan.counts[classes] * n_strata
 
-        # Position of each candidate on the line, in strata. The upper 53 bits of a hash are a float
-        # from 0 to 1.
-        hashes = mix(class_salts[classes] + numbers.astype(np.uint64) * STEP)
-        upper_bits = hashes >> U64(11)
-        jitter = upper_bits.astype(np.float64) * 2.0**-53
-        positions = (numbers + jitter) / plan.counts[classes] * n_strata
         # Rounding may put the last pack at the end of the line, behind the last stratum.
         stratum_of_pack = np.minimum(positions.astype(np.int64), n_strata - 1)
         is_inside = stratum_of_pack == stratum
-        positions = positions[is_inside] - stratum  # from 0 to 1 within the stratum
-        classes = classes[is_inside]
+        order = _order_of(positions[is_inside] - stratum)
+        yield classes[is_inside][order]
 
-        # Sort by position, in units of 2**-32, and packs at the same position by class and number.
-        units = (positions * 2.0**32).astype(np.int64)
-        units = np.minimum(units, (1 << 32) - 1)
-        order = sort_pairs(units, np.arange(len(units))).second
-        yield classes[order]
+
+class _Candidates(NamedTuple):
+    """Packs that may be in a stratum, ordered by class and number; shape (n_candidates,) each."""
+
+    classes: NDArray[np.int64]
+    """Class of each pack."""
+    numbers: NDArray[np.int64]
+    """Number of each pack in its class, from 0."""
+
+
+def _candidates(counts: NDArray[np.int64], stratum: int, n_strata: int) -> _Candidates:
+    """Return the packs that can be in a stratum.
+
+    Args:
+        counts: Number of packs of each class, shape (n_classes,).
+        stratum: Number of the stratum.
+        n_strata: Number of strata into which the packs of each class are divided evenly.
+    """
+    first_inside = counts * stratum // n_strata  # (n_classes,) rounded down
+    stop_inside = -(-counts * (stratum + 1) // n_strata)  # (n_classes,) rounded up
+    # One more at each end, so that none is lost if a position is rounded.
+    starts = np.maximum(first_inside - 1, 0)
+    stops = np.minimum(stop_inside + 1, counts)
+    n_candidates = stops - starts
+    return _Candidates(
+        classes=np.repeat(np.arange(len(counts)), n_candidates),
+        numbers=positions_in(starts, n_candidates),
+    )
+
+
+def _jitters(class_salts: NDArray[np.uint64], numbers: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Return a random number from 0 to 1 for each pack; shape (n_packs,).
+
+    Args:
+        class_salts: Hash of the seed and of the class of each pack, shape (n_packs,).
+        numbers: Number of each pack in its class, shape (n_packs,).
+    """
+    hashes = mix(class_salts + numbers.astype(np.uint64) * STEP)
+    upper_bits = hashes >> U64(11)  # the 53 bits that a float can have
+    return upper_bits.astype(np.float64) * 2.0**-53
+
+
+def _order_of(positions: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Return the order that sorts positions from 0 to 1, in units of 2**-32; shape (n,).
+
+    Equal positions keep their order.
+    """
+    units = (positions * 2.0**32).astype(np.int64)
+    units = np.minimum(units, (1 << 32) - 1)
+    return sort_pairs(units, np.arange(len(units))).second

@@ -72,40 +72,52 @@ def _carry_in_batch(pending: PieceArrays, batch: FilledPacks, length: int) -> _C
         batch: The packs.
         length: Tokens of a pack.
     """
-    piece_counts = np.diff(batch.bounds)  # (n_packs,)
-    running_sums = np.concatenate([[0], np.cumsum(batch.pieces.lengths)])  # (n_pieces + 1,)
-    token_counts = np.diff(running_sums[batch.bounds])  # (n_packs,)
-    has_room = token_counts < length  # (n_packs,) True for A, C and E
+    places = _places(pending.tokens, batch.token_counts, length)
+    full_packs = batch.select(places.is_full)
+    packs_with_room = batch.select(~places.is_full)
+    stream = _cut(PieceArrays.concatenated([pending, packs_with_room.pieces]), length)
 
-    # Append the pieces of packs with room to the stream, and cut the stream into packs. All of
-    # these are full, except perhaps the last one.
-    is_streamed = np.repeat(has_room, piece_counts)  # (n_pieces,)
-    stream = PieceArrays.concatenated([pending, batch.pieces.select(is_streamed)])
-    cut = _cut(stream, length)
-
-    # Number the places of the result: 0 to 3 for B, C, D and E. A pack without a place, such as A,
-    # gets a number as well, which is not used.
-    appended_tokens = np.where(has_room, token_counts, 0)
-    completes_pack = _completes_pack(pending.tokens, appended_tokens, length)  # True for C and E
-    has_place = ~has_room | completes_pack  # (n_packs,)
-    places = np.cumsum(has_place) - 1  # (n_packs,)
-
-    # The pieces of packs that were full already, and the place of each.
-    full_pieces = batch.pieces.select(~is_streamed)
-    place_of_full_piece = np.repeat(places, piece_counts)[~is_streamed]
-
-    # The pieces of complete packs of the stream. Pack k has the k-th place of a completing pack.
-    stream_places = places[completes_pack]  # (n_complete_packs_of_stream,)
-    is_complete = cut.pack_numbers < len(stream_places)  # (n_pieces_of_stream,)
-    stream_pieces = cut.pieces.select(is_complete)
-    place_of_stream_piece = stream_places[cut.pack_numbers[is_complete]]
-
-    full_packs = _packs_from(
-        pieces=PieceArrays.concatenated([full_pieces, stream_pieces]),
+    # Pack k of the stream has the k-th place that the stream gets. The last pack is pending if it
+    # is not complete.
+    is_complete = stream.pack_numbers < len(places.of_stream)  # (n_pieces_of_stream,)
+    place_of_stream_piece = places.of_stream[stream.pack_numbers[is_complete]]
+    place_of_full_piece = places.of_full[full_packs.pack_numbers]
+    merged = _packs_from(
+        pieces=PieceArrays.concatenated([full_packs.pieces, stream.pieces.select(is_complete)]),
         pack_of_piece=np.concatenate([place_of_full_piece, place_of_stream_piece]),
-        n_packs=int(np.count_nonzero(has_place)),
+        n_packs=len(places.of_full) + len(places.of_stream),
     )
-    return _CarriedBatch(full_packs, pending=cut.pieces.select(~is_complete))
+    return _CarriedBatch(merged, pending=stream.pieces.select(~is_complete))
+
+
+class _Places(NamedTuple):
+    """The order of packs that were full already, and of full packs from the stream.
+
+    In the example of `_carry_in_batch`, the packs B, C, D and E of the result have the places 0 to
+    3: B and D were full already, and C and E are from the stream.
+    """
+
+    is_full: NDArray[np.bool_]
+    """Whether each pack of the batch is full already, shape (n_packs,)."""
+    of_full: NDArray[np.int64]
+    """Place of each pack that is full already; in the example 0 and 2."""
+    of_stream: NDArray[np.int64]
+    """Place of each complete pack of the stream; in the example 1 and 3."""
+
+
+def _places(n_pending: int, token_counts: NDArray[np.int64], length: int) -> _Places:
+    """Decide the order of the packs of a batch and of the packs that the stream completes.
+
+    Args:
+        n_pending: Tokens of the stream before the batch; fewer than a pack.
+        token_counts: Tokens of each pack of the batch, shape (n_packs,).
+        length: Tokens of a pack.
+    """
+    is_full = token_counts >= length
+    appended_tokens = np.where(is_full, 0, token_counts)
+    completes_pack = _completes_pack(n_pending, appended_tokens, length)
+    places = np.cumsum(is_full | completes_pack) - 1  # (n_packs,), some of which are not used
+    return _Places(is_full, of_full=places[is_full], of_stream=places[completes_pack])
 
 
 def _completes_pack(
@@ -174,14 +186,9 @@ def _cut(stream: PieceArrays, length: int) -> _CutStream:
     old_starts = old_stops - stream.lengths
     n_tokens = stream.tokens
 
-    # A new piece starts at each old start and at each cut. A stable sort is the fastest here,
-    # since it merges two ascending arrays.
-    cuts = np.arange(0, n_tokens, length)
-    positions = np.sort(np.concatenate([old_starts, cuts]), kind="stable")
-    # A cut at an old start is in the array twice: take the position once.
-    is_new_position = np.diff(positions, prepend=-1) > 0
-    new_starts = positions[is_new_position]  # (n_new,)
-    # Each piece ends where the next one starts; without pieces, there is no end either.
+    # A new piece starts at each old start and at each cut, and ends where the next one starts.
+    # Without pieces, there is no end either.
+    new_starts = _merged(old_starts, np.arange(0, n_tokens, length))  # (n_new,)
     new_stops = np.append(new_starts[1:], n_tokens)[: len(new_starts)]
 
     # The old piece in which each new one starts: the first that ends after this position.
@@ -193,3 +200,12 @@ def _cut(stream: PieceArrays, length: int) -> _CutStream:
         lengths=new_stops - new_starts,
     )
     return _CutStream(pieces, pack_numbers=new_starts // length)
+
+
+def _merged(left: NDArray[np.int64], right: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the numbers of two ascending arrays as one, each number once; none is negative."""
+    # A stable sort is the fastest here, since it merges two ascending arrays.
+    numbers = np.sort(np.concatenate([left, right]), kind="stable")
+    is_new = np.diff(numbers, prepend=-1) > 0
+    unique_numbers: NDArray[np.int64] = numbers[is_new]
+    return unique_numbers

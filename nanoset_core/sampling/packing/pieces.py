@@ -44,6 +44,24 @@ class PieceArrays(NamedTuple):
             lengths=np.concatenate([part.lengths for part in parts]),
         )
 
+    @staticmethod
+    def interleaved(
+        is_left: NDArray[np.bool_], left: PieceArrays, right: PieceArrays
+    ) -> PieceArrays:
+        """Return the pieces of two lists in one order, without changing the order of each list.
+
+        Args:
+            is_left: Whether each piece of the result is the next one of `left`, or of `right`;
+                shape (n_pieces,).
+            left: The pieces at the places that are True.
+            right: The other pieces.
+        """
+        return PieceArrays(
+            documents=_interleaved(is_left, left.documents, right.documents),
+            firsts=_interleaved(is_left, left.firsts, right.firsts),
+            lengths=_interleaved(is_left, left.lengths, right.lengths),
+        )
+
     @property
     def tokens(self) -> int:
         """Tokens of all pieces together."""
@@ -61,6 +79,16 @@ class PieceArrays(NamedTuple):
             firsts=self.firsts[selection],
             lengths=self.lengths[selection],
         )
+
+
+def _interleaved(
+    is_left: NDArray[np.bool_], left: NDArray[np.int64], right: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """Return the numbers of two arrays in one: `left` where `is_left` is True, in its order."""
+    numbers = np.empty(len(is_left), np.int64)
+    numbers[is_left] = left
+    numbers[~is_left] = right
+    return numbers
 
 
 NO_PIECES = PieceArrays(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.int64))
@@ -88,12 +116,25 @@ class FilledPacks(NamedTuple):
         return np.repeat(np.arange(len(self.bounds) - 1), np.diff(self.bounds))
 
     @property
+    def token_counts(self) -> NDArray[np.int64]:
+        """Tokens of each pack; int64, shape (n_packs,)."""
+        running_sums = np.concatenate([[0], np.cumsum(self.pieces.lengths)])  # (n_pieces + 1,)
+        counts: NDArray[np.int64] = np.diff(running_sums[self.bounds])
+        return counts
+
+    @property
     def begins(self) -> NDArray[np.int64]:
         """Position of each piece's first token in its pack; int64, shape (n_pieces,)."""
         lengths = self.pieces.lengths
         tokens_before = np.cumsum(lengths) - lengths  # (n_pieces,) counted from the first pack
         tokens_before_pack = tokens_before[self.bounds[:-1]]  # (n_packs,)
         return tokens_before - tokens_before_pack[self.pack_numbers]
+
+    def select(self, is_selected: NDArray[np.bool_]) -> FilledPacks:
+        """Return some of the packs; `is_selected` has the shape (n_packs,)."""
+        piece_counts = np.diff(self.bounds)  # (n_packs,)
+        bounds = np.concatenate([[0], np.cumsum(piece_counts[is_selected])])
+        return FilledPacks(bounds, self.pieces.select(np.repeat(is_selected, piece_counts)))
 
     def slice(self, start: int, stop: int) -> FilledPacks:
         """Return the packs [start, stop)."""

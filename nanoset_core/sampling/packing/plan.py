@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -173,24 +173,9 @@ class LengthHistogram:
             (number of documents that are cut, their tokens after the first cut).
         """
         lengths = self.lengths.astype(np.float64)  # (n_lengths,)
-
-        # A document of n tokens can start at any of the `length` positions of a sample. From the
-        # last n - 1 of them, it does not end in the same sample: it is cut. For example, of 10
-        # positions, a document of 3 tokens is cut if it starts at position 8 or 9.
-        cut_probability = np.minimum((lengths - 1) / length, 1)
-
-        # A document that is no longer than a sample has 1, 2, … or n - 1 tokens after the cut,
-        # depending on which of these n - 1 positions it starts at. They add up to n * (n - 1) / 2,
-        # and each position has a probability of 1 / length.
-        tokens_of_short = lengths * (lengths - 1) / (2 * length)
-        # A longer document is always cut. Before its first cut are 1, 2, … or `length` tokens,
-        # all equally likely, so (length + 1) / 2 on average.
-        tokens_of_long = lengths - (length + 1) / 2
-        tokens_after_cut = np.where(lengths <= length, tokens_of_short, tokens_of_long)
-
-        # Add up the expected values of all documents.
+        cut_probability = _cut_probability(lengths, length)
         cut_documents = round(float(cut_probability @ self.counts))
-        cut_tokens = round(float(tokens_after_cut @ self.counts))
+        cut_tokens = round(float(_tokens_after_cut(lengths, length) @ self.counts))
         return cut_documents, cut_tokens
 
 
@@ -316,13 +301,9 @@ class _PackFilling:
             # The packs of all these classes fit equally well. The last class is the fastest to
             # remove from the list.
             packs = classes[-1]
-            if n_unplaced >= max_per_pack:
-                n_per_pack = max_per_pack
-                n_packs = min(packs.count, n_unplaced // max_per_pack)
-            else:
-                # There are too few pieces left for a pack: all of them go into one.
-                n_per_pack = n_unplaced
-                n_packs = 1
+            # If there are too few pieces left for a pack, all of them go into one.
+            n_per_pack = min(max_per_pack, n_unplaced)
+            n_packs = min(packs.count, n_unplaced // n_per_pack)
             self._add_class(
                 parent=packs.class_number,
                 n_packs=n_packs,
@@ -336,12 +317,14 @@ class _PackFilling:
             packs.count -= n_packs
             if packs.count == 0:
                 classes.pop()
-
-        # If no pack has this room any more, remove the room from both collections.
         if not classes:
-            del self.packs_by_room[room]
-            del self.rooms[bisect_left(self.rooms, room)]
+            self._remove_room(room)
         return n_unplaced
+
+    def _remove_room(self, room: int) -> None:
+        """Forget a room that no pack has any more."""
+        del self.packs_by_room[room]
+        del self.rooms[bisect_left(self.rooms, room)]
 
     def _place_in_empty_packs(self, piece_length: int, n_pieces: int) -> None:
         """Put pieces of one length into new packs, as many as fit into each."""
@@ -403,13 +386,7 @@ def plan_packs(pieces: LengthHistogram, length: int) -> PackPlan:
 
 
 def _expand(filling: _PackFilling) -> PackPlan:
-    """List the pieces of every class, by following the steps that made it back to empty packs.
-
-    For example, a class is made by step 2 from the class of step 0, and that from empty packs:
-
-        step 0      1 piece of 7 tokens, from empty packs
-        step 2      2 pieces of 1 token, from the class of step 0
-        pieces      1, 1, 7
+    """List the pieces of every class of packs.
 
     Args:
         filling: All packs. Classes all of whose packs got further pieces are left out.
@@ -418,42 +395,84 @@ def _expand(filling: _PackFilling) -> PackPlan:
     final_packs: list[_OpenPacks] = []
     for room in filling.rooms:
         final_packs += filling.packs_by_room[room]
-    counts = np.array([packs.count for packs in final_packs], np.int64)  # (n_classes,)
     last_steps = np.array([packs.class_number for packs in final_packs], np.int64)  # (n_classes,)
-
-    # One entry for each step, and thus for each class, whether it has packs left or not.
-    parents = np.array(filling.parents, np.int64)
-    piece_lengths = np.array(filling.piece_lengths, np.int64)
-    pieces_per_pack = np.array(filling.pieces_per_pack, np.int64)
-
-    # Follow the steps of all classes at once. Each round lists one step of every class that has
-    # not reached empty packs; these arrays have one entry for each such class.
-    class_numbers = np.arange(len(final_packs))
-    step_numbers = last_steps
-    classes_by_round = [np.empty(0, np.int64)]
-    steps_by_round = [np.empty(0, np.int64)]
-    while len(step_numbers) > 0:
-        classes_by_round.append(class_numbers)
-        steps_by_round.append(step_numbers)
-        previous_steps = parents[step_numbers]
-        continues = previous_steps != _EMPTY_PACKS
-        class_numbers = class_numbers[continues]
-        step_numbers = previous_steps[continues]
-
-    # Put the steps of each class next to each other, the last one first.
-    class_of_step = np.concatenate(classes_by_round)  # (n_listed_steps,)
-    listed_steps = np.concatenate(steps_by_round)
-    by_class = np.argsort(class_of_step, kind="stable")
-    class_of_step = class_of_step[by_class]
-    listed_steps = listed_steps[by_class]
+    steps = _steps_of_classes(last_steps, np.array(filling.parents, np.int64))
 
     # Replace each step by its pieces.
-    listed_counts = pieces_per_pack[listed_steps]
-    class_of_piece = np.repeat(class_of_step, listed_counts)
+    piece_counts = np.array(filling.pieces_per_pack, np.int64)[steps.numbers]  # (n_steps,)
+    step_lengths = np.array(filling.piece_lengths, np.int64)[steps.numbers]  # (n_steps,)
+    class_of_piece = np.repeat(steps.classes, piece_counts)
     pieces_of_class = np.bincount(class_of_piece, minlength=len(final_packs))  # (n_classes,)
     return PackPlan(
         length=filling.pack_length,
-        counts=counts,
+        counts=np.array([packs.count for packs in final_packs], np.int64),
         piece_starts=np.concatenate([[0], np.cumsum(pieces_of_class)]),
-        piece_lengths=np.repeat(piece_lengths[listed_steps], listed_counts),
+        piece_lengths=np.repeat(step_lengths, piece_counts),
     )
+
+
+class _ClassSteps(NamedTuple):
+    """The steps that made some classes of packs, ordered by class; shape (n_steps,) each."""
+
+    classes: NDArray[np.int64]
+    """Index of the class that each step contributed to."""
+    numbers: NDArray[np.int64]
+    """Number of each step; those of a class from the last step to the first."""
+
+
+def _steps_of_classes(last_steps: NDArray[np.int64], parents: NDArray[np.int64]) -> _ClassSteps:
+    """Follow the steps that made classes of packs back to empty packs.
+
+    For example, step 2 put two pieces of 1 token into packs of step 0, which had put one piece of 7
+    tokens into empty packs. Then the class of step 2 was made by the steps 2 and 0.
+
+    Args:
+        last_steps: The step that made each class, shape (n_classes,).
+        parents: The step before each step, or `_EMPTY_PACKS`; shape (n_all_steps,).
+    """
+    # Each round lists one step of every class that has not reached empty packs. These arrays have
+    # one entry for each such class.
+    classes = np.arange(len(last_steps))
+    steps = last_steps
+    classes_by_round = [np.empty(0, np.int64)]
+    steps_by_round = [np.empty(0, np.int64)]
+    while len(steps) > 0:
+        classes_by_round.append(classes)
+        steps_by_round.append(steps)
+        previous_steps = parents[steps]
+        continues = previous_steps != _EMPTY_PACKS
+        classes = classes[continues]
+        steps = previous_steps[continues]
+
+    # Put the steps of each class next to each other.
+    all_classes = np.concatenate(classes_by_round)  # (n_steps,)
+    all_steps = np.concatenate(steps_by_round)
+    by_class = np.argsort(all_classes, kind="stable")
+    return _ClassSteps(all_classes[by_class], all_steps[by_class])
+
+
+def _cut_probability(lengths: NDArray[np.float64], sample_length: int) -> NDArray[np.float64]:
+    """Return how likely documents are cut if they start anywhere in a sample; shape (n_lengths,).
+
+    A document of n tokens is cut if it starts at one of the last n - 1 positions of a sample. For
+    example, in a sample of 10 tokens, a document of 3 tokens is cut at the positions 8 and 9.
+    """
+    return np.minimum((lengths - 1) / sample_length, 1)
+
+
+def _tokens_after_cut(lengths: NDArray[np.float64], sample_length: int) -> NDArray[np.float64]:
+    """Return how many tokens of a document are after its first cut on average; shape (n_lengths,).
+
+    For example, in a sample of 10 tokens, a document of 3 tokens has 1 or 2 tokens after the cut if
+    it starts at position 8 or 9, and none if it starts elsewhere: 3 / 10 on average.
+
+    Args:
+        lengths: Tokens of each document, shape (n_lengths,).
+        sample_length: Tokens of a sample.
+    """
+    # 1 + 2 + … + (n - 1) is n * (n - 1) / 2. The probability of a position is 1 / sample_length.
+    tokens_of_short = lengths * (lengths - 1) / (2 * sample_length)
+    # A document that is longer than a sample is always cut. Before its first cut are 1, 2, … or
+    # `sample_length` tokens, all equally likely.
+    tokens_of_long = lengths - (sample_length + 1) / 2
+    return np.where(lengths <= sample_length, tokens_of_short, tokens_of_long)
