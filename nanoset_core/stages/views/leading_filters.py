@@ -101,19 +101,35 @@ class LeadingFilters:
     def add(self, documents: DocumentValues) -> None:
         """Apply the filters of all views to the next documents of the corpus.
 
-        Views that begin with the same filters share them: the filters form a tree, and the filters
-        of a view are a path in it. A node of the tree has a filter. It keeps those documents that
-        its parent keeps and for which the filter is true. The root is node 0 and keeps all.
-
         Args:
             documents: The documents. Those that no view keeps may be left out.
         """
-        # Rows of `documents` that each node keeps, ascending. Begin with the root.
-        kept_rows = [np.arange(len(documents.numbers))]
-        mask_by_filter: dict[int, NDArray[np.bool_]] = {}  # several nodes may have one filter
+        kept_rows = self._rows_by_node(documents)
+        for node, rows in enumerate(kept_rows):
+            if node > 0:  # the root is counted by `add_totals`
+                n_tokens = documents.tokens[rows].sum(dtype=np.int64)
+                self._counts[node] += [len(rows), n_tokens]
 
-        # The other nodes. `self._nodes` has parents before their children.
-        for node_number, node in enumerate(self._nodes, start=1):
+        # A view keeps what the last node of its path keeps.
+        for path, kept_documents in zip(self._paths, self._kept_documents, strict=True):
+            last_node = path[-1]
+            kept_documents.add(documents.numbers[kept_rows[last_node]])
+        self._last_kept = kept_rows  # for `kept`
+
+    def _rows_by_node(self, documents: DocumentValues) -> list[NDArray[np.int64]]:
+        """Return which documents each node of the tree of filters keeps, the root first.
+
+        A node keeps those documents that its parent keeps and for which its filter is true.
+
+        Args:
+            documents: The documents.
+
+        Returns:
+            For each node the rows of documents, ascending, shape (n_kept,).
+        """
+        kept_rows = [np.arange(len(documents.numbers))]  # the root keeps all
+        mask_by_filter: dict[int, NDArray[np.bool_]] = {}  # several nodes may have one filter
+        for node in self._nodes:  # parents precede their children
             parent_rows = kept_rows[node.parent]
             if len(parent_rows) == 0:  # the filter need not be computed
                 kept_rows.append(parent_rows)
@@ -124,19 +140,10 @@ class LeadingFilters:
                 mask_by_filter[node.filter_number] = node_filter.mask(documents)
             mask = mask_by_filter[node.filter_number]
             if node.parent == 0:
-                rows = np.flatnonzero(mask)  # faster than to index by all rows
+                kept_rows.append(np.flatnonzero(mask))  # faster than to index by all rows
             else:
-                rows = parent_rows[mask[parent_rows]]
-            kept_rows.append(rows)
-
-            n_tokens = documents.tokens[rows].sum(dtype=np.int64)
-            self._counts[node_number] += [len(rows), n_tokens]
-
-        # A view keeps what the last node of its path keeps.
-        for path, kept_documents in zip(self._paths, self._kept_documents, strict=True):
-            last_node = path[-1]
-            kept_documents.add(documents.numbers[kept_rows[last_node]])
-        self._last_kept = kept_rows  # for `kept`
+                kept_rows.append(parent_rows[mask[parent_rows]])
+        return kept_rows
 
     def kept(self, view: int) -> NDArray[np.int64]:
         """Return which of the documents that were added last a view keeps.

@@ -115,15 +115,9 @@ class Selection:
         max_copies = 1
         if self.copy_counts is not None:
             max_copies = int(self.copy_counts.max(initial=0))  # 0 if there are no candidates
-
+        # Read the candidates again for every copy, since memory may not hold all of them.
         for copy_number in range(max_copies):
-            # Read the candidates again for every copy, since memory may not hold all of them.
-            n_earlier_candidates = 0
-            for documents in self.candidates():
-                # (n_chunk,) index of each of these documents among all candidates
-                positions = n_earlier_candidates + np.arange(len(documents))
-                n_earlier_candidates += len(documents)
-
+            for documents, positions in self._numbered_candidates():
                 # A document with two copies has those with the numbers 0 and 1.
                 if self.copy_counts is not None:
                     has_copy = self.copy_counts[positions] > copy_number
@@ -131,6 +125,17 @@ class Selection:
                     positions = positions[has_copy]
                 if len(documents):
                     yield CopyChunk(copy_number, documents, positions)
+
+    def _numbered_candidates(self) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+        """Yield the numbers of candidates in the corpus, and their indices among all candidates.
+
+        Yields:
+            Chunks of both, ascending, shape (n_chunk,) each.
+        """
+        n_earlier = 0
+        for documents in self.candidates():
+            yield documents, n_earlier + np.arange(len(documents))
+            n_earlier += len(documents)
 
 
 class _LaterFilter(NamedTuple):
@@ -156,24 +161,14 @@ class _CandidateFiles:
     def create(rule: Rule, path: Path) -> _CandidateFiles:
         """Describe the scratch files of a view, which are created when they are written.
 
-        The steps of a view are filters, budgets and repeats. Its candidates are the documents that
-        remain after the filters with which it begins. Filters that follow a budget or repeat are
-        called later filters: what they keep of the candidates is stored, too.
-
         Args:
             rule: The rule of the view.
             path: The beginning of the paths of all files.
         """
-        later_filters = {}
-        n_leading_filters = len(rule.leading_filters)
-        for number, step in enumerate(rule.steps):
-            if number >= n_leading_filters and isinstance(step, FILTERS):
-                mask = ScratchArray(Path(f"{path}-{number}"), np.bool_)
-                later_filters[number] = _LaterFilter(step, mask)
         return _CandidateFiles(
             hashes=ScratchArray(Path(f"{path}-hashes"), np.uint64),
             tokens=ScratchArray(Path(f"{path}-tokens"), np.int32),
-            later_filters=later_filters,
+            later_filters=_later_filters(rule, path),
         )
 
     def append(self, documents: DocumentValues, candidates: NDArray[np.int64]) -> None:
@@ -195,6 +190,25 @@ class _CandidateFiles:
             later_filter.mask.append(is_kept[candidates])
 
 
+def _later_filters(rule: Rule, path: Path) -> dict[int, _LaterFilter]:
+    """Return the filters of a view that follow a budget or repeat, by the number of their step.
+
+    The steps of a view are filters, budgets and repeats. The filters before all budgets and repeats
+    are called leading filters.
+
+    Args:
+        rule: The rule of the view.
+        path: The beginning of the paths of the scratch files.
+    """
+    later_filters: dict[int, _LaterFilter] = {}
+    for number in range(len(rule.leading_filters), len(rule.steps)):
+        step = rule.steps[number]
+        if isinstance(step, FILTERS):
+            mask = ScratchArray(Path(f"{path}-{number}"), np.bool_)
+            later_filters[number] = _LaterFilter(step, mask)
+    return later_filters
+
+
 @dataclass(frozen=True, slots=True)
 class _ViewInProgress:
     """One view while its corpus is read."""
@@ -206,6 +220,20 @@ class _ViewInProgress:
     """None if the leading filters decide everything but the order."""
     sort_values: list[Any] = field(default_factory=list)
     """Values of the column by which candidates are sorted: Arrow arrays, in order."""
+
+    @staticmethod
+    def of(number: int, rule: Rule, scratch: Path) -> _ViewInProgress:
+        """Begin a view.
+
+        Args:
+            number: Its position among the views.
+            rule: Its rule.
+            scratch: A folder for scratch files.
+        """
+        files = None
+        if rule.needs_hashes:
+            files = _CandidateFiles.create(rule, scratch / str(number))
+        return _ViewInProgress(number, rule, files)
 
     @property
     def sort_column(self) -> str | None:
@@ -260,38 +288,56 @@ def select(
         ConfigError: A condition names a column that is missing, or compares it with a value of
             another type.
     """
-    views = []
-    for number, rule in enumerate(rules):
-        files = None
-        if rule.needs_hashes:
-            files = _CandidateFiles.create(rule, scratch / str(number))
-        views.append(_ViewInProgress(number, rule, files))
-
     # Phase 1: read the tables once, and apply the leading filters of all views.
+    views = [_ViewInProgress.of(number, rule, scratch) for number, rule in enumerate(rules)]
     filters = LeadingFilters(rules, scratch)
-    views_with_rows = [view for view in views if view.needs_rows]
-    scan = _scan_for(rules)
-    id_sets = _id_sets_of(rules)
+    reading = _TableReading(
+        scan=_scan_for(rules),
+        id_sets=_id_sets_of(rules),
+        filters=filters,
+        views_with_rows=[view for view in views if view.needs_rows],
+        progress=progress,
+    )
     for shard in shards:
-        listed = {ids: _find_listed(ids, shard) for ids in id_sets}
-        filters.add_totals(shard.n_documents, shard.n_tokens)
-        n_read = 0
-        for scanned in scan.batches(shard.relation):
-            documents = DocumentValues(shard.first, scanned, listed)
-            filters.add(documents)
-            for view in views_with_rows:
-                view.add(documents, filters.kept(view.number))
-            row_stop = int(scanned.rows[-1]) + 1
-            progress(row_stop - n_read)
-            n_read = row_stop
-        # The scan leaves out documents that no view keeps.
-        progress(shard.n_documents - n_read)
+        reading.read(shard)
 
     # Phase 2: budgets, repeats, later filters and orders work on what phase 1 kept of each view.
     selections = []
     for view in views:
         selections.append(_apply_later_steps(view, filters, scratch / f"{view.number}-copies"))
     return selections
+
+
+@dataclass(frozen=True, slots=True)
+class _TableReading:
+    """The pass over the tables of a corpus, in which the leading filters of views are applied."""
+
+    scan: DocumentScan
+    """Reads the columns that the views need."""
+    id_sets: list[Ids]
+    """The sets of ids that views include or exclude."""
+    filters: LeadingFilters
+    """The filters with which the views begin; they collect the documents that these keep."""
+    views_with_rows: list[_ViewInProgress]
+    """Views that need more of the documents that their leading filters keep."""
+    progress: Callable[[int], None]
+    """Called with the number of documents that were read."""
+
+    def read(self, shard: ShardDocuments) -> None:
+        """Read the documents of a shard, and apply the leading filters to them."""
+        listed = {ids: _find_listed(ids, shard) for ids in self.id_sets}
+        self.filters.add_totals(shard.n_documents, shard.n_tokens)
+        n_read = 0
+        for scanned in self.scan.batches(shard.relation):
+            documents = DocumentValues(shard.first, scanned, listed)
+            self.filters.add(documents)
+            for view in self.views_with_rows:
+                view.add(documents, self.filters.kept(view.number))
+            row_stop = int(scanned.rows[-1]) + 1
+            self.progress(row_stop - n_read)
+            n_read = row_stop
+        # The scan leaves out documents that no view keeps.
+        self.progress(shard.n_documents - n_read)
 
 
 def _id_sets_of(rules: Sequence[Rule]) -> list[Ids]:
@@ -325,23 +371,22 @@ def _scan_for(rules: Sequence[Rule]) -> DocumentScan:
     Args:
         rules: Rules of views, which are all applied in one pass over the tables of a corpus.
     """
-    columns = {TOKENS_COLUMN}
-    # Columns whose values are hashed. For documents without a value, the scan reads what identifies
-    # them otherwise: their file and line.
+    sort_columns: set[str] = set()
     hashed_columns: set[str] = set()
     conditions: dict[Condition, None] = {}  # each of them once, in order
     for rule in rules:
         if rule.needs_hashes:
             hashed_columns.add(ID_COLUMN)
         if rule.order is not None and rule.order.by is not None:
-            columns.add(rule.order.by)
+            sort_columns.add(rule.order.by)
         for step in rule.steps:
             if isinstance(step, Where):
                 conditions[step.condition] = None
             elif isinstance(step, HashSplit):
                 hashed_columns.add(step.by)
     return DocumentScan(
-        columns,
+        {TOKENS_COLUMN, *sort_columns},
+        # Of documents without a value in these columns, the file and line are hashed instead.
         identifying=hashed_columns,
         conditions=list(conditions),
         # Only documents that meet one of these are read; all documents if there are none.
@@ -389,36 +434,48 @@ def _apply_later_steps(
     Returns:
         The documents of the view.
     """
-    # Count what the leading filters left of the corpus.
     rule = view.rule
-    corpus_counts, *filter_counts = filters.counts(view.number)
-    step_counts = [StepCount("", "all", corpus_counts.documents, corpus_counts.tokens)]
-    for step, counts in zip(rule.leading_filters, filter_counts, strict=True):
-        step_counts.append(StepCount(step.view, step.text, counts.documents, counts.tokens))
-
-    # Apply the other steps to the candidates. At first, there is one copy of each.
+    step_counts = _counts_after_leading_filters(view, filters)
     candidate_numbers = partial(filters.chunks, view.number)
     hashes = np.empty(0, np.uint64)
     copy_counts = None
-    gaps = []
+    gaps: list[BudgetGap] = []
     if view.files is not None:
         hashes = view.files.hashes.mapped()
-        copy_counts = _ones(len(hashes), copies_path)
+        copy_counts = _ones(len(hashes), copies_path)  # at first, one copy of each candidate
         candidates = Candidates(hashes, view.files.tokens.mapped(), copy_counts)
         for number in range(len(rule.leading_filters), len(rule.steps)):
             gap = _apply(rule, number, candidates, view.files)
             step_counts.append(_count_step(rule, number, candidates))
             if gap is not None:
-                # `document` is a position among the candidates: replace it by the number in the
-                # corpus.
-                document = _document_at(gap.document, candidate_numbers())
-                gaps.append(replace(gap, document=document))
+                gaps.append(_in_corpus(gap, candidate_numbers()))
 
     selection = Selection(step_counts, candidate_numbers, copy_counts, gaps=gaps)
     if rule.order is None:
         return selection
     order = _ordered_documents(rule.order, selection, hashes, view.sort_values)
     return replace(selection, order=order)
+
+
+def _counts_after_leading_filters(
+    view: _ViewInProgress, filters: LeadingFilters
+) -> list[StepCount]:
+    """Return the counts of the corpus, and of what each leading filter of a view leaves of it."""
+    corpus_counts, *filter_counts = filters.counts(view.number)
+    step_counts = [StepCount("", "all", corpus_counts.documents, corpus_counts.tokens)]
+    for step, counts in zip(view.rule.leading_filters, filter_counts, strict=True):
+        step_counts.append(StepCount(step.view, step.text, counts.documents, counts.tokens))
+    return step_counts
+
+
+def _in_corpus(gap: BudgetGap, candidate_numbers: Iterable[NDArray[np.int64]]) -> BudgetGap:
+    """Return the gap of a budget with a document's number in the corpus.
+
+    Args:
+        gap: The gap. Its `document` is a position among the candidates.
+        candidate_numbers: Numbers of the candidates in the corpus, in chunks.
+    """
+    return replace(gap, document=_document_at(gap.document, candidate_numbers))
 
 
 def _ones(count: int, path: Path) -> NDArray[np.uint32]:
@@ -435,35 +492,43 @@ def _apply(
 ) -> BudgetGap | None:
     """Apply one step of a view: change how many copies each of its candidates has.
 
-    A view begins with filters, and its candidates are the documents that these kept. The steps
-    after them are repeats, budgets, and further filters.
-
     Args:
         rule: The rule of the view.
-        number: Index of the step in the rule.
+        number: Index of the step in the rule: a repeat, a budget, or a filter after one of these.
         candidates: The candidates; their `copy_counts` are changed.
-        files: The scratch files, in which the results of the further filters are stored.
+        files: The scratch files, in which the results of such filters are stored.
 
     Returns:
-        If the step is a budget that stays far from full because the next document does not fit:
-        this document. Its field `document` is its position among the candidates. Otherwise None.
+        The gap of a budget, if it has one, with a position among the candidates.
     """
     step = rule.steps[number]
     if isinstance(step, Repeat):
         candidates.repeat(step)
         return None
     if isinstance(step, Budget):
-        limit = hash_limit(step, candidates)
-        if limit is None:  # all candidates fit
-            return None
-        gap = find_gap(step, limit, candidates)  # before the copies of others are removed
-        candidates.keep_below(limit)
-        return gap
-
+        return _apply_budget(step, candidates)
     # A filter, which was evaluated while the tables were read.
-    is_kept = files.later_filters[number].mask.mapped()
-    candidates.keep(is_kept)
+    candidates.keep(files.later_filters[number].mask.mapped())
     return None
+
+
+def _apply_budget(budget: Budget, candidates: Candidates) -> BudgetGap | None:
+    """Keep the candidates that fit into a budget.
+
+    Args:
+        budget: The budget.
+        candidates: The candidates; their `copy_counts` are changed.
+
+    Returns:
+        The document that does not fit, if the budget stays far from full because of it. Its field
+        `document` is its position among the candidates.
+    """
+    limit = hash_limit(budget, candidates)
+    if limit is None:  # all candidates fit
+        return None
+    gap = find_gap(budget, limit, candidates)  # before the copies of others are removed
+    candidates.keep_below(limit)
+    return gap
 
 
 def _document_at(position: int, candidate_numbers: Iterable[NDArray[np.int64]]) -> int:
@@ -494,12 +559,9 @@ def _ordered_documents(
 ) -> NDArray[np.int64]:
     """Return the documents of a view in the order that nanoset.yaml sets for it.
 
-    A view chooses its documents among candidates, for which hashes and values are known. It may
-    contain several copies of a document.
-
     Args:
         order: The order: shuffled by a seed, or sorted by a column.
-        selection: The documents.
+        selection: The documents, which the view chose among candidates.
         hashes: Hash of each candidate's id, if the order is shuffled, shape (n_candidates,).
         sort_values: If it is sorted, the values of the column for all candidates: Arrow arrays.
 
@@ -508,19 +570,32 @@ def _ordered_documents(
     """
     if order.seed is not None:
         return _shuffled_documents(order.seed, selection, hashes)
+    return _sorted_documents(selection, sort_values, descending=order.descending)
 
-    # Collect the documents, and the index of each among the candidates.
+
+def _sorted_documents(
+    selection: Selection, sort_values: Sequence[Any], *, descending: bool
+) -> NDArray[np.int64]:
+    """Return the documents of a view, sorted by their values of a column.
+
+    Args:
+        selection: The documents.
+        sort_values: Values of the column for all candidates: Arrow arrays.
+        descending: Whether the largest value comes first.
+
+    Returns:
+        Numbers in the corpus, shape (n_documents,), each copy listed.
+    """
     document_parts = [np.empty(0, np.int64)]
     candidate_parts = [np.empty(0, np.int64)]
     for copies in selection.copies():
         document_parts.append(copies.documents)
-        candidate_parts.append(copies.positions)
+        candidate_parts.append(copies.positions)  # the index of each among the candidates
     documents = np.concatenate(document_parts)  # (n_documents,)
     candidate_indices = np.concatenate(candidate_parts)  # (n_documents,)
-
     if not sort_values:  # there are no candidates, and so no documents
         return documents
-    return documents[_sorting_order(sort_values, candidate_indices, order.descending)]
+    return documents[_sorting_order(sort_values, candidate_indices, descending)]
 
 
 def _shuffled_documents(
