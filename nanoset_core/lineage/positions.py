@@ -207,43 +207,50 @@ class Split(NamedTuple):
             number: Number of the document's dataset in `datasets`.
             origin: The document.
         """
-        # Look for each piece separately.
-        nanoset = self.members[number]  # the samples of the document's dataset
         pieces = self.datasets[number].pieces_of(origin.dataset_document)
+        document_tokens = origin.tokens
+        if len(pieces) == 1:
+            document_tokens = pieces[0].stop - pieces[0].start
         appearances: list[Appearance] = []
-        reasons: list[str] = []
+        reasons: list[str | None] = []
         for piece in pieces:
-            # Follow the tokens of the piece through the index arrays to the samples of the split.
-            in_sample_index = spans_of(nanoset, piece.sequence).clipped(piece.start, piece.stop)
-            drawn = _drawn_spans(nanoset, in_sample_index)
-            seen = self._seen_spans(nanoset, drawn)
-
-            appearances += _appearances(piece, seen)
-
-            # If some tokens are in no sample, find out which step they did not get through.
-            tokens = piece.stop - piece.start
-            counts = _PieceCounts(
-                tokens=tokens,
-                document_tokens=tokens if len(pieces) == 1 else origin.tokens,
-                in_sample_index=in_sample_index.covered(),
-                drawn=drawn.covered(),
-                seen=seen.covered(),
-            )
-            if counts.seen < tokens or not tokens:
-                reasons.append(self._reason(nanoset, piece, counts))
-
-        # Tokens that are not even in the dataset.
-        n_in_dataset = sum(piece.stop - piece.start for piece in pieces)
-        if not pieces:
-            reasons.append("never seen: it has no tokens, and so no sequence in the dataset")
-        elif n_in_dataset < origin.tokens:
-            n_left_out = origin.tokens - n_in_dataset
-            reasons.append(f"packing left out {n_left_out:,} of its {origin.tokens:,} tokens")
+            placed = self._place_piece(self.members[number], piece, document_tokens)
+            appearances += placed.appearances
+            reasons.append(placed.reason)
+        reasons.append(_why_not_in_dataset(pieces, origin.tokens))
 
         appearances.sort(key=lambda appearance: (appearance.sample, appearance.sample_tokens))
         tokens_seen = covered_tokens([appearance.document_tokens for appearance in appearances])
-        reason = "; ".join(dict.fromkeys(reasons)) or None
+        different_reasons = dict.fromkeys(reason for reason in reasons if reason is not None)
+        reason = "; ".join(different_reasons) or None
         return DocumentPlaces(origin, tuple(appearances), tokens_seen, reason)
+
+    def _place_piece(
+        self, nanoset: Nanoset, piece: DocumentPiece, document_tokens: int
+    ) -> _PlacedPiece:
+        """Find the samples of the split that contain tokens of a piece of a document.
+
+        The tokens are followed through the index arrays, one after another.
+
+        Args:
+            nanoset: The samples of the document's dataset.
+            piece: The piece.
+            document_tokens: Tokens of the whole document.
+        """
+        in_sample_index = spans_of(nanoset, piece.sequence).clipped(piece.start, piece.stop)
+        drawn = _drawn_spans(nanoset, in_sample_index)
+        seen = self._seen_spans(nanoset, drawn)
+        counts = _PieceCounts(
+            tokens=piece.stop - piece.start,
+            document_tokens=document_tokens,
+            in_sample_index=in_sample_index.covered(),
+            drawn=drawn.covered(),
+            seen=seen.covered(),
+        )
+        reason = None
+        if counts.seen < counts.tokens or not counts.tokens:
+            reason = self._reason(nanoset, piece, counts)
+        return _PlacedPiece(list(_appearances(piece, seen)), reason)
 
     def _seen_spans(self, nanoset: Nanoset, drawn: Spans) -> Spans:
         """Number spans of tokens by the samples of the split instead of those of their dataset.
@@ -266,10 +273,6 @@ class Split(NamedTuple):
     def _reason(self, nanoset: Nanoset, piece: DocumentPiece, counts: _PieceCounts) -> str:
         """Return why some tokens of a piece of a document are in no sample of the split.
 
-        A token may be lost in three steps from the dataset to the split, in this order: the tail
-        of the dataset, which does not fill a sample, is left out; not all samples are drawn; and
-        the blend does not take all that are drawn. The reason is the step that lost the tokens.
-
         Args:
             nanoset: The samples of its dataset.
             piece: The piece.
@@ -279,37 +282,19 @@ class Split(NamedTuple):
             A sentence without a full stop.
         """
         plan = nanoset.member  # which sequences and samples of the dataset the split reads
-        split = plan.split
         if not counts.tokens:
-            return f"never seen in {split}: it has no tokens"
-
-        # Which steps lost tokens. A phase of a run draws no samples that earlier phases read.
-        is_lost_in_tail = counts.in_sample_index < counts.tokens
-        is_lost_in_draw = counts.drawn < counts.in_sample_index
-        is_lost_in_blend = counts.seen < counts.drawn
-        is_phase = plan.order is not None
-
-        start, stop = plan.rows  # the sequences of the dataset that the split reads
-        if not start <= piece.sequence < stop:
+            return f"never seen in {plan.split}: it has no tokens"
+        start, stop = plan.rows
+        if start <= piece.sequence < stop:
+            why = _step_that_lost(counts, is_phase=plan.order is not None)
+        else:
             # The whole document, or only a piece of it.
             subject = "it" if counts.tokens == counts.document_tokens else "that part"
             why = f"{subject} belongs to {self._split_with(plan.prefix, piece.sequence)}"
-        elif is_lost_in_blend:
-            why = "the blend takes fewer samples of this corpus than were built"
-            if is_lost_in_draw and is_phase:
-                why += ", and earlier phases of the run read some"
-            if is_lost_in_tail:
-                why += ", and some lie in the tail, which does not fill a sample"
-        elif is_lost_in_draw:
-            why = "the samples that hold them are not drawn"
-            if is_phase:
-                why = "earlier phases of the run read the samples that hold them"
-        else:
-            why = "they lie in the tail, which does not fill a sample"
 
         # The rest of the document is in other pieces, for which there may be other reasons.
         seen = counts.seen + counts.document_tokens - counts.tokens
-        return f"{unseen(seen, counts.document_tokens)} in {split}, because {why}"
+        return f"{unseen(seen, counts.document_tokens)} in {plan.split}, because {why}"
 
     def _split_with(self, prefix: str, sequence: int) -> str:
         """Return which split of the nanoset reads a sequence of a dataset, to end a sentence.
@@ -324,12 +309,76 @@ class Split(NamedTuple):
             # Skip splits that have not been built, or have no share of the dataset.
             with suppress(NanosetError):
                 loaded = load_nanoset(self.context.outputs, self.name, split)
-                for nanoset in _members(loaded):
-                    plan = nanoset.member  # which sequences of which dataset the split reads
-                    start, stop = plan.rows
-                    if plan.prefix == prefix and start <= sequence < stop:
-                        return f"the {split} split"
+                if _reads_sequence(loaded, prefix, sequence):
+                    return f"the {split} split"
         return "no split that was built"
+
+
+class _PlacedPiece(NamedTuple):
+    """Where the tokens of a piece of a document are in the samples of a split."""
+
+    appearances: list[Appearance]
+    reason: str | None
+    """Why some of its tokens are in no sample; None if all are in samples."""
+
+
+def _why_not_in_dataset(pieces: Sequence[DocumentPiece], n_tokens: int) -> str | None:
+    """Return why some tokens of a document are not even in the dataset; None if all are.
+
+    Args:
+        pieces: Its pieces in the dataset.
+        n_tokens: Tokens of the document.
+    """
+    if not pieces:
+        return "never seen: it has no tokens, and so no sequence in the dataset"
+    n_left_out = n_tokens - sum(piece.stop - piece.start for piece in pieces)
+    if n_left_out > 0:
+        return f"packing left out {n_left_out:,} of its {n_tokens:,} tokens"
+    return None
+
+
+def _step_that_lost(counts: _PieceCounts, *, is_phase: bool) -> str:
+    """Return which step from the dataset to the split lost tokens of a piece, as a reason.
+
+    There are three steps, in this order: the tail of the dataset, which does not fill a sample, is
+    left out; not all samples are drawn; and the blend does not take all that are drawn.
+
+    Args:
+        counts: How many of its tokens remain after each step.
+        is_phase: Whether the split is a phase of a run, which draws no samples that earlier phases
+            read.
+    """
+    is_lost_in_tail = counts.in_sample_index < counts.tokens
+    is_lost_in_draw = counts.drawn < counts.in_sample_index
+    is_lost_in_blend = counts.seen < counts.drawn
+    if is_lost_in_blend:
+        why = "the blend takes fewer samples of this corpus than were built"
+        if is_lost_in_draw and is_phase:
+            why += ", and earlier phases of the run read some"
+        if is_lost_in_tail:
+            why += ", and some lie in the tail, which does not fill a sample"
+        return why
+    if is_lost_in_draw and is_phase:
+        return "earlier phases of the run read the samples that hold them"
+    if is_lost_in_draw:
+        return "the samples that hold them are not drawn"
+    return "they lie in the tail, which does not fill a sample"
+
+
+def _reads_sequence(loaded: Nanoset | BlendedNanoset, prefix: str, sequence: int) -> bool:
+    """Return whether a split reads a sequence of a dataset.
+
+    Args:
+        loaded: The split.
+        prefix: Path of the dataset's files, without their ending.
+        sequence: Number of the sequence in the dataset.
+    """
+    for nanoset in _members(loaded):
+        plan = nanoset.member  # which sequences of which dataset the split reads
+        start, stop = plan.rows
+        if plan.prefix == prefix and start <= sequence < stop:
+            return True
+    return False
 
 
 def _members(loaded: Nanoset | BlendedNanoset) -> tuple[Nanoset, ...]:
@@ -413,6 +462,44 @@ def spans_of(nanoset: Nanoset, sequence: int) -> Spans:
     return Spans.concatenate([_spans_of_entry(nanoset, entry) for entry in entries])
 
 
+class _CandidateSamples(NamedTuple):
+    """Consecutive samples before they are shuffled; arrays have the shape (n_samples,).
+
+    A position is an entry of the document index and an offset in the sequence of this entry.
+    """
+
+    first: int
+    """Number of the first sample: its row of the sample index."""
+    start_entries: NDArray[np.int64]
+    start_offsets: NDArray[np.int64]
+    """The position at which each sample begins."""
+    stop_entries: NDArray[np.int64]
+    stop_offsets: NDArray[np.int64]
+    """The position at which each sample ends, and the next one begins."""
+
+
+def _candidates_for(sample_index: NDArray[Any], entry: int) -> _CandidateSamples:
+    """Return the samples that may have tokens of an entry of the document index.
+
+    These begin in the entry, and one begins before it.
+
+    Args:
+        sample_index: Row j says where sample j begins, shape (n_samples + 1, 2).
+        entry: Position in the document index.
+    """
+    # One more row says where the last of these samples ends.
+    first_row = max(bisect_left(sample_index[:, 0], entry) - 1, 0)
+    last_row = min(bisect_right(sample_index[:, 0], entry), len(sample_index) - 1)
+    rows = sample_index[first_row : last_row + 1].astype(np.int64)  # (n_candidates + 1, 2)
+    return _CandidateSamples(
+        first=first_row,
+        start_entries=rows[:-1, 0],
+        start_offsets=rows[:-1, 1],
+        stop_entries=rows[1:, 0],
+        stop_offsets=rows[1:, 1],
+    )
+
+
 def _spans_of_entry(nanoset: Nanoset, entry: int) -> Spans:
     """Return which tokens of one entry of the document index are in which sample.
 
@@ -438,39 +525,36 @@ def _spans_of_entry(nanoset: Nanoset, entry: int) -> Spans:
     Returns:
         The spans. Their `samples` are rows of the sample index.
     """
-    sample_index = nanoset.sample_index  # (n_samples + 1, 2): entry, offset
-    lengths = nanoset.dataset.sequence_lengths
-
-    # The rows whose samples may have tokens of this entry: those that begin in it, and the last one
-    # that begins before it. One more row says where the last of these samples ends.
-    first_row = max(bisect_left(sample_index[:, 0], entry) - 1, 0)
-    last_row = min(bisect_right(sample_index[:, 0], entry), len(sample_index) - 1)
-    rows = sample_index[first_row : last_row + 1].astype(np.int64)  # (n_candidates + 1, 2)
-    if len(rows) < 2:
+    candidates = _candidates_for(nanoset.sample_index, entry)
+    n_candidates = len(candidates.start_entries)
+    if not n_candidates:
         return Spans.concatenate([])
-    start_entries = rows[:-1, 0]  # (n_candidates,), as all arrays below
-    start_offsets = rows[:-1, 1]
-    stop_entries = rows[1:, 0]
-    stop_offsets = rows[1:, 1]
 
     # Within this sequence, a sample starts at its offset, or at the first token if it begins in an
     # earlier entry. It stops at the next sample's offset, or at the last token if it ends in a
     # later entry. Samples may overlap by a token: the label of one is the first input of the next.
-    length = int(lengths[int(nanoset.document_index[entry])])
-    starts = np.where(start_entries == entry, start_offsets, 0)
-    stops = np.where(stop_entries == entry, stop_offsets + nanoset.config.overlap, length)
-    is_here = (start_entries <= entry) & (stop_entries >= entry)
-    has_tokens = is_here & (stops > starts)
+    length = int(nanoset.dataset.sequence_lengths[int(nanoset.document_index[entry])])
+    starts_here = candidates.start_entries == entry
+    stops_here = candidates.stop_entries == entry
+    starts = np.where(starts_here, candidates.start_offsets, 0)
+    stops = np.where(stops_here, candidates.stop_offsets + nanoset.config.overlap, length)
+    has_entry = (candidates.start_entries <= entry) & (candidates.stop_entries >= entry)
 
-    # Position in the sample at which the span begins: 0, except for the first sample, which may
-    # begin in an earlier entry. Count its tokens up to this entry.
-    offsets = np.zeros(len(starts), np.int64)
-    first_entry = int(start_entries[0])
-    if first_entry < entry:
-        earlier_sequences = nanoset.document_index[first_entry:entry]
-        offsets[0] = lengths[earlier_sequences].sum(dtype=np.int64) - start_offsets[0]
-    samples = np.arange(first_row, first_row + len(starts), dtype=np.int64)
-    return Spans(samples, offsets, starts, stops).select(has_tokens)
+    # A span begins at the start of its sample, except for the first sample.
+    offsets = np.zeros(n_candidates, np.int64)
+    offsets[0] = _tokens_before_entry(nanoset, candidates, entry)
+    samples = np.arange(candidates.first, candidates.first + n_candidates, dtype=np.int64)
+    return Spans(samples, offsets, starts, stops).select(has_entry & (stops > starts))
+
+
+def _tokens_before_entry(nanoset: Nanoset, candidates: _CandidateSamples, entry: int) -> int:
+    """Return how many tokens of the first candidate are before an entry of the document index."""
+    first_entry = int(candidates.start_entries[0])
+    if first_entry >= entry:
+        return 0
+    earlier_sequences = nanoset.document_index[first_entry:entry]
+    lengths = nanoset.dataset.sequence_lengths[earlier_sequences]
+    return int(lengths.sum(dtype=np.int64)) - int(candidates.start_offsets[0])
 
 
 def blended(loaded: BlendedNanoset, number: int, spans: Spans) -> Spans:
@@ -525,14 +609,8 @@ def renumbered(
     Returns:
         The new spans, ordered by sample.
     """
-    # Sort the spans by sample, so that those of one sample are neighbours, a run. For spans of the
-    # samples [7, 5, 7], `order` is [1, 0, 2], `samples` is [5, 7], and their runs start at [0, 1]
-    # and have the lengths [1, 2]. The last three have the shape (n_samples,).
-    order = np.argsort(spans.samples, kind="stable")
-    samples, run_starts, run_lengths = np.unique(
-        spans.samples[order], return_index=True, return_counts=True
-    )
-    if not len(samples):
+    runs = _SampleRuns.of(spans)
+    if not len(runs.samples):
         return Spans.concatenate([])
 
     parts: list[Spans] = []
@@ -541,17 +619,49 @@ def renumbered(
         chunk = numbers[start:stop].astype(np.int64)
         if wraps is not None:
             chunk %= wraps
-
-        # Find the positions in this chunk whose number is one of the samples. `nearest` is the
-        # index of the first sample that is not below the number.
-        nearest = np.minimum(np.searchsorted(samples, chunk), len(samples) - 1)
-        is_hit = samples[nearest] == chunk
+        nearest = runs.nearest(chunk)
+        is_hit = runs.samples[nearest] == chunk
         if members is not None:
             is_hit &= members[start:stop] == member
         hits = np.flatnonzero(is_hit)
-        runs = nearest[hits]  # (n_hits,) position in `samples`
-
-        # Copy the spans of the sample for each of these positions.
-        copies = spans.select(order[positions_in(run_starts[runs], run_lengths[runs])])
-        parts.append(copies._replace(samples=np.repeat(start + hits, run_lengths[runs])))
+        parts.append(runs.copied(nearest[hits], start + hits))
     return Spans.concatenate(parts)
+
+
+class _SampleRuns(NamedTuple):
+    """Spans ordered by sample, so that those of one sample are neighbours: a run.
+
+    For spans of the samples [7, 5, 7], `samples` is [5, 7]: their runs start at [0, 1] and have the
+    lengths [1, 2].
+    """
+
+    spans: Spans
+    """The spans, ordered by sample."""
+    samples: NDArray[np.int64]
+    """The samples that have spans, ascending, shape (n_samples,)."""
+    starts: NDArray[np.int64]
+    """Index of each sample's first span, shape (n_samples,)."""
+    lengths: NDArray[np.int64]
+    """Number of each sample's spans, shape (n_samples,)."""
+
+    @staticmethod
+    def of(spans: Spans) -> _SampleRuns:
+        """Order spans by sample; those of one sample keep their order."""
+        ordered = spans.select(np.argsort(spans.samples, kind="stable"))
+        samples, starts, lengths = np.unique(ordered.samples, return_index=True, return_counts=True)
+        return _SampleRuns(ordered, samples, starts, lengths)
+
+    def nearest(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the index in `samples` of each number, or of another sample if it has no spans."""
+        return np.minimum(np.searchsorted(self.samples, numbers), len(self.samples) - 1)
+
+    def copied(self, runs: NDArray[np.int64], samples: NDArray[np.int64]) -> Spans:
+        """Return the spans of some runs, as spans of other samples.
+
+        Args:
+            runs: Indices of the runs, shape (n,).
+            samples: The sample that the spans of each run get, shape (n,).
+        """
+        lengths = self.lengths[runs]
+        copies = self.spans.select(positions_in(self.starts[runs], lengths))
+        return copies._replace(samples=np.repeat(samples, lengths))

@@ -57,27 +57,50 @@ def cu_seqlens_of(
         Shape (n_samples, sequence_length + 1): the first token of each document, and then
         `sequence_length` up to the end of the row.
     """
-    last_pieces = np.cumsum(counts) - 1  # (n_samples,) index of each sample's last piece
-    first_pieces = last_pieces - counts + 1
-
-    # Add up the lengths, and subtract what belongs to earlier samples: (n_pieces,) tokens of the
-    # sample up to the end of each piece.
-    ends = np.cumsum(lengths)
-    tokens_of_sample = np.add.reduceat(lengths, first_pieces)  # (n_samples,)
-    tokens_before_sample = ends[last_pieces] - tokens_of_sample
-    ends -= np.repeat(tokens_before_sample, counts)
+    ends = _ends_in_sample(lengths, counts)  # (n_pieces,)
 
     # The last document ends with the sample, and so does the one before a lone extra token.
+    last_pieces = np.cumsum(counts) - 1  # (n_samples,) index of each sample's last piece
     ends[last_pieces] = sequence_length
     if extra:
         is_lone_extra = (lengths[last_pieces] <= extra) & (counts > 1)
         ends[last_pieces[is_lone_extra] - 1] = sequence_length
+    return _rows_of_ends(ends, counts, sequence_length)
 
-    # Write the end of each piece into the row of its sample: that of piece j, counted from 0, into
-    # column j + 1. If some pieces are empty, there may be more of them than columns: all that do
-    # not fit end with the sample.
+
+def _ends_in_sample(lengths: NDArray[np.int64], counts: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return how many tokens a sample has up to the end of each of its pieces; shape (n_pieces,).
+
+    Args:
+        lengths: Tokens of each piece, sample after sample; shape (n_pieces,).
+        counts: Pieces of each sample, at least one; shape (n_samples,).
+    """
+    ends = np.cumsum(lengths)  # from the first sample on
+    first_pieces = np.cumsum(counts) - counts  # (n_samples,)
+    tokens_before_sample = ends[first_pieces] - lengths[first_pieces]
+    ends -= np.repeat(tokens_before_sample, counts)
+    return ends
+
+
+def _rows_of_ends(
+    ends: NDArray[np.int64], counts: NDArray[np.int64], sequence_length: int
+) -> NDArray[np.int32]:
+    """Return a row for each sample: 0, the end of each piece, and then the end of the sample.
+
+    If some pieces are empty, there may be more pieces than columns. All that do not fit end with
+    the sample.
+
+    Args:
+        ends: Position in its sample at which each piece ends, sample after sample; (n_pieces,).
+        counts: Pieces of each sample, at least one; shape (n_samples,).
+        sequence_length: Tokens of a sample.
+
+    Returns:
+        Shape (n_samples, sequence_length + 1).
+    """
+    first_pieces = np.cumsum(counts) - counts  # (n_samples,)
     rows = np.repeat(np.arange(len(counts)), counts)  # (n_pieces,)
-    number_in_sample = np.arange(len(lengths)) - np.repeat(first_pieces, counts)
+    number_in_sample = np.arange(len(ends)) - np.repeat(first_pieces, counts)
     columns = np.minimum(number_in_sample + 1, sequence_length)
     cu_seqlens = np.full((len(counts), sequence_length + 1), sequence_length, np.int32)
     cu_seqlens[:, 0] = 0
@@ -169,18 +192,14 @@ def bounded_sample(context: NDArray[np.integer[Any]], eod_token: int) -> dict[st
         them.
     """
     tokens = context[:-1].astype(np.int64)
-    labels = context[1:].astype(np.int64)
-    sample: dict[str, NDArray[Any]] = {
+    one_sample = tokens[np.newaxis]  # (1, sequence_length)
+    cu_seqlens = cu_seqlens_at(one_sample, eod_token)[0]
+    return {
         "tokens": tokens,
-        "labels": labels,
+        "labels": context[1:].astype(np.int64),
         LOSS_MASK: np.ones(len(tokens), np.float32),
+        **by_document(cu_seqlens),
     }
-
-    # The boundaries are computed for many samples at once: here for one, as a row of an array.
-    samples_of_one = tokens[np.newaxis]  # (1, sequence_length)
-    cu_seqlens = cu_seqlens_at(samples_of_one, eod_token)[0]
-    sample.update(by_document(cu_seqlens))
-    return sample
 
 
 def collate_varlen(
@@ -212,36 +231,69 @@ def collate_varlen(
     Raises:
         ConfigError: The samples have no `cu_seqlens`, and there is no `eod_token`.
     """
-    tokens = np.stack([sample["tokens"] for sample in samples])  # (n_samples, sequence_length)
+    tokens = _stacked(samples, "tokens")  # (n_samples, sequence_length)
     if eod_token is not None:
         cu_seqlens = cu_seqlens_at(tokens, eod_token)
     else:
         cu_seqlens = _stored_cu_seqlens(samples)
     positions = by_document(cu_seqlens)[POSITIONS]
-    labels = np.stack([sample["labels"] for sample in samples])
-    loss_mask = np.stack([sample[LOSS_MASK] for sample in samples])
+    loss_mask = _stacked(samples, LOSS_MASK)
+    if mask_ends:
+        loss_mask[_is_end(tokens, positions, eod_token)] = 0
 
-    if mask_ends and eod_token is not None:
-        loss_mask[tokens == eod_token] = 0
-    elif mask_ends:
-        # The token before position 0 is the last one of a document.
-        loss_mask[:, :-1][positions[:, 1:] == 0] = 0
-
-    # Each document begins at position 0, also the first one of a sample.
-    begins = np.flatnonzero(positions.reshape(-1) == 0)
-    joined_cu_seqlens = np.append(begins, tokens.size).astype(np.int32)
-    arrays = {
+    joined_cu_seqlens = _joined_cu_seqlens(positions)
+    row: dict[str, Any] = {
         "tokens": tokens.reshape(-1),
-        "labels": labels.reshape(-1),
+        "labels": _stacked(samples, "labels").reshape(-1),
         LOSS_MASK: loss_mask.reshape(-1),
         POSITIONS: positions.reshape(-1),
         CU_SEQLENS: joined_cu_seqlens,
     }
-    row: dict[str, Any] = dict(arrays)
     if convert is not None:
-        row = {name: convert(array) for name, array in arrays.items()}
+        row = {name: convert(array) for name, array in row.items()}
     row[MAX_SEQLEN] = int(np.diff(joined_cu_seqlens).max())
     return row
+
+
+def _stacked(samples: Sequence[dict[str, Any]], name: str) -> NDArray[Any]:
+    """Return an entry of all samples as the rows of a new array."""
+    return np.stack([sample[name] for sample in samples])
+
+
+def _is_end(
+    tokens: NDArray[Any], positions: NDArray[Any], eod_token: int | None
+) -> NDArray[np.bool_]:
+    """Return which tokens are the last one of their document, as far as it is known.
+
+    Args:
+        tokens: Shape (n_samples, sequence_length).
+        positions: Position of each token in its document, of the same shape.
+        eod_token: The token that ends documents; None if there is none.
+
+    Returns:
+        Of the same shape.
+    """
+    if eod_token is not None:
+        return tokens == eod_token
+    # A token ends a document if the next one begins a document. Of the last one of a sample, this
+    # is not known.
+    is_end = np.zeros(tokens.shape, np.bool_)
+    is_end[:, :-1] = positions[:, 1:] == 0
+    return is_end
+
+
+def _joined_cu_seqlens(positions: NDArray[Any]) -> NDArray[np.int32]:
+    """Return where documents begin if samples are concatenated, and where the last one ends.
+
+    Args:
+        positions: Position of each token in its document, shape (n_samples, sequence_length).
+
+    Returns:
+        Shape (n_documents + 1,).
+    """
+    # Each document begins at position 0, also the first one of a sample.
+    begins = np.flatnonzero(positions.reshape(-1) == 0)
+    return np.append(begins, positions.size).astype(np.int32)
 
 
 def _stored_cu_seqlens(samples: Sequence[dict[str, Any]]) -> NDArray[np.int32]:

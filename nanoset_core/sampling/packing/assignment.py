@@ -152,7 +152,7 @@ class _PackFiller:
         is_full_piece = np.repeat(is_full_pack, piece_counts)  # (n_pieces,)
         pieces = PieceArrays.interleaved(
             is_full_piece,
-            self._full_pieces.take(np.count_nonzero(is_full_pack)),
+            self._full_pieces.take(int(np.count_nonzero(is_full_pack))),
             self._take_remainders(class_of_pack[~is_full_pack]),
         )
         return FilledPacks(bounds, pieces)
