@@ -273,12 +273,13 @@ def _is_end(
     Returns:
         Of the same shape.
     """
-    if eod_token is not None:
-        return tokens == eod_token
-    # A token ends a document if the next one begins a document. Of the last one of a sample, this
-    # is not known.
     is_end = np.zeros(tokens.shape, np.bool_)
-    is_end[:, :-1] = positions[:, 1:] == 0
+    if eod_token is not None:
+        is_end[:] = tokens == eod_token
+    else:
+        # A token ends a document if the next one begins a document. Of the last one of a sample,
+        # this is not known.
+        is_end[:, :-1] = positions[:, 1:] == 0
     return is_end
 
 
