@@ -90,7 +90,7 @@ def _carry_in_batch(pending: PieceArrays, batch: FilledPacks, length: int) -> _C
     return _CarriedBatch(merged, pending=stream.pieces.select(~is_complete))
 
 
-class _Places(NamedTuple):
+class _PackPlaces(NamedTuple):
     """The order of packs that were full already, and of full packs from the stream.
 
     In the example of `_carry_in_batch`, the packs B, C, D and E of the result have the places 0 to
@@ -105,7 +105,7 @@ class _Places(NamedTuple):
     """Place of each complete pack of the stream; in the example 1 and 3."""
 
 
-def _places(n_pending: int, token_counts: NDArray[np.int64], length: int) -> _Places:
+def _places(n_pending: int, token_counts: NDArray[np.int64], length: int) -> _PackPlaces:
     """Decide the order of the packs of a batch and of the packs that the stream completes.
 
     Args:
@@ -117,7 +117,7 @@ def _places(n_pending: int, token_counts: NDArray[np.int64], length: int) -> _Pl
     appended_tokens = np.where(is_full, 0, token_counts)
     completes_pack = _completes_pack(n_pending, appended_tokens, length)
     places = np.cumsum(is_full | completes_pack) - 1  # (n_packs,), some of which are not used
-    return _Places(is_full, of_full=places[is_full], of_stream=places[completes_pack])
+    return _PackPlaces(is_full, of_full=places[is_full], of_stream=places[completes_pack])
 
 
 def _completes_pack(
