@@ -1,6 +1,8 @@
-"""Outputs that are made, and not yet in their bucket, while others look at it."""
+"""Outputs that are being sent to their bucket are not visible, and not disturbed by readers."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 import pytest
 
@@ -15,77 +17,103 @@ from nanoset_core.project.project import Project
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.s3 import S3Store
 
+RECIPE = Recipe("datasets", "web", 1)
+CONTENT = b"some bytes"
 
-def write(folder):
-    (folder / "a-file").write_bytes(b"some bytes")
+
+def write_output(folder: Path) -> Written:
+    """Write an output of one file."""
+    (folder / "a-file").write_bytes(CONTENT)
     return Written({})
 
 
-def test_looking_at_versions_takes_nothing_from_a_build(place, tmp_path, monkeypatch):
-    outputs = OutputRoot(FileAccess(tmp_path / "mirror", place))
-    publish = root.publish_folder
+@pytest.fixture
+def access(place: S3Store, tmp_path: Path) -> FileAccess:
+    """A bucket, and a folder for working copies of its objects."""
+    return FileAccess(tmp_path / "mirror", place)
 
-    def looked_at_meanwhile(access, folder, files, manifest, **how):
+
+def test_an_output_is_not_disturbed_by_somebody_who_lists_versions(access, place, monkeypatch):
+    real_publish = root.publish_folder
+
+    def list_versions_and_publish(access, folder, files, manifest, **options):
         assert not list(OutputRoot(access).versions("datasets", "web"))
-        publish(access, folder, files, manifest, **how)
+        real_publish(access, folder, files, manifest, **options)
 
-    monkeypatch.setattr(root, "publish_folder", looked_at_meanwhile)
-    made = outputs.commit(Recipe("datasets", "web", 1), write)
-    assert f"datasets/web/{made.digest}/{MANIFEST}" in s3_server.objects(place)
-    assert (made.folder / MANIFEST).is_file()
+    monkeypatch.setattr(root, "publish_folder", list_versions_and_publish)
+    manifest = OutputRoot(access).commit(RECIPE, write_output)
+
+    assert f"datasets/web/{manifest.digest}/{MANIFEST}" in s3_server.objects(place)
+    assert (manifest.folder / MANIFEST).is_file()
 
 
-def test_copies_may_go_once_they_were_sent(place, tmp_path, monkeypatch):
-    put_file = S3Store.put_file
+def test_a_working_copy_may_be_removed_once_it_was_sent(access, monkeypatch):
+    real_put_file = S3Store.put_file
 
-    def put_and_removed_meanwhile(store, name, path, **how):
-        put_file(store, name, path, **how)
+    def put_and_remove(store, name, path, **options):
+        real_put_file(store, name, path, **options)
         path.unlink()
 
-    monkeypatch.setattr(S3Store, "put_file", put_and_removed_meanwhile)
-    made = OutputRoot(FileAccess(tmp_path / "mirror", place)).commit(
-        Recipe("datasets", "web", 1), write
-    )
-    assert made.stored["a-file"] == len(b"some bytes")
+    monkeypatch.setattr(S3Store, "put_file", put_and_remove)
+    manifest = OutputRoot(access).commit(RECIPE, write_output)
+
+    assert manifest.stored["a-file"] == len(CONTENT)
 
 
-def test_files_outside_of_the_copies_are_those_of_this_machine(place, tmp_path):
-    access, file = FileAccess(tmp_path / "mirror", place), tmp_path / "cache" / "file"
+def test_a_missing_file_outside_of_the_working_copies_is_not_looked_for_in_the_bucket(
+    access, tmp_path
+):
+    file = tmp_path / "cache" / "file"
+
     assert access.fetch(file) == file
     with pytest.raises(FileNotFoundError):
         access.open_bytes(file)
+
+
+def test_a_file_outside_of_the_working_copies_is_read_from_this_machine(access, tmp_path):
+    file = tmp_path / "cache" / "file"
     file.parent.mkdir()
-    file.write_bytes(b"here")
-    assert bytes(access.open_bytes(file).buffer) == b"here"
+    file.write_bytes(b"local")
+
+    assert bytes(access.open_bytes(file).buffer) == b"local"
     with pytest.raises(ValueError, match="subpath"):
         access.size(file)
 
 
-def test_what_is_made_current_is_sent_by_its_bytes_and_only_where_they_differ(
-    place, tmp_path, monkeypatch
-):
-    outputs = OutputRoot(FileAccess(tmp_path / "mirror", place))
-    made = outputs.commit(Recipe("datasets", "web", 1), write)
-    asked = []
-    monkeypatch.setattr(S3Store, "list", lambda store, folder="": asked.append(folder))
-    monkeypatch.setattr(S3Store, "put_file", lambda store, name, *how, **more: asked.append(name))
-    outputs.make_current(made)
-    monkeypatch.setattr(S3Store, "put", lambda store, name, *how, **more: asked.append(name))
-    outputs.make_current(made)
-    assert not asked
-    assert made.digest in (outputs.access.store.read("datasets/web/current.json") or b"").decode()
+def test_making_an_output_current_neither_lists_nor_sends_its_files(access, monkeypatch):
+    outputs = OutputRoot(access)
+    manifest = outputs.commit(RECIPE, write_output)
+    requests = []
+
+    def note_list(_store, folder=""):
+        requests.append(folder)
+
+    def note_write(_store, name, *_args, **_options):
+        requests.append(name)
+
+    # The first time, only the object that names the current output is written.
+    monkeypatch.setattr(S3Store, "list", note_list)
+    monkeypatch.setattr(S3Store, "put_file", note_write)
+    outputs.make_current(manifest)
+    current = access.store.read("datasets/web/current.json")
+    assert manifest.digest in current.decode()
+
+    # The second time, not even that.
+    monkeypatch.setattr(S3Store, "put", note_write)
+    outputs.make_current(manifest)
+    assert not requests
 
 
-def test_what_was_not_sent_is_no_version(remote_project, place):
+def test_an_output_that_was_not_sent_is_no_version(remote_project, place):
     config = remote_project()
     build_all(config)
     project = Project.open(config)
-    unsent = project.outputs.local
+    recipe = Recipe("datasets", "web", 1, options={"of": "a build that was killed"})
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(OutputRoot, "_upload", lambda outputs, folder, **how: None)
-        unsent.commit(
-            Recipe("datasets", "web", 1, options={"of": "a build that was killed"}), write
-        )
+        patch.setattr(OutputRoot, "_upload", lambda outputs, folder, **options: None)
+        project.outputs.local.commit(recipe, write_output)
+
     with pytest.raises(MissingError, match="no previous version"):
         find_versions(project, "web", None)
-    assert project.outputs.previous(project.outputs.current("datasets", "web")) is None
+    current_dataset = project.outputs.current("datasets", "web")
+    assert project.outputs.previous(current_dataset) is None
