@@ -73,9 +73,23 @@ def member_set(
         config: Configuration with which it was planned.
         cache_dir: The folder.
     """
-    # Everything that decides the bytes of the files. It is stored next to them, in a file of ours
-    # that is called the sidecar. So it is known later what the files were made from.
-    made_from: dict[str, Any] = {
+    return FileSet(
+        folder=Path(cache_dir),
+        files=member.files,
+        sidecar=member.sidecar,
+        description=member.description,
+        made_from=_origin_of_member(member, config),
+        build_arrays=partial(_build_planned_member, member, config),
+    )
+
+
+def _origin_of_member(member: MemberPlan, config: NanosetConfig) -> dict[str, Any]:
+    """Return everything that decides the bytes of a dataset's index files.
+
+    It is stored in a file next to them, the sidecar, so that it is known later what the files were
+    made from.
+    """
+    origin: dict[str, Any] = {
         "preset": config.preset,
         "idx_sha256": member.idx_sha256,
         "rows": list(member.rows),
@@ -90,21 +104,14 @@ def member_set(
     }
     is_later_phase = member.order is not None
     if is_later_phase:
-        made_from["order"] = to_plain(member.order)
-        made_from["begin"] = member.begin
+        origin["order"] = to_plain(member.order)
+        origin["begin"] = member.begin
         # For people who compare the files with those that the trainer builds.
-        made_from["note"] = (
+        origin["note"] = (
             "the order of the whole run, which goes on where earlier phases stopped: "
             "the trainer would build another"
         )
-    return FileSet(
-        folder=Path(cache_dir),
-        files=member.files,
-        sidecar=member.sidecar,
-        description=member.description,
-        made_from=made_from,
-        build_arrays=partial(_build_planned_member, member, config),
-    )
+    return origin
 
 
 def blend_set(plan: SplitPlan, blend: BlendPlan, cache_dir: str | os.PathLike[str]) -> FileSet:
@@ -363,23 +370,36 @@ class FileSet:
         if digests is not None:
             return digests
 
-        # Build the arrays. Each part of the set, except the description, is named like one.
-        indices = self.build_arrays()
-        arrays = {part: getattr(indices, part) for part in self.files if part != _DESCRIPTION}
-        n_bytes = sum(array.nbytes for array in arrays.values())
-        make_room(n_bytes, str(delivery.folder))
-
-        # The bytes of each file, in the order in which they are written: the description last.
-        pieces_by_name = {self.files[part]: _npy_pieces(array) for part, array in arrays.items()}
-        if _DESCRIPTION in self.files:
-            text = self.description.encode("utf-8")
-            pieces_by_name[self.files[_DESCRIPTION]] = [memoryview(text)]
+        arrays = self._build_named_arrays()
+        make_room(sum(array.nbytes for array in arrays.values()), str(delivery.folder))
         # `sweeps` would list the folder, which may have the files of a thousand datasets.
         with delivery.drafting(overwrite=True, sweeps=False) as draft:
-            for name, pieces in pieces_by_name.items():
+            for name, pieces in self._pieces_of_files(arrays):
                 _write_durably(draft.folder / name, pieces)
                 draft.sha256_by_name[name] = _sha256_of(pieces)
         return draft.sha256_by_name
+
+    def _build_named_arrays(self) -> dict[str, NDArray[np.integer]]:
+        """Build the arrays of the set, and return file name → array."""
+        indices = self.build_arrays()
+        arrays = {}
+        for part, name in self.files.items():
+            if part != _DESCRIPTION:
+                arrays[name] = getattr(indices, part)  # a part of the set is named like its array
+        return arrays
+
+    def _pieces_of_files(
+        self, arrays: Mapping[str, NDArray[np.integer]]
+    ) -> Iterator[tuple[str, list[memoryview]]]:
+        """Yield the name of each file and its bytes in pieces, the description last.
+
+        Args:
+            arrays: File name → array.
+        """
+        for name, array in arrays.items():
+            yield name, _npy_pieces(array)
+        if _DESCRIPTION in self.files:
+            yield self.files[_DESCRIPTION], [memoryview(self.description.encode("utf-8"))]
 
 
 def _write_durably(path: Path, pieces: list[memoryview]) -> None:
@@ -463,23 +483,7 @@ def _open_arrays(
     for part, shape in shapes.items():
         path = folder / files[part]
         url = path if access is None else access.url(path)
-        try:
-            local_path = path if access is None else access.fetch(path)
-            array = npy_array(map_file(local_path))
-        except MissingError as error:
-            raise MissingError(
-                "an index file is missing",
-                where=url,
-                remedy="build the nanoset again",
-            ) from error
-        except ValueError as error:
-            raise StaleError(
-                "not an index file",
-                where=url,
-                found=error,
-                remedy="build the nanoset again",
-            ) from error
-
+        array = _open_array(path, url, access)
         is_integer = array.dtype.kind in "iu" and array.dtype.isnative
         if array.shape != shape or not is_integer:
             raise StaleError(
@@ -491,3 +495,33 @@ def _open_arrays(
             )
         arrays[part] = array
     return arrays
+
+
+def _open_array(path: Path, url: object, access: FileAccess | None) -> NDArray[Any]:
+    """Map one index file into memory.
+
+    Args:
+        path: Path of the file.
+        url: Path or address of the file, for errors.
+        access: Fetches the file if it is in a store; None reads it from this machine.
+
+    Raises:
+        MissingError: The file is missing.
+        StaleError: It is not an array.
+    """
+    try:
+        local_path = path if access is None else access.fetch(path)
+        return npy_array(map_file(local_path))
+    except MissingError as error:
+        raise MissingError(
+            "an index file is missing",
+            where=url,
+            remedy="build the nanoset again",
+        ) from error
+    except ValueError as error:
+        raise StaleError(
+            "not an index file",
+            where=url,
+            found=error,
+            remedy="build the nanoset again",
+        ) from error

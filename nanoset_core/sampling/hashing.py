@@ -205,16 +205,31 @@ def sum_words(
     bytes_of_last_word = lengths - WORD_BYTES * (words_per_text - 1)  # (n_texts,) 0 to 8
     words[stops - 1] &= _MASKS[bytes_of_last_word]
 
-    # Add STEP to the first word of each text, 2 * STEP to its second, and so on: first as if all
-    # words were those of one text, then corrected by the words of earlier texts.
-    words += _multiples_of_step(len(words))
-    corrections = -first_words  # (n_texts,)
-    corrections[0] += n_words_before
-    words += np.repeat(corrections.astype(np.uint64) * STEP, words_per_text)  # modulo 2**64
-
+    _add_steps(words, first_words, words_per_text, n_words_before)
     _mix_in_place(words)
     sums: NDArray[np.uint64] = np.add.reduceat(words, first_words)
     return sums
+
+
+def _add_steps(
+    words: NDArray[np.uint64],
+    first_words: NDArray[np.int64],
+    words_per_text: NDArray[np.int64],
+    n_words_before: int,
+) -> None:
+    """Add STEP to the first word of each text, 2 * STEP to its second, and so on, modulo 2**64.
+
+    Args:
+        words: The words of all texts, which are changed in place, shape (n_words,).
+        first_words: Index of each text's first word, shape (n_texts,).
+        words_per_text: Number of words of each text, shape (n_texts,).
+        n_words_before: Number of words of the first text that come before these.
+    """
+    # First as if all words were those of one text, then corrected by the words of earlier texts.
+    words += _multiples_of_step(len(words))
+    corrections = -first_words  # (n_texts,)
+    corrections[0] += n_words_before
+    words += np.repeat(corrections.astype(np.uint64) * STEP, words_per_text)
 
 
 def _read_words(

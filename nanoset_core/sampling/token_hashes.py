@@ -84,9 +84,7 @@ class SequenceHasher:
         Returns:
             Shape (n_ended,), in the order of the sequences.
         """
-        if self._waiting is not None and len(self._waiting) > 0:
-            tokens = np.concatenate([self._waiting, tokens])
-        self._waiting = None
+        tokens = self._after_waiting(tokens)
         start = self._n_hashed
         stop = start + len(tokens)
         self._n_hashed = stop
@@ -106,21 +104,24 @@ class SequenceHasher:
             borders = self._hold_back(tokens, borders)
         sums = self._sum_words(tokens, borders)
 
-        # The hashes of the sequences that end.
         n_ended = after_ended - first
-        lengths = self._stops[first:after_ended] - self._starts[first:after_ended]
-        hashes = finish_hashes(sums[:n_ended], lengths * tokens.dtype.itemsize)
-
-        # Remember the sum of the sequence that continues. Its first words may be in earlier chunks,
-        # unless another sequence ended in this one.
         if n_ended > 0:
+            # The next sequence starts with a word of this chunk or of a later one.
             self._open_sum = np.uint64(0)
             self._n_open_words = 0
         if len(sums) > n_ended:
             n_tokens = int(borders[-1] - borders[-2])
             self._open_sum = sums[-1]
             self._n_open_words += n_tokens * tokens.dtype.itemsize // WORD_BYTES
-        return hashes
+        lengths = self._stops[first:after_ended] - self._starts[first:after_ended]
+        return finish_hashes(sums[:n_ended], lengths * tokens.dtype.itemsize)
+
+    def _after_waiting(self, tokens: Tokens) -> Tokens:
+        """Put the tokens that wait since the last chunk before those of the next one."""
+        if self._waiting is not None and len(self._waiting) > 0:
+            tokens = np.concatenate([self._waiting, tokens])
+        self._waiting = None
+        return tokens
 
     def _hold_back(self, tokens: Tokens, borders: NDArray[np.int64]) -> NDArray[np.int64]:
         """Let the last tokens of a chunk wait for the next one, if they are not a whole word.
@@ -139,15 +140,14 @@ class SequenceHasher:
         """
         last_start, last_stop = borders[-2:]
         n_tokens_of_last = int(last_stop - last_start)
-        tokens_per_word = WORD_BYTES // tokens.dtype.itemsize
-        n_waiting = n_tokens_of_last % tokens_per_word
+        n_waiting = n_tokens_of_last % (WORD_BYTES // tokens.dtype.itemsize)
 
-        # `add` puts these tokens before those of the next chunk. So they are not hashed yet. The
-        # copy lets the chunk be freed.
+        # They are hashed with the next chunk. The copy lets this one be freed.
         self._waiting = tokens[len(tokens) - n_waiting :].copy()
         self._n_hashed -= n_waiting
 
-        if n_waiting == n_tokens_of_last:
+        all_wait = n_waiting == n_tokens_of_last
+        if all_wait:
             return borders[:-1]
         return np.append(borders[:-1], last_stop - n_waiting)
 

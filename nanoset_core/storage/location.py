@@ -360,15 +360,10 @@ def remote_location(
     """
     storage = storage or StorageSpec()
     scheme, _, rest = url.partition("://")
-    scheme = scheme.lower()
     check_without_secrets(url, rest, where)
     check_address(url, where)
-
     host, _, path = rest.rstrip("/").partition("/")
-    parts = path.split("/") if path else []
-    has_invalid_part = any(part in _INVALID_NAMES for part in parts)
-    is_host_valid = host != "" and "?" not in host
-    if not is_remote(url) or not is_host_valid or has_invalid_part or "\0" in url:
+    if not _names_a_place(url, host, path):
         raise ConfigError(
             "this does not name a place in a bucket",
             where=where,
@@ -379,18 +374,36 @@ def remote_location(
 
     if not is_in_bucket(url):
         check_readable(url, where, only_read=only_read)
-        return RemoteFolder(FilesystemStore(f"{scheme}://{host}"), path)
+        return RemoteFolder(FilesystemStore(f"{scheme.lower()}://{host}"), path)
     check_endpoint(storage.endpoint_url or "")
+    return RemoteFolder(_bucket(host, storage, only_read=only_read), path)
+
+
+def _names_a_place(url: str, host: str, path: str) -> bool:
+    """Return whether an address names a folder or object of a store.
+
+    Args:
+        url: The address.
+        host: What follows its scheme, such as the bucket.
+        path: What follows the host; "" for the whole bucket.
+    """
+    parts = path.split("/") if path else []
+    has_valid_parts = not any(part in _INVALID_NAMES for part in parts)
+    is_host_valid = host != "" and "?" not in host
+    return is_remote(url) and is_host_valid and has_valid_parts and "\0" not in url
+
+
+def _bucket(name: str, storage: StorageSpec, *, only_read: bool) -> Store:
+    """Return a bucket as a store; one that is only read cannot be written to."""
     store_class = S3Reader if only_read else S3Store
-    store = store_class(
-        bucket=host,
+    return store_class(
+        bucket=name,
         prefix="",
         endpoint_url=storage.endpoint_url,
         region=storage.region,
         profile=storage.profile,
         anonymous=storage.anonymous,
     )
-    return RemoteFolder(store, path)
 
 
 def store_of(folder: Location) -> Store:

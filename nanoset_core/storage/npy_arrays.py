@@ -28,7 +28,7 @@ class _Layout(NamedTuple):
 def npy_array(data: bytes | mmap.mmap) -> NDArray[Any]:
     """Return the array in the bytes of a `.npy` file, as a read-only view of them.
 
-    No memory is allocated, whatever size the header claims.
+    The numbers are not copied, so a header that claims a wrong size costs no memory.
 
     Args:
         data: The bytes of the whole file.
@@ -37,14 +37,8 @@ def npy_array(data: bytes | mmap.mmap) -> NDArray[Any]:
         ValueError: The array is not one of integers, floats or booleans in C order, or the file is
             longer or shorter than its header says. The message says which.
     """
-    # The file begins with 6 bytes "\x93NUMPY", a byte each for the major and the minor version, and
-    # the length of the header, which has 2 bytes in version 1 and 4 bytes in later ones.
-    is_version_1 = data[6:7] == b"\x01"
-    header_begin = 10 if is_version_1 else 12
-    header_length = int.from_bytes(data[8:header_begin], "little")
-    numbers_begin = header_begin + header_length
+    numbers_begin = _begin_of_numbers(data)
     layout = _layout(bytes(data[: min(numbers_begin, _MAX_HEADER_BYTES)]))
-
     n_numbers = math.prod(layout.shape)
     expected_bytes = n_numbers * layout.dtype.itemsize
     found_bytes = len(data) - numbers_begin
@@ -54,6 +48,17 @@ def npy_array(data: bytes | mmap.mmap) -> NDArray[Any]:
     # NumPy refuses an offset at the end of the bytes, even for an empty array.
     offset = numbers_begin if expected_bytes else 0
     return np.frombuffer(data, layout.dtype, n_numbers, offset).reshape(layout.shape)
+
+
+def _begin_of_numbers(data: bytes | mmap.mmap) -> int:
+    r"""Return the position of the byte after the header of a `.npy` file.
+
+    The file begins with 6 bytes "\x93NUMPY", a byte each for the major and the minor version, and
+    the length of the header, which has 2 bytes in version 1 and 4 bytes in later ones.
+    """
+    is_version_1 = data[6:7] == b"\x01"
+    header_begin = 10 if is_version_1 else 12
+    return header_begin + int.from_bytes(data[8:header_begin], "little")
 
 
 @lru_cache(maxsize=64)

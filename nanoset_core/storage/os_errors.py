@@ -119,25 +119,33 @@ def writing_to(folder: Path, *, expected: str | None = None) -> Iterator[None]:
     """
     with explained(folder, expected=expected):
         try:
-            # Create the folder, and a temporary file in it, which shows that it can be written to.
-            folder.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryFile(dir=folder):
-                pass
+            _create_writable(folder)
         except OSError as error:
             if error.errno in _EXPLANATIONS:
                 # Something is wrong with the machine: `explained` replaces the error. Let its
                 # message name the folder instead of the temporary file.
                 error.filename = os.fspath(folder)
                 raise
-            # The path is wrong, for example because a part of it is a file.
-            raise StorageError(
-                "the folder cannot be made",
-                where=folder,
-                found=f"{error.strerror} (errno {error.errno}): {error.filename}",
-                expected="a folder that can take what is written",
-                remedy="name a place for the output in a folder that is there",
-            ) from error
+            raise _wrong_path_error(folder, error) from error
         yield
+
+
+def _create_writable(folder: Path) -> None:
+    """Create a folder, and a temporary file in it, which shows that it can be written to."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryFile(dir=folder):
+        pass
+
+
+def _wrong_path_error(folder: Path, error: OSError) -> StorageError:
+    """Return the error for a folder whose path is wrong: for example, a part of it is a file."""
+    return StorageError(
+        "the folder cannot be made",
+        where=folder,
+        found=f"{error.strerror} (errno {error.errno}): {error.filename}",
+        expected="a folder that can take what is written",
+        remedy="name a place for the output in a folder that is there",
+    )
 
 
 def refusal(

@@ -246,16 +246,12 @@ class S3Store(Store):
 
             # Raise an error if the server sends a page again, or if the listing does not end.
             next_arguments = {name: page[key] for name, key in next_page.items()}
-            entries: list[Any] = []
-            for key in _ENTRY_KEYS:
-                entries += page.get(key, ())
+            entries = _entries_of(page)
             listing.turn_page(
                 len(entries),
                 next_token=repr(next_arguments),
                 first_entry=repr(entries[:1]),
             )
-
-            # Continue the listing where this page ends.
             arguments |= next_arguments
 
     def stat(self, name: str) -> Stored | None:
@@ -272,12 +268,8 @@ class S3Store(Store):
             """Read the bytes, and compare them with their description."""
             data: bytes = answer["Body"].read()
             stored = _stored(name, answer)
-            is_damaged = len(data) != stored.size
-            # The writer may have stored the sha256 with the object.
-            if stored.sha256 is not None and not is_damaged:
-                is_damaged = hashlib.sha256(data).hexdigest() != stored.sha256
-            if is_damaged:
-                # The request is sent again.
+            if not _has_bytes(stored, data):
+                # `ask` then sends the request again.
                 raise DamagedTransferError(
                     f"{len(data):,} bytes that are not those of {self.url(name)}"
                 )
@@ -348,11 +340,7 @@ class S3Store(Store):
 
         def take(answer: Any) -> tuple[bytes, Stored]:
             """Read the bytes, and check that none is missing; if so, the request is sent again."""
-            # The size of the whole object. If the answer is a range, its header is such as
-            # "bytes 0-99/1234", with the size at its end. A server that does not know ranges sends
-            # the whole object, and its length.
-            size_text = str(answer.get("ContentRange", answer["ContentLength"]))
-            object_bytes = int(size_text.rpartition("/")[2])
+            object_bytes = _bytes_of_object(answer)
             data: bytes = answer["Body"].read()
             expected_bytes = min(end, object_bytes) - begin
             if len(data) != expected_bytes:
@@ -601,6 +589,32 @@ def _written_ns(answer: Any) -> int:
     return int(answer["LastModified"].timestamp()) * 10**9
 
 
+def _has_bytes(stored: Stored, data: bytes) -> bool:
+    """Return whether an object has some bytes, by its size and, if it is known, its sha256."""
+    if len(data) != stored.size:
+        return False
+    # The writer may have stored the sha256 with the object.
+    return stored.sha256 is None or hashlib.sha256(data).hexdigest() == stored.sha256
+
+
+def _entries_of(page: Mapping[str, Any]) -> list[Any]:
+    """Return the entries of a page of a listing, of all kinds."""
+    entries: list[Any] = []
+    for key in _ENTRY_KEYS:
+        entries += page.get(key, ())
+    return entries
+
+
+def _bytes_of_object(answer: Mapping[str, Any]) -> int:
+    """Return the size of the whole object, from an answer with a range of it.
+
+    The header of a range is such as "bytes 0-99/1234", with the size at its end. A server that does
+    not know ranges sends the whole object, and its length.
+    """
+    size_text = str(answer.get("ContentRange", answer["ContentLength"]))
+    return int(size_text.rpartition("/")[2])
+
+
 class Upload:
     """An upload in parts, which the bucket joins to one object at the end.
 
@@ -681,32 +695,24 @@ class Upload:
             `ChecksumSHA256` in base64. The caller compares them with the source, since some servers
             ignore the expected ETag.
         """
-
-        part_number = number + 1  # S3 counts parts from 1
-
-        def finished_part(answer: Any) -> dict[str, Any]:
-            """Return the values by which the request that joins the parts has to list this one."""
-            copy = answer["CopyPartResult"]
-            values = {"PartNumber": part_number, "ETag": copy["ETag"]}
-            if "ChecksumSHA256" in copy:
-                values["ChecksumSHA256"] = copy["ChecksumSHA256"]
-            return values
-
         # The bucket answers when it has copied the bytes: wait longer for a large part.
         read_seconds = None
         if end - begin > _SOON_COPIED_BYTES:
             read_seconds = COPY_SECONDS
+        part_number = number + 1  # S3 counts parts from 1
         values = self._ask(
             "upload_part_copy",
-            take=finished_part,
+            take=_values_of_copy,
             read_seconds=read_seconds,
             PartNumber=part_number,
             CopySource={"Bucket": self._store.bucket, "Key": self._store.key(name)},
             CopySourceIfMatch=mark,
             CopySourceRange=f"bytes={begin}-{end - 1}",
         )
-        self._finished_parts[number] = values
-        return values
+        # The request that joins the parts has to list this one with these values.
+        finished_part = {"PartNumber": part_number, **values}
+        self._finished_parts[number] = finished_part
+        return finished_part
 
     def complete(self) -> None:
         """Let the bucket join the parts to the object, in the order of their numbers.
@@ -765,6 +771,15 @@ class Upload:
                 Key=self._store.key(self._name),
                 UploadId=self._id,
             )
+
+
+def _values_of_copy(answer: Mapping[str, Any]) -> dict[str, str]:
+    """Return the ETag of a part that the bucket has copied, and its sha256 if that is reported."""
+    copy = answer["CopyPartResult"]
+    values = {"ETag": copy["ETag"]}
+    if "ChecksumSHA256" in copy:
+        values["ChecksumSHA256"] = copy["ChecksumSHA256"]
+    return values
 
 
 class UploadAbortedError(StorageError):

@@ -153,14 +153,11 @@ def publish_folder(
         return None
 
     # Even if its manifest is new, the store may have files of the output that this machine lacks.
-    place = access.name(folder)
     has_all_copies = all((folder / name).is_file() for name in files)
     stored_sizes: dict[str, int] = {}  # name in the store → bytes
     if not is_new or not has_all_copies:
-        for name, entry in access.listed(folder).below(place):
-            stored_sizes[f"{place}/{name}"] = entry.size
+        stored_sizes = _sizes_below(access, folder)
 
-    # Delete an outdated manifest.
     data = read_regular(folder / manifest)
     manifest_name = access.name(folder / manifest)
     has_manifest = manifest_name in stored_sizes
@@ -175,12 +172,18 @@ def publish_folder(
         stored_sizes[access.name(path)] = size
     if not has_manifest:
         store.put(manifest_name, data)
+    stored_sizes[manifest_name] = len(data)
     drop_copies(access, sha256_by_path)
 
-    prefix = f"{place}/"
-    sizes_in_folder = {name.removeprefix(prefix): size for name, size in stored_sizes.items()}
-    sizes_in_folder[manifest] = len(data)
-    return sizes_in_folder
+    prefix = f"{access.name(folder)}/"
+    return {name.removeprefix(prefix): size for name, size in stored_sizes.items()}
+
+
+def _sizes_below(access: FileAccess, folder: Path) -> dict[str, int]:
+    """Return name in the store → bytes, of all files below a folder, with one listing."""
+    place = access.name(folder)
+    entries = access.listed(folder).below(place)
+    return {f"{place}/{name}": entry.size for name, entry in entries}
 
 
 def drop_copies(access: FileAccess, paths: Iterable[Path]) -> None:

@@ -138,16 +138,21 @@ class CacheEntry:
             n_bytes = sum(array.nbytes for array in arrays.values())
             if self._path.exists() and self._path.stat().st_size > n_bytes:
                 return
-
-            # The key of the entry is stored with it, so that `load` notices a file that belongs to
-            # another one. A file that a crash damages is noticed, too: no sync is needed.
-            key = np.frombuffer(self._key.encode(), np.uint8)
-            with atomic_file(self._path, sync=False) as file:
-                np.savez(file, allow_pickle=False, **arrays, **{_KEY: key})
+            self._write(self._path, arrays)
             sweep_abandoned(self._path.parent, self._path.name)
             _remove_oldest(self._path.parent)
         except OSError as error:
             logger.info("%s: cannot be written, later runs will take longer: %s", self._path, error)
+
+    def _write(self, path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
+        """Write arrays to a file, with the key of the entry.
+
+        The key lets `load` notice a file that belongs to another entry. A file that a crash damages
+        is noticed, too: no sync is needed.
+        """
+        key = np.frombuffer(self._key.encode(), np.uint8)
+        with atomic_file(path, sync=False) as file:
+            np.savez(file, allow_pickle=False, **arrays, **{_KEY: key})
 
     def drop(self, reason: object) -> None:
         """Remove the entry; the reason is logged."""

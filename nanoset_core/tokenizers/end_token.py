@@ -163,27 +163,34 @@ def _candidate_ends(tokenizer: TokenizerPath) -> list[EndToken]:
         tokenizer: The tokenizer's file.
     """
     new_names = define(tokenizer).new_names
-
-    # Tokens that other files name as end tokens, such as tokenizer_config.json. Those that are
-    # neither new nor in the vocabulary cannot be used, and are left out.
     known_ends = []
     new_ends = []
-    for end in [*_trainer_ends(tokenizer), *_generation_ends(tokenizer)]:
-        end_with_id = _with_id(tokenizer, end)
-        is_in_vocabulary = end_with_id.ident is not None
+    for end in _ends_of_files(tokenizer):
         if end.text in new_names:
-            new_ends.append(end_with_id)
-        elif is_in_vocabulary:
-            known_ends.append(end_with_id)
-
-    # Special tokens of the vocabulary that have a common name.
-    special = special_ids(tokenizer)
-    common_ends = []
-    for name in _DOCUMENT_ENDS:
-        if name in special and name not in new_names:
-            common_ends.append(EndToken(name, "its common name", special[name]))
-
+            new_ends.append(end)
+        elif end.ident is not None:  # otherwise it is not in the vocabulary, and cannot be used
+            known_ends.append(end)
+    common_ends = [end for end in _common_ends(tokenizer) if end.text not in new_names]
     return [*known_ends, *common_ends, *new_ends]
+
+
+def _ends_of_files(tokenizer: TokenizerPath) -> list[EndToken]:
+    """Return the tokens that files such as tokenizer_config.json name as end tokens.
+
+    The id of a token is None if the vocabulary does not contain it.
+    """
+    ends = [*_trainer_ends(tokenizer), *_generation_ends(tokenizer)]
+    return [_with_id(tokenizer, end) for end in ends]
+
+
+def _common_ends(tokenizer: TokenizerPath) -> list[EndToken]:
+    """Return the special tokens of the vocabulary that have a common name for an end token."""
+    special = special_ids(tokenizer)
+    ends = []
+    for name in _DOCUMENT_ENDS:
+        if name in special:
+            ends.append(EndToken(name, "its common name", special[name]))
+    return ends
 
 
 def end_reason(tokenizer: TokenizerPath, end: EndToken) -> str:

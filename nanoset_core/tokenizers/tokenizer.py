@@ -78,19 +78,28 @@ def tokenizer_facts(file: TokenizerPath) -> TokenizerFacts:
             vocab_size=converted.vocab_size,
             max_id=converted.max_id,
         )
+    _check_ids_fit(facts)
+    return facts
 
-    # A vocabulary with gaps may have ids above its size, for example 60,000 tokens with ids up to
-    # 70,000: trainers infer uint16 from the size.
+
+def _check_ids_fit(facts: TokenizerFacts) -> None:
+    """Check that a tokenizer's ids fit the dtype that trainers infer from its vocabulary size.
+
+    A vocabulary with gaps may have ids above its size, for example 60,000 tokens with ids up to
+    70,000: trainers infer uint16 from the size.
+
+    Raises:
+        ConfigError: They do not.
+    """
     max_dtype_id = int(np.iinfo(facts.dtype).max)
     if facts.max_id > max_dtype_id:
         raise ConfigError(
             "the tokenizer's ids do not fit the dtype that trainers infer from its vocabulary size",
-            where=file,
+            where=facts.file,
             found=f"{facts.vocab_size:,} tokens with ids up to {facts.max_id:,}",
             expected=f"ids up to {max_dtype_id:,} ({facts.dtype})",
             remedy="give the tokens ids without gaps",
         )
-    return facts
 
 
 def token_id(file: TokenizerPath, token: str, key: str) -> int:
@@ -231,32 +240,48 @@ def _ask_library(tokenizer: Tokenizer, file: TokenizerPath) -> dict[str, Any]:
         EncodingError: The library fails on the simplest text.
     """
     vocabulary = tokenizer.get_vocab(with_added_tokens=True)
+    return {
+        "size": len(vocabulary),
+        "max_id": max(vocabulary.values(), default=0),
+        "template": _names_around_text(tokenizer, file),
+        "special_tokens": _special_tokens(tokenizer),
+        "frame": _frame(tokenizer, file),
+    }
 
+
+def _special_tokens(tokenizer: Tokenizer) -> list[tuple[str, int]]:
+    """Return the name and id of each special token of a tokenizer."""
     special = []
     for token in tokenizer.get_added_tokens_decoder().values():
         special_id = tokenizer.token_to_id(token.content)
         if token.special and special_id is not None:
             special.append((token.content, special_id))
+    return special
 
-    # The special tokens that the tokenizer's own `encode` adds, by their names.
+
+def _names_around_text(tokenizer: Tokenizer, file: TokenizerPath) -> list[str]:
+    """Return the names of the special tokens that the tokenizer's own `encode` adds to a text.
+
+    Raises:
+        EncodingError: The library fails on the simplest text.
+    """
     example = encode_text(tokenizer, "a", file, add_special_tokens=True)
-    template = []
+    names = []
     for name, is_special in zip(example.tokens, example.special_tokens_mask, strict=True):
         if is_special:
-            template.append(name)
+            names.append(name)
+    return names
 
-    # The frame: all tokens that it adds around a text, by their ids, if these are the same for
-    # different texts.
+
+def _frame(tokenizer: Tokenizer, file: TokenizerPath) -> Any:
+    """Return the ids that a tokenizer adds around every text, or None if they depend on the text.
+
+    Raises:
+        EncodingError: The library fails on the simplest text.
+    """
     frames = [_ids_around_text(tokenizer, text, file) for text in _FRAME_TEXTS]
     is_constant = all(frame == frames[0] for frame in frames)
-    frame = frames[0] if is_constant else None
-    return {
-        "size": len(vocabulary),
-        "max_id": max(vocabulary.values(), default=0),
-        "template": template,
-        "special_tokens": special,
-        "frame": frame,
-    }
+    return frames[0] if is_constant else None
 
 
 def _ids_around_text(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -134,13 +134,20 @@ def survey_tars(
         first_key = tars[0].data_key if tars else None
         tars.append(_survey(path, data_key, first_key))
 
-    # What is not given is that of the first context. Only `npy` members have a type.
     first_context = next(_contexts(tars[0]))
     if dtype is None:
-        dtype = "int32"
-        if tars[0].data_key == "npy":
-            dtype = first_context.dtype.newbyteorder("=").name  # without the byte order
+        dtype = _dtype_of(first_context, tars[0].data_key)
     return TarInput(tuple(tars), sequence_length or len(first_context), dtype)
+
+
+def _dtype_of(context: NDArray[np.integer[Any]], data_key: str) -> str:
+    """Return the name of the dtype of a context's tokens, without the byte order.
+
+    Only `npy` members have a dtype; the tokens of text are int32.
+    """
+    if data_key == "npy":
+        return context.dtype.newbyteorder("=").name
+    return "int32"
 
 
 def _survey(path: Path, data_key: str | None, first_key: str | None) -> TarSource:
@@ -175,24 +182,44 @@ def _survey(path: Path, data_key: str | None, first_key: str | None) -> TarSourc
             passed_over += sample.member_count
             example = example or sample.name
 
-    # If no member is certain to have tokens, take those that may be damaged text: decoding the
-    # first one then reports what is wrong with it.
     if chosen is None:
-        for extension in _PERHAPS_TEXT:
-            if counts[extension]:
-                chosen = extension
-                contexts = counts[extension]
-                break
+        chosen = _extension_of_damaged_text(counts)
+        contexts = 0 if chosen is None else counts[chosen]
     if chosen is None or not contexts:
-        members = [f"{count:,} .{extension}" for extension, count in counts.items()]
-        raise FormatError(
-            "the tar has no members with tokens",
-            where=f"{path}, offset 0",
-            found=", ".join(members) or "no members",
-            expected=f"members ending in {chosen or ', '.join(DATA_KEYS)}",
-            remedy="name their ending with --data-key, or leave the tar out",
-        )
+        raise _no_tokens_error(path, counts, chosen)
     return TarSource(path, chosen, contexts, passed_over, example)
+
+
+def _extension_of_damaged_text(counts: Mapping[str, int]) -> str | None:
+    """Return an extension whose members may be damaged text, in a tar without certain tokens.
+
+    Decoding the first of these members then reports what is wrong with it.
+
+    Args:
+        counts: Extension → number of members.
+    """
+    for extension in _PERHAPS_TEXT:
+        if counts.get(extension):
+            return extension
+    return None
+
+
+def _no_tokens_error(path: Path, counts: Mapping[str, int], chosen: str | None) -> FormatError:
+    """Return the error for a tar without members with tokens.
+
+    Args:
+        path: Path of the tar.
+        counts: Extension → number of members.
+        chosen: Extension that members with tokens must have; None if any that can have them.
+    """
+    members = [f"{count:,} .{extension}" for extension, count in counts.items()]
+    return FormatError(
+        "the tar has no members with tokens",
+        where=f"{path}, offset 0",
+        found=", ".join(members) or "no members",
+        expected=f"members ending in {chosen or ', '.join(DATA_KEYS)}",
+        remedy="name their ending with --data-key, or leave the tar out",
+    )
 
 
 def _kind_of_tokens(sample: TarSample, archive: Archive, path: Path) -> str | None:
@@ -323,22 +350,30 @@ def flatten_tars(
     """
     folder.mkdir(parents=True, exist_ok=True)
     target = folder / _TOKENS
-    size = tar_input.tokens * np.dtype(tar_input.dtype).itemsize
-    with target.open("ab") as file:
-        # Reserve the space, so that a full disk is noticed now. Each tar has its place in the file,
-        # so that workers can write in any order.
+    # Each tar has its place in the file, so that workers can write in any order.
+    _reserve(target, tar_input.tokens * np.dtype(tar_input.dtype).itemsize)
+    tasks = _flatten_tasks(tar_input, folder)
+    tar_work = progress.work("read", "tars", len(tasks), unit="tars")
+    for _ in run_tasks(_flatten, tasks, workers):
+        tar_work.advance(1)
+    return target
+
+
+def _reserve(path: Path, size: int) -> None:
+    """Give a file a size, and reserve the space, so that a full disk is noticed now."""
+    with path.open("ab") as file:
         os.posix_fallocate(file.fileno(), 0, max(size, 1))
         file.truncate(size)
 
+
+def _flatten_tasks(tar_input: TarInput, folder: Path) -> list[_FlattenTask]:
+    """Return one task for each tar, with the place of its contexts among those of all tars."""
     tasks: list[_FlattenTask] = []
     first_context = 0
     for number, tar in enumerate(tar_input.tars):
         tasks.append(_FlattenTask(folder, number, tar, first_context, tar_input.common))
         first_context += tar.contexts
-    tar_work = progress.work("read", "tars", len(tasks), unit="tars")
-    for _ in run_tasks(_flatten, tasks, workers):
-        tar_work.advance(1)
-    return target
+    return tasks
 
 
 def _flatten(task: _FlattenTask) -> None:
@@ -404,28 +439,59 @@ def _check_context(tokens: NDArray[np.integer[Any]], where: str, tar_input: TarI
             expected=f"{tar_input.sequence_length}, as in the first",
             remedy="shuffle tars of different lengths separately",
         )
-    least = int(tokens.min())
-    greatest = int(tokens.max())
 
     # The greatest id of the vocabulary is the limit if it is known, unless the dtype has no room
     # for it. Then, the dtype is the limit.
     dtype_limit = int(np.iinfo(tar_input.dtype).max)
     greatest_id = tar_input.greatest_id  # None without a tokenizer
     if greatest_id is not None and greatest_id < dtype_limit:
-        if least < 0 or greatest > greatest_id:
-            number = np.flatnonzero((tokens < 0) | (tokens > greatest_id))[0]
-            raise InputError(
-                "a token is not in the vocabulary",
-                where=f"{where}, token {number}",
-                found=f"id {tokens[number]}",
-                expected=f"0 to {greatest_id}",
-                remedy="name the tokenizer that made the tokens, or leave --tokenizer out",
-            )
-    elif least < 0 or greatest > dtype_limit:
+        _check_vocabulary(tokens, where, greatest_id)
+    else:
+        _check_dtype(tokens, where, tar_input.dtype)
+
+
+def _check_vocabulary(tokens: NDArray[np.integer[Any]], where: str, greatest_id: int) -> None:
+    """Check that all tokens of a context are in the vocabulary.
+
+    Args:
+        tokens: Tokens of the context, shape (n_tokens,).
+        where: Tar and number of the context, for the error.
+        greatest_id: Greatest id of the vocabulary.
+
+    Raises:
+        InputError: A token is not in the vocabulary.
+    """
+    is_in_vocabulary = int(tokens.min()) >= 0 and int(tokens.max()) <= greatest_id
+    if not is_in_vocabulary:
+        number = np.flatnonzero((tokens < 0) | (tokens > greatest_id))[0]
+        raise InputError(
+            "a token is not in the vocabulary",
+            where=f"{where}, token {number}",
+            found=f"id {tokens[number]}",
+            expected=f"0 to {greatest_id}",
+            remedy="name the tokenizer that made the tokens, or leave --tokenizer out",
+        )
+
+
+def _check_dtype(tokens: NDArray[np.integer[Any]], where: str, dtype: str) -> None:
+    """Check that all tokens of a context fit the dtype of the output.
+
+    Args:
+        tokens: Tokens of the context, shape (n_tokens,).
+        where: Tar and number of the context, for the error.
+        dtype: Name of the dtype.
+
+    Raises:
+        InputError: A token is negative or too large.
+    """
+    least = int(tokens.min())
+    greatest = int(tokens.max())
+    limit = int(np.iinfo(dtype).max)
+    if least < 0 or greatest > limit:
         raise InputError(
             "a token does not fit the token type",
             where=where,
             found=f"{least} to {greatest}",
-            expected=f"0 to {dtype_limit} ({tar_input.dtype})",
+            expected=f"0 to {limit} ({dtype})",
             remedy="name the tokenizer that made the tokens with --tokenizer",
         )

@@ -26,6 +26,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar, NamedTuple, Protocol
 
@@ -83,6 +84,64 @@ class DatasetOpener(Protocol):
     def open(self, manifest: Manifest) -> Dataset:
         """Return the dataset with a manifest, without opening its files."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class _PlacesInCorpus:
+    """Where consecutive documents of a corpus, and their sequences, are in its .bin."""
+
+    first_document: int
+    """Number of the first document."""
+    first_sequences: NDArray[np.int64]
+    """First sequence of each document, and the one after all; shape (n_documents + 1,)."""
+    pointers: NDArray[np.int64]
+    """First byte of each of their sequences, ascending; shape (n_sequences,), at least one."""
+    stop_byte: int
+    """Byte after the last one; for the last documents of a corpus, any large number."""
+
+    @staticmethod
+    def of(corpus: Index, documents: range) -> _PlacesInCorpus | None:
+        """Return the places of documents; None if they have no sequences.
+
+        Args:
+            corpus: The index of the corpus's dataset.
+            documents: Numbers of the documents.
+        """
+        first_sequences = corpus.document_indices[documents.start : documents.stop + 1]
+        first_sequence = int(first_sequences[0])
+        stop_sequence = int(first_sequences[-1])
+        pointers = np.array(corpus.sequence_pointers[first_sequence:stop_sequence])
+        if len(pointers) == 0:
+            return None
+        stop_byte = int(np.iinfo(np.int64).max)  # the rest of the .bin
+        if stop_sequence < len(corpus.sequence_pointers):
+            stop_byte = int(corpus.sequence_pointers[stop_sequence])
+        return _PlacesInCorpus(documents.start, first_sequences, pointers, stop_byte)
+
+    @property
+    def start_byte(self) -> int:
+        """First byte of the documents."""
+        return int(self.pointers[0])
+
+    def contain(self, places: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Return whether bytes of the .bin belong to the documents, shape (n_places,)."""
+        return (places >= self.start_byte) & (places < self.stop_byte)
+
+    def documents_at(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the documents to which bytes of the .bin belong.
+
+        Args:
+            places: Positions of the bytes, all within these documents; shape (n_places,).
+
+        Returns:
+            Numbers of documents in the corpus, shape (n_places,).
+        """
+        # From the byte to the sequence that contains it, and from the sequence to the document.
+        sequences_before = np.searchsorted(self.pointers, places, side="right") - 1
+        sequences = self.first_sequences[0] + sequences_before
+        documents_before = np.searchsorted(self.first_sequences, sequences, side="right") - 1
+        documents: NDArray[np.int64] = self.first_document + documents_before
+        return documents
 
 
 class Dataset(ABC):
@@ -218,24 +277,31 @@ class Dataset(ABC):
             Numbers of documents in the corpus, int64. They are yielded in blocks, to limit memory;
             a document that is in several sequences may occur several times.
         """
-        # (n_documents + 1,) first sequence of each document, and the number of all sequences
-        first_sequences = self.layout.document_indices
-
         # The documents that contain the first and the last of the sequences. A sequence belongs to
         # the last document whose first sequence is not after it.
+        first_sequences = self.layout.document_indices  # (n_documents + 1,) of each document
         end_sequences = [start, stop - 1]
         first_document, last_document = last_not_greater(first_sequences, end_sequences).tolist()
         stop_document = last_document + 1
         for block_start in range(first_document, stop_document, _DOCUMENTS_AT_ONCE):
             block_stop = min(block_start + _DOCUMENTS_AT_ONCE, stop_document)
-            documents = np.arange(block_start, block_stop)
+            documents = self._with_tokens(np.arange(block_start, block_stop))
+            yield self.corpus_documents(documents)
 
-            # Leave out documents without tokens: without a sequence, or with an empty one. Only a
-            # document without tokens has an empty sequence, so the first one shows that.
-            has_sequence = first_sequences[documents + 1] > first_sequences[documents]
-            documents = documents[has_sequence]
-            has_tokens = self.layout.sequence_lengths[first_sequences[documents]] > 0
-            yield self.corpus_documents(documents[has_tokens])
+    def _with_tokens(self, documents: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the documents that have tokens, of some documents of `layout`.
+
+        A document without tokens has no sequence, or an empty one. No other document has an empty
+        sequence, so its first sequence shows that.
+
+        Args:
+            documents: Numbers of the documents, shape (n_documents,).
+        """
+        first_sequences = self.layout.document_indices  # (n_documents + 1,) of each document
+        has_sequence = first_sequences[documents + 1] > first_sequences[documents]
+        documents = documents[has_sequence]
+        has_tokens = self.layout.sequence_lengths[first_sequences[documents]] > 0
+        return documents[has_tokens]
 
     def corpus_tokens(self, rows: tuple[int, int], documents: range) -> Iterator[DocumentTokens]:
         """Yield how many tokens of certain documents are in certain sequences of this dataset.
@@ -255,41 +321,20 @@ class Dataset(ABC):
         Yields:
             The document and the number of tokens of each row that is part of a document, in blocks.
         """
-        # The sequences that the corpus has of these documents.
-        corpus = self.corpus.index
-        # (n_documents + 1,) first sequence of each document, and the one after all of them
-        first_sequences = corpus.document_indices[documents.start : documents.stop + 1]
-        first_sequence = int(first_sequences[0])
-        stop_sequence = int(first_sequences[-1])
-        # (n_sequences,) first byte of each sequence
-        corpus_pointers = np.array(corpus.sequence_pointers[first_sequence:stop_sequence])
-        if len(corpus_pointers) == 0:
+        places = _PlacesInCorpus.of(self.corpus.index, documents)
+        if places is None:
             return
-
-        # The range of bytes with the tokens of these documents.
-        start_byte = int(corpus_pointers[0])
-        stop_byte = int(np.iinfo(np.int64).max)  # the rest of the .bin
-        if stop_sequence < len(corpus.sequence_pointers):
-            stop_byte = int(corpus.sequence_pointers[stop_sequence])
-
-        first_row, stop_row = self._rows_between(rows, start_byte, stop_byte)
+        first_row, stop_row = self._rows_between(rows, places.start_byte, places.stop_byte)
         for block_start in range(first_row, stop_row, SEQUENCES_AT_ONCE):
-            # The rows of a block that point into this range.
+            # The rows of a block that point to these documents.
             block = slice(block_start, min(block_start + SEQUENCES_AT_ONCE, stop_row))
             row_pointers = np.array(self.index.sequence_pointers[block])  # (n_rows,)
             row_lengths = np.array(self.index.sequence_lengths[block])  # (n_rows,)
-            is_within = (row_pointers >= start_byte) & (row_pointers < stop_byte)
-            is_within &= row_lengths > 0
-            row_pointers = row_pointers[is_within]
-            row_lengths = row_lengths[is_within]
-
-            # From the byte to the sequence of the corpus, within which the row may start; and from
-            # the sequence to the document.
-            sequences_before = np.searchsorted(corpus_pointers, row_pointers, side="right") - 1
-            sequences = first_sequence + sequences_before
-            documents_before = np.searchsorted(first_sequences, sequences, side="right") - 1
-            numbers = documents.start + documents_before
-            yield DocumentTokens(documents=numbers, tokens=row_lengths.astype(np.int64))
+            is_within = places.contain(row_pointers) & (row_lengths > 0)
+            yield DocumentTokens(
+                documents=places.documents_at(row_pointers[is_within]),
+                tokens=row_lengths[is_within].astype(np.int64),
+            )
 
     def _rows_between(
         self, rows: tuple[int, int], start_byte: int, stop_byte: int
@@ -368,19 +413,23 @@ class Dataset(ABC):
         # This method is for datasets in which a sequence has tokens of one document only. So the
         # piece of each span is its whole sequence, whatever the positions are. Packed datasets have
         # a method of their own.
-        sequences = spans[:, 0]
+        return [[piece] for piece in self._whole_sequences(spans[:, 0])]
 
+    def _whole_sequences(self, sequences: NDArray[np.int64]) -> Iterator[DocumentPiece]:
+        """Yield each of some sequences as a piece of the document that it belongs to.
+
+        Args:
+            sequences: Numbers of the sequences, shape (n_sequences,).
+        """
         # A sequence belongs to the last document whose first sequence is not after it.
         first_sequences = self.layout.document_indices  # (n_documents + 1,) of each document
-        documents = last_not_greater(first_sequences, sequences)  # (n_spans,)
-        lengths = self.layout.sequence_lengths[sequences]  # (n_spans,)
+        documents = last_not_greater(first_sequences, sequences)  # (n_sequences,)
+        lengths = self.layout.sequence_lengths[sequences]  # (n_sequences,)
 
         # How many tokens of the document come before the sequence: the distance in the .bin from
         # the first sequence of the document.
         document_starts = self._token_starts(first_sequences[documents])
-        tokens_before = self._token_starts(sequences) - document_starts  # (n_spans,)
-
-        pieces_by_span = []
+        tokens_before = self._token_starts(sequences) - document_starts  # (n_sequences,)
         for sequence, length, n_before, document in zip(
             sequences.tolist(),
             lengths.tolist(),
@@ -388,11 +437,9 @@ class Dataset(ABC):
             documents.tolist(),
             strict=True,
         ):
-            piece = DocumentPiece(
+            yield DocumentPiece(
                 sequence=sequence, start=0, stop=length, first=n_before, document=document
             )
-            pieces_by_span.append([piece])
-        return pieces_by_span
 
     def _token_starts(self, sequences: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the position in the `.bin`, in tokens, at which sequences start.
