@@ -285,11 +285,7 @@ def _read_words_of_items(
     remainders = starts & 7  # starts % 8, faster; (n_texts,)
     words_before = starts >> 3  # starts // 8, faster; (n_texts,)
     first_places = copy_of_remainder[remainders] * words_per_copy + words_before  # (n_texts,)
-
-    # Number k of all words is number k - first_words[text] of its text.
-    first_words = np.cumsum(words_per_text) - words_per_text  # (n_texts,)
-    places = np.repeat(first_places - first_words, words_per_text)  # (n_words,)
-    places += _numbers(len(places))
+    places = _places_of_words(first_places, words_per_text, distance=1)
     return copies.reshape(-1).take(places)
 
 
@@ -310,12 +306,33 @@ def _read_words_of_bytes(
     padded = np.zeros(len(data) + WORD_BYTES, np.uint8)
     padded[: len(data)] = data
     word_at_byte = np.ndarray((len(data) + 1,), "<u8", padded, strides=(1,))
+    return word_at_byte.take(_places_of_words(starts, words_per_text, distance=WORD_BYTES))
 
-    # Number k of all words is number k - first_words[text] of its text, and a word has 8 bytes.
+
+def _places_of_words(
+    first_places: NDArray[np.int64], words_per_text: NDArray[np.int64], *, distance: int
+) -> NDArray[np.int64]:
+    """Return where each word of all texts is.
+
+    For example, two texts of 2 and 3 words, whose first words are at 100 and 40, have their words
+    at 100, 101, 40, 41 and 42.
+
+    Args:
+        first_places: Place of the first word of each text, shape (n_texts,).
+        words_per_text: Number of words of each text, shape (n_texts,).
+        distance: Distance between the places of neighbouring words of a text.
+
+    Returns:
+        Shape (n_words,).
+    """
+    # Number k of all words is number k - first_words[text] of its text.
     first_words = np.cumsum(words_per_text) - words_per_text  # (n_texts,)
-    places = np.repeat(starts - WORD_BYTES * first_words, words_per_text)  # (n_words,)
-    places += _numbers(len(places)) * WORD_BYTES
-    return word_at_byte.take(places)
+    places = np.repeat(first_places - distance * first_words, words_per_text)  # (n_words,)
+    numbers = _numbers(len(places))
+    if distance != 1:
+        numbers = numbers * distance
+    places += numbers
+    return places
 
 
 def _shifted_copies(data: NDArray[np.uint8], item_bytes: int) -> NDArray[np.uint64]:

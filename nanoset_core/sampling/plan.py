@@ -503,17 +503,24 @@ class _SplitPlanner:
                 return n_available, dataset_sizes
             return min(self.requested, n_available), tuple(rules.normalized(dataset_sizes))
 
-        # With weights, the trainer computes the size from what it takes or builds of each dataset.
-        # These numbers are rounded up, so the size may exceed the requested number.
         blend_weights = tuple(rules.blend_weights(rules.normalized(weights)))
         if self.requested is None:
             return n_available, blend_weights
-        n_taken_by_dataset = [member.samples_target or 0 for member in members]
-        n_built_by_dataset = [member.samples_requested or 0 for member in members]
-        size = rules.weighted_size(
-            self.requested,
-            n_taken_by_dataset,
-            n_built_by_dataset,
+        return self._weighted_size(members, self.requested), blend_weights
+
+    def _weighted_size(self, members: Sequence[MemberPlan], requested: int) -> int:
+        """Return the number of samples of a blend with weights.
+
+        The trainer computes it from what it takes or builds of each dataset. These numbers are
+        rounded up, so it may exceed the requested number.
+
+        Args:
+            members: Plans of the blend's datasets.
+            requested: Number of samples that is requested.
+        """
+        return self.rules.weighted_size(
+            requested,
+            [member.samples_target or 0 for member in members],
+            [member.samples_requested or 0 for member in members],
             per_split=self.data.has_own_blend,
         )
-        return size, blend_weights

@@ -14,6 +14,7 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 from nanoset_core.errors import ConfigError, InputError
 from nanoset_core.sampling.bisection import largest_that_fits
@@ -86,31 +87,15 @@ def _limited_weights(
     """
     prefixes, weights = config.blend(splits[0]) or ([], None)
     if weights is None:
-        raise ConfigError(
-            "there are no weights to redistribute",
-            where="on_exhaustion",
-            found="redistribute, and one corpus without a weight",
-            remedy="set on_exhaustion to stop, repeat or raise",
-        )
+        raise _no_weights_error()
 
-    # Collect the limits of all splits: each must be kept.
+    # The limits of each split must be kept.
     max_shares = dict.fromkeys(prefixes, math.inf)
     split_limits: list[_SplitLimit] = []
     for split in splits:
-        size = config.samples(split)
-        if not size:
-            continue
-        plan = plan_split(config, split, limits.reader)
-        if plan is None:
-            continue
-        # Documents that several datasets contain limit these together, not each dataset alone.
-        limits_on_copies = limits.on_copies(plan, config)
-        split_limits += _limits_in_split(limits_on_copies, size, plan, config, limits.reader)
-        prefixes_with_copies = {limit.prefix for limit in limits_on_copies}
-        max_shares_in_split = _max_shares(
-            plan, size, config, limits, except_for=prefixes_with_copies
-        )
-        for prefix, max_share in max_shares_in_split.items():
+        limits_of_split = _limits_of(split, config, limits)
+        split_limits += limits_of_split.together
+        for prefix, max_share in limits_of_split.max_shares.items():
             max_shares[prefix] = min(max_shares[prefix], max_share)
 
     # Lower the shares that are too large.
@@ -122,6 +107,48 @@ def _limited_weights(
     if filled is None:
         raise _too_few_samples(max_shares, split_limits)
     return filled
+
+
+def _no_weights_error() -> ConfigError:
+    """Return the error for a blend without weights that could be changed."""
+    return ConfigError(
+        "there are no weights to redistribute",
+        where="on_exhaustion",
+        found="redistribute, and one corpus without a weight",
+        remedy="set on_exhaustion to stop, repeat or raise",
+    )
+
+
+class _LimitsOfSplit(NamedTuple):
+    """The limits on what one split reads."""
+
+    max_shares: Shares
+    """Prefix → largest share of the split's samples, by the limit of the dataset itself."""
+    together: Sequence[_SplitLimit]
+    """Limits on documents that several datasets contain. They hold for these datasets together."""
+
+
+def _limits_of(split: SplitName, config: NanosetConfig, limits: EpochLimits) -> _LimitsOfSplit:
+    """Return the limits on what a split reads; none if it has no data, or reads one epoch.
+
+    Args:
+        split: The split.
+        config: Configuration of the nanoset.
+        limits: How often each dataset may be read.
+
+    Raises:
+        InputError: Earlier phases of the run have read a dataset as often as it may be.
+    """
+    size = config.samples(split)
+    plan = plan_split(config, split, limits.reader) if size else None
+    if not size or plan is None:
+        return _LimitsOfSplit(max_shares={}, together=())
+    limits_on_copies = limits.on_copies(plan, config)
+    prefixes_with_copies = {limit.prefix for limit in limits_on_copies}
+    return _LimitsOfSplit(
+        together=_limits_in_split(limits_on_copies, size, plan, config, limits.reader),
+        max_shares=_max_shares(plan, size, config, limits, except_for=prefixes_with_copies),
+    )
 
 
 def _too_few_samples(max_shares: Shares, split_limits: Sequence[_SplitLimit]) -> InputError:
@@ -231,7 +258,7 @@ def _max_share(member: MemberPlan, size: int, config: NanosetConfig, limit: floa
         limit: How often the dataset may be read.
 
     Returns:
-        The share, as a multiple of 2**-40.
+        The share of the split's samples, as a multiple of 2**-40.
 
     Raises:
         InputError: Earlier phases of the run have read it as often as it may be.
@@ -239,11 +266,7 @@ def _max_share(member: MemberPlan, size: int, config: NanosetConfig, limit: floa
     # Samples of the dataset that this phase may read.
     samples_allowed = most_samples(member.tokens, limit, config) - member.taken_before
     if samples_allowed <= 0:
-        raise InputError(
-            "earlier phases of the run have read a dataset as often as max_epochs allows",
-            found=f"{Path(member.prefix).name}: {member.taken_before:,} samples",
-            remedy="leave it out of the blend, or raise max_epochs",
-        )
+        raise _read_already_error(member)
     consumed_samples = _consumed(config, member.split)
 
     def fits(units: int) -> bool:
@@ -255,6 +278,15 @@ def _max_share(member: MemberPlan, size: int, config: NanosetConfig, limit: floa
         return n_built <= samples_allowed
 
     return largest_that_fits(_SHARE_UNITS, fits) / _SHARE_UNITS
+
+
+def _read_already_error(member: MemberPlan) -> InputError:
+    """Return the error for a dataset of which earlier phases have read all that may be read."""
+    return InputError(
+        "earlier phases of the run have read a dataset as often as max_epochs allows",
+        found=f"{Path(member.prefix).name}: {member.taken_before:,} samples",
+        remedy="leave it out of the blend, or raise max_epochs",
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,24 +304,29 @@ class _SplitLimit:
     """Prefix → epochs that earlier phases read."""
 
     def fits(self, shares: Shares) -> bool:
-        """Return whether the limit is kept if the datasets have these shares of the split.
+        """Return whether the documents are not read too often with these shares of the datasets.
 
         Args:
             shares: Prefix → share of the split's samples.
         """
-        consumed_samples = _consumed(self.config, self.plan.split)
-
-        # Start with datasets that only earlier phases of the run have read.
         epochs = dict(self.epochs_before)
         for dataset in self.plan.members:
-            if dataset.prefix not in self.limit.copies:
-                continue  # it does not contain the documents
-            share = shares[dataset.prefix]
-            n_built = _samples_built(self.size, share, self.config, consumed_samples)
-            # What earlier phases took of the dataset is added here, so this replaces their number.
-            samples_of_run = dataset.taken_before + n_built
-            epochs[dataset.prefix] = epochs_needed(samples_of_run, dataset.tokens, self.config)
+            has_documents = dataset.prefix in self.limit.copies
+            if has_documents:
+                epochs[dataset.prefix] = self._epochs_of_run(dataset, shares[dataset.prefix])
         return not self.limit.is_exceeded(epochs)
+
+    def _epochs_of_run(self, dataset: MemberPlan, share: float) -> float:
+        """Return how often the run reads a dataset, in earlier phases and in this one.
+
+        Args:
+            dataset: Plan of the dataset.
+            share: Its share of the split's samples.
+        """
+        consumed_samples = _consumed(self.config, self.plan.split)
+        n_built = _samples_built(self.size, share, self.config, consumed_samples)
+        samples_of_run = dataset.taken_before + n_built
+        return epochs_needed(samples_of_run, dataset.tokens, self.config)
 
 
 def _limits_in_split(
@@ -389,7 +426,7 @@ def fill_shares_together(
     """
     fixed: dict[str, float] = {}
     while True:
-        # Let the other shares grow, in 2**40 steps, until all shares add up to 1.
+        # Let the other shares grow until all shares add up to 1.
         final_shares = _scaled_to_rest(shares, fixed)
         if not final_shares:
             return None  # all shares are fixed, and add up to less than 1
@@ -397,13 +434,10 @@ def fill_shares_together(
         if growth.keeps_limits_at(_SHARE_UNITS):
             return _in_order(shares, {**fixed, **final_shares})
 
-        # Stop before the first step that exceeds a limit. Fix the datasets that would exceed it.
-        last_step = largest_that_fits(_SHARE_UNITS, growth.keeps_limits_at)
-        for prefix in growth.datasets_over_limit(last_step + 1):
-            share = final_shares[prefix] * last_step / _SHARE_UNITS
-            fixed[prefix] = min(share, max_shares[prefix])
-            if fixed[prefix] == 0:
-                return None  # nothing can be read of the dataset
+        stopped_shares = growth.shares_at_limit()
+        if 0 in stopped_shares.values():
+            return None  # nothing can be read of a dataset
+        fixed |= stopped_shares
 
 
 @dataclass(frozen=True, slots=True)
@@ -445,6 +479,15 @@ class _Growth:
                 datasets_of_limit = split_limit.limit.copies.keys()
                 over_limit |= datasets_of_limit & self.final_shares.keys()
         return over_limit
+
+    def shares_at_limit(self) -> dict[str, float]:
+        """Return prefix → share of the datasets that reach a limit first, when they reach it."""
+        last_step = largest_that_fits(_SHARE_UNITS, self.keeps_limits_at)
+        stopped_shares = {}
+        for prefix in self.datasets_over_limit(last_step + 1):
+            share = self.final_shares[prefix] * last_step / _SHARE_UNITS
+            stopped_shares[prefix] = min(share, self.max_shares[prefix])
+        return stopped_shares
 
     def keeps_limits_at(self, step: int) -> bool:
         """Return whether the shares keep all limits after some steps."""

@@ -95,8 +95,7 @@ def build_sample_index(
     n_samples = sample_count(
         total_tokens, sequence_length, add_extra_token, drop_last_partial=drop_last_partial_sequence
     )
-    longest = int(sizes.max()) if len(sizes) else 0
-    index = np.empty((n_samples + 1, 2), dtype=_index_dtype(len(document_index), longest))
+    index = np.empty((n_samples + 1, 2), dtype=_index_dtype(len(document_index), _longest(sizes)))
 
     # The first sample starts at the first token. The rows of all others follow from the sums.
     index[0] = 0
@@ -111,21 +110,32 @@ def build_sample_index(
         )
         tokens_before += int(block.stops[-1])
     if tokens_before != total_tokens:
-        raise ConfigError(
-            "the document index holds other tokens",
-            found=f"{tokens_before} tokens",
-            expected=f"{num_epochs} epochs of {tokens_per_epoch} tokens",
-        )
+        raise _other_tokens_error(tokens_before, num_epochs, tokens_per_epoch)
 
-    # The end of the last, short sample is the last token of all.
     has_short_sample = n_samples > n_full_samples
     if has_short_sample:
         last_sequence = int(document_index[-1])
-        offset = int(sizes[last_sequence]) - add_extra_token
-        if offset < 0 and not empty_end:
+        last_offset = int(sizes[last_sequence]) - add_extra_token
+        if last_offset < 0 and not empty_end:
             raise _empty_end_error(last_sequence)
-        index[n_samples] = (len(document_index) - 1, offset)
+        # It ends at the last token of all.
+        index[n_samples] = (len(document_index) - 1, last_offset)
     return index
+
+
+def _other_tokens_error(found: int, num_epochs: int, tokens_per_epoch: int) -> ConfigError:
+    """Return the error for a document index whose sequences have more or fewer tokens than planned.
+
+    Args:
+        found: Tokens of all sequences in the document index.
+        num_epochs: Number of epochs that are planned.
+        tokens_per_epoch: Tokens of one epoch.
+    """
+    return ConfigError(
+        "the document index holds other tokens",
+        found=f"{found} tokens",
+        expected=f"{num_epochs} epochs of {tokens_per_epoch} tokens",
+    )
 
 
 def _empty_end_error(sequence: int) -> ConfigError:
@@ -192,25 +202,38 @@ def _running_sums(
     """
     # int32 sums take half the memory of int64 ones. Most datasets have so short sequences that the
     # sums of every block fit, so that no block has to be tested.
-    longest = int(sizes.max()) if len(sizes) else 0
-    all_blocks_fit_int32 = longest * BLOCK_DOCUMENTS < _INT32_MAX
+    all_blocks_fit_int32 = _longest(sizes) * BLOCK_DOCUMENTS < _INT32_MAX
 
     def block_sums(first_position: int) -> _BlockSums:
         """Return the running sums of the block that starts at a position."""
         sequences = document_index[first_position : first_position + BLOCK_DOCUMENTS]
         block_sizes = np.take(sizes, sequences)  # (n_positions_of_block,)
-        fits_int32 = all_blocks_fit_int32 or int(block_sizes.sum(dtype=np.int64)) < _INT32_MAX
-        dtype: type[np.signedinteger] = np.int32 if fits_int32 else np.int64
-        stops = np.zeros(len(block_sizes) + 1, dtype)
-        np.cumsum(block_sizes, dtype=stops.dtype, out=stops[1:])
+        fits_int32 = all_blocks_fit_int32 or _sum_fits_int32(block_sizes)
+        stops = _stops_of(block_sizes, np.int32 if fits_int32 else np.int64)
         return _BlockSums(first_position, stops)
 
     first_positions = range(0, len(document_index), BLOCK_DOCUMENTS)
     if threads == 1:
         yield from map(block_sums, first_positions)
-        return
+    else:
+        yield from _computed_ahead(block_sums, first_positions, threads)
 
-    yield from _computed_ahead(block_sums, first_positions, threads)
+
+def _longest(sizes: NDArray[np.int32]) -> int:
+    """Return the tokens of the longest sequence, or 0 if there are no sequences."""
+    return int(sizes.max()) if len(sizes) else 0
+
+
+def _sum_fits_int32(sizes: NDArray[np.int32]) -> bool:
+    """Return whether the sum of some sizes is less than the largest int32."""
+    return int(sizes.sum(dtype=np.int64)) < _INT32_MAX
+
+
+def _stops_of(sizes: NDArray[np.int32], dtype: type[np.signedinteger]) -> NDArray[np.signedinteger]:
+    """Return a 0, and then the sum of the sizes up to and including each, shape (n_sizes + 1,)."""
+    stops = np.zeros(len(sizes) + 1, dtype)
+    np.cumsum(sizes, dtype=stops.dtype, out=stops[1:])
+    return stops
 
 
 def _computed_ahead(

@@ -187,14 +187,11 @@ class BlockFile(MappedFile):
         """Read consecutive blocks by one request, and write them to the sparse file."""
         begin = run.start * self._block_bytes
         end = min(run.stop * self._block_bytes, self.size)
-        data = memoryview(self._store.read_range(self._name, begin, end, self._mark))
+        data = self._store.read_range(self._name, begin, end, self._mark)
         with explained(self._folder, expected="room for what is read of a file in a bucket"):
-            position = begin
-            while data:
-                n_written = os.pwrite(self._file, data, position)
-                data = data[n_written:]
-                position += n_written
-        # This comes last: another process that sees the mark must also see the bytes.
+            _write_at(self._file, begin, data)
+        # This comes last. Other processes share this array: one that sees that a block was fetched
+        # must also see its bytes.
         self._is_fetched[run.start : run.stop] = 1
 
     def forget(self) -> None:
@@ -217,6 +214,15 @@ class BlockFile(MappedFile):
         disk_bytes = os.fstat(self._file).st_blocks * _DISK_BLOCK_BYTES
         if disk_bytes > self.room:
             self.forget()
+
+
+def _write_at(file: int, position: int, data: bytes) -> None:
+    """Write bytes to a position of an open file; the system may write only some of them at once."""
+    rest = memoryview(data)
+    while rest:
+        n_written = os.pwrite(file, rest, position)
+        rest = rest[n_written:]
+        position += n_written
 
 
 def _sparse_file(folder: Path, size: int) -> int:

@@ -158,31 +158,72 @@ def plan_parts(
     Returns:
         The ranges of each part, in order.
     """
-    parts: list[list[JoinedRange]] = []
-    small_ranges: list[JoinedRange] = []  # the part that is being filled
-    missing = least  # bytes until that part has `least`
+    plan = _PartPlan(least, most)
     for source, size in enumerate(sizes):
         begin = 0
         while begin < size:
-            remaining = size - begin
-            if not small_ranges and remaining >= least:
-                n_bytes = remaining
-                if remaining > most:
-                    # Leave at least `least` bytes, so that the rest can be copied, too.
-                    n_bytes = min(most, remaining - least)
-                parts.append([JoinedRange(source, begin, begin + n_bytes)])
-            else:
-                n_bytes = min(remaining, missing)
-                small_ranges.append(JoinedRange(source, begin, begin + n_bytes))
-                missing -= n_bytes
-                if missing == 0:
-                    parts.append(small_ranges)
-                    small_ranges = []
-                    missing = least
-            begin += n_bytes
-    if small_ranges:
-        parts.append(small_ranges)
-    return parts
+            begin = plan.add(source, begin, size)
+    return plan.parts()
+
+
+class _PartPlan:
+    """The parts of an upload, to which the bytes of the sources are added in order.
+
+    Args:
+        least: Minimum size of a part, except the last one.
+        most: Maximum size of a part.
+    """
+
+    def __init__(self, least: int, most: int) -> None:
+        self._least = least
+        self._most = most
+        self._complete_parts: list[list[JoinedRange]] = []
+        self._small_ranges: list[JoinedRange] = []
+        """The part that is being filled."""
+        self._missing_bytes = least
+        """Bytes until this part has `least`."""
+
+    def parts(self) -> list[list[JoinedRange]]:
+        """Return the ranges of each part, in order."""
+        if self._small_ranges:
+            return [*self._complete_parts, self._small_ranges]
+        return self._complete_parts
+
+    def add(self, source: int, begin: int, end: int) -> int:
+        """Add the next bytes of a source to a part.
+
+        Args:
+            source: Index of the source.
+            begin: Position of the first byte that is in no part yet.
+            end: Size of the source.
+
+        Returns:
+            Position after the bytes that were added.
+        """
+        can_be_copied = not self._small_ranges and end - begin >= self._least
+        if can_be_copied:
+            return self._add_copied(source, begin, end)
+        return self._add_sent(source, begin, end)
+
+    def _add_copied(self, source: int, begin: int, end: int) -> int:
+        """Add a part that the bucket copies, and return where it stops in its source."""
+        stop = end
+        if end - begin > self._most:
+            # Leave at least `least` bytes, so that the rest can be copied, too.
+            stop = min(begin + self._most, end - self._least)
+        self._complete_parts.append([JoinedRange(source, begin, stop)])
+        return stop
+
+    def _add_sent(self, source: int, begin: int, end: int) -> int:
+        """Add bytes to the part that is being filled, and return where they stop."""
+        stop = min(begin + self._missing_bytes, end)
+        self._small_ranges.append(JoinedRange(source, begin, stop))
+        self._missing_bytes -= stop - begin
+        if self._missing_bytes == 0:
+            self._complete_parts.append(self._small_ranges)
+            self._small_ranges = []
+            self._missing_bytes = self._least
+        return stop
 
 
 def _size(part: Sequence[JoinedRange]) -> int:
@@ -468,6 +509,9 @@ class Joining:
     ) -> None:
         """Check that the bucket has copied the bytes of a source, by the best evidence that it has.
 
+        This is the sha256 of the part, or equal MD5 digests as ETags, or at least that the source
+        was not replaced.
+
         Args:
             piece: The range of a source that was copied.
             copy: What the bucket says about the copy: its `ETag` and perhaps `ChecksumSHA256`.
@@ -479,36 +523,44 @@ class Joining:
         """
         source = self._sources[piece.source]
         expected_sha256 = self._sha256[piece.source]
-        url = self._store.url(source.name)
-        copied_bytes = piece.end - piece.begin
-        is_whole_source = copied_bytes == source.size
-
-        # The best evidence: the sha256 of the part.
+        is_whole_source = piece.end - piece.begin == source.size
         if is_whole_source and expected_sha256 is not None and "ChecksumSHA256" in copy:
-            copied_sha256 = copy["ChecksumSHA256"]
-            if copied_sha256 != encoded(bytes.fromhex(expected_sha256)):
-                raise damaged(
-                    url,
-                    found=f"sha256 {copied_sha256} in base64",
-                    expected=f"sha256 {expected_sha256}",
-                )
+            self._check_sha256_of_copy(source, copy["ChecksumSHA256"], expected_sha256)
             return
-
-        # Next: equal MD5 digests as ETags.
         source_md5 = md5_of_etag(source.mark)
         if is_whole_source and source_md5 is not None and md5_of_etag(copy["ETag"]) == source_md5:
             return
 
-        # Otherwise the source must not have changed. If both ETags are digests of the same bytes,
-        # they should have been equal above: the server copied other bytes.
+        # If both ETags are digests of the same bytes, they should have been equal above: the server
+        # copied other bytes.
         head = self._check_source(piece.source)
-        is_whole_object = copied_bytes == head.size
+        is_whole_object = piece.end - piece.begin == head.size
         are_digests = source_md5 is not None and etags_are_md5 and head.is_digest
         if is_whole_object and are_digests:
             raise changed(
-                url,
+                self._store.url(source.name),
                 found=f"a copy of ETag {copy['ETag']}",
                 expected=f"ETag {source.mark}",
+            )
+
+    def _check_sha256_of_copy(
+        self, source: Stored, copied_sha256: str, expected_sha256: str
+    ) -> None:
+        """Check that the copy of a whole source has the expected sha256.
+
+        Args:
+            source: The source.
+            copied_sha256: The sha256 of the copy in base64.
+            expected_sha256: The expected one as hex.
+
+        Raises:
+            StorageError: It has another one.
+        """
+        if copied_sha256 != encoded(bytes.fromhex(expected_sha256)):
+            raise damaged(
+                self._store.url(source.name),
+                found=f"sha256 {copied_sha256} in base64",
+                expected=f"sha256 {expected_sha256}",
             )
 
     def _check_source(self, number: int) -> Stored:

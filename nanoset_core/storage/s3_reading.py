@@ -92,15 +92,20 @@ class _Client:
         client = await self._system.set_session()
         answer = await getattr(client, operation)(**arguments)
         if "Body" in answer:
-            content = io.BytesIO()
-            async with answer["Body"] as body:
-                while block := await body.read(BLOCK_BYTES):
-                    # Each block shows that the server is not silent.
-                    unanswered().note_sign_of_server()
-                    content.write(block)
-            content.seek(0)
-            answer["Body"] = content
+            answer["Body"] = await _read_into_memory(answer["Body"])
         return answer
+
+
+async def _read_into_memory(body: Any) -> io.BytesIO:
+    """Read the body of an answer, and return it as a file in memory."""
+    content = io.BytesIO()
+    async with body:
+        while block := await body.read(BLOCK_BYTES):
+            # Each block shows that the server is not silent.
+            unanswered().note_sign_of_server()
+            content.write(block)
+    content.seek(0)
+    return content
 
 
 @functools.cache

@@ -219,9 +219,8 @@ class Store(ABC):
             StorageError: The object has other bytes.
             SourceChangedError: The object was replaced while it was read.
         """
-        # Find out whether the object exists. If the sha256 is known, its description is requested
-        # together with its first bytes, which saves a request. Otherwise the description is needed
-        # first, since it has the sha256.
+        # If the sha256 is known, the description of the object is requested together with its first
+        # bytes, which saves a request. Otherwise it is needed first, since it has the sha256.
         stored: Stored | None
         first_block = b""
         if sha256 is None:
@@ -242,13 +241,24 @@ class Store(ABC):
                 is_right = expected_sha256 is None or found_sha256 == expected_sha256
                 if is_right and fault is None:
                     return True
+            # The error keeps the local file from appearing.
+            raise self._damaged_error(name, expected_sha256, found_sha256, fault)
 
-            # Both attempts failed. The error keeps the local file from appearing.
-            expected = "the digests of its pieces"
-            if expected_sha256:
-                expected = f"sha256 {expected_sha256}"
-            found = fault or f"sha256 {found_sha256}"
-            raise damaged(self.url(name), found, expected)
+    def _damaged_error(
+        self, name: str, expected_sha256: str | None, found_sha256: str, fault: str | None
+    ) -> StorageError:
+        """Return the error for an object that was read twice, and had wrong bytes each time.
+
+        Args:
+            name: Name of the object.
+            expected_sha256: Its expected sha256; None if only its pieces are known.
+            found_sha256: The sha256 of the bytes.
+            fault: How the bytes differ from the pieces; None if they do not.
+        """
+        expected = "the digests of its pieces"
+        if expected_sha256:
+            expected = f"sha256 {expected_sha256}"
+        return damaged(self.url(name), fault or f"sha256 {found_sha256}", expected)
 
     def _copy(
         self,

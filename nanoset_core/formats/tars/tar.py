@@ -100,14 +100,22 @@ def headers(names: NDArray[np.uint8], sizes: NDArray[np.int64]) -> NDArray[np.ui
     block = np.tile(np.frombuffer(_TEMPLATE, dtype=np.uint8), (len(names), 1))
     block[:, : names.shape[1]] = names
     block[:, SIZE_DIGITS] = octal(sizes, width=11)
+    _fill_in_checksums(block)
+    return block
 
-    # The checksum is the sum of all bytes of a header, in which the field of the checksum itself
-    # counts as eight spaces. The template has these spaces. Afterwards, six octal digits and a zero
-    # byte are written over them; the last space remains.
+
+def _fill_in_checksums(block: NDArray[np.uint8]) -> None:
+    """Write the checksums into complete headers, whose fields of the checksum are eight spaces.
+
+    A checksum is the sum of all bytes of the header, including these spaces. Six octal digits and a
+    zero byte are written over them; the last space remains.
+
+    Args:
+        block: The headers, which are changed in place, shape (n_members, 512).
+    """
     checksums = block.sum(axis=1, dtype=np.int64)
     block[:, CHECKSUM_DIGITS] = octal(checksums, width=6)
     block[:, _CHECKSUM_END] = 0
-    return block
 
 
 def rename(records: NDArray[np.uint8], names: NDArray[np.uint8], unnamed_sum: int) -> None:

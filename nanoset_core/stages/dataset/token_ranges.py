@@ -46,21 +46,19 @@ def token_ranges(
             where pieces end, so that each piece can be compared with its digest.
     """
     piece_stops = list(accumulate(piece.size for piece in pieces))  # byte after each piece
-    bounds = _sequence_bounds(dataset, pieces)
     ranges = []
-    for start, stop in pairwise(bounds):
+    for start, stop in pairwise(_sequence_bounds(dataset, pieces)):
         if start == stop:
             continue
-        # The range consists of whole pieces, so count the pieces that end before it, and those that
-        # end in it or before.
-        n_pieces_before = bisect_right(piece_stops, start.byte)
-        n_pieces_so_far = bisect_right(piece_stops, stop.byte)
+        # A range consists of whole pieces: those that end in it, and not before.
+        first_piece = bisect_right(piece_stops, start.byte)
+        stop_piece = bisect_right(piece_stops, stop.byte)
         token_range = TokenRange(
             first_sequence=start.sequence,
             stop_sequence=stop.sequence,
             start_byte=start.byte,
             stop_byte=stop.byte,
-            pieces=tuple(pieces[n_pieces_before:n_pieces_so_far]),
+            pieces=tuple(pieces[first_piece:stop_piece]),
         )
         ranges.append(token_range)
     return ranges
@@ -87,27 +85,30 @@ def _sequence_bounds(dataset: MMapIndexedDataset, pieces: Sequence[PieceDigest])
         Number and first byte of each such sequence. At the end, the number of all sequences and of
         all bytes, where the last range stops.
     """
-    pointers = dataset.sequence_pointers  # (n_sequences,) first byte of each sequence; ascending
-    n_sequences = len(dataset)
     bounds = [_Bound(0, 0)]
     for byte in _range_bounds(dataset.bin_bytes, pieces):
-        # The first sequence that starts at this byte or later. `np.searchsorted` would copy the
-        # pointers, which are not aligned in memory.
-        sequence = bisect_left(pointers, byte)
-        if sequence == n_sequences:
+        bound = _first_bound_from(dataset, byte)
+        if bound is None:
             continue
-        sequence_start = int(pointers[sequence])
-
         # A piece ends at this byte. It should end between two sequences, as all pieces that this
         # project writes. If another program has cut a sequence in two, no range begins here: ranges
         # consist of whole sequences and of whole pieces.
-        if pieces and sequence_start != byte:
+        if pieces and bound.byte != byte:
             continue
-        bound = _Bound(sequence, sequence_start)
         if bound != bounds[-1]:  # a long sequence may go beyond several of these bytes
             bounds.append(bound)
-    bounds.append(_Bound(n_sequences, dataset.bin_bytes))
+    bounds.append(_Bound(len(dataset), dataset.bin_bytes))
     return bounds
+
+
+def _first_bound_from(dataset: MMapIndexedDataset, byte: int) -> _Bound | None:
+    """Return the first sequence that starts at a byte of the .bin or later; None if none does."""
+    pointers = dataset.sequence_pointers  # (n_sequences,) first byte of each sequence; ascending
+    # `np.searchsorted` would copy the pointers, which are not aligned in memory.
+    sequence = bisect_left(pointers, byte)
+    if sequence == len(dataset):
+        return None
+    return _Bound(sequence, int(pointers[sequence]))
 
 
 def _range_bounds(bin_bytes: int, pieces: Sequence[PieceDigest]) -> Iterator[int]:

@@ -205,12 +205,21 @@ def _check_shards(report: Report, project: Project, dataset: Manifest) -> None:
         report.add_exception(error, severity="warning")
         return
 
-    # If the dataset is not fresh, or the shards were made from other files than the dataset, it was
-    # merged from other shards. Then their counts may well differ.
+    # Otherwise the dataset was merged from other shards, whose counts may well differ.
     is_fresh = check_freshness(report, project, DATASET, Key(dataset.name), dataset)
     has_same_files = tokenized.recipe["parents"] == dataset.recipe["parents"]
-    if not is_fresh or not has_same_files:
-        return
+    if is_fresh and has_same_files:
+        _compare_counts(report, dataset, tokenized)
+
+
+def _compare_counts(report: Report, dataset: Manifest, tokenized: Manifest) -> None:
+    """Check that a dataset has the counts of the shards that it was merged from.
+
+    Args:
+        report: Report on the dataset.
+        dataset: Manifest of the dataset.
+        tokenized: Manifest of the shards.
+    """
     for name in _COUNTS:
         report.compare(
             f"the dataset has another number of {name} than the shards that it was merged from",

@@ -62,7 +62,6 @@ def _write(outputs: OutputRoot, task: PbinTask, folder: Path, progress: Progress
     Returns:
         The numbers of documents and tokens, and the size and sha256 of the file.
     """
-    # Decide where the file goes.
     file_name = f"{task.recipe.name}.pbin"
     store: Store = LocalStore(folder)
     stored_name = file_name
@@ -73,14 +72,8 @@ def _write(outputs: OutputRoot, task: PbinTask, folder: Path, progress: Progress
         # An earlier attempt may have left a complete version there, which has no longer the right
         # bytes while its file is replaced. Delete its manifest, so that nobody reads the version.
         outputs.invalidate(task.recipe)
-
-    # Open the dataset in the folder where this process has its files.
-    dataset_manifest = outputs.rebase(task.dataset)
-    prefix = str(dataset_manifest.folder / dataset_manifest.facts["prefix"])
-    dataset = MMapIndexedDataset.below(outputs.access, prefix)
-
     counts, file = put_dataset_as_pbin(
-        dataset,
+        _open_source(outputs, task.dataset),
         store,
         stored_name,
         vocab_size=task.vocab_size,
@@ -88,3 +81,10 @@ def _write(outputs: OutputRoot, task: PbinTask, folder: Path, progress: Progress
         progress=progress,
     )
     return Written({"file": file_name, **asdict(counts)}, {file_name: file})
+
+
+def _open_source(outputs: OutputRoot, dataset: Manifest) -> MMapIndexedDataset:
+    """Open a dataset in the folder where this process has its files."""
+    manifest = outputs.rebase(dataset)
+    prefix = str(manifest.folder / manifest.facts["prefix"])
+    return MMapIndexedDataset.below(outputs.access, prefix)

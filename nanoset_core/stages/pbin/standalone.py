@@ -157,14 +157,7 @@ def _find_source(
     """
     for name in inputs:
         if name.endswith(".pbin"):
-            raise ConfigError(
-                "this is a .pbin already",
-                where=name,
-                remedy=(
-                    "name the operation: `nanoset pbin merge`, shuffle, filter, repair or describe"
-                ),
-            )
-
+            raise _pbin_already_error(name)
     dataset = _find_dataset(inputs)
     if dataset is not None:
         return dataset
@@ -179,6 +172,15 @@ def _find_source(
         return record is not None and path == rejects_path
 
     return resolve_inputs(inputs, leave_out=is_rejects_of_earlier_call)
+
+
+def _pbin_already_error(name: str) -> ConfigError:
+    """Return the error for an input that is a `.pbin` itself."""
+    return ConfigError(
+        "this is a .pbin already",
+        where=name,
+        remedy="name the operation: `nanoset pbin merge`, shuffle, filter, repair or describe",
+    )
 
 
 def _find_dataset(inputs: Sequence[str]) -> Location | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -93,11 +94,7 @@ def made_from(
     Returns:
         The dataset, or None if it is missing or damaged.
     """
-    # An export records the name of its dataset; a .pbin has the same name as its dataset.
-    name = manifest.facts.get("of", manifest.name)
-    stage_folder = dataset_node(project.config, name).stage.layout.folder
-    digest = manifest.recipe["parents"]["dataset"]
-    folder = project.outputs.folder / stage_folder / name / digest
+    folder = _folder_of_source(project, manifest)
     with contextlib.suppress(NanosetError):  # verifying the dataset reports it
         dataset = project.outputs.manifest_at(folder)
         if dataset is not None:
@@ -108,6 +105,16 @@ def made_from(
         remedy=BUILD,
     )
     return None
+
+
+def _folder_of_source(project: Project, manifest: Manifest) -> Path:
+    """Return the folder of the dataset that an output was made from."""
+    # An export records the name of its dataset; a .pbin has the same name as its dataset.
+    name = manifest.facts.get("of", manifest.name)
+    stage_folder = dataset_node(project.config, name).stage.layout.folder
+    digest: str = manifest.recipe["parents"]["dataset"]
+    folder: Path = project.outputs.folder / stage_folder / name / digest
+    return folder
 
 
 def _remedy(manifest: Manifest) -> str:
