@@ -5,6 +5,7 @@ Ranges are half-open: the arrays `starts` and `stops` describe the ranges [start
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -24,20 +25,55 @@ The ids, shape (n_tokens,), and the number of tokens in each list, shape (n_list
 """
 
 
-def find_runs(mask: Bools) -> tuple[Ints, Ints]:
-    """Return where runs of True start and stop.
+@dataclass(frozen=True, slots=True)
+class Runs:
+    """Ranges [start, stop) of positions, such as the runs of white space of a text.
+
+    They are in ascending order, and none is empty or overlaps another one.
+    """
+
+    starts: Ints
+    """int64, shape (n_runs,)."""
+    stops: Ints
+    """int64, shape (n_runs,)."""
+
+    def __len__(self) -> int:
+        """Return the number of runs."""
+        return len(self.starts)
+
+    @property
+    def lengths(self) -> Ints:
+        """The number of positions in each run: int64, shape (n_runs,)."""
+        return self.stops - self.starts
+
+    def where(self, mask: Bools) -> Runs:
+        """Return the runs for which a mask, shape (n_runs,), is True."""
+        return Runs(self.starts[mask], self.stops[mask])
+
+    def positions(self) -> Ints:
+        """Return all positions in all runs: int64, shape (n_positions,)."""
+        return positions_in(self.starts, self.lengths)
+
+    def starts_at(self, positions: Ints) -> Ints:
+        """Return the start of the run that contains each position: int64, shape of `positions`."""
+        return self.starts[indices_at_or_before(self.starts, positions)]
+
+    def stops_at(self, positions: Ints) -> Ints:
+        """Return the stop of the run that contains each position: int64, shape of `positions`."""
+        return self.stops[indices_at_or_before(self.starts, positions)]
+
+
+def find_runs(mask: Bools) -> Runs:
+    """Return the runs of True in a mask.
 
     For F T T F T F, the starts are 1 and 4, and the stops are 3 and 5.
 
     Args:
         mask: bool, shape (n,); the first and the last value must be False.
-
-    Returns:
-        (starts, stops), each int64, shape (n_runs,).
     """
     # False → True and True → False alternate, because the mask starts and ends with False.
     edges = np.flatnonzero(mask[1:] != mask[:-1]) + 1  # (2 * n_runs,)
-    return edges[::2], edges[1::2]
+    return Runs(edges[::2], edges[1::2])
 
 
 def indices_at_or_before(ascending: Ints, positions: Ints) -> Ints:

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from nanoset_core.formats.indexed.layout import positions_in
 from nanoset_core.tokenizers.engines.arrays import (
     Bools,
     Bytes,
@@ -92,22 +91,11 @@ class PairSplitter:
         is_start[0] = True
         is_start[-1] = True
 
-        # The last byte before a place and the first byte after it say whether text is cut there
-        # (_CUT), is not cut (_JOINED), or whether the characters have to be looked up (_DOUBTFUL).
-        byte_pairs = data[:-1].astype(np.uint16) << 8
-        byte_pairs |= data[1:]
-        kinds = self._kinds_of_byte_pairs.take(byte_pairs)  # (n_bytes - 1,)
+        kinds = self._kinds_between_bytes(data)
         np.equal(kinds, _CUT, out=is_start[1:-1])
-
-        # Look up the characters on both sides of doubtful places. Another pair with the same hash
-        # may be joined; then text is not cut here, which changes no token.
         doubtful = np.flatnonzero(kinds == _DOUBTFUL) + 1
         if len(doubtful):
-            left = code_points_at(data, character_starts(data, doubtful - 1))  # (n_doubtful,)
-            right = code_points_at(data, doubtful)  # (n_doubtful,)
-            hashes = _hash_pairs(left.astype(np.uint64), right.astype(np.uint64))
-            is_joined = self._is_joined_by_hash.take(hashes)
-            is_start[doubtful] = ~is_joined
+            is_start[doubtful] = ~self._are_joined(data, doubtful)
 
         # If the tokenizer never joins spaces, each of them starts a word.
         if self._each_apart:
@@ -117,6 +105,37 @@ class PairSplitter:
         for byte, max_repetitions in self._longest_runs.items():
             _cut_runs(is_start, data == byte, max_repetitions)
         return is_start
+
+    def _kinds_between_bytes(self, data: Bytes) -> Bytes:
+        """Return what is known between each byte and the next: _CUT, _JOINED or _DOUBTFUL.
+
+        Args:
+            data: uint8, shape (n_bytes,).
+
+        Returns:
+            uint8, shape (n_bytes - 1,).
+        """
+        byte_pairs = data[:-1].astype(np.uint16) << 8
+        byte_pairs |= data[1:]
+        return self._kinds_of_byte_pairs.take(byte_pairs)
+
+    def _are_joined(self, data: Bytes, positions: Ints) -> Bools:
+        """Return which characters a merge may join with the character before them.
+
+        Another pair of characters with the same hash may be the one that is joined. Then text is
+        not cut here either, which changes no token.
+
+        Args:
+            data: uint8, shape (n_bytes,).
+            positions: int64, shape (n_characters,): first bytes of the characters.
+
+        Returns:
+            bool, shape (n_characters,).
+        """
+        left = code_points_at(data, character_starts(data, positions - 1))
+        right = code_points_at(data, positions)
+        hashes = _hash_pairs(left.astype(np.uint64), right.astype(np.uint64))
+        return self._is_joined_by_hash.take(hashes)
 
 
 def _cut_runs(is_start: Bools, is_repeated: Bools, max_repetitions: int) -> None:
@@ -130,16 +149,15 @@ def _cut_runs(is_start: Bools, is_repeated: Bools, max_repetitions: int) -> None
         is_repeated: bool, shape (n_bytes,): whether a byte is the character.
         max_repetitions: Length of the longest added token; there are tokens of all lengths.
     """
-    starts, stops = find_runs(is_repeated)  # (n_runs,) each
+    runs = find_runs(is_repeated)
 
     # Words start at a run, and after it, where other text continues, but not inside of it.
-    bytes_of_runs = positions_in(starts, stops - starts)
-    is_start[bytes_of_runs] = False
-    is_start[starts] = True
-    is_start[stops] = True
+    is_start[runs.positions()] = False
+    is_start[runs.starts] = True
+    is_start[runs.stops] = True
 
     # A run that is longer than the longest token is cut into several: 7 newlines after 3 and 6.
-    is_start[cut_positions(starts, stops, max_repetitions)] = True
+    is_start[cut_positions(runs.starts, runs.stops, max_repetitions)] = True
 
 
 def _hash_pairs(left: Words, right: Words) -> Ints:
@@ -167,44 +185,36 @@ def _kinds_of_byte_pairs(boundary_pairs: Ids) -> Bytes:
     table = np.full((256, 256), _CUT, np.uint8)  # left byte, right byte
     table[:, 0x80:0xC0] = _JOINED  # the right byte is inside a character: these are never cut
 
-    bytes_of_pairs = np.unique(_bytes_at_boundary(boundary_pairs), axis=0)  # (n_byte_pairs, 2)
-    for left, right in bytes_of_pairs.tolist():
+    bytes_at_boundary = np.stack(
+        [_last_bytes(boundary_pairs[:, 0]), _first_bytes(boundary_pairs[:, 1])], axis=1
+    )  # (n_pairs, 2)
+    for left, right in np.unique(bytes_at_boundary, axis=0).tolist():
         # Two bytes of ASCII are two whole characters, so the answer is certain. Other bytes are
         # parts of many characters, and only some of these characters are joined.
         is_ascii = left < 0x80 and right < 0x80
         table[left, right] = _JOINED if is_ascii else _DOUBTFUL
 
-    # A text starts after a separator, whatever its first byte is. Before a separator, the entry is
-    # _CUT from the start.
-    table[SEPARATOR_BYTE] = _CUT
+    table[SEPARATOR_BYTE] = _CUT  # a word starts after a separator, whatever its first byte is
     return table.ravel()
 
 
-def _bytes_at_boundary(boundary_pairs: Ids) -> Ints:
-    """Return the two bytes that meet in UTF-8 where a character follows another one.
+def _last_bytes(code_points: Ids) -> Ints:
+    """Return the last byte of each character in UTF-8: for "é" (C3 A9) the byte A9."""
+    points = code_points.astype(np.int64)
+    # 10xxxxxx in binary digits, where the x are the lowest six bits of the code point.
+    last_of_several = 0x80 | (points & 0x3F)
+    return np.where(points < 0x80, points, last_of_several)
 
-    These are the last byte of the left character and the first byte of the right one: for "é"
-    (C3 A9) and "t" (74), the bytes A9 and 74.
 
-    Args:
-        boundary_pairs: int32, shape (n_pairs, 2): code points of the left and the right character.
-
-    Returns:
-        int64, shape (n_pairs, 2): left byte, right byte.
-    """
-    left, right = boundary_pairs.astype(np.int64).T  # (n_pairs,) each
-
-    # An ASCII character is one byte. The last byte of any other one is 10xxxxxx in binary digits,
-    # where the x are the lowest six bits of the code point.
-    last_byte = np.where(left < 0x80, left, 0x80 | (left & 0x3F))
-
-    # The first byte says how many bytes follow, and has the upper bits of the code point.
-    first_byte = np.select(
-        [right < 0x80, right < 0x800, right < 0x10000],
-        [right, 0xC0 | (right >> 6), 0xE0 | (right >> 12)],
-        default=0xF0 | (right >> 18),
+def _first_bytes(code_points: Ids) -> Ints:
+    """Return the first byte of each character in UTF-8: for "é" (C3 A9) the byte C3."""
+    points = code_points.astype(np.int64)
+    # It says how many bytes follow, and has the upper bits of the code point.
+    return np.select(
+        [points < 0x80, points < 0x800, points < 0x10000],
+        [points, 0xC0 | (points >> 6), 0xE0 | (points >> 12)],
+        default=0xF0 | (points >> 18),
     )
-    return np.stack([last_byte, first_byte], axis=1)
 
 
 class CharacterMerger(Merger):
@@ -241,7 +251,24 @@ class CharacterMerger(Merger):
         # One buffer of all words. The zeros at its end can be read as a character's further bytes.
         width, n_words = letters.shape
         data = np.append(letters.T.ravel(), np.zeros(4, np.uint8))  # (n_bytes + 4,)
+        tokens, is_token = self._tokens_at_bytes(data)
 
+        n_bytes = width * n_words
+        tokens_by_word = tokens[:n_bytes].reshape(n_words, width)
+        is_token_by_word = is_token[:n_bytes].reshape(n_words, width)
+        return _columns_without_gaps(tokens_by_word, is_token_by_word)
+
+    def _tokens_at_bytes(self, data: Bytes) -> tuple[Ids, Bools]:
+        """Return the token at each byte, and whether there is one: not inside a character's token.
+
+        Args:
+            data: uint8, shape (n_bytes,): zero-padded words in UTF-8; at least three zeros at the
+                end.
+
+        Returns:
+            tokens: int32, shape (n_bytes,).
+            is_token: bool, shape (n_bytes,).
+        """
         # First, each byte gets the token of the byte.
         tokens = self._byte_tokens.take(data)
         is_token = data != 0
@@ -253,22 +280,42 @@ class CharacterMerger(Merger):
         has_token = character_tokens >= 0
         starts = starts[has_token]
         tokens[starts] = character_tokens[has_token]
+        is_token[_further_bytes(data, starts)] = False
+        return tokens, is_token
 
-        # Its second, third and fourth byte have no token then. It has such a byte if its first byte
-        # is at least `min_first_byte`.
-        for offset, min_first_byte in ((1, 0xC0), (2, 0xE0), (3, 0xF0)):
-            starts = starts[data[starts] >= min_first_byte]
-            is_token[starts + offset] = False
 
-        # Back to a table with one row for each word, without the zeros at the end.
-        n_bytes = width * n_words
-        tokens_by_word = tokens[:n_bytes].reshape(n_words, width)
-        is_token_by_word = is_token[:n_bytes].reshape(n_words, width)
+def _further_bytes(data: Bytes, starts: Ints) -> Ints:
+    """Return the second, third and fourth bytes of characters: int64, shape (n_further_bytes,).
 
-        # Move the tokens of each word to the top of its column.
-        word_of_token = np.nonzero(is_token_by_word)[0]  # (n_tokens,)
-        tokens_so_far = np.cumsum(is_token_by_word, axis=1)  # (n_words, width)
-        row_of_token = tokens_so_far[is_token_by_word] - 1  # (n_tokens,)
-        table = np.full((width, n_words), NO_TOKEN, np.int32)
-        table[row_of_token, word_of_token] = tokens_by_word[is_token_by_word]
-        return table.astype(np.uint64)
+    Args:
+        data: uint8, shape (n_bytes,): UTF-8.
+        starts: int64, shape (n_characters,): the first byte of each character.
+    """
+    first_bytes = data[starts]
+    return np.concatenate(
+        [
+            starts[first_bytes >= 0xC0] + 1,
+            starts[first_bytes >= 0xE0] + 2,
+            starts[first_bytes >= 0xF0] + 3,
+        ]
+    )
+
+
+def _columns_without_gaps(tokens_by_word: Ids, is_token: Bools) -> Words:
+    """Move the tokens of each word to the top of a column.
+
+    Args:
+        tokens_by_word: int32, shape (n_words, width).
+        is_token: bool, shape (n_words, width): False in gaps.
+
+    Returns:
+        uint64, shape (width, n_words): then NO_TOKEN.
+    """
+    n_words, width = tokens_by_word.shape
+    word_of_token = np.nonzero(is_token)[0]  # (n_tokens,)
+    tokens_so_far = np.cumsum(is_token, axis=1)  # (n_words, width)
+    row_of_token = tokens_so_far[is_token] - 1  # (n_tokens,)
+
+    table = np.full((width, n_words), NO_TOKEN, np.int32)
+    table[row_of_token, word_of_token] = tokens_by_word[is_token]
+    return table.astype(np.uint64)

@@ -23,7 +23,7 @@ and looked up.
 
 from __future__ import annotations
 
-from math import ceil
+from collections.abc import Iterator
 from typing import TypeAlias
 
 import numpy as np
@@ -82,6 +82,9 @@ _PROBED_TOGETHER = 0x8000  # code points
 
 _MIXED = 255  # in place of a class: several are possible
 
+# By the first byte of a character: the 7, 11, 16 or 21 bits that its code point may have.
+_CODE_POINT_MASKS = np.repeat([0x7F, 0x7FF, 0xFFFF, 0x1FFFFF], [0xC0, 0x20, 0x10, 0x10])
+
 ClassRules: TypeAlias = tuple[tuple[str, int], ...]
 """Rules (members, class): the members as in a regular expression's brackets, or DIGITS. If several
 rules apply to a character, the last one counts.
@@ -94,26 +97,18 @@ def probe_classes(rules: ClassRules, rest: int) -> Bytes:
     Args:
         rules: Pairs (members, class). The members are written as in the brackets of a regular
             expression, such as `\\p{L}\\p{M}`; or they are DIGITS, which stands for the digits that
-            the library's pre-tokenizer Digits recognizes.
+            the library's pre-tokenizer Digits recognizes. If several rules apply to a character,
+            the last one counts.
         rest: Class of the characters to which no rule applies.
 
     Returns:
         uint8, shape (0x110000,); surrogates, which no text contains, have `rest`.
     """
     classes = np.full(CODE_POINTS, rest, np.uint8)
-
-    # The members of all rules together: brackets inside brackets are a union, as in [[a-z][0-9]].
-    # DIGITS is no regular expression, and so it cannot be part of this.
-    brackets = [f"[{members}]" for members, _ in rules if members != DIGITS]
-    members_of_any_rule = "".join(brackets)
-
-    for start in range(0, CODE_POINTS, _PROBED_TOGETHER):
-        points = np.arange(start, start + _PROBED_TOGETHER)
-        is_surrogate = (points >= 0xD800) & (points < 0xE000)
-        points = points[~is_surrogate]
-
+    members_of_any_rule = _union_of_brackets(rules)
+    for points in _blocks_of_code_points():
         # Most code points are in no class. To ask for all rules together first saves time: after
-        # that, each single rule is asked for these candidates only.
+        # that, each single rule is asked for these candidates only. The union lacks DIGITS.
         candidates = points[are_in(members_of_any_rule, points)]
         for members, class_of_members in rules:
             probed_points = points if members == DIGITS else candidates
@@ -122,11 +117,25 @@ def probe_classes(rules: ClassRules, rest: int) -> Bytes:
     return classes
 
 
+def _union_of_brackets(rules: ClassRules) -> str:
+    """Return the members of all rules together, as in the brackets of a regular expression.
+
+    Brackets inside brackets are a union, as in [[a-z][0-9]]. DIGITS is no regular expression, and
+    so it is left out.
+    """
+    return "".join(f"[{members}]" for members, _ in rules if members != DIGITS)
+
+
+def _blocks_of_code_points() -> Iterator[Ints]:
+    """Yield all code points but surrogates, _PROBED_TOGETHER at a time."""
+    for start in range(0, CODE_POINTS, _PROBED_TOGETHER):
+        points = np.arange(start, start + _PROBED_TOGETHER)
+        is_surrogate = (points >= 0xD800) & (points < 0xE000)
+        yield points[~is_surrogate]
+
+
 def are_in(members: str, points: Ints) -> Bools:
     """Return which code points the tokenizers library takes for members of a class.
-
-    The library is asked by splitting a text of these code points. For the digits among "/", "a",
-    "1", "2" and "b", the pieces outside are "/a" and "b".
 
     Args:
         members: The class as in the brackets of a regular expression, such as `\\p{L}\\p{M}`; or
@@ -136,29 +145,41 @@ def are_in(members: str, points: Ints) -> Bools:
     Returns:
         bool, shape (n_points,).
     """
-    from tokenizers.pre_tokenizers import Digits, Split
-
-    from tokenizers import Regex
-
     if not len(points):
         return np.zeros(0, bool)
 
     # A slash is put before the text. It is in no class, so that the first piece is outside.
     text = "/" + points.astype("<u4").tobytes().decode("utf-32-le")
-    if members == DIGITS:
-        # The pieces are outside, inside, outside, and so on: take every other one.
-        pieces = Digits(individual_digits=False).pre_tokenize_str(text)
-        pieces_outside = pieces[::2]
-    else:
-        # Split into runs of members, which are removed: the pieces outside are left.
-        split = Split(Regex(f"[{members}]+"), "removed")
-        pieces_outside = split.pre_tokenize_str(text)
-
-    # Each piece comes with its range of characters in the text.
     is_member = np.ones(len(text), bool)
-    for _, (start, stop) in pieces_outside:
+    for start, stop in _pieces_outside(members, text):
         is_member[start:stop] = False
     return is_member[1:]  # without the slash
+
+
+def _pieces_outside(members: str, text: str) -> list[tuple[int, int]]:
+    """Return the pieces of a text between the members of a class.
+
+    For the digits in "/a12b", these are the pieces "/a" and "b".
+
+    Args:
+        members: As for `are_in`.
+        text: The text; its first character is no member.
+
+    Returns:
+        (start, stop) of each piece, in characters.
+    """
+    from tokenizers.pre_tokenizers import Digits, Split
+
+    from tokenizers import Regex
+
+    if members == DIGITS:
+        # The pieces are outside, inside, outside, and so on: take every other one.
+        pieces = Digits(individual_digits=False).pre_tokenize_str(text)[::2]
+    else:
+        # Split into runs of members, which are removed: the pieces outside remain.
+        split = Split(Regex(f"[{members}]+"), "removed")
+        pieces = split.pre_tokenize_str(text)
+    return [piece_range for _, piece_range in pieces]
 
 
 class ByteClassifier:
@@ -197,43 +218,61 @@ class ByteClassifier:
         # class LEAD, which is replaced below.
         translated = bytearray(buffer.translate(self._translation))  # writable
         byte_classes = np.frombuffer(translated, np.uint8)
-        leads = np.flatnonzero(byte_classes == LEAD)  # (n_leads,)
-        if not len(leads):
-            return byte_classes, leads
+        starts = np.flatnonzero(byte_classes == LEAD)  # (n_characters,)
+        if not len(starts):
+            return byte_classes, starts
 
-        # The first two bytes of a character nearly always decide its class. If they do not, the
-        # table has _MIXED, and the whole character is looked up.
         data = np.frombuffer(buffer, np.uint8)
-        lead_bytes = data[leads]
-        first_two_bytes = (lead_bytes.astype(np.uint16) << 8) | data[leads + 1]
-        lead_classes = self._class_of_pair[first_two_bytes]  # (n_leads,)
-        mixed = np.flatnonzero(lead_classes == _MIXED)
-        if len(mixed):
-            code_points = code_points_at(data, leads[mixed])
-            lead_classes[mixed] = self._classes[code_points]
+        character_classes = self._classes_at(data, starts)
+        _fill_characters(byte_classes, data, starts, character_classes)
+        return byte_classes, starts[character_classes == SPACE]
 
-        # Write the class at all bytes of the character. The first byte says how many there are:
-        # three or more from 0xE0 on, and four from 0xF0 on.
-        byte_classes[leads] = lead_classes
-        byte_classes[leads + 1] = lead_classes
-        three_or_more = np.flatnonzero(lead_bytes >= 0xE0)
-        byte_classes[leads[three_or_more] + 2] = lead_classes[three_or_more]
-        four = np.flatnonzero(lead_bytes >= 0xF0)
-        byte_classes[leads[four] + 3] = lead_classes[four]
-        return byte_classes, leads[lead_classes == SPACE]
+    def _classes_at(self, data: Bytes, starts: Ints) -> Bytes:
+        """Return the class of each character of several bytes.
+
+        Args:
+            data: uint8, shape (n_bytes,).
+            starts: int64, shape (n_characters,): the first byte of each character.
+
+        Returns:
+            uint8, shape (n_characters,).
+        """
+        # The first two bytes nearly always decide. If they do not, the table has _MIXED, and the
+        # whole character is looked up.
+        upper_bytes = data[starts].astype(np.uint16) << 8
+        classes: Bytes = self._class_of_pair[upper_bytes | data[starts + 1]]
+        mixed = np.flatnonzero(classes == _MIXED)
+        if len(mixed):
+            classes[mixed] = self._classes[code_points_at(data, starts[mixed])]
+        return classes
+
+
+def _fill_characters(
+    byte_classes: Bytes, data: Bytes, starts: Ints, character_classes: Bytes
+) -> None:
+    """Write the class of each character of several bytes to all of its bytes.
+
+    Args:
+        byte_classes: uint8, shape (n_bytes,). Changed in place.
+        data: uint8, shape (n_bytes,): the text in UTF-8.
+        starts: int64, shape (n_characters,): the first byte of each character.
+        character_classes: uint8, shape (n_characters,).
+    """
+    byte_classes[starts] = character_classes
+    byte_classes[starts + 1] = character_classes
+
+    # There are three bytes or more if the first one is at least 0xE0, and four from 0xF0 on.
+    first_bytes = data[starts]
+    three_or_more = np.flatnonzero(first_bytes >= 0xE0)
+    byte_classes[starts[three_or_more] + 2] = character_classes[three_or_more]
+    four = np.flatnonzero(first_bytes >= 0xF0)
+    byte_classes[starts[four] + 3] = character_classes[four]
 
 
 def _classes_by_first_two_bytes(classes: Bytes) -> Bytes:
     """Return a table of the classes of characters by their first two bytes in UTF-8.
 
-    All characters with the same first two bytes form a block. Its size depends on the number of
-    bytes of a character, because every further byte has 64 values:
-
-        bytes of a character     2    3     4
-        characters in a block    1    64    64 * 64 = 4096
-
-    The characters of a block have consecutive code points. If they have different classes, the
-    entry of the table is _MIXED.
+    The class is _MIXED if characters with these two bytes have different classes.
 
     Args:
         classes: uint8, shape (0x110000,): the class of each code point.
@@ -243,37 +282,34 @@ def _classes_by_first_two_bytes(classes: Bytes) -> Bytes:
     """
     table = np.full((256, 256), _MIXED, np.uint8)  # first byte, second byte
 
-    # Code points below 0x800 have two bytes: first bytes 0xC0 to 0xDF, second bytes 0x80 to 0xBF.
-    table[0xC0:0xE0, 0x80:0xC0] = classes[:0x800].reshape(32, 64)
+    # Second bytes are 0x80 to 0xBF: 64 values, as many as any further byte has. So characters with
+    # the same two bytes are 1, 64 or 64 * 64 consecutive code points.
+    two_bytes = _common_classes(classes[:0x800], block_size=1)
+    table[0xC0:0xE0, 0x80:0xC0] = two_bytes.reshape(-1, 64)
 
-    # Below 0x10000, three bytes: the first byte is 0xE0 or more. (1024 blocks, 64 characters)
-    _set_uniform_blocks(table, 0xE0, blocks=classes[:0x10000].reshape(-1, 64))
+    three_bytes = _common_classes(classes[:0x10000], block_size=64)
+    table[0xE0:0xF0, 0x80:0xC0] = three_bytes.reshape(-1, 64)
 
-    # All others have four bytes: the first byte is 0xF0 or more. (272 blocks, 4096 characters)
-    _set_uniform_blocks(table, 0xF0, blocks=classes.reshape(-1, 4096))
+    # Code points end at 0x10FFFF: so the last first byte, 0xF4, has 16 second bytes only.
+    four_bytes = _common_classes(classes, block_size=64 * 64)
+    table[0xF0:0xF4, 0x80:0xC0] = four_bytes[: 4 * 64].reshape(-1, 64)
+    table[0xF4, 0x80:0x90] = four_bytes[4 * 64 :]
     return table.ravel()
 
 
-def _set_uniform_blocks(table: Bytes, first_byte: int, blocks: Bytes) -> None:
-    """Enter the class of each block of characters, or _MIXED if a block has several classes.
-
-    A block is all characters that have the same first two bytes in UTF-8. The second byte goes from
-    0x80 to 0xBF, and then the first byte increases by one: so 64 blocks fill one row of the table.
+def _common_classes(classes: Bytes, block_size: int) -> Bytes:
+    """Return the class that each block of code points has in common, or _MIXED for several.
 
     Args:
-        table: uint8, shape (256, 256): class by first and second byte. Changed in place.
-        first_byte: First byte of the characters of the first 64 blocks.
-        blocks: uint8, shape (n_blocks, characters in a block): the class of each character, in the
-            order of code points.
-    """
-    is_uniform = (blocks == blocks[:, :1]).all(axis=1)
-    block_classes = np.where(is_uniform, blocks[:, 0], _MIXED)  # (n_blocks,)
+        classes: uint8, shape (n_points,): the class of each code point.
+        block_size: Code points in a block, a divisor of n_points.
 
-    # The blocks of the last row may be fewer than 64: the rest of that row is no character.
-    n_rows = ceil(len(block_classes) / 64)
-    rows = np.full((n_rows, 64), _MIXED, np.uint8)
-    rows.flat[: len(block_classes)] = block_classes
-    table[first_byte : first_byte + n_rows, 0x80:0xC0] = rows
+    Returns:
+        uint8, shape (n_blocks,).
+    """
+    blocks = classes.reshape(-1, block_size)
+    is_uniform = (blocks == blocks[:, :1]).all(axis=1)
+    return np.where(is_uniform, blocks[:, 0], _MIXED).astype(np.uint8)
 
 
 def code_points_at(data: Bytes, starts: Ints) -> Ints:
@@ -296,13 +332,11 @@ def code_points_at(data: Bytes, starts: Ints) -> Ints:
     points = first_bytes.astype(np.int64)
     unfinished = np.arange(len(starts))  # index of the characters that have a further byte
 
-    # Append the six bits of the second, third and fourth byte. A character has this byte if its
-    # first byte is at least `min_first_byte`. The mask removes the mark of the first byte: it keeps
-    # the 11, 16 or 21 bits that a code point of this length has.
-    for offset, min_first_byte, n_bits in ((1, 0xC0, 11), (2, 0xE0, 16), (3, 0xF0, 21)):
+    # A character has a second, third and fourth byte if its first byte is at least this.
+    for offset, min_first_byte in ((1, 0xC0), (2, 0xE0), (3, 0xF0)):
         has_byte = first_bytes[unfinished] >= min_first_byte
         unfinished = unfinished[has_byte]
-        low_bits = data[starts[unfinished] + offset] & 0x3F
-        mask = (1 << n_bits) - 1
-        points[unfinished] = ((points[unfinished] << 6) | low_bits) & mask
+        low_bits = data[starts[unfinished] + offset] & 0x3F  # without the mark 10
+        points[unfinished] = (points[unfinished] << 6) | low_bits
+    points &= _CODE_POINT_MASKS.take(first_bytes)
     return points

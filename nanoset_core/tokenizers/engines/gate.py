@@ -25,7 +25,7 @@ from unicodedata import category, combining, decomposition, is_normalized, norma
 import numpy as np
 
 from nanoset_core.tokenizers.cache import Arrays, from_array, to_array
-from nanoset_core.tokenizers.engines.arrays import Bools
+from nanoset_core.tokenizers.engines.arrays import Bools, Ints
 from nanoset_core.tokenizers.engines.classes import CODE_POINTS
 from nanoset_core.tokenizers.engines.engine import (
     Encoded,
@@ -151,23 +151,27 @@ class GatedEngine:
         if self._characters_until_fallback >= 0:
             return self.reference
 
-        if self._make_fallback is not None:
-            make_fallback = self._make_fallback
-            self._make_fallback = None  # try this once only
-            try:
-                self._fallback = make_fallback()
-            except (NotRecognisedError, WrongTokensError) as error:
-                # No faster engine understands the tokenizer: the reference stays the fallback.
-                logger.info(
-                    "text that the %s engine must not encode goes to the tokenizers library: %s",
-                    self.name,
-                    error,
-                )
-
-        # Reports show which engine helped.
+        self._make_faster_fallback()
         if self._fallback is not self.reference:
+            # Reports show which engine helped.
             self.helper = f"{self._fallback.name} {self._fallback.version}"
         return self._fallback
+
+    def _make_faster_fallback(self) -> None:
+        """Replace the reference as the fallback, if this is possible and was not tried before."""
+        if self._make_fallback is None:
+            return
+        make_fallback = self._make_fallback
+        self._make_fallback = None
+        try:
+            self._fallback = make_fallback()
+        except (NotRecognisedError, WrongTokensError) as error:
+            # No faster engine understands the tokenizer: the reference stays the fallback.
+            logger.info(
+                "text that the %s engine must not encode goes to the tokenizers library: %s",
+                self.name,
+                error,
+            )
 
     def _find_refused(self, texts: Sequence[str], encoded: Sequence[bytes]) -> Bools:
         """Find the texts that the compiled engine must not encode.
@@ -185,28 +189,33 @@ class GatedEngine:
         is_refused = np.zeros(len(texts), bool)
         is_refused[self._added_tokens.find(encoded)] = True
 
-        # Look up all characters at once. ASCII characters are never doubtful, so they are left out,
-        # and so are texts of nothing else. A zero is put between the texts, which may contain zeros
-        # themselves.
+        # ASCII characters are never doubtful.
         indices = [index for index, text in enumerate(texts) if not text.isascii()]
-        joined = b"\0".join([encoded[index] for index in indices])
+        if indices:
+            numbers = self._find_doubtful([encoded[index] for index in indices])
+            is_refused[np.array(indices)[numbers]] = True
+        return is_refused
+
+    def _find_doubtful(self, texts: list[bytes]) -> Ints:
+        """Return the indices of the texts with a doubtful character, one for each such character.
+
+        All texts are searched at once. With ASCII left out, and a zero between texts, "aé" and "Ω☃"
+        become "é", 0, "Ω", "☃". One zero is before ☃, so it is in the text with the index 1.
+
+        Args:
+            texts: Texts in UTF-8. One that contains zeros itself has several in its place.
+        """
+        joined = b"\0".join(texts)
         characters = joined.translate(None, _ASCII_EXCEPT_ZERO).decode()
         points = np.frombuffer(characters.encode("utf-32-le"), "<u4")  # (n_points,)
         doubtful = np.flatnonzero(self._is_doubtful.take(points))  # indices into `points`
         if not len(doubtful):
-            return is_refused
+            return doubtful
 
-        # Find out which text each doubtful character is in, by counting zeros. For the texts "aé"
-        # and "Ω☃", in which ☃ is doubtful:
-        #     points            é 0 Ω ☃
-        #     zeros so far      0 1 1 1     one zero is before ☃
-        #     zeros at end      1 2         up to the end of each text, with the zero after it
-        # The text of a character is the first one that has more zeros at its end.
-        zeros_so_far = np.cumsum(points == 0)  # (n_points,)
-        zeros_at_end = np.cumsum([texts[index].count("\0") + 1 for index in indices])
-        numbers = np.searchsorted(zeros_at_end, zeros_so_far[doubtful], side="right")
-        is_refused[np.array(indices)[numbers]] = True
-        return is_refused
+        zeros_before = np.cumsum(points == 0)[doubtful]
+        # The zeros up to the end of each text, with the one after it.
+        zeros_at_end = np.cumsum([text.count(0) + 1 for text in texts])  # (n_texts,)
+        return np.searchsorted(zeros_at_end, zeros_before, side="right")
 
 
 def make_gate(tokenizer: Mapping[str, Any]) -> Arrays:
@@ -255,22 +264,21 @@ def _normal_form(normalizer: Any) -> Form | None:
     if normalizer["type"] == "Sequence":
         members = normalizer["normalizers"]
 
-    # The types of the members, without those that only write spaces as ▁: one puts a ▁ before the
-    # text, and the other replaces the pattern " ".
-    types = set()
-    for member in members:
-        prepends_sign = member["type"] == "Prepend"
-        replaces_spaces = member.get("pattern") == {"String": " "}
-        if not prepends_sign and not replaces_spaces:
-            types.add(member["type"])
-
-    # Only one normal form by itself was compared on enough text between engines.
+    # Engines were compared on enough text with one normal form, and with nothing else.
+    types = {member["type"] for member in members if not _writes_spaces(member)}
     if len(types) > 1 or not types <= set(get_args(Form)):
         raise NotRecognisedError(
             "engines were not compared on enough text with the normalizer "
             f"{' and '.join(sorted(types))}"
         )
     return next(iter(types), None)
+
+
+def _writes_spaces(normalizer: Any) -> bool:
+    """Return whether a normalizer does nothing but put ▁ before a text, or in place of spaces."""
+    prepends_sign: bool = normalizer["type"] == "Prepend"
+    replaces_spaces: bool = normalizer.get("pattern") == {"String": " "}
+    return prepends_sign or replaces_spaces
 
 
 def doubtful_points(form: Form | None) -> Bools:
@@ -288,31 +296,39 @@ def doubtful_points(form: Form | None) -> Bools:
         bool, shape (0x110000,).
     """
     is_doubtful = np.ones(CODE_POINTS, bool)  # stays True for all from _ASSIGNED_BELOW on
-    composable_points: set[int] = set()
     for point in range(_ASSIGNED_BELOW):
-        character = chr(point)
-        is_unassigned = category(character) in ("Cn", "Cs")  # "Cs": surrogates
+        is_unassigned = category(chr(point)) in ("Cn", "Cs")  # "Cs": surrogates
         is_doubtful[point] = is_unassigned
-        if form is None or is_unassigned:
-            continue
+        if not is_unassigned and form is not None and _is_late(point):
+            is_doubtful[point] = _may_change_alone(chr(point), form)
 
-        # Normalisation may replace a later character. It also sorts the combining marks after a
-        # letter, so that a later mark may change places with others.
-        if _is_late(point):
-            is_mark = combining(character) != 0
-            is_doubtful[point] = is_mark or not is_normalized(form, character)
-
-        # Normalisation may replace several characters by this one, such as "e" and the mark ´ by
-        # "é". They are listed in its decomposition, as in "0065 0301". A decomposition that starts
-        # with "<", such as "<compat> 0066 0069", works in the other direction only.
-        parts = decomposition(character)
-        if not parts.startswith("<"):
-            composable_points.update(int(part, 16) for part in parts.split())
-
-    # So text with a later character may change, also if the character alone does not.
-    late_parts = [point for point in composable_points if _is_late(point)]
-    is_doubtful[late_parts] = True
+    if form is not None:
+        late_parts = [point for point in _composable_points() if _is_late(point)]
+        is_doubtful[late_parts] = True
     return is_doubtful
+
+
+def _may_change_alone(character: str, form: Form) -> bool:
+    """Return whether normalisation replaces a character, or may move it.
+
+    It moves combining marks: it sorts those after a letter.
+    """
+    is_mark = combining(character) != 0
+    return is_mark or not is_normalized(form, character)
+
+
+def _composable_points() -> set[int]:
+    """Return the code points that normalisation may combine with another character.
+
+    It combines "e" and the mark ´ to "é", for example, whose decomposition is "0065 0301". One that
+    starts with "<", such as "<compat> 0066 0069", works in the other direction only.
+    """
+    points: set[int] = set()
+    for point in range(_ASSIGNED_BELOW):
+        parts = decomposition(chr(point))
+        if not parts.startswith("<"):
+            points.update(int(part, 16) for part in parts.split())
+    return points
 
 
 def _is_late(point: int) -> bool:

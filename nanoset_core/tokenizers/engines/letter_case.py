@@ -18,11 +18,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from nanoset_core.formats.indexed.layout import positions_in
 from nanoset_core.tokenizers.engines.arrays import (
     Bools,
     Bytes,
     Ints,
+    Runs,
     find_runs,
     indices_at_or_before,
 )
@@ -84,73 +84,72 @@ def _resolve_marks(data: Bytes, byte_classes: Bytes) -> None:
     begin with a space. Both may contain marks. With m for a mark:
 
         "am"     a word
-        "!m"     a word: the symbol before it, and the mark as its letter
+        "!m"     a word that begins with a symbol; the mark is its only letter
         "!!m"    symbols: a word begins with one symbol at most
-        " !m"    symbols: they begin with the space, which is not part of a word with a symbol
+        " !m"    symbols: the space belongs to them, and a word has no symbol after a space
 
     Args:
         data: uint8, shape (n_bytes,): UTF-8 texts between separators (bytes 0xFF).
         byte_classes: uint8, shape (n_bytes,): the class of each byte's character. Changed in place.
     """
     is_mark = byte_classes == MARK
-    starts, stops = find_runs(is_mark)  # (n_runs,) runs of marks
-    if not len(starts):
+    marks = find_runs(is_mark)
+    if not len(marks):
         return
     is_symbol = byte_classes == OTHER
     byte_classes[is_mark] = LETTER
 
     # Only marks right after a symbol can be symbols. No run starts at 0, which is a separator.
-    is_after_symbol = is_symbol[starts - 1]
-    starts = starts[is_after_symbol]
-    stops = stops[is_after_symbol]
-    if not len(starts):
-        return
-    belongs_to_symbols = _belong_to_symbols(data, is_mark, is_symbol, starts)
-    starts = starts[belongs_to_symbols]
-    stops = stops[belongs_to_symbols]
-    byte_classes[positions_in(starts, stops - starts)] = OTHER
+    marks = marks.where(is_symbol[marks.starts - 1])
+    if len(marks):
+        inner_symbols = _inner_symbols(data, is_symbol)
+        marks = marks.where(_follow_in_run(marks.starts, inner_symbols, is_mark | is_symbol))
+        byte_classes[marks.positions()] = OTHER
 
 
-def _belong_to_symbols(data: Bytes, is_mark: Bools, is_symbol: Bools, starts: Ints) -> Bools:
-    """Return which runs of combining marks belong to a run of symbols, and not to a word.
-
-    A symbol right after another symbol or a space is not the beginning of a word: it is inside a
-    run of symbols. Such a symbol is called *inner* here. The run of symbols then takes all symbols
-    and marks that follow. With m for a mark:
-
-        text             a ! m b ! ! m ! m
-        inner symbol               ^
-        marks                w       s   s      w: of a word, s: of symbols
+def _inner_symbols(data: Bytes, is_symbol: Bools) -> Ints:
+    """Return the symbols right after a space or another symbol: no word begins with them.
 
     Args:
         data: uint8, shape (n_bytes,): UTF-8 texts between separators (bytes 0xFF).
-        is_mark: bool, shape (n_bytes,): whether a byte belongs to a mark.
         is_symbol: bool, shape (n_bytes,): whether a byte belongs to a symbol.
-        starts: int64, shape (n_runs,): first bytes of runs of marks, each right after a symbol.
 
     Returns:
-        bool, shape (n_runs,).
+        int64, shape (n_symbols,): the first byte of each.
     """
-    # Inner symbols: a symbol starts at the byte, and the byte before is a symbol or a space.
     is_symbol_or_space = is_symbol | (data == SPACE_BYTE)
     is_first_byte = data & 0xC0 != 0x80  # the other bytes of a character have the form 10xxxxxx
     is_inner = is_symbol_or_space[:-1] & is_symbol[1:] & is_first_byte[1:]
-    inner_symbols = np.flatnonzero(is_inner) + 1
-    inner_symbols = np.append(-1, inner_symbols)  # -1: there is always one before a mark
+    inner_symbols: Ints = np.flatnonzero(is_inner) + 1
+    return inner_symbols
 
-    # Symbols and marks that follow each other. A run of marks belongs to symbols if there is an
-    # inner symbol before it in the same mixed run.
-    mixed_starts, _ = find_runs(is_mark | is_symbol)
-    start_of_mixed_run = mixed_starts[indices_at_or_before(mixed_starts, starts)]
-    last_inner_symbol = inner_symbols[indices_at_or_before(inner_symbols, starts)]
-    return last_inner_symbol >= start_of_mixed_run
+
+def _follow_in_run(positions: Ints, markers: Ints, is_in_run: Bools) -> Bools:
+    """Return which positions have a marker before them in the same run.
+
+    In the runs [2, 6) and [8, 12), with a marker at 3, the position 5 has one, but not 9.
+
+    Args:
+        positions: int64, shape (n_positions,): each in a run.
+        markers: int64, shape (n_markers,), ascending.
+        is_in_run: bool, shape (n_bytes,).
+
+    Returns:
+        bool, shape (n_positions,).
+    """
+    # -1 comes before any run: the marker of positions without one.
+    markers = np.append(-1, markers)
+    last_marker = markers[indices_at_or_before(markers, positions)]
+    start_of_run = find_runs(is_in_run).starts_at(positions)
+    follow: Bools = last_marker >= start_of_run
+    return follow
 
 
 def _extend_newlines_by_slashes(data: Bytes, byte_classes: Bytes) -> None:
-    """Give slashes the class NEWLINE if they follow newlines that follow a symbol.
+    """Make slashes newlines if they follow a symbol and newlines, as in "!\\n//a".
 
-    The patterns let a run of symbols end with `[\\r\\n/]*`. In "!\\n//a", both slashes become
-    NEWLINE, so that "!\\n//" is one piece later. In "a\\n//a" they remain symbols.
+    The patterns let a run of symbols end with `[\\r\\n/]*`. By their new class NEWLINE, these
+    slashes become part of the piece "!\\n//" later. In "a\\n//a" they remain symbols.
 
     Args:
         data: uint8, shape (n_bytes,): UTF-8 texts. The first and the last byte are separators, so
@@ -158,18 +157,15 @@ def _extend_newlines_by_slashes(data: Bytes, byte_classes: Bytes) -> None:
         byte_classes: uint8, shape (n_bytes,): the class of each byte's character; OTHER is the
             class of symbols. Changed in place.
     """
-    # Runs of newlines after a symbol, with a slash after them.
-    newline_starts, newline_stops = find_runs(byte_classes == NEWLINE)
-    is_after_symbol = byte_classes[newline_starts - 1] == OTHER
-    is_before_slash = data[newline_stops] == _SLASH
-    first_slashes = newline_stops[is_after_symbol & is_before_slash]
+    newlines = find_runs(byte_classes == NEWLINE)
+    is_after_symbol = byte_classes[newlines.starts - 1] == OTHER
+    is_before_slash = data[newlines.stops] == _SLASH
+    first_slashes = newlines.stops[is_after_symbol & is_before_slash]
     if not len(first_slashes):
         return
 
-    # All slashes that follow each other from there.
-    slash_starts, slash_stops = find_runs(data == _SLASH)
-    stop_of_slashes = slash_stops[indices_at_or_before(slash_starts, first_slashes)]
-    byte_classes[positions_in(first_slashes, stop_of_slashes - first_slashes)] = NEWLINE
+    stops = find_runs(data == _SLASH).stops_at(first_slashes)
+    byte_classes[Runs(first_slashes, stops).positions()] = NEWLINE
 
 
 def _mark_suffixes(data: Bytes, byte_classes: Bytes) -> Ints:
@@ -185,38 +181,40 @@ def _mark_suffixes(data: Bytes, byte_classes: Bytes) -> Ints:
     Returns:
         int64, shape (n_suffixes,): the position after each suffix.
     """
-    # Apostrophes right after a letter: small, capital, or without case.
+    contractions = _contractions_after_letters(data, byte_classes)
+    if not len(contractions):
+        return np.empty(0, np.int64)
+
+    is_suffix = _index_in_row(contractions) % 2 == 0  # the first of a row, the third, and so on
+    suffixes = contractions.where(is_suffix)
+    byte_classes[suffixes.positions()] = SUFFIX
+    return suffixes.stops
+
+
+def _contractions_after_letters(data: Bytes, byte_classes: Bytes) -> Runs:
+    """Return the contractions right after a letter, such as the 's of "it's"."""
+    # Apostrophes after a letter: small, capital, or without case.
     apostrophes = find_apostrophes(data)
-    class_before = byte_classes[apostrophes - 1]
-    is_after_letter = (
-        (class_before == LOWER) | (class_before == UPPER) | (class_before == LETTER)
-    )  # (n_apostrophes,)
+    is_after_letter = np.isin(byte_classes[apostrophes - 1], (LOWER, UPPER, LETTER))
     apostrophes = apostrophes[is_after_letter]
 
-    # Those that start a contraction, such as 's or 've: the two bytes after them decide.
+    # The two bytes after an apostrophe decide whether it starts a contraction.
     next_bytes = byte_pairs_after(data, apostrophes)
     is_short = ANY_CASE.one_byte[next_bytes]  # such as 's: the apostrophe and one byte
     is_long = ANY_CASE.two_bytes[next_bytes]  # such as 've: the apostrophe and two bytes
-    is_contraction = is_short | is_long
-    stops: Ints = apostrophes + np.where(is_short, 2, 3)
-    apostrophes = apostrophes[is_contraction]
-    stops = stops[is_contraction]
-    if not len(apostrophes):
-        return np.empty(0, np.int64)
+    lengths = np.where(is_short, 2, 3)
+    return Runs(apostrophes, apostrophes + lengths).where(is_short | is_long)
 
-    # Every other contraction of a row is a suffix: the first, the third, and so on. For
-    # "he'd've's I'm":
-    #     index                       0 1 2 3     ('d 've 's 'm)
-    #     index of the first in row   0 0 0 3
-    #     is_suffix                   T F T T
-    index = np.arange(len(apostrophes))
-    is_first_in_row = np.append(True, apostrophes[1:] != stops[:-1])
-    first_in_row = np.maximum.accumulate(np.where(is_first_in_row, index, 0))
-    is_suffix: Bools = (index - first_in_row) % 2 == 0
-    suffix_starts = apostrophes[is_suffix]
-    suffix_stops = stops[is_suffix]
-    byte_classes[positions_in(suffix_starts, suffix_stops - suffix_starts)] = SUFFIX
-    return suffix_stops
+
+def _index_in_row(runs: Runs) -> Ints:
+    """Number the runs of each row from 0. In a row, each run starts where the one before stops.
+
+    For the runs [2, 4), [4, 7), [7, 9) and [12, 14), the numbers are 0 1 2 and 0.
+    """
+    indices = np.arange(len(runs))
+    is_first_in_row = np.append(True, runs.starts[1:] != runs.stops[:-1])
+    first_in_row = np.maximum.accumulate(np.where(is_first_in_row, indices, 0))
+    return indices - first_in_row
 
 
 def _cuts_before_capitals(byte_classes: Bytes) -> Ints:
@@ -238,27 +236,51 @@ def _cuts_before_capitals(byte_classes: Bytes) -> Ints:
     Returns:
         int64, shape (n_cuts,).
     """
-    # Capitals after a small letter or after a letter without case. Only the latter are doubtful.
     is_upper = byte_classes == UPPER
     is_caseless = byte_classes == LETTER
     is_lower_or_caseless = is_caseless | (byte_classes == LOWER)
     capitals = np.flatnonzero(is_upper[1:] & is_lower_or_caseless[:-1]) + 1
+
+    # Only the cuts after a letter without case are doubtful: 中B.
     is_doubtful = is_caseless[capitals - 1]
     doubtful = capitals[is_doubtful]
     if not len(doubtful):
         return capitals
 
-    # As in a中B: a small letter is before the letters without case.
-    caseless_starts, _ = find_runs(is_caseless)
-    start_of_caseless = caseless_starts[indices_at_or_before(caseless_starts, doubtful - 1)]
-    has_lower_before = byte_classes[start_of_caseless - 1] == LOWER
-
-    # As in 中B: after the capitals, no letter follows that could be the second part.
-    upper_starts, upper_stops = find_runs(is_upper)
-    stop_of_capitals = upper_stops[indices_at_or_before(upper_starts, doubtful)]
-    is_end_of_word = ~is_lower_or_caseless[stop_of_capitals]
-
     is_cut: Bools = ~is_doubtful
-    is_cut[is_doubtful] = has_lower_before | is_end_of_word
+    is_cut[is_doubtful] = _follow_lower_and_caseless(doubtful, byte_classes, is_caseless)
+    is_cut[is_doubtful] |= _are_in_last_capitals(doubtful, is_upper, is_lower_or_caseless)
     cuts: Ints = capitals[is_cut]
     return cuts
+
+
+def _follow_lower_and_caseless(capitals: Ints, byte_classes: Bytes, is_caseless: Bools) -> Bools:
+    """Return before which capitals there is a small letter and then only caseless ones: a中B.
+
+    Args:
+        capitals: int64, shape (n_capitals,): each right after a letter without case.
+        byte_classes: uint8, shape (n_bytes,).
+        is_caseless: bool, shape (n_bytes,): whether a byte belongs to a letter without case.
+
+    Returns:
+        bool, shape (n_capitals,).
+    """
+    caseless_starts = find_runs(is_caseless).starts_at(capitals - 1)
+    follow: Bools = byte_classes[caseless_starts - 1] == LOWER
+    return follow
+
+
+def _are_in_last_capitals(capitals: Ints, is_upper: Bools, is_other_letter: Bools) -> Bools:
+    """Return which capitals have no letter after them in the word but capitals: 中B and 中BD.
+
+    Args:
+        capitals: int64, shape (n_capitals,).
+        is_upper: bool, shape (n_bytes,): whether a byte belongs to a capital.
+        is_other_letter: bool, shape (n_bytes,): whether a byte belongs to any other letter.
+
+    Returns:
+        bool, shape (n_capitals,).
+    """
+    stops_of_capitals = find_runs(is_upper).stops_at(capitals)
+    are_last: Bools = ~is_other_letter[stops_of_capitals]
+    return are_last

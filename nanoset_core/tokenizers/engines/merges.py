@@ -280,83 +280,102 @@ class Merger(ABC):
         Returns:
             (ids, int32, shape (n_tokens,); lengths, int64, shape (n_words,)).
         """
-        # Each word is a column of the tables. One row is added at the bottom, the border: it is the
-        # neighbour of the first and of the last token of a word. Its token is always NO_TOKEN,
-        # which merges with nothing.
-        width, n_words = letters.shape
-        shape = (width + 1, n_words)
+        tokens = self._first_tokens(letters)  # (width, n_words)
+        ranks = self._first_ranks(letters, tokens)  # (width - 1, n_words)
+        table = _MergeTable(tokens, ranks)
+        table.merge_until_done(self._ranks)
+        return table.tokens_by_word()
 
-        # The cells of the tables are numbered row by row. Within a column, the number grows with
-        # the row, so that of two tokens of a word, the left one has the smaller number.
-        cells = np.arange(shape[0] * shape[1]).reshape(shape)
-        border = cells[-1:]
-        next_cells = np.concatenate([cells[1:], border])
-        previous_cells = np.concatenate([border, cells[:-1]])
 
-        tokens = np.full(shape, NO_TOKEN, np.uint64)
-        tokens[:width] = self._first_tokens(letters)
+class _MergeTable:
+    """The tokens of many words while they are merged: each word is a column.
 
-        # The priority of a pair is its rank and the cell of its left token in one number. So the
-        # least priority is that of the lowest rank, and of the leftmost pair among equal ranks.
-        priorities = np.full(shape, _NO_PRIORITY, np.int64)
-        ranks = self._first_ranks(letters, tokens[:width])  # (width - 1, n_words)
-        ranks <<= _CELL_BITS
-        np.bitwise_or(ranks, cells[: width - 1], out=priorities[: width - 1])
+    One row is added at the bottom, the border: it is the neighbour of the first and of the last
+    token of each word. Its token is always NO_TOKEN, which merges with nothing.
 
-        self._merge_until_done(priorities, tokens, next_cells, previous_cells)
+    The cells are numbered row by row. So of two tokens of a word, the left one has the smaller
+    number. The priority of a pair is its rank and the cell of its left token in one number,
+    `rank << 32 | cell`: the least priority is that of the lowest rank, and of the leftmost pair
+    among equal ranks.
+    """
 
-        # Collect the remaining tokens word by word.
-        tokens_by_word = tokens[:width].T.astype(np.int32)  # (n_words, width)
-        is_token = tokens_by_word != NO_TOKEN
-        return tokens_by_word[is_token], np.count_nonzero(is_token, axis=1)
-
-    def _merge_until_done(
-        self, priorities: Ints, tokens: Words, next_cells: Ints, previous_cells: Ints
-    ) -> None:
-        """Make the merge with the lowest rank in each word, until no word has a merge left.
+    def __init__(self, tokens: Words, ranks: Ints) -> None:
+        """Start with the tokens of words before anything is merged.
 
         Args:
-            priorities: int64, shape (width + 1, n_words): `rank << 32 | cell` of the pair of each
-                cell's token and the next one. Changed in place, as are the other tables.
-            tokens: uint64, shape (width + 1, n_words): NO_TOKEN for removed tokens.
-            next_cells: int64, shape (width + 1, n_words): the cell of the next token of the word.
-            previous_cells: int64, shape (width + 1, n_words).
+            tokens: uint64, shape (width, n_words): a word in each column, then NO_TOKEN.
+            ranks: int64, shape (width - 1, n_words): the rank of each pair of a token and the next
+                one of its column. Changed in place.
         """
-        flat_priorities = priorities.reshape(-1)  # views: the same memory, indexed by cell
-        flat_tokens = tokens.reshape(-1)
-        flat_next = next_cells.reshape(-1)
-        flat_previous = previous_cells.reshape(-1)
+        width, n_words = tokens.shape
+        cells = np.arange((width + 1) * n_words).reshape(width + 1, n_words)
+        border = cells[-1:]
 
+        # (width + 1, n_words) each; the priority is that of the pair that starts at the cell.
+        self._table = np.full(cells.shape, NO_TOKEN, np.uint64)
+        self._table[:width] = tokens
+        self._priority_table = np.full(cells.shape, _NO_PRIORITY, np.int64)
+        ranks <<= _CELL_BITS
+        np.bitwise_or(ranks, cells[: width - 1], out=self._priority_table[: width - 1])
+
+        # The same memory by number of cell, and the cells of the tokens on both sides.
+        self._tokens = self._table.reshape(-1)
+        self._priorities = self._priority_table.reshape(-1)
+        self._next = np.concatenate([cells[1:], border]).reshape(-1)
+        self._previous = np.concatenate([border, cells[:-1]]).reshape(-1)
+
+    def merge_until_done(self, ranks: PairRanks) -> None:
+        """Make the merge with the lowest rank in each word, until no word has a merge left."""
         while True:
-            # The best pair of each word that has one.
-            best = priorities[:-1].min(axis=0)  # (n_words,)
-            best = best.take((best < _NO_PRIORITY).nonzero()[0])  # (n_merges,)
+            best = self._best_priorities()
             if not len(best):
                 return
+            left = best & _CELL_MASK  # (n_merges,) cells
+            merged = ranks.merged.take(best >> _CELL_BITS)  # (n_merges,) tokens
+            self._replace_pairs(left, merged)
 
-            # The cells of its two tokens, and of the tokens on both sides: (n_merges,) each.
-            left = best & _CELL_MASK
-            right = flat_next.take(left)
-            before = flat_previous.take(left)
-            after = flat_next.take(right)
+            # Two pairs of each word are new: one starts before the merged token, one at it.
+            self._rank_pairs(np.concatenate([self._previous.take(left), left]), ranks)
 
-            # Replace the left token, and remove the right one from the list.
-            merged = self._ranks.merged.take(best >> _CELL_BITS)  # by rank
-            flat_tokens[left] = merged
-            flat_tokens[right] = NO_TOKEN
-            flat_next[left] = after
-            flat_previous[after] = left
-            flat_priorities[right] = _NO_PRIORITY
+    def _best_priorities(self) -> Ints:
+        """Return the least priority of each word that has a merge: int64, shape (n_merges,)."""
+        best = self._priority_table[:-1].min(axis=0)  # (n_words,)
+        best_of_merges: Ints = best.take((best < _NO_PRIORITY).nonzero()[0])
+        return best_of_merges
 
-            # Two pairs are new: (before, merged), which starts at `before`, and (merged, after),
-            # which starts at `left`.
-            pair_lefts = np.concatenate([flat_tokens.take(before), merged])
-            pair_rights = np.concatenate([merged, flat_tokens.take(after)])
-            new_priorities = self._ranks.find(pair_lefts, pair_rights)
-            changed_cells = np.concatenate([before, left])
-            new_priorities <<= _CELL_BITS
-            new_priorities |= changed_cells
-            flat_priorities[changed_cells] = new_priorities
+    def _replace_pairs(self, left: Ints, merged: Words) -> None:
+        """Put merged tokens in the place of pairs.
+
+        Args:
+            left: int64, shape (n_merges,): the cell of the left token of each pair.
+            merged: uint64, shape (n_merges,): the token that replaces it. The right one is removed.
+        """
+        right = self._next.take(left)
+        after = self._next.take(right)
+        self._tokens[left] = merged
+        self._next[left] = after
+        self._previous[after] = left
+        self._tokens[right] = NO_TOKEN
+        self._priorities[right] = _NO_PRIORITY
+
+    def _rank_pairs(self, cells: Ints, ranks: PairRanks) -> None:
+        """Look up the priorities of the pairs that start at some cells.
+
+        Args:
+            cells: int64, shape (n_pairs,).
+            ranks: The ranks of all merges.
+        """
+        right_cells = self._next.take(cells)
+        priorities = ranks.find(self._tokens.take(cells), self._tokens.take(right_cells))
+        priorities <<= _CELL_BITS
+        priorities |= cells
+        self._priorities[cells] = priorities
+
+    def tokens_by_word(self) -> tuple[Ids, Ints]:
+        """Return the tokens of all words, concatenated, and the number of tokens of each word."""
+        tokens = self._table[:-1].T.astype(np.int32)  # (n_words, width)
+        is_token = tokens != NO_TOKEN
+        return tokens[is_token], np.count_nonzero(is_token, axis=1)
 
 
 class ByteMerger(Merger):

@@ -15,13 +15,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from unicodedata import is_normalized
 
 import numpy as np
+from numpy.typing import NDArray
 
 from nanoset_core.tokenizers.cache import CacheEntry, installed_version
-from nanoset_core.tokenizers.engines.arrays import Bools, Bytes, FlatLists, Ints
+from nanoset_core.tokenizers.engines.arrays import Bools, Bytes, FlatLists, Ids, Ints
 from nanoset_core.tokenizers.engines.characters import CharacterMerger, PairSplitter
 from nanoset_core.tokenizers.engines.classes import SEPARATOR_BYTE, SPACE_BYTE
 from nanoset_core.tokenizers.engines.engine import Encoded, encode_utf8, slices
@@ -196,21 +197,20 @@ class NumpyEngine:
         """
         buffer = _SEPARATOR + text.encode() + _SEPARATOR
         data = np.frombuffer(buffer, np.uint8)  # (n_bytes,)
-        if isinstance(self._splitter, PatternSplitter):
-            is_start = self._splitter.starts(data, has_added_tokens=False)
-        else:
-            is_start = self._splitter.starts(data)
+        is_start = self._starts_without_added_tokens(data)  # (n_bytes + 1,): also for the end
 
-        # Leave out the separators: the first and the last byte. The mask also has a value for the
-        # end of the buffer.
-        text_data = data[1:-1]
-        is_start_of_text = is_start[1:-2]  # of the same length
-
-        # Count characters instead of bytes: keep the value of each character's first byte.
-        is_first_byte = (text_data & 0xC0) != 0x80  # further bytes have the form 10xxxxxx
-        is_start_of_character = is_start_of_text[is_first_byte]  # (n_characters,)
+        # Leave out the separators, and count characters instead of bytes: keep the value of each
+        # character's first byte. Its other bytes have the form 10xxxxxx.
+        is_first_byte = (data[1:-1] & 0xC0) != 0x80
+        is_start_of_character = is_start[1:-2][is_first_byte]  # (n_characters,)
         starts: list[int] = np.flatnonzero(is_start_of_character).tolist()
         return starts
+
+    def _starts_without_added_tokens(self, data: Bytes) -> Bools:
+        """Return at which bytes of a text words start: bool, shape (n_bytes + 1,)."""
+        if isinstance(self._splitter, PatternSplitter):
+            return self._splitter.starts(data, has_added_tokens=False)
+        return self._splitter.starts(data)
 
     def _batches(self, texts: Sequence[str]) -> Iterator[list[Unit]]:
         """Divide documents into pieces, and yield these in lists of about BATCH_BYTES of text.
@@ -274,34 +274,43 @@ class NumpyEngine:
             Pieces for this engine are normalised, and have a space for each ▁, if the tokenizer
             does that.
         """
-        # Normalise the document, if the tokenizer does and the document changes.
-        form = self._rules.form
-        if form is not None and not text.isascii() and not is_normalized(form, text):
+        normal_data = data
+        if self._changes_by_normalisation(text):
             normal_data = self._normalised(data)
-            if is_mixed or self._fallback_text.occurs_in(normal_data):
-                # Normalisation may make an added token appear or vanish, or move the place of a cut
-                # into one. So the reference encodes all of the document.
-                yield data, True
-                return
-            data = normal_data
+        if self._is_for_reference(data, normal_data, is_mixed):
+            yield data, True
+            return
 
         # Nearly always, this engine encodes all of the document. Long ones are cut.
         if not is_mixed:
-            for piece in cut(self._prepared(data), UNIT_BYTES):
+            for piece in cut(self._prepared(normal_data), UNIT_BYTES):
                 yield piece, False
-            return
-
-        # For some tokenizers, the text around an added token decides how the rest is encoded.
-        if self._rules.leaves_documents:
-            yield data, True
             return
 
         # Otherwise, the reference encodes only the pieces that contain such text.
         for piece, is_fallback in partition_units(data, self._fallback_text):
-            if is_fallback:
-                yield piece, True
-            else:
-                yield self._prepared(piece), False
+            prepared = piece if is_fallback else self._prepared(piece)
+            yield prepared, is_fallback
+
+    def _changes_by_normalisation(self, text: str) -> bool:
+        """Return whether the tokenizer normalises text and this text is not normal already."""
+        form = self._rules.form
+        return form is not None and not text.isascii() and not is_normalized(form, text)
+
+    def _is_for_reference(self, data: bytes, normal_data: bytes, is_mixed: bool) -> bool:
+        """Return whether the reference has to encode all of a document.
+
+        Args:
+            data: The document in UTF-8.
+            normal_data: Its normal form; the same object if normalisation does not change it.
+            is_mixed: Whether the document contains text that only the reference can encode.
+        """
+        if normal_data is not data:
+            # Normalisation may make an added token appear or vanish, or move the place of a cut
+            # into one.
+            return is_mixed or self._fallback_text.occurs_in(normal_data)
+        # For some tokenizers, the text around an added token decides how the rest is encoded.
+        return is_mixed and self._rules.leaves_documents
 
     def _normalised(self, data: bytes) -> bytes:
         """Return the normal form of a UTF-8 text."""
@@ -343,21 +352,28 @@ class NumpyEngine:
         Returns:
             (ids of all texts, concatenated; number of tokens of each text).
         """
-        # Cut the texts into words, and look these up. All results are collected in the batch.
         batch = Batch()
-        first_words = [np.zeros(0, np.int64)]  # index in the batch of each text's first word
+        first_words = []
         for start, stop in slices(texts, UNIT_BYTES):
-            split = self._split(texts[start:stop])
-            n_words_before = batch.size  # words of earlier slices
-            first_words.append(split.first_words + n_words_before)
-            self._pretokens.look_up(split.data, split.starts, split.lengths, batch)
-
-        # Encode the words that were not known. The words follow each other as in the texts, and so
-        # do their tokens: only the numbers of tokens must be added up for each text.
+            first_words.append(self._look_up(texts[start:stop], batch))
         ids, word_lengths = self._pretokens.tokens(batch)
         if not texts:
             return ids, word_lengths
+
+        # The words follow each other as in the texts, and so do their tokens: only the numbers of
+        # tokens must be added up for each text.
         return ids, np.add.reduceat(word_lengths, np.concatenate(first_words))
+
+    def _look_up(self, texts: list[bytes], batch: Batch) -> Ints:
+        """Cut texts into words, and add these to a batch.
+
+        Returns:
+            int64, shape (n_texts,): the index of each text's first word in the batch.
+        """
+        n_words_before = batch.size
+        split = self._split(texts)
+        self._pretokens.look_up(split.data, split.starts, split.lengths, batch)
+        return split.first_words + n_words_before
 
     def _split(self, texts: list[bytes]) -> SplitTexts:
         """Cut texts into words, all texts at once in one buffer.
@@ -383,13 +399,7 @@ class NumpyEngine:
         is_start[separators] = False
         starts = np.flatnonzero(is_start[:-1])  # (n_words,) of all texts
         first_words = np.searchsorted(starts, separators[:-1])  # (n_texts,)
-
-        # A word stops where the next one starts. But the last word of a text stops at the separator
-        # after the text.
-        stops = np.empty_like(starts)
-        stops[:-1] = starts[1:]
-        last_words = np.append(first_words[1:], len(starts)) - 1  # (n_texts,)
-        stops[last_words] = separators[1:]
+        stops = _stops_of_words(starts, first_words, separators[1:])
         return SplitTexts(data, starts, stops - starts, first_words)
 
     def _encode_words(self, words: Bytes) -> FlatLists:
@@ -418,16 +428,13 @@ class NumpyEngine:
                 last word.
         """
         for character, id_by_length in self._rules.runs.items():
-            sorted_lengths = sorted(id_by_length)
-            sorted_ids = [id_by_length[length] for length in sorted_lengths]
-
-            # All words come from one buffer, which repeats the character. With tokens for 2 and 4
-            # spaces, the buffer is 6 spaces: the first word is its bytes 0 and 1, the second its
-            # bytes 2 to 5.
-            lengths = np.array(sorted_lengths, np.int64)
-            starts = np.cumsum(lengths) - lengths
+            # The buffer repeats the character. For tokens of 2 and 4 spaces, it is 6 spaces: the
+            # first word is its bytes 0 and 1, the second its bytes 2 to 5.
+            sorted_tokens = sorted(id_by_length.items())  # (length, id)
+            lengths = np.array([length for length, _ in sorted_tokens], np.int64)
+            ids = np.array([token_id for _, token_id in sorted_tokens], np.int32)
             buffer = np.full(lengths.sum() + PADDING, ord(character), np.uint8)
-            pretokens.learn_tokens(buffer, starts, lengths, np.array(sorted_ids, np.int32))
+            pretokens.learn_tokens(buffer, _starts(lengths), lengths, ids)
 
     def _seed_vocabulary(self, pretokens: PretokenCache) -> None:
         """Add each entry of the vocabulary as a word, with its tokens.
@@ -439,7 +446,7 @@ class NumpyEngine:
         # The entries are the words of this buffer, one after another.
         vocabulary = self._rules.vocabulary
         lengths = vocabulary.lengths
-        starts = np.cumsum(lengths) - lengths
+        starts = _starts(lengths)
         buffer = np.append(vocabulary.data, np.zeros(PADDING, np.uint8))
 
         if self._rules.whole_words:
@@ -449,6 +456,29 @@ class NumpyEngine:
             # The tokenizer only merges. A word that is an entry may become several tokens, if no
             # sequence of merges makes this entry. So all entries have to be encoded.
             pretokens.learn(buffer, starts, lengths, self._merger.merge_words)
+
+
+def _stops_of_words(starts: Ints, first_words: Ints, text_stops: Ints) -> Ints:
+    """Return where words stop: where the next word starts, or where their text stops.
+
+    Args:
+        starts: int64, shape (n_words,): first byte of each word of all texts.
+        first_words: int64, shape (n_texts,): index of each text's first word.
+        text_stops: int64, shape (n_texts,): the byte after each text.
+
+    Returns:
+        int64, shape (n_words,).
+    """
+    stops = np.empty_like(starts)
+    stops[:-1] = starts[1:]
+    last_words = np.append(first_words[1:], len(starts)) - 1  # (n_texts,)
+    stops[last_words] = text_stops
+    return stops
+
+
+def _starts(lengths: Ints) -> Ints:
+    """Return where each of several consecutive ranges starts: 0 2 6 for the lengths 2 4 3."""
+    return np.cumsum(lengths) - lengths
 
 
 def interleave(mask: Bools, if_true: FlatLists, if_false: FlatLists) -> Encoded:
@@ -463,13 +493,14 @@ def interleave(mask: Bools, if_true: FlatLists, if_false: FlatLists) -> Encoded:
     """
     true_ids, true_lengths = if_true
     false_ids, false_lengths = if_false
-    lengths = np.empty(len(mask), np.int32)
-    lengths[mask] = true_lengths
-    lengths[~mask] = false_lengths
-
-    # Which tokens of the result are from `if_true`. Those of both are in order already.
+    lengths = _merged(mask, true_lengths, false_lengths)
     is_from_true = np.repeat(mask, lengths)  # (n_tokens,)
-    ids = np.empty(len(is_from_true), np.int32)
-    ids[is_from_true] = true_ids
-    ids[~is_from_true] = false_ids
-    return Encoded(ids, lengths)
+    return Encoded(_merged(is_from_true, true_ids, false_ids), lengths)
+
+
+def _merged(mask: Bools, if_true: NDArray[Any], if_false: NDArray[Any]) -> Ids:
+    """Return the values of two arrays in the order of a mask: int32, shape of `mask`."""
+    values = np.empty(len(mask), np.int32)
+    values[mask] = if_true
+    values[~mask] = if_false
+    return values

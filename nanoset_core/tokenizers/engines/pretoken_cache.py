@@ -16,14 +16,15 @@ has changed, and the cache starts again from its first words, which are the toke
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from nanoset_core.tokenizers.cache import CacheEntry
-from nanoset_core.tokenizers.engines.arrays import Bytes, FlatLists, Ids, Ints
+from nanoset_core.tokenizers.engines.arrays import Bytes, FlatLists, Ids, Ints, Words
 from nanoset_core.tokenizers.engines.token_lists import Codes, TokenLists
 from nanoset_core.tokenizers.engines.words import ABSENT, FILL_LIMIT, Keys, WordTable, unique_keys
 
@@ -58,6 +59,17 @@ class UnknownWords(NamedTuple):
     """int64, shape (n_words,): index of each word in its batch."""
 
 
+class DistinctWords(NamedTuple):
+    """The distinct words among words of one width."""
+
+    keys: Keys
+    """uint64, shape (width, n_distinct)."""
+    positions: Ints
+    """int64, shape (n_distinct,): where each first occurs, as in `UnknownWords`."""
+    numbers: Ints
+    """int64, shape (n_words,): which of them each word is."""
+
+
 @dataclass(slots=True)
 class Batch:
     """Words that are looked up together: the codes of known ones, and unknown ones to encode.
@@ -71,8 +83,10 @@ class Batch:
     """The codes of each block's words, int32, shape (n_words,); ABSENT for unknown ones."""
     unknown: dict[int, list[UnknownWords]] = field(default_factory=dict)
     """Unknown words of each block, by width."""
-    long: list[tuple[int, bytes]] = field(default_factory=list)
-    """(index in the batch, word) of all words of more than LONGEST bytes."""
+    long_words: list[bytes] = field(default_factory=list)
+    """All words of more than LONGEST bytes: no table has room for them."""
+    long_positions: list[int] = field(default_factory=list)
+    """Index in the batch of each of these."""
 
     def add_unknown(self, width: int, keys: Keys, positions: Ints | None, codes: Codes) -> None:
         """Add the unknown words of the current block, which have to be encoded.
@@ -96,6 +110,19 @@ class Batch:
         positions_in_batch = positions_in_block + self.size
         unknown_words = UnknownWords(keys.take(unknown, axis=1), positions_in_batch)
         self.unknown.setdefault(width, []).append(unknown_words)
+
+    def add_long(self, data: Bytes, starts: Ints, lengths: Ints) -> None:
+        """Add the words of the current block that have more than LONGEST bytes.
+
+        Args:
+            data: uint8, shape (n_bytes,): the text.
+            starts: First byte of each word of the block, int64, shape (n_words,).
+            lengths: Bytes of each word, int64, shape (n_words,).
+        """
+        for position in np.flatnonzero(lengths > LONGEST).tolist():
+            start = starts[position]
+            self.long_words.append(data[start : start + lengths[position]].tobytes())
+            self.long_positions.append(position + self.size)
 
     def unknown_by_width(self) -> dict[int, UnknownWords]:
         """Return the unknown words of all blocks."""
@@ -186,13 +213,7 @@ class PretokenCache:
             codes[positions] = codes_of_width
             batch.add_unknown(width, keys, positions, codes_of_width)
 
-        # No table has room for words of more than LONGEST bytes. They keep the code 0 until
-        # `tokens` encodes them.
-        for position in np.flatnonzero(lengths > LONGEST).tolist():
-            start = starts[position]
-            word = data[start : start + lengths[position]].tobytes()
-            batch.long.append((position + batch.size, word))
-
+        batch.add_long(data, starts, lengths)
         batch.codes.append(codes)
         batch.size += len(codes)
 
@@ -205,32 +226,23 @@ class PretokenCache:
         Returns:
             (ids of all words, concatenated; number of tokens of each word).
         """
-        codes = np.empty(0, np.int32)
-        if batch.codes:
-            codes = np.concatenate(batch.codes)
-
-        # Learn unknown words, if there is room for all of their width: the number of 64-bit
-        # integers that hold a word. There is one table for each width.
-        full_widths = []
+        codes = np.concatenate([np.empty(0, np.int32), *batch.codes])
         unknown_by_width = batch.unknown_by_width()
+        full_widths = self._full_widths(unknown_by_width)
         for width, unknown in unknown_by_width.items():
-            if self._has_room(width, len(unknown.positions)):
+            if width not in full_widths:
                 codes[unknown.positions] = self._learn(width, unknown, self._encode)
-            else:
-                full_widths.append(width)
 
         # Encode the others without remembering them: their lists are dropped after use.
         n_remembered = len(self._lists)
         for width in full_widths:
             unknown = unknown_by_width[width]
-            codes[unknown.positions] = self._encode_once(unknown)
-        if batch.long:
-            positions = np.array([position for position, _ in batch.long])
-            words = [word for _, word in batch.long]
-            long_ids, long_lengths = self._encode_long(words)
-            codes[positions] = self._lists.add(long_ids, long_lengths)
-
-        # All words have a code now.
+            distinct = _distinct(unknown)
+            distinct_codes = self._encode_distinct(distinct, self._encode)
+            codes[unknown.positions] = distinct_codes[distinct.numbers]
+        if batch.long_words:
+            long_ids, long_lengths = self._encode_long(batch.long_words)
+            codes[batch.long_positions] = self._lists.add(long_ids, long_lengths)
         gathered = self._lists.gather(codes)
         self._lists.truncate(n_remembered)
 
@@ -239,6 +251,15 @@ class PretokenCache:
             self.restart()
         self._save()
         return gathered
+
+    def _full_widths(self, unknown_by_width: Mapping[int, UnknownWords]) -> list[int]:
+        """Return the widths whose table has no room for all unknown words of the width."""
+        full_widths = []
+        for width, unknown in unknown_by_width.items():
+            n_learnt = self._n_learnt(width) + len(unknown.positions)
+            if n_learnt > _capacity(width):
+                full_widths.append(width)
+        return full_widths
 
     def learn(self, data: Bytes, starts: Ints, lengths: Ints, encode: EncodeWords) -> None:
         """Encode those words of a text that the cache does not know, and remember their tokens.
@@ -261,18 +282,12 @@ class PretokenCache:
             lengths: Bytes of each word, int64, shape (n_words,).
             tokens: int32, shape (n_words,): the token of each word.
         """
-        # There is one table for each width: the number of 64-bit integers that hold a word's bytes.
         for width, unknown in self._find_unknown(data, starts, lengths).items():
-            # A word that occurs several times is entered once.
-            first_indices, _ = unique_keys(unknown.keys)
-            distinct_keys = unknown.keys.take(first_indices, axis=1)
-            distinct_positions = unknown.positions.take(first_indices)  # indices into `tokens`
-            distinct_tokens = tokens.take(distinct_positions)
-
-            # The code of a list of tokens is what a table stores; each list is one token here.
+            distinct = _distinct(unknown)
+            distinct_tokens = tokens.take(distinct.positions)
             list_lengths = np.ones(len(distinct_tokens), np.int64)
             codes = self._lists.add(distinct_tokens, list_lengths)
-            self._tables[width].insert(distinct_keys, codes)
+            self._tables[width].insert(distinct.keys, codes)
 
     def _find_unknown(self, data: Bytes, starts: Ints, lengths: Ints) -> dict[int, UnknownWords]:
         """Return the words of a text that the cache does not know, by their width.
@@ -290,49 +305,26 @@ class PretokenCache:
         """Encode words that the cache does not know, and remember their tokens.
 
         Args:
-            width: Number of 64-bit integers that hold the bytes of each word. Each width has a
-                table of its own.
-            unknown: Words of this width; some may occur several times. Their bytes are `keys`,
-                uint64, shape (width, n_words).
+            width: The width of the words; each width has a table of its own.
+            unknown: Words of this width; some may occur several times.
             encode: Encodes words of up to LONGEST bytes.
 
         Returns:
             Code of each word, which stands for its tokens; int32, shape (n_words,).
         """
-        # Encode each distinct word once. `numbers` says which of them each word is.
-        first_indices, numbers = unique_keys(unknown.keys)
-        distinct_keys = unknown.keys.take(first_indices, axis=1)  # (width, n_distinct)
-        ids, list_lengths = encode(_words_of(distinct_keys))
+        distinct = _distinct(unknown)
+        codes = self._encode_distinct(distinct, encode)
+        self._tables[width].insert(distinct.keys, codes)
+        return codes[distinct.numbers]
 
-        # The lists of tokens are stored, and the table maps each word to the code of its list.
-        distinct_codes = self._lists.add(ids, list_lengths)
-        self._tables[width].insert(distinct_keys, distinct_codes)
-        return distinct_codes[numbers]
-
-    def _encode_once(self, unknown: UnknownWords) -> Codes:
-        """Encode unknown words without remembering them.
-
-        Args:
-            unknown: Words of one width; some may occur several times.
-
-        Returns:
-            Code of each word, int32, shape (n_words,). The lists of tokens that the codes stand for
-            may be dropped after use.
-        """
-        # Encode each distinct word once. `numbers` says which of them each word is.
-        first_indices, numbers = unique_keys(unknown.keys)
-        distinct_keys = unknown.keys.take(first_indices, axis=1)
-        ids, list_lengths = self._encode(_words_of(distinct_keys))
-        distinct_codes = self._lists.add(ids, list_lengths)
-        return distinct_codes[numbers]
+    def _encode_distinct(self, distinct: DistinctWords, encode: EncodeWords) -> Codes:
+        """Encode distinct words, and return the code of each list of tokens."""
+        ids, list_lengths = encode(_words_of(distinct.keys))
+        return self._lists.add(ids, list_lengths)
 
     def _n_learnt(self, width: int) -> int:
         n_words: int = self._tables[width].count - self._n_seeded[width]
         return n_words
-
-    def _has_room(self, width: int, count: int) -> bool:
-        """Return whether a table may take some more words."""
-        return self._n_learnt(width) + count <= _capacity(width)
 
     def _save(self) -> None:
         """Save the cache for later processes, if it has grown by half since it was last saved."""
@@ -340,23 +332,24 @@ class PretokenCache:
             return
         self._save_at = _GROWTH * self.learnt  # also if it is not saved now
 
-        # Later processes start with the saved words, and learn the words of their own text. So the
-        # cache is saved only if the tables of short words are at most half full. There is a table
-        # for each width of words, and the short ones have the widths of _RECURRING_WIDTHS.
-        for width in _RECURRING_WIDTHS:
-            capacity = _capacity(width)
-            room = capacity - self._n_learnt(width)
-            if room < capacity // 2:
-                return
+        # Later processes start with the saved words, and need room for those of their own text.
+        if not any(self._is_more_than_half_full(width) for width in _RECURRING_WIDTHS):
+            self._saved.save(self._arrays())
 
-        # The words with which every cache starts, those of the vocabulary, are in the tables, too.
-        # Save how many of each width these are, since they do not count as learnt.
+    def _is_more_than_half_full(self, width: int) -> bool:
+        capacity = _capacity(width)
+        room = capacity - self._n_learnt(width)
+        return room < capacity // 2
+
+    def _arrays(self) -> dict[str, NDArray[Any]]:
+        """Return the contents of the cache, as the constructor reads them."""
         arrays = self._lists.to_arrays()
+        # The words with which every cache starts are in the tables, but do not count as learnt.
         arrays["seeded"] = np.array(list(self._n_seeded.values()))
         for width, table in self._tables.items():
             arrays[f"keys{width}"] = table.keys
             arrays[f"codes{width}"] = table.codes
-        self._saved.save(arrays)
+        return arrays
 
 
 def _capacity(width: int) -> int:
@@ -390,6 +383,16 @@ def _positions_by_width(positions: Ints, lengths: Ints) -> Iterator[tuple[int, I
             positions = positions.take((~fits).nonzero()[0])
 
 
+def _distinct(words: UnknownWords) -> DistinctWords:
+    """Return each of some words once."""
+    first_indices, numbers = unique_keys(words.keys)
+    return DistinctWords(
+        keys=words.keys.take(first_indices, axis=1),
+        positions=words.positions.take(first_indices),
+        numbers=numbers,
+    )
+
+
 def _keys(data: Bytes, starts: Ints, lengths: Ints, width: int) -> Keys:
     """Pack the bytes of each word into 64-bit integers, with zeros after the last byte.
 
@@ -399,32 +402,35 @@ def _keys(data: Bytes, starts: Ints, lengths: Ints, width: int) -> Keys:
     Args:
         data: uint8, shape (n_bytes,), with at least PADDING bytes after the last word.
         starts: First byte of each word, int64, shape (n_words,).
-        lengths: Bytes of each word, int64, shape (n_words,). With the width 1, words of more than 8
-            bytes are allowed, and what is beyond is left out.
+        lengths: Bytes of each word, int64, shape (n_words,). If a word has more than 8 * width
+            bytes, the further ones are left out.
         width: Number of integers for each word.
 
     Returns:
         uint64, shape (width, n_words): the first row has the first integer of every word.
     """
-    # Item i of this view is the eight bytes from i on, as one integer: items overlap.
-    eight_bytes = np.ndarray((len(data) - 7,), "<u8", data, strides=(1,))
-
-    # What was read may contain bytes after the end of the word. A mask for n bytes clears all but
-    # the first n. `clip` takes the mask for 0 bytes if the word ended earlier, and the mask for 8
-    # if it continues.
+    # Nearly all words have this width, so they are not copied once more by `np.stack`.
     if width == 1:
-        keys = eight_bytes[starts]
-        keys &= _BYTE_MASKS.take(lengths, mode="clip")
-        return keys[np.newaxis]
+        return (_eight_bytes_at(data, starts) & _byte_masks(lengths))[np.newaxis]
 
-    integers = []
-    for number in range(width):
-        offset = 8 * number
-        integer_of_each = eight_bytes[starts + offset]  # (n_words,)
-        if offset + 8 > _MIN_BYTES[width]:  # some words of this width end before
-            integer_of_each &= _BYTE_MASKS.take(lengths - offset, mode="clip")
-        integers.append(integer_of_each)
-    return np.stack(integers)
+    keys = np.stack([_eight_bytes_at(data, starts + offset) for offset in range(0, 8 * width, 8)])
+    # All words of this width fill the integers before.
+    first_partial = _MIN_BYTES[width] // 8
+    for number in range(first_partial, width):
+        keys[number] &= _byte_masks(lengths - 8 * number)
+    return keys
+
+
+def _eight_bytes_at(data: Bytes, starts: Ints) -> Words:
+    """Return the eight bytes from each position on as one integer: uint64, shape of `starts`."""
+    overlapping = np.ndarray((len(data) - 7,), "<u8", data, strides=(1,))
+    integers: Words = overlapping[starts]
+    return integers
+
+
+def _byte_masks(n_bytes: Ints) -> Words:
+    """Return masks that keep the first bytes of an integer: all 8 for more, and none below 1."""
+    return _BYTE_MASKS.take(n_bytes, mode="clip")
 
 
 def _words_of(keys: Keys) -> Bytes:

@@ -35,15 +35,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from nanoset_core.formats.indexed.layout import positions_in
 from nanoset_core.tokenizers.engines.arrays import (
     Bools,
     Bytes,
     Ints,
+    Runs,
     character_starts,
     cut_positions,
     find_runs,
-    indices_at_or_before,
 )
 from nanoset_core.tokenizers.engines.classes import (
     BARE,
@@ -121,38 +120,54 @@ def piece_starts(
     Returns:
         bool, shape (n_bytes + 1,); the last value is True.
     """
-    # Added tokens and capital letters first: both change the classes of some bytes.
-    extra_starts = []
-    if longest_run:
-        extra_starts.append(_mark_space_runs(data == SPACE_BYTE, byte_classes, longest_run))
-    if pattern.cased:
-        extra_starts.append(resolve_case(data, byte_classes, pattern))
+    # First, because it changes the classes of some bytes.
+    extra_starts = _resolve_special_classes(data, byte_classes, pattern, longest_run)
 
-    # A piece starts wherever the class changes.
-    is_start = np.empty(len(data) + 1, bool)
-    is_start[0] = True
-    is_start[-1] = True
-    np.not_equal(byte_classes[1:], byte_classes[:-1], out=is_start[1:-1])
-
-    # White space, symbols and words are joined with what is next to them.
+    is_start = _class_changes(byte_classes)
     if pattern.newlines:
         _join_newlines(is_start, byte_classes, join_symbols=pattern.newline_tail)
     _join_last_spaces(is_start, data, byte_classes, wide_spaces, any_space=pattern.white_leads)
     _join_symbols_with_letters(is_start, data, byte_classes, pattern)
 
-    # Contractions and long numbers are cut.
     if pattern.contractions in ("exact", "any case"):
         _cut_contractions(is_start, data, any_case=pattern.contractions == "any case")
     if pattern.digits:
         is_number = byte_classes == pattern.number_class
         _cut_numbers(is_start, data, is_number, pattern.digits)
 
-    for positions in extra_starts:
-        is_start[positions] = True
+    is_start[extra_starts] = True
     return is_start
 
 
-def _mark_space_runs(is_blank: Bools, byte_classes: Bytes, max_spaces: int) -> Ints:
+def _resolve_special_classes(
+    data: Bytes, byte_classes: Bytes, pattern: SplitPattern, longest_run: int
+) -> Ints:
+    """Mark added tokens of spaces, and resolve capital letters, by changing the classes of bytes.
+
+    Returns:
+        int64, shape (n_starts,): where pieces start that the new classes do not show.
+    """
+    starts = np.empty(0, np.int64)
+    if longest_run:
+        starts = _mark_space_runs(data == SPACE_BYTE, byte_classes, longest_run)
+    if pattern.cased:
+        starts = np.concatenate([starts, resolve_case(data, byte_classes, pattern)])
+    return starts
+
+
+def _class_changes(byte_classes: Bytes) -> Bools:
+    """Return where the class differs from that of the byte before: bool, shape (n_bytes + 1,).
+
+    The first and the last value are True, as at the edges of a text.
+    """
+    changes = np.empty(len(byte_classes) + 1, bool)
+    changes[0] = True
+    changes[-1] = True
+    np.not_equal(byte_classes[1:], byte_classes[:-1], out=changes[1:-1])
+    return changes
+
+
+def _mark_space_runs(is_space: Bools, byte_classes: Bytes, max_spaces: int) -> Ints:
     """Give the added tokens of several spaces the class RUN, and return where to cut them apart.
 
     The library looks for added tokens before it splits, the longest first. With tokens of 2 to 4
@@ -160,33 +175,37 @@ def _mark_space_runs(is_blank: Bools, byte_classes: Bytes, max_spaces: int) -> I
     returned is between the two tokens: the change of class does not show it.
 
     Args:
-        is_blank: bool, shape (n_bytes,): whether a byte is a space.
+        is_space: bool, shape (n_bytes,): whether a byte is a space.
         byte_classes: uint8, shape (n_bytes,): the class of each byte's character. Changed in place.
         max_spaces: Spaces in the longest token; there are tokens of all lengths from 2.
 
     Returns:
         int64, shape (n_cuts,): where a token follows another one.
     """
-    # Mark runs of two or more spaces: first all spaces that another space follows, which are all of
-    # a run but its last, and then the last.
-    is_followed_by_blank = is_blank[:-1] & is_blank[1:]  # (n_bytes - 1,)
-    starts, last_spaces = find_runs(is_followed_by_blank)  # (n_runs,)
-    byte_classes[:-1][is_followed_by_blank] = RUN
-    byte_classes[last_spaces] = RUN
+    is_in_run = _have_equal_neighbour(is_space)
+    byte_classes[is_in_run] = RUN
 
-    # Runs that are longer than the longest token.
-    stops = last_spaces + 1
-    lengths = stops - starts
-    is_long = lengths > max_spaces
-    starts = starts[is_long]
-    stops = stops[is_long]
-    lengths = lengths[is_long]
+    runs = find_runs(is_in_run)
+    long_runs = runs.where(runs.lengths > max_spaces)
+    single_spaces = _single_spaces_at_end(long_runs, max_spaces)
+    byte_classes[single_spaces] = SPACE  # a single space is no token
+    return cut_positions(long_runs.starts, long_runs.stops, max_spaces)
 
-    # A single space that remains at the end of such a run is no token, but ordinary white space.
-    leaves_single_space = lengths % max_spaces == 1
-    single_spaces = stops[leaves_single_space] - 1
-    byte_classes[single_spaces] = SPACE
-    return cut_positions(starts, stops, max_spaces)
+
+def _have_equal_neighbour(mask: Bools) -> Bools:
+    """Return where a value is True and so is the one before or after it: F T T F T → F T T F F."""
+    is_pair = mask[:-1] & mask[1:]
+    has_neighbour = np.zeros_like(mask)
+    has_neighbour[:-1] = is_pair
+    has_neighbour[1:] |= is_pair
+    return has_neighbour
+
+
+def _single_spaces_at_end(runs: Runs, max_spaces: int) -> Ints:
+    """Return the last space of each run that tokens of `max_spaces` spaces fill up to one space."""
+    leaves_single_space = runs.lengths % max_spaces == 1
+    last_spaces: Ints = runs.stops[leaves_single_space] - 1
+    return last_spaces
 
 
 def _join_newlines(is_start: Bools, byte_classes: Bytes, *, join_symbols: bool) -> None:
@@ -206,27 +225,26 @@ def _join_newlines(is_start: Bools, byte_classes: Bytes, *, join_symbols: bool) 
             last byte are separators.
         join_symbols: Whether newlines are joined with symbols before them.
     """
-    # First step: join newlines with the white space, or the symbols, before them.
-    starts, stops = find_runs(byte_classes == NEWLINE)  # (n_runs,)
-    class_before = byte_classes[starts - 1]
+    newlines = find_runs(byte_classes == NEWLINE)
+    class_before = byte_classes[newlines.starts - 1]
     follows_space = class_before == SPACE
-    is_joined_with_symbols = (class_before == OTHER) & join_symbols
-    is_start[starts[is_joined_with_symbols | follows_space]] = False
+    follows_symbol = (class_before == OTHER) & join_symbols
+    is_start[newlines.starts[follows_space | follows_symbol]] = False
 
-    # Second step: find runs of newlines (indices into `starts`) with a space after them, if the
-    # next run follows a space, too. After a run that was joined with symbols, a new piece starts.
-    is_before_space = byte_classes[stops[:-1]] == SPACE  # (n_runs - 1,)
-    candidates = np.flatnonzero(is_before_space & follows_space[1:] & ~is_joined_with_symbols[:-1])
-    if not len(candidates):
-        return
+    # Find the text between two runs of newlines that starts and ends with white space. After
+    # newlines that were joined with symbols, a new piece starts.
+    gaps = Runs(newlines.stops[:-1], newlines.starts[1:])
+    gaps = gaps.where(follows_space[1:] & ~follows_symbol[:-1])
+    gaps = gaps.where(byte_classes[gaps.starts] == SPACE)
+    if len(gaps):
+        is_all_spaces = _next_changes(byte_classes, gaps.starts) == gaps.stops
+        is_start[gaps.starts[is_all_spaces]] = False
 
-    # The class changes where the spaces start, and again where they stop. If the next run of
-    # newlines starts there, nothing but spaces is between the two runs: join them.
+
+def _next_changes(byte_classes: Bytes, positions: Ints) -> Ints:
+    """Return where the class changes next after each position: int64, shape of `positions`."""
     changes = np.flatnonzero(byte_classes[1:] != byte_classes[:-1]) + 1
-    space_starts = stops[candidates]
-    space_stops = changes[indices_at_or_before(changes, space_starts) + 1]
-    reaches_next_run = space_stops == starts[candidates + 1]
-    is_start[space_starts[reaches_next_run]] = False
+    return changes[np.searchsorted(changes, positions, side="right")]
 
 
 def _join_last_spaces(
@@ -252,31 +270,53 @@ def _join_last_spaces(
         any_space: Whether letters are joined with any white space, and symbols only with a plain
             space. Otherwise, everything is joined with a plain space only.
     """
-    # True for white space before a word: the classes of words are those below SPACE.
-    is_last_space = byte_classes[:-1] == SPACE  # (n_bytes - 1,)
+    # (n_bytes - 1,) the last byte of white space before a word: the classes of words are those
+    # below SPACE. The array is changed in place, which takes much less time than further ones.
+    is_last_space = byte_classes[:-1] == SPACE
     is_last_space &= byte_classes[1:] < SPACE
     is_start[:-2] |= is_last_space
-
-    # A piece was started at the last byte of the white space. If that character has several bytes,
-    # start the piece at its first byte instead. It has two bytes, or three if its first byte is
-    # 0xE0 or more: there is no white space of four bytes.
     if len(wide_spaces):
-        has_three_bytes = data[wide_spaces] >= 0xE0
-        last_bytes = wide_spaces + 1 + has_three_bytes
-        is_before_word = is_last_space[last_bytes]
-        is_start[last_bytes[is_before_word]] = False
-        is_start[wide_spaces[is_before_word]] = True
+        _move_starts_to_first_bytes(is_start, data, is_last_space, wide_spaces)
 
-    # No piece starts between the white space and the word if these are joined. The arrays are
-    # changed in place, because this takes a large part of the time of splitting.
+    # No piece starts between the white space and the word if these are joined.
     if any_space:
-        can_join = byte_classes[1:] == OTHER
-        can_join &= data[:-1] == SPACE_BYTE
-        can_join |= byte_classes[1:] == LETTER
-        is_last_space &= can_join
+        is_last_space &= _are_joined_with_white_space(data, byte_classes)
     else:
         is_last_space &= data[:-1] == SPACE_BYTE
     is_start[1:-1] &= ~is_last_space
+
+
+def _move_starts_to_first_bytes(
+    is_start: Bools, data: Bytes, is_last_space: Bools, wide_spaces: Ints
+) -> None:
+    """Move the start of a piece from the last to the first byte of white space of several bytes.
+
+    Args:
+        is_start: bool, shape (n_bytes + 1,). Changed in place.
+        data: uint8, shape (n_bytes,).
+        is_last_space: bool, shape (n_bytes - 1,): the bytes of white space right before a word,
+            each of which starts a piece.
+        wide_spaces: int64, shape (n_wide_spaces,): first bytes of white space of several bytes.
+    """
+    # White space has two bytes, or three if its first byte is 0xE0 or more, but never four.
+    has_three_bytes = data[wide_spaces] >= 0xE0
+    last_bytes = wide_spaces + 1 + has_three_bytes
+
+    is_before_word = is_last_space[last_bytes]
+    is_start[last_bytes[is_before_word]] = False
+    is_start[wide_spaces[is_before_word]] = True
+
+
+def _are_joined_with_white_space(data: Bytes, byte_classes: Bytes) -> Bools:
+    """Return before which characters white space is joined: letters, and symbols after a space.
+
+    Returns:
+        bool, shape (n_bytes - 1,): whether byte i + 1 would be joined with white space at byte i.
+    """
+    is_joined: Bools = byte_classes[1:] == OTHER
+    is_joined &= data[:-1] == SPACE_BYTE
+    is_joined |= byte_classes[1:] == LETTER
+    return is_joined
 
 
 def _join_symbols_with_letters(
@@ -309,9 +349,8 @@ def _join_leaders(
 ) -> None:
     """Join letters with one character of another class before them, their leader.
 
-    If the leaders are symbols, "a(word" is cut into "a", "(word". In "((word" and " (word", the "("
-    before the letters belongs to a run of symbols, which a space may begin. So nothing is joined:
-    "((", "word".
+    If the leaders are symbols, "a(word" is cut into "a", "(word". Nothing is joined if the symbol
+    belongs to a run of symbols: "((word" and " (word" are cut before "word".
 
     With any other class of leaders, the last one of several is joined. If that class is written
     as ~, "~~word" is cut into "~", "~word".
@@ -329,17 +368,22 @@ def _join_leaders(
     first_bytes = character_starts(data, last_bytes)
 
     if leader == OTHER:
-        # Leave out symbols in a run of symbols, which a space may begin. All others are at the
-        # start of a piece already, because the class changes there.
-        before = first_bytes - 1
-        is_in_run = (byte_classes[before] == OTHER) | (data[before] == SPACE_BYTE)
-        last_bytes = last_bytes[~is_in_run]
+        # A symbol on its own starts a piece already, because the class changes there.
+        last_bytes = last_bytes[~_follow_symbol_or_space(data, byte_classes, first_bytes)]
     else:
-        # The last of several leaders starts a piece: the others remain before it.
         is_start[first_bytes] = True
 
     # The piece starts at the leader, and so no longer at the letter after it.
     is_start[last_bytes + 1] = False
+
+
+def _follow_symbol_or_space(data: Bytes, byte_classes: Bytes, positions: Ints) -> Bools:
+    """Return at which positions a symbol is in a run of symbols, which a space may begin."""
+    previous = positions - 1
+    is_after_symbol = byte_classes[previous] == OTHER
+    is_after_space = data[previous] == SPACE_BYTE
+    follows: Bools = is_after_symbol | is_after_space
+    return follows
 
 
 def _join_ascii_symbols(is_start: Bools, data: Bytes, byte_classes: Bytes) -> None:
@@ -358,24 +402,37 @@ def _join_ascii_symbols(is_start: Bools, data: Bytes, byte_classes: Bytes) -> No
     is_letter = byte_classes == LETTER
     is_ascii = data < 0x80
 
-    # Join: the letters after a symbol no longer start a piece, as the symbol does.
+    # "(naïve": no piece starts at the n.
     symbols = np.flatnonzero((byte_classes[:-1] == OTHER) & is_letter[1:])
     can_join = is_ascii[symbols] & is_ascii[symbols + 1] & is_start[symbols]
-    joined_letters = symbols[can_join] + 1  # first letter after each joined symbol
+    joined_letters = symbols[can_join] + 1
     is_start[joined_letters] = False
 
-    # Cut: find the first other letter after ASCII letters, such as the ï of "naïve".
+    # "(naïve": a piece starts at the ï.
+    if len(joined_letters):
+        is_start[_ends_of_ascii(is_letter, is_ascii, joined_letters)] = True
+
+
+def _ends_of_ascii(is_letter: Bools, is_ascii: Bools, first_letters: Ints) -> Ints:
+    """Return the first letter that is not ASCII in each word: the ï of "naïve".
+
+    Args:
+        is_letter: bool, shape (n_bytes,).
+        is_ascii: bool, shape (n_bytes,).
+        first_letters: int64, shape (n_words,): where words start. All others are ignored.
+
+    Returns:
+        int64, shape (n_ends,): none for words of ASCII only.
+    """
     is_ascii_letter = is_letter & is_ascii
     is_other_letter = is_letter & ~is_ascii
-    other_letters = np.flatnonzero(is_ascii_letter[:-1] & is_other_letter[1:]) + 1
-    if not len(other_letters) or not len(joined_letters):
-        return
+    ends = np.flatnonzero(is_ascii_letter[:-1] & is_other_letter[1:]) + 1
+    if not len(ends):
+        return ends
 
-    # A piece starts there if the ASCII letters before it were joined with a symbol.
-    ascii_starts, _ = find_runs(is_ascii_letter)
-    start_of_ascii = ascii_starts[indices_at_or_before(ascii_starts, other_letters - 1)]
-    follows_joined = np.isin(start_of_ascii, joined_letters)
-    is_start[other_letters[follows_joined]] = True
+    start_of_ascii = find_runs(is_ascii_letter).starts_at(ends - 1)
+    is_in_word = np.isin(start_of_ascii, first_letters)
+    return ends[is_in_word]
 
 
 def _cut_contractions(is_start: Bools, data: Bytes, *, any_case: bool) -> None:
@@ -397,16 +454,20 @@ def _cut_contractions(is_start: Bools, data: Bytes, *, any_case: bool) -> None:
     # Both tables are indexed by the two bytes after an apostrophe.
     tables = ANY_CASE if any_case else EXACT
     next_bytes = byte_pairs_after(data, apostrophes)
+    _start_pieces_after(is_start, apostrophes[tables.one_byte[next_bytes]], length=2)
+    _start_pieces_after(is_start, apostrophes[tables.two_bytes[next_bytes]], length=3)
 
-    # One letter, such as 's: no piece starts at the "s", and one starts after it.
-    with_one_letter = apostrophes[tables.one_byte[next_bytes]]
-    is_start[with_one_letter + 1] = False
-    is_start[with_one_letter + 2] = True
 
-    # Two letters, such as 'll: no piece starts at the first "l", and one starts after the second.
-    with_two_letters = apostrophes[tables.two_bytes[next_bytes]]
-    is_start[with_two_letters + 1] = False
-    is_start[with_two_letters + 3] = True
+def _start_pieces_after(is_start: Bools, apostrophes: Ints, length: int) -> None:
+    """Start a piece after each contraction, and none at the letter after its apostrophe.
+
+    Args:
+        is_start: bool, shape (n_bytes + 1,). Changed in place.
+        apostrophes: int64, shape (n_contractions,): where the contractions start.
+        length: Bytes in each contraction, with its apostrophe.
+    """
+    is_start[apostrophes + 1] = False
+    is_start[apostrophes + length] = True
 
 
 def _cut_numbers(is_start: Bools, data: Bytes, is_number: Bools, max_digits: int) -> None:
@@ -418,25 +479,34 @@ def _cut_numbers(is_start: Bools, data: Bytes, is_number: Bools, max_digits: int
         is_number: bool, shape (n_bytes,): whether a byte belongs to a digit.
         max_digits: Digits, not bytes: "١٢٣٤" has 4 digits and 8 bytes.
     """
-    # Numbers with more bytes than that. All others have few enough digits, too.
-    starts, stops = find_runs(is_number)
-    is_long = stops - starts > max_digits
-    starts = starts[is_long]
-    lengths = stops[is_long] - starts  # (n_numbers,) in bytes
-    if not len(starts):
+    # A number of at most that many bytes has few enough digits, too.
+    numbers = find_runs(is_number)
+    numbers = numbers.where(numbers.lengths > max_digits)
+    if not len(numbers):
         return
 
-    # Number the digits of each number from 0. For "1234" and "567" with max_digits = 3:
-    #     all_digits           1 2 3 4   5 6 7     digits so far in all numbers
-    #     first_digits         1 1 1 1   5 5 5     the same at the first digit of the number
-    #     digit_in_number      0 1 2 3   0 1 2
-    #     is_cut               T     T   T
-    positions = positions_in(starts, lengths)  # (n_number_bytes,) all bytes of the numbers
-    is_first_byte = data[positions] & 0xC0 != 0x80  # further bytes have the form 10xxxxxx
-    all_digits = np.cumsum(is_first_byte)
-    first_indices = np.cumsum(lengths) - lengths  # (n_numbers,) index into `positions`
-    first_digits = np.repeat(all_digits[first_indices], lengths)
-    digit_in_number = all_digits - first_digits
-
-    is_cut = is_first_byte & (digit_in_number % max_digits == 0)
+    positions = numbers.positions()  # (n_number_bytes,)
+    is_digit = data[positions] & 0xC0 != 0x80  # the other bytes of a digit have the form 10xxxxxx
+    digit_index = _count_within_numbers(is_digit, numbers.lengths)
+    is_cut = is_digit & (digit_index % max_digits == 0)
     is_start[positions[is_cut]] = True
+
+
+def _count_within_numbers(is_digit: Bools, lengths: Ints) -> Ints:
+    """Count the digits of each number from 0.
+
+    For "1234" and "567", the digits so far in all numbers are 1 2 3 4 and 5 6 7, those at the first
+    digit of each number 1 and 5, and the result is 0 1 2 3 and 0 1 2.
+
+    Args:
+        is_digit: bool, shape (n_bytes,): whether a byte is the first of a digit; all numbers
+            concatenated, and each starts with a digit.
+        lengths: int64, shape (n_numbers,): bytes in each number.
+
+    Returns:
+        int64, shape (n_bytes,).
+    """
+    digits_so_far = np.cumsum(is_digit)
+    first_bytes = np.cumsum(lengths) - lengths  # (n_numbers,)
+    counts: Ints = digits_so_far - np.repeat(digits_so_far[first_bytes], lengths)
+    return counts

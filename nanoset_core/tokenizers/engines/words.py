@@ -78,30 +78,42 @@ class WordTable:
         Returns:
             int32, shape (n_keys,): ABSENT for keys that are not in the table, 0 for those to skip.
         """
-        # Look into the first slot of each path, where most keys are. `codes` is what the slot of
-        # each key holds: ABSENT if the slot is free.
+        # Most keys are in the first slot of their path. The code of a free slot is ABSENT.
         slots = self._slots(keys)  # (n_keys,)
         codes = self.codes.take(slots)  # (n_keys,)
-        differs = self._differs(keys, slots)  # True for free slots, too
+        differs = self._differs(keys, slots)
         if skip is not None:
             differs[skip] = False
             codes[skip] = 0
 
-        # Then take all other keys one step along their paths at a time.
-        step = 0
-        pending = differs.nonzero()[0]  # (n_pending,) indices of the keys that were not found
-        while len(pending):
-            # A free slot ends the path: the key is not in the table, and its code stays ABSENT.
-            is_taken = codes.take(pending) != ABSENT
-            pending = pending.take(is_taken.nonzero()[0])
+        others = _indices_of_other_keys(codes, differs)
+        if len(others):
+            codes[others] = self._find_along_paths(keys.take(others, axis=1), slots.take(others))
+        return codes
 
-            # Look into the next slot of the remaining keys.
+    def _find_along_paths(self, keys: Keys, slots: Ints) -> Codes:
+        """Return the codes of keys that are not in the first slot of their path.
+
+        Args:
+            keys: uint64, shape (width, n_keys).
+            slots: int64, shape (n_keys,): the first slot of each path, which holds another key.
+
+        Returns:
+            int32, shape (n_keys,): ABSENT for keys that are not in the table.
+        """
+        codes = np.full(len(slots), ABSENT)
+        pending = np.arange(len(slots))  # indices of the keys that are still looked for
+        step = 0
+        while len(pending):
             step += 1
-            next_slots = self._advanced(slots.take(pending), step)
-            slots[pending] = next_slots
-            codes[pending] = self.codes.take(next_slots)
-            differs = self._differs(keys.take(pending, axis=1), next_slots)
-            pending = pending.take(differs.nonzero()[0])
+            slots = self._advanced(slots, step)
+            slot_codes = self.codes.take(slots)
+            codes[pending] = slot_codes
+
+            others = _indices_of_other_keys(slot_codes, self._differs(keys, slots))
+            pending = pending.take(others)
+            keys = keys.take(others, axis=1)
+            slots = slots.take(others)
         return codes
 
     def insert(self, keys: Keys, codes: Codes) -> None:
@@ -129,21 +141,21 @@ class WordTable:
                 keys are different, and none is in the table.
             codes: int32, shape (n_keys,).
         """
-        unplaced = np.arange(len(codes))  # (n_unplaced,) indices of the keys without a slot
-        slots = self._slots(keys)  # (n_unplaced,) the slot that each of them tries
+        slots = self._slots(keys)  # (n_keys,) the slot that each key tries
         step = 0
-        while len(unplaced):
+        while len(codes):
             # Place the keys that get the slot that they try.
-            winners = self._claim(slots)  # (n_winners,) indices into `unplaced`
+            winners = self._claim(slots)
             winner_slots = slots.take(winners)
-            placed = unplaced.take(winners)
-            self.codes[winner_slots] = codes.take(placed)
-            self.keys[:, winner_slots] = keys.take(placed, axis=1)
+            self.codes[winner_slots] = codes.take(winners)
+            self.keys[:, winner_slots] = keys.take(winners, axis=1)
 
             # All others go one step along their paths.
             step += 1
-            unplaced = np.delete(unplaced, winners)
-            slots = self._advanced(np.delete(slots, winners), step)
+            others = np.delete(np.arange(len(codes)), winners)
+            keys = keys.take(others, axis=1)
+            codes = codes.take(others)
+            slots = self._advanced(slots.take(others), step)
 
     def _claim(self, slots: Ints) -> Ints:
         """Return which keys get the slot that they try: the first ones that try a free slot.
@@ -186,20 +198,16 @@ class WordTable:
         return hashes.view(np.int64)
 
     def _grow(self, count: int) -> None:
-        """Enlarge the table.
-
-        All keys are inserted into a larger table, because their slots depend on its size.
-
-        Args:
-            count: Number of keys for which the new table has room.
-        """
+        """Enlarge the table until it has room for `count` keys."""
         n_slots = len(self.codes)
         while count > FILL_LIMIT * n_slots:
             n_slots *= 2
 
-        larger = WordTable.empty(len(self.keys), n_slots)
-        is_taken = (self.codes != ABSENT).nonzero()[0]
-        larger.insert(self.keys.take(is_taken, axis=1), self.codes.take(is_taken))
+        # The slots of all keys depend on the size of the table: insert them again.
+        larger = WordTable.empty(width=len(self.keys), n_slots=n_slots)
+        taken_slots = (self.codes != ABSENT).nonzero()[0]
+        larger.insert(self.keys.take(taken_slots, axis=1), self.codes.take(taken_slots))
+
         self.keys = larger.keys
         self.codes = larger.codes
         self._slot_shift = larger._slot_shift
@@ -228,6 +236,24 @@ def hash_keys(keys: Keys) -> Words:
     return hashes
 
 
+def _indices_of_other_keys(codes: Codes, differs: Bools) -> Ints:
+    """Return which keys continue along their paths: those whose slot holds another key.
+
+    A free slot ends a path.
+
+    Args:
+        codes: int32, shape (n_keys,): what the slot of each key holds.
+        differs: bool, shape (n_keys,): True for free slots, too.
+
+    Returns:
+        int64: indices of keys.
+    """
+    different = differs.nonzero()[0]
+    is_taken = codes.take(different) != ABSENT
+    others: Ints = different.take(is_taken.nonzero()[0])
+    return others
+
+
 def unique_keys(keys: Keys) -> tuple[Ints, Ints]:
     """Find the distinct keys among many, and number all keys by them.
 
@@ -245,20 +271,27 @@ def unique_keys(keys: Keys) -> tuple[Ints, Ints]:
     if not keys.shape[1]:
         return np.empty(0, np.int64), np.empty(0, np.int64)
 
-    # Sort by hash, so that equal keys are neighbours. They form a group: "b a b" may be sorted to
-    # the groups "a" and "b b".
+    # Sort by hash, so that equal keys form a group: "b a b" may be sorted to "a" and "b b".
     order = np.argsort(hash_keys(keys))  # (n_keys,) index of each sorted key
-    sorted_keys = keys.take(order, axis=1)
-    differs_from_previous = (sorted_keys[:, 1:] != sorted_keys[:, :-1]).any(axis=0)
-    is_new_group = np.append(True, differs_from_previous)  # (n_keys,)
-
-    # Which group each key is in, and where each group's key first occurs.
+    is_first_in_group = _differ_from_previous(keys.take(order, axis=1))
+    first_indices = np.minimum.reduceat(order, np.flatnonzero(is_first_in_group))  # (n_groups,)
     group_of_key = np.empty_like(order)
-    group_of_key[order] = np.cumsum(is_new_group) - 1
-    first_of_group = np.minimum.reduceat(order, np.flatnonzero(is_new_group))  # (n_groups,)
+    group_of_key[order] = np.cumsum(is_first_in_group) - 1
 
-    # Number the groups by their first occurrence, instead of by their hash.
-    groups_in_text_order = np.argsort(first_of_group)
-    number_of_group = np.empty_like(groups_in_text_order)
-    number_of_group[groups_in_text_order] = np.arange(len(first_of_group))
-    return first_of_group[groups_in_text_order], number_of_group[group_of_key]
+    # Number the groups by their first index, instead of by their hash.
+    groups_by_first_index = np.argsort(first_indices)
+    number_of_group = _inverse(groups_by_first_index)
+    return first_indices[groups_by_first_index], number_of_group[group_of_key]
+
+
+def _differ_from_previous(keys: Keys) -> Bools:
+    """Return which keys differ from the key before them, and True for the first one."""
+    differs = (keys[:, 1:] != keys[:, :-1]).any(axis=0)
+    return np.append(True, differs)
+
+
+def _inverse(permutation: Ints) -> Ints:
+    """Return the position of each number in a permutation: 1 for 0 if it is 2 0 1."""
+    positions = np.empty_like(permutation)
+    positions[permutation] = np.arange(len(permutation))
+    return positions

@@ -17,9 +17,9 @@ def test_runs_are_groups_of_true(values):
     groups = [list(group) for _, group in groupby(range(len(mask)), lambda index: mask[index])]
     expected = [(group[0], group[-1] + 1) for group in groups if mask[group[0]]]
 
-    starts, stops = find_runs(np.array(mask))
+    runs = find_runs(np.array(mask))
 
-    assert list(zip(starts.tolist(), stops.tolist(), strict=True)) == expected
+    assert list(zip(runs.starts.tolist(), runs.stops.tolist(), strict=True)) == expected
 
 
 @given(
