@@ -37,10 +37,7 @@ _IRRELEVANT_OPTIONS = frozenset({"seed", "trainer_path", "tokenizer_identifiers"
 
 
 def held_out_recipe(project: Project, nanoset_name: str, parents: Mapping[str, str]) -> Recipe:
-    """Return what decides the result of comparing a nanoset's splits.
-
-    The comparison finds documents of valid and test that train reads, too. It need not be repeated
-    as long as its recipe stays the same.
+    """Return what decides which documents of valid and test train reads, too.
 
     Args:
         project: The project.
@@ -50,11 +47,10 @@ def held_out_recipe(project: Project, nanoset_name: str, parents: Mapping[str, s
     nanoset = NanosetContext(project, nanoset_name)
     options: dict[str, Any] = {}
     for split in SPLITS:
-        # Leave out options that do not decide which documents the split reads.
-        split_options = dict(nanoset.options(split))
-        for name in _IRRELEVANT_OPTIONS:
-            split_options.pop(name, None)
-        options[split] = split_options
+        split_options = nanoset.options(split)
+        options[split] = {
+            name: value for name, value in split_options.items() if name not in _IRRELEVANT_OPTIONS
+        }
 
     # With the setting `held_out`, the comparison also finds copies: documents with the same tokens.
     options["copies"] = nanoset.spec.held_out is not None
@@ -84,21 +80,13 @@ def compare_held_out(project: Project, name: str) -> Manifest:
     if existing is not None:
         return outputs.make_current(existing)
 
-    # Documents that train and another split read.
     corpora = read_corpora(project, nanoset)
     shared = find_shared(corpora)
-
-    # Documents whose tokens are those of another document that train reads.
     copies = HeldOutPairs.none()
     hash_digests: list[list[str]] = []  # of each corpus, for each of its shards
     if nanoset.spec.held_out is not None:
         hash_digests = [_hash_documents(project, name, corpus) for corpus in corpora]
-
-        def hashes_of(number: int) -> Iterator[ShardHashes]:
-            """Yield the hashes of the documents of a corpus, shard by shard."""
-            return each_shards_hashes(outputs, corpora[number].sharded, hash_digests[number])
-
-        copies = find_copies(corpora, hashes_of)
+        copies = _find_stored_copies(project, corpora, hash_digests)
 
     # List the first of them, with the lines that they come from.
     listed_pairs = HeldOutPairs.concatenate([shared, copies]).first(_MAX_LISTED)
@@ -117,6 +105,24 @@ def compare_held_out(project: Project, name: str) -> Manifest:
         return Written(facts)
 
     return outputs.make_current(outputs.commit(recipe, write))
+
+
+def _find_stored_copies(
+    project: Project, corpora: Sequence[ReadCorpus], hash_digests: Sequence[Sequence[str]]
+) -> HeldOutPairs:
+    """Find held-out documents that are copies of documents of train, by their stored hashes.
+
+    Args:
+        project: The project.
+        corpora: The corpora that the nanoset reads.
+        hash_digests: Digests of the hashes of each corpus, one for each of its shards.
+    """
+
+    def hashes_of(number: int) -> Iterator[ShardHashes]:
+        """Yield the hashes of the documents of a corpus, shard by shard."""
+        return each_shards_hashes(project.outputs, corpora[number].sharded, hash_digests[number])
+
+    return find_copies(corpora, hashes_of)
 
 
 def _hash_documents(project: Project, nanoset_name: str, corpus: ReadCorpus) -> list[str]:

@@ -25,6 +25,7 @@ from nanoset_core.errors import StaleError
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.project.project import Project
 from nanoset_core.sampling.splits import SPLITS, SplitName
+from nanoset_core.stages.dataset.dataset import Dataset
 from nanoset_core.stages.datasets import Datasets
 from nanoset_core.stages.held_out.hashes import ShardHashes
 from nanoset_core.stages.mappings.planning import NanosetContext
@@ -34,6 +35,8 @@ _TRAIN = 1 << SPLITS.index("train")
 _VALID = 1 << SPLITS.index("valid")
 _TEST = 1 << SPLITS.index("test")
 _HELD_OUT = _VALID | _TEST
+
+_NO_HASH = 0  # in place of the hash of a document with hardly any tokens, which proves nothing
 
 HashesOfCorpus = Callable[[int], Iterator[ShardHashes]]
 """Yields the hashes of a corpus, by its number in a list of corpora."""
@@ -96,6 +99,10 @@ class HeldOutPairs(NamedTuple):
         """Return the first pairs."""
         return HeldOutPairs(*[column[:count] for column in self])
 
+    def where(self, mask: NDArray[np.bool_]) -> HeldOutPairs:
+        """Return the pairs for which a mask, shape (n_pairs,), is True."""
+        return HeldOutPairs(*[column[mask] for column in self])
+
     @staticmethod
     def concatenate(parts: Sequence[HeldOutPairs]) -> HeldOutPairs:
         """Return the pairs of all parts, in order."""
@@ -128,27 +135,36 @@ def read_corpora(project: Project, nanoset: NanosetContext) -> list[ReadCorpus]:
         # A member of the plan says which rows of a dataset the split reads. There are as many
         # members as datasets, or none.
         for name, member in zip(planned.corpora, planned.plan.members, strict=False):
-            # Documents of views and packs are marked in the corpus that they are taken from.
             dataset = datasets.open(nanoset.dataset(name))
-            manifest = dataset.corpus.manifest
-            if manifest.name not in corpus_by_name:
-                n_documents = len(dataset.corpus.index.document_indices) - 1
-                marks = np.zeros(n_documents, np.uint8)
-                corpus_by_name[manifest.name] = ReadCorpus(project, manifest, marks)
-
-            # Marks are by the number of a document, so all datasets must number them alike.
-            corpus = corpus_by_name[manifest.name]
-            if corpus.dataset.digest != manifest.digest:
-                raise StaleError(
-                    "views of a nanoset are of several versions of their corpus",
-                    where=dataset.unpacked.manifest.url(),
-                    remedy="run `nanoset build`",
-                )
-
-            # Set the bit of this split for each document in these rows.
+            corpus = _corpus_of(dataset, corpus_by_name, project)
             for documents in dataset.documents_in(*member.rows):
                 corpus.marks[documents] |= 1 << split_number
     return list(corpus_by_name.values())
+
+
+def _corpus_of(
+    dataset: Dataset, corpus_by_name: dict[str, ReadCorpus], project: Project
+) -> ReadCorpus:
+    """Return the corpus that a view or pack is made from, and add it to a mapping if it is new.
+
+    Raises:
+        StaleError: The mapping has another version of the corpus. Its documents may have other
+            numbers, by which they are marked.
+    """
+    manifest = dataset.corpus.manifest
+    if manifest.name not in corpus_by_name:
+        n_documents = len(dataset.corpus.index.document_indices) - 1
+        marks = np.zeros(n_documents, np.uint8)
+        corpus_by_name[manifest.name] = ReadCorpus(project, manifest, marks)
+
+    corpus = corpus_by_name[manifest.name]
+    if corpus.dataset.digest != manifest.digest:
+        raise StaleError(
+            "views of a nanoset are of several versions of their corpus",
+            where=dataset.unpacked.manifest.url(),
+            remedy="run `nanoset build`",
+        )
+    return corpus
 
 
 def find_shared(corpora: Sequence[ReadCorpus]) -> HeldOutPairs:
@@ -183,22 +199,16 @@ def find_copies(corpora: Sequence[ReadCorpus], hashes_of: HashesOfCorpus) -> Hel
     if not len(held_out.hashes):
         return HeldOutPairs.none()
 
-    # Several held-out documents may have the same hash: look it up in train once. `unique_indices`
-    # has the index of each document's hash among the unique ones, shape (n_held_out,).
-    unique_hashes, unique_indices = np.unique(held_out.hashes, return_inverse=True)
+    # Several held-out documents may have the same hash: look it up in train once.
+    unique_hashes, hash_indices = np.unique(held_out.hashes, return_inverse=True)
     train = _first_train_documents(corpora, hashes_of, unique_hashes)
-
-    # (n_held_out,) the document of train with the hash of each held-out document; -1 if there is
-    # none
-    train_corpora = train.corpora[unique_indices]
-    train_documents = train.documents[unique_indices]
-    is_copy = train_documents >= 0
-    return HeldOutPairs(
-        corpora=held_out.corpora[is_copy],
-        documents=held_out.documents[is_copy],
-        train_corpora=train_corpora[is_copy],
-        train_documents=train_documents[is_copy],
+    pairs = HeldOutPairs(
+        corpora=held_out.corpora,
+        documents=held_out.documents,
+        train_corpora=train.corpora[hash_indices],
+        train_documents=train.documents[hash_indices],
     )
+    return pairs.where(pairs.train_documents >= 0)
 
 
 class _HashedDocuments(NamedTuple):
@@ -208,49 +218,76 @@ class _HashedDocuments(NamedTuple):
     documents: NDArray[np.int64]
     hashes: NDArray[np.uint64]
 
+    @staticmethod
+    def none() -> _HashedDocuments:
+        """Return no documents."""
+        empty = np.empty(0, np.int64)
+        return _HashedDocuments(empty, empty, np.empty(0, np.uint64))
+
+    @staticmethod
+    def concatenate(parts: Sequence[_HashedDocuments]) -> _HashedDocuments:
+        """Return the documents of all parts, in order."""
+        columns = zip(*parts, strict=True)
+        return _HashedDocuments(*[np.concatenate(arrays) for arrays in columns])
+
 
 def _held_out_documents(
     corpora: Sequence[ReadCorpus], hashes_of: HashesOfCorpus
 ) -> _HashedDocuments:
     """Return the documents that valid or test read and train does not, with their hashes.
 
-    Documents with hardly any tokens are left out, since equal ones prove nothing. Their hash is
-    stored as 0.
+    Documents with hardly any tokens are left out, since equal ones prove nothing.
 
     Args:
         corpora: The corpora that the nanoset reads.
         hashes_of: Called with an index of `corpora`; yields the hashes of this corpus's documents,
             shard by shard.
     """
-    # One array for each shard. The empty ones let `concatenate` succeed without any shard.
-    corpus_numbers = [np.empty(0, np.int64)]
-    document_numbers = [np.empty(0, np.int64)]
-    document_hashes = [np.empty(0, np.uint64)]
+    parts = [_HashedDocuments.none()]
     for corpus_number, corpus in enumerate(corpora):
-        for first_document, shard_hashes in hashes_of(corpus_number):
-            n_documents = len(shard_hashes)
-            # (n_documents,) booleans; several splits may read the same document
-            is_held_out = corpus.is_held_out(first_document, n_documents)
-            is_in_train = corpus.is_in_train(first_document, n_documents)
-            has_hash = shard_hashes > 0
-            # (n_selected,) indices within the shard
-            selected = np.flatnonzero(is_held_out & ~is_in_train & has_hash)
-            corpus_numbers.append(np.full(len(selected), corpus_number))
-            document_numbers.append(first_document + selected)
-            document_hashes.append(shard_hashes[selected])
-    return _HashedDocuments(
-        corpora=np.concatenate(corpus_numbers),
-        documents=np.concatenate(document_numbers),
-        hashes=np.concatenate(document_hashes),
-    )
+        for first_document, hashes in hashes_of(corpus_number):
+            is_held_out = corpus.is_held_out(first_document, len(hashes))
+            is_in_train = corpus.is_in_train(first_document, len(hashes))
+            selected = np.flatnonzero(is_held_out & ~is_in_train & (hashes != _NO_HASH))
+            numbers = np.full(len(selected), corpus_number)
+            parts.append(_HashedDocuments(numbers, first_document + selected, hashes[selected]))
+    return _HashedDocuments.concatenate(parts)
 
 
-class _TrainDocuments(NamedTuple):
-    """The first document of train with each hash; each array has the shape (n_hashes,)."""
+class _TrainDocuments:
+    """The first document of train with each hash of held-out documents."""
 
-    corpora: NDArray[np.int64]
-    documents: NDArray[np.int64]
-    """-1 if train reads no document with the hash."""
+    def __init__(self, hashes: NDArray[np.uint64]) -> None:
+        """Start without documents.
+
+        Args:
+            hashes: The hashes: distinct, ascending, at least one; shape (n_hashes,).
+        """
+        self._hashes = hashes
+        self.corpora = np.full(len(hashes), -1)
+        """int64, shape (n_hashes,): number of the corpus, or -1."""
+        self.documents = np.full(len(hashes), -1)
+        """int64, shape (n_hashes,): -1 if train reads no document with the hash."""
+
+    def add(
+        self, corpus_number: int, documents: NDArray[np.int64], hashes: NDArray[np.uint64]
+    ) -> None:
+        """Enter documents of train for all hashes that have none yet.
+
+        Args:
+            corpus_number: Number of their corpus.
+            documents: Their numbers, ascending; shape (n_documents,).
+            hashes: Their hashes; those of no held-out document are ignored.
+        """
+        indices = _indices_in_sorted(self._hashes, hashes)  # -1: of no held-out document
+        documents = documents[indices >= 0]
+        indices = indices[indices >= 0]
+
+        # Several documents may have one hash: take the first one.
+        unique_indices, first_positions = np.unique(indices, return_index=True)
+        is_new = self.documents[unique_indices] < 0
+        self.corpora[unique_indices[is_new]] = corpus_number
+        self.documents[unique_indices[is_new]] = documents[first_positions[is_new]]
 
 
 def _first_train_documents(
@@ -263,35 +300,13 @@ def _first_train_documents(
         hashes_of: Called with an index of `corpora`; yields the hashes of this corpus's documents,
             shard by shard.
         held_out_hashes: The hashes: distinct, ascending, at least one; shape (n_hashes,).
-
-    Returns:
-        For each hash, the corpus and the document; both are -1 if no document of train has it.
     """
-    n_hashes = len(held_out_hashes)
-    train = _TrainDocuments(corpora=np.full(n_hashes, -1), documents=np.full(n_hashes, -1))
+    train = _TrainDocuments(held_out_hashes)
     for corpus_number, corpus in enumerate(corpora):
-        for first_document, shard_hashes in hashes_of(corpus_number):
-            # The documents of the shard that train reads, as indices within the shard. A hash of 0
-            # stands for a document with hardly any tokens, which is not compared.
-            is_in_train = corpus.is_in_train(first_document, len(shard_hashes))
-            has_hash = shard_hashes > 0
-            candidates = np.flatnonzero(is_in_train & has_hash)  # (n_candidates,)
-            candidate_hashes = shard_hashes[candidates]
-
-            # Look up their hashes among the held-out ones, which are sorted.
-            hash_indices = _indices_in_sorted(held_out_hashes, candidate_hashes)
-            is_match = hash_indices >= 0
-            matching_documents = first_document + candidates[is_match]  # (n_matches,)
-
-            # Several documents of the shard may have one hash. `np.unique` lists each hash once,
-            # with the position of the first document that has it.
-            unique_indices, first_positions = np.unique(hash_indices[is_match], return_index=True)
-            first_documents = matching_documents[first_positions]
-
-            # Keep the document that an earlier shard or corpus has with the same hash.
-            is_new = train.documents[unique_indices] < 0
-            train.corpora[unique_indices[is_new]] = corpus_number
-            train.documents[unique_indices[is_new]] = first_documents[is_new]
+        for first_document, hashes in hashes_of(corpus_number):
+            is_in_train = corpus.is_in_train(first_document, len(hashes))
+            selected = np.flatnonzero(is_in_train & (hashes != _NO_HASH))
+            train.add(corpus_number, first_document + selected, hashes[selected])
     return train
 
 

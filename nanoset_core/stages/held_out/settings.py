@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
+
 from nanoset_core.project.settings import ProjectConfig
 from nanoset_core.sampling.splits import SPLITS, parse_split
 from nanoset_core.stages.mappings.resolved import ResolvedNanoset
@@ -28,38 +30,57 @@ def may_share_documents(config: ProjectConfig, spec: ResolvedNanoset) -> bool:
         config: The settings of nanoset.yaml.
         spec: The settings of the nanoset.
     """
-    # The datasets that each split reads. A split with a share of 0 reads none.
-    names_by_split = [corpora_of(spec.blend_of(split)) for split in SPLITS]
+    train_names, valid_names, test_names = _names_by_split(spec)
+    held_out_names = {*valid_names, *test_names}
+    if not train_names or not held_out_names:
+        return False
+    if spec.held_out is not None:
+        # A document with the same tokens counts as the same document. Any two corpora may contain
+        # such copies.
+        return True
+    if spec.shares is None:
+        return _have_common_corpus(config, train_names, held_out_names)
+    return _has_document_twice(config, train_names)
+
+
+def _names_by_split(spec: ResolvedNanoset) -> list[Sequence[str]]:
+    """Return the datasets that each split reads: none if its share is 0."""
+    names_by_split: list[Sequence[str]] = [corpora_of(spec.blend_of(split)) for split in SPLITS]
     if spec.shares is not None:
         for number, share in enumerate(parse_split(spec.shares)):
             if share == 0:
                 names_by_split[number] = ()
-    train_names, valid_names, test_names = names_by_split
-    held_out_names = {*valid_names, *test_names}
-    if not train_names or not held_out_names:
-        return False
-
-    # With the setting `held_out`, a document with the same tokens counts as the same document. Any
-    # two corpora may contain such copies.
-    finds_copies = spec.held_out is not None
-    if finds_copies:
-        return True
-
-    # Without shares, each split lists its own datasets, and reads all documents of these. A dataset
-    # may be a view or a pack: find the corpus that it is made from.
-    train_corpora = [base_of(config.derived, name) for name in train_names]
-    if spec.shares is None:
-        held_out_corpora = {base_of(config.derived, name) for name in held_out_names}
-        return not held_out_corpora.isdisjoint(train_corpora)
-
-    # Shares such as 98,1,1 cut each dataset into three consecutive ranges, one for each split. A
-    # document at one place of one dataset is in a single range. It can be in two of them if two
-    # datasets are made from its corpus, or if one dataset has it at several places.
-    is_corpus_repeated = len(set(train_corpora)) < len(train_corpora)
-    return is_corpus_repeated or any(_has_document_twice(config, name) for name in train_names)
+    return names_by_split
 
 
-def _has_document_twice(config: ProjectConfig, name: str) -> bool:
+def _have_common_corpus(
+    config: ProjectConfig, names: Collection[str], other_names: Collection[str]
+) -> bool:
+    """Return whether a dataset is made from the same corpus as one of some other datasets.
+
+    A dataset is a corpus, or a view or pack, which is made from a corpus.
+    """
+    corpora = {base_of(config.derived, name) for name in names}
+    other_corpora = {base_of(config.derived, name) for name in other_names}
+    return not corpora.isdisjoint(other_corpora)
+
+
+def _has_document_twice(config: ProjectConfig, names: Collection[str]) -> bool:
+    """Return whether some datasets together may have a document at several places.
+
+    Shares such as 98,1,1 cut each dataset into three consecutive ranges, one for each split. A
+    document at one place is in a single range; at several places, it may be in two.
+
+    Args:
+        config: The settings of nanoset.yaml.
+        names: Names of the datasets, which are corpora, views or packs.
+    """
+    corpora = {base_of(config.derived, name) for name in names}
+    is_corpus_repeated = len(corpora) < len(names)
+    return is_corpus_repeated or any(_repeats_documents(config, name) for name in names)
+
+
+def _repeats_documents(config: ProjectConfig, name: str) -> bool:
     """Return whether a dataset may have a document at several places.
 
     A view may repeat its documents, and packing may cut a document into pieces.

@@ -36,26 +36,38 @@ def held_out_finding(facts: Mapping[str, Any]) -> HeldOutFinding | None:
     """
     if not facts["first"]:
         return None
+    first = facts["first"][0]
+    return HeldOutFinding(_how_many(facts), _where_held_out(first), _relation_to_train(first))
 
+
+def _how_many(facts: Mapping[str, Any]) -> str:
+    """Return how many held-out documents train reads, and how many of them as a copy."""
     n_copies = facts["copies"]
     n_in_train = facts["shared"] + n_copies
-    what = f"{n_in_train:,} of {facts['held_out']:,} documents that are held out are in train"
+    text = f"{n_in_train:,} of {facts['held_out']:,} documents that are held out are in train"
     if n_copies:
-        what += f", {n_copies:,} of them as a copy"
+        text += f", {n_copies:,} of them as a copy"
+    return text
 
-    # The first held-out document, by its file and line.
-    first = facts["first"][0]
-    line = f"{first['corpus']}/{first['file']}:{first['line']}"
-    where = f"{line} ({first['split']})"
-    if first["id"] is not None:
-        where = f"{line} ({first['split']}, id {first['id']!r})"
 
-    # The document that train reads. If it has the same file and line, it is the same document.
-    train_line = f"{first['train_corpus']}/{first['train_file']}:{first['train_line']}"
-    relation_to_train = "train reads it"
-    if train_line != line:
-        relation_to_train = f"its tokens are those of {train_line}, which train reads"
-    return HeldOutFinding(what, where, relation_to_train)
+def _line_of(row: Mapping[str, Any], prefix: str = "") -> str:
+    """Return the file and line of the document that the columns with a prefix describe."""
+    return f"{row[f'{prefix}corpus']}/{row[f'{prefix}file']}:{row[f'{prefix}line']}"
+
+
+def _where_held_out(row: Mapping[str, Any]) -> str:
+    """Return the line, split and id of a held-out document, from its row in the list of these."""
+    if row["id"] is None:
+        return f"{_line_of(row)} ({row['split']})"
+    return f"{_line_of(row)} ({row['split']}, id {row['id']!r})"
+
+
+def _relation_to_train(row: Mapping[str, Any]) -> str:
+    """Return whether train reads a held-out document itself or a copy, as a clause."""
+    train_line = _line_of(row, prefix="train_")
+    if train_line == _line_of(row):
+        return "train reads it"
+    return f"its tokens are those of {train_line}, which train reads"
 
 
 def held_out_summary(manifest: Manifest) -> Summary:
