@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import compress
 from typing import NamedTuple
 
 import numpy as np
@@ -103,13 +104,7 @@ class TextCollector:
             EncodingError: The tokenizer fails on a text.
         """
         words = self._words(texts, path)
-
-        # Choose the texts whose words no earlier text has, in this batch or before.
-        is_new = np.zeros(len(texts), np.bool_)
-        for number, text_hash in enumerate(_text_hashes(words).tolist()):
-            is_new[number] = text_hash not in self._known_texts
-            self._known_texts.add(text_hash)
-
+        is_new = self._are_new(words)
         words_per_text = words.counts
         is_new_word = np.repeat(is_new, words_per_text)  # (n_words,)
         batch = _TextBatch(
@@ -118,9 +113,24 @@ class TextCollector:
             words_per_text=words_per_text[is_new],
         )
         self._batches.append(batch)
-        for number in np.flatnonzero(is_new).tolist():
-            self.origins.append(TextOrigin(file, texts[number].line))
+        self.origins += [TextOrigin(file, text.line) for text in compress(texts, is_new)]
         self.copies += len(texts) - int(is_new.sum())
+
+    def _are_new(self, words: DocumentWords) -> NDArray[np.bool_]:
+        """Return which texts have words that no earlier text has, and remember these.
+
+        Args:
+            words: The words of some texts.
+
+        Returns:
+            bool, shape (n_texts,).
+        """
+        text_hashes = _text_hashes(words).tolist()
+        is_new = np.zeros(len(text_hashes), np.bool_)
+        for number, text_hash in enumerate(text_hashes):
+            is_new[number] = text_hash not in self._known_texts
+            self._known_texts.add(text_hash)
+        return is_new
 
     def _words(self, texts: Sequence[EvaluationText], path: object) -> DocumentWords:
         """Tokenize texts, and return the words of their tokens.

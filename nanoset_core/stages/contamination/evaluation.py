@@ -77,16 +77,11 @@ def evaluation_options(project: Project, section: str) -> dict[str, Any]:
 
 
 def evaluation_files(project: Project, section: str) -> list[GivenFiles]:
-    """Return the evaluation files that a section of `contamination` names.
-
-    Documents are searched for the texts in these files.
+    """Return the files whose texts are looked for in documents, by name or pattern.
 
     Args:
         project: The project.
         section: A section of `contamination` in nanoset.yaml, which names files and patterns.
-
-    Returns:
-        The files of each name and pattern.
 
     Raises:
         ConfigError: Two of its names lead to the same file.
@@ -94,17 +89,17 @@ def evaluation_files(project: Project, section: str) -> list[GivenFiles]:
         InputError: A folder cannot be read.
     """
     groups = _given_files(project, section)
-
-    # Find files that two patterns, or two links, lead to.
-    files: list[RawFolder] = []
+    paths: list[RawFolder] = []
     for group in groups:
-        files.extend(group.folder / name for name in group.names)
-    repeated_files = first_repeated(files)
-    if repeated_files is not None:
+        paths.extend(group.folder / name for name in group.names)
+
+    # Two patterns, or two links, may lead to the same file.
+    repeated_paths = first_repeated(paths)
+    if repeated_paths is not None:
         raise ConfigError(
             "a file of evaluations is named twice",
             where=f"{project.config.file}: contamination.{section}.files",
-            found=names_of_both(*repeated_files),
+            found=names_of_both(*repeated_paths),
             expected="each file once, by whatever path, pattern or link",
             remedy="remove one of the names, or the link",
         )

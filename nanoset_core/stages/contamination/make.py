@@ -69,26 +69,15 @@ def _search_corpus(project: Project, section: str, corpus: str) -> Manifest:
         Manifest of the result, which becomes the current version of the output.
     """
     outputs = project.outputs
-    key = Key(section, corpus)
     dataset = _current_dataset(project, corpus)
-    recipe = contamination_recipe(project, key, {"dataset": dataset.digest})
-    if not project.rebuild:
-        existing = outputs.find(recipe)
-        if existing is not None:
-            return outputs.make_current(existing)
+    recipe = contamination_recipe(project, Key(section, corpus), {"dataset": dataset.digest})
+    existing = None if project.rebuild else outputs.find(recipe)
+    if existing is not None:
+        return outputs.make_current(existing)
 
-    # Search the shards of the corpus that have not been searched for these texts yet. The result
-    # for each shard is an output of its own.
     evaluation = make_evaluation(project, section)
     sharded = Sharded.of(project, dataset)
-    shard_digests = make_of_documents(
-        project,
-        sharded,
-        _shard_recipes(recipe, evaluation, sharded),
-        partial(SearchTask, evaluation=evaluation),
-        activity=STAGE,
-        subject=f"{section} {corpus}",
-    )
+    shard_digests = _search_shards(project, recipe, evaluation, sharded)
     matches = _matches(outputs, recipe.name, sharded, shard_digests)
     rows = match_rows(project, sharded, evaluation, matches)
 
@@ -105,6 +94,30 @@ def _search_corpus(project: Project, section: str, corpus: str) -> Manifest:
         return Written(facts)
 
     return outputs.make_current(outputs.commit(recipe, write))
+
+
+def _search_shards(
+    project: Project, recipe: Recipe, evaluation: Manifest, sharded: Sharded
+) -> list[str]:
+    """Search the shards of a corpus that have not been searched for these texts yet.
+
+    Args:
+        project: The project.
+        recipe: The recipe of the result for the whole corpus, named after section and corpus.
+        evaluation: The index of evaluation texts.
+        sharded: The corpus's dataset and its shards.
+
+    Returns:
+        The digest of each shard's result, which is an output of its own.
+    """
+    return make_of_documents(
+        project,
+        sharded,
+        _shard_recipes(recipe, evaluation, sharded),
+        partial(SearchTask, evaluation=evaluation),
+        activity=STAGE,
+        subject=recipe.name.replace("/", " "),
+    )
 
 
 def _current_dataset(project: Project, corpus: str) -> Manifest:
@@ -155,17 +168,14 @@ class SearchTask(DocumentsTask):
         """Search the documents of the shard for evaluation texts.
 
         Args:
-            folder: Folder of the output, to which no file is written.
+            folder: Folder of the output. No file is written to it.
 
         Returns:
             The matches, as a fact of the output's manifest.
         """
         evaluation = self.root.rebase(self.evaluation)
         dataset = self.root.rebase(self.dataset)
-        # If the outputs are in a bucket, `path` downloads a file to the folder that is loaded next.
-        for name in evaluation.files:
-            evaluation.path(name)
-        matches = _load_evaluation(evaluation.folder).search(
+        matches = _load_evaluation(_local_folder(evaluation)).search(
             open_dataset(dataset),
             first=self.first,
             count=self.count,
@@ -177,6 +187,13 @@ class SearchTask(DocumentsTask):
         for match in matches:
             rows.append([match.document - self.first, match.text, match.share, match.words])
         return Written({"matches": rows})
+
+
+def _local_folder(manifest: Manifest) -> Path:
+    """Return the folder of an output's files, and download them if they are in a bucket."""
+    for name in manifest.files:
+        manifest.path(name)  # downloads the file
+    return manifest.folder
 
 
 @lru_cache(maxsize=2)

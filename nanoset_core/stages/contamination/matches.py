@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -75,20 +75,30 @@ def write_matches(folder: Path, rows: Sequence[Mapping[str, Any]]) -> dict[str, 
 
     Returns:
         The number of documents with a match, the number of matches, the first few matches as
-        examples, and a `MatchSummary` if there can be boilerplate.
+        examples, and a `MatchSummary` if a text can be boilerplate.
     """
     write_rows(folder / MATCHES, rows, (*PLACE, *_MATCH_COLUMNS))
-    documents = {row["document"] for row in rows}
     facts: dict[str, Any] = {
-        "contaminated": len(documents),
+        "contaminated": len(_documents_of(rows)),
         "matches": len(rows),
         "first": [_with_rounded_share(row) for row in rows[:_N_FIRST_MATCHES]],
     }
-    # A text is boilerplate if very many documents contain it. Each of them has a row, so with fewer
-    # rows no text can be boilerplate.
-    if len(rows) >= BOILERPLATE_DOCUMENTS:
+    if _may_have_boilerplate(n_matches=len(rows)):
         facts[_SUMMARY_FACT] = summarize(rows)._asdict()
     return facts
+
+
+def _may_have_boilerplate(n_matches: int) -> bool:
+    """Return whether there are enough matches that a text may be boilerplate.
+
+    A text is boilerplate if very many documents contain it, each of which is a match.
+    """
+    return n_matches >= BOILERPLATE_DOCUMENTS
+
+
+def _documents_of(rows: Iterable[Mapping[str, Any]]) -> set[int]:
+    """Return the documents in some rows of the table of matches."""
+    return {row["document"] for row in rows}
 
 
 def documents_in_matches(manifest: Manifest) -> NDArray[np.int64]:
@@ -134,32 +144,28 @@ def summarize(rows: Sequence[Mapping[str, Any]]) -> MatchSummary:
     boilerplate_texts = {
         text for text, count in n_documents_by_text.items() if count >= BOILERPLATE_DOCUMENTS
     }
-
-    # Leave out the matches of boilerplate, and count the documents that have others.
-    all_documents = {row["document"] for row in rows}
-    relevant_rows = [row for row in rows if _text_of(row) not in boilerplate_texts]
-    relevant_documents = {row["document"] for row in relevant_rows}
-
+    other_rows = [row for row in rows if _text_of(row) not in boilerplate_texts]
+    documents_with_others = _documents_of(other_rows)
     first_match = None
-    if relevant_rows:
-        first_match = _with_rounded_share(relevant_rows[0])
+    if other_rows:
+        first_match = _with_rounded_share(other_rows[0])
+    summary = MatchSummary(
+        contaminated=len(documents_with_others),
+        first=first_match,
+        boilerplate_texts=len(boilerplate_texts),
+        boilerplate_documents=len(_documents_of(rows) - documents_with_others),
+        most_common=None,
+        most_common_documents=0,
+    )
+    if not boilerplate_texts:
+        return summary
 
     # The most common of all texts is boilerplate, if any text is. If several texts are equally
     # common, `max` returns the one that is first in the table.
-    most_common = None
-    most_common_documents = 0
-    if boilerplate_texts:
-        most_common_row = max(rows, key=lambda row: n_documents_by_text[_text_of(row)])
-        most_common = _with_rounded_share(most_common_row)
-        most_common_documents = n_documents_by_text[_text_of(most_common_row)]
-
-    return MatchSummary(
-        contaminated=len(relevant_documents),
-        first=first_match,
-        boilerplate_texts=len(boilerplate_texts),
-        boilerplate_documents=len(all_documents - relevant_documents),
-        most_common=most_common,
-        most_common_documents=most_common_documents,
+    most_common_row = max(rows, key=lambda row: n_documents_by_text[_text_of(row)])
+    return summary._replace(
+        most_common=_with_rounded_share(most_common_row),
+        most_common_documents=n_documents_by_text[_text_of(most_common_row)],
     )
 
 
@@ -169,32 +175,30 @@ def summary_of(manifest: Manifest) -> MatchSummary:
     Args:
         manifest: Manifest of the output that contains the table.
     """
-    import pyarrow.parquet as pq
-
     facts = manifest.facts
     stored_summary = facts.get(_SUMMARY_FACT)
     if stored_summary is not None:
         return MatchSummary(**stored_summary)
+    if _may_have_boilerplate(n_matches=facts["matches"]):
+        # An earlier version of the program made the output. It never stored a summary.
+        return _summary_of_table(manifest.path(MATCHES))
 
-    # With this many matches there can be boilerplate: an earlier version of the program made the
-    # output, and did not store a summary.
-    if facts["matches"] >= BOILERPLATE_DOCUMENTS:
-        rows = pq.read_table(manifest.path(MATCHES)).to_pylist()
-        return summarize(rows)
-
-    # With fewer matches, no text is boilerplate, and the counts of the manifest are the summary.
-    first_match = None
-    example_matches = facts["first"]  # a few rows of the table, in its order
-    if example_matches:
-        first_match = example_matches[0]
+    # No text is boilerplate: the counts of the manifest are the summary.
     return MatchSummary(
         contaminated=facts["contaminated"],
-        first=first_match,
+        first=next(iter(facts["first"]), None),
         boilerplate_texts=0,
         boilerplate_documents=0,
         most_common=None,
         most_common_documents=0,
     )
+
+
+def _summary_of_table(path: Path) -> MatchSummary:
+    """Return the summary of a stored table of matches."""
+    import pyarrow.parquet as pq
+
+    return summarize(pq.read_table(path).to_pylist())
 
 
 def _text_of(row: Mapping[str, Any]) -> tuple[str, int]:

@@ -129,6 +129,17 @@ class TextMatches(NamedTuple):
     stops: NDArray[np.int64]
     """Word after the last one of the passage; shape (n_matches,)."""
 
+    def sorted(self) -> TextMatches:
+        """Return the matches by document, then by share from the greatest on, then by text."""
+        order = np.lexsort((self.texts, -self.shares, self.documents))
+        return TextMatches(
+            documents=self.documents[order],
+            texts=self.texts[order],
+            shares=self.shares[order],
+            starts=self.starts[order],
+            stops=self.stops[order],
+        )
+
 
 class _KnownNgrams(NamedTuple):
     """The n-grams of documents that are also in evaluation texts.
@@ -157,12 +168,11 @@ class _Pairs(NamedTuple):
 
     def select(self, pairs: NDArray[np.int64]) -> _Pairs:
         """Return some of the pairs, in the order of the indices."""
-        return _Pairs(
-            self.documents[pairs],
-            self.texts[pairs],
-            self.document_words[pairs],
-            self.text_words[pairs],
-        )
+        return _Pairs(*[column[pairs] for column in self])
+
+    def sorted(self) -> _Pairs:
+        """Return the pairs by document, then by text, then by the word of the document."""
+        return self.select(np.lexsort((self.document_words, self.texts, self.documents)))
 
 
 class _Groups(NamedTuple):
@@ -262,26 +272,16 @@ class NgramIndex:
 
         # Keep the n-grams whose first and last word belong to the same text.
         is_in_one_text = text_of_word[: len(hashes)] == text_of_word[size - 1 :]
-        first_words = np.flatnonzero(is_in_one_text)  # (n_occurrences,)
-
-        # Sort by hash, so that the occurrences of an n-gram are neighbours.
-        first_words = first_words[np.argsort(hashes[first_words], kind="stable")]
-        unique_hashes, n_occurrences = np.unique(hashes[first_words], return_counts=True)
-
-        # An n-gram that occurs very often proves nothing: leave it out.
-        is_rare = n_occurrences <= MAX_OCCURRENCES
-        first_words = first_words[np.repeat(is_rare, n_occurrences)]
-        unique_hashes = unique_hashes[is_rare]
-        stops = np.cumsum(n_occurrences[is_rare])  # (n_ngrams,)
+        occurrences = _rare_occurrences(hashes, np.flatnonzero(is_in_one_text))
 
         # Letters of words outside all n-grams cannot be found, and do not count.
-        is_indexed = _is_covered(first_words, size, len(words))
+        is_indexed = _is_covered(occurrences.first_words, size, len(words))
         indexed_letters = np.where(is_indexed, letter_counts, 0)
         return NgramIndex(
-            hashes=unique_hashes,
-            stops=stops,
-            first_words=first_words.astype(np.int32),
-            texts=text_of_word[first_words],
+            hashes=occurrences.hashes,
+            stops=np.cumsum(occurrences.counts),
+            first_words=occurrences.first_words.astype(np.int32),
+            texts=text_of_word[occurrences.first_words],
             text_starts=np.concatenate([[0], np.cumsum(words_per_text)]),
             letters_before=np.concatenate([[0], np.cumsum(indexed_letters)]),
             words_per_ngram=size,
@@ -322,6 +322,11 @@ class NgramIndex:
         return letters
 
     @cached_property
+    def _starts(self) -> NDArray[np.int64]:
+        """Start of each n-gram's occurrences, whose end is in `stops`; shape (n_ngrams,)."""
+        return np.concatenate([[0], self.stops[:-1]])
+
+    @cached_property
     def _filter(self) -> _HashFilter:
         """A filter that lets all indexed n-grams pass."""
         return _HashFilter.of(self.hashes)
@@ -345,34 +350,24 @@ class NgramIndex:
         texts = pairs.texts[groups.first_pairs]  # (n_groups,)
         shares = self._shares(pairs.text_words, groups.group_of_pair, texts, threshold)
 
-        # A group that covers enough of its text is a match. All arrays are now of (n_matches,).
-        matching_groups = np.flatnonzero(shares >= threshold)
-        first_pairs = groups.first_pairs[matching_groups]
-        last_pairs = groups.last_pairs[matching_groups]
-        match_shares = shares[matching_groups]
-        match_texts = pairs.texts[first_pairs]
-        match_documents = pairs.documents[first_pairs]
-        start_words = pairs.document_words[first_pairs]
-        stop_words = pairs.document_words[last_pairs] + self.words_per_ngram
-
-        # Sort by document, then by share from the greatest on, then by text.
-        order = np.lexsort((match_texts, -match_shares, match_documents))
-        return TextMatches(
-            documents=match_documents[order],
-            texts=match_texts[order],
-            shares=match_shares[order],
-            starts=start_words[order],
-            stops=stop_words[order],
+        # A group that covers enough of its text is a match.
+        is_match = shares >= threshold
+        first_pairs = pairs.select(groups.first_pairs[is_match])  # (n_matches,)
+        last_pairs = pairs.select(groups.last_pairs[is_match])
+        matches = TextMatches(
+            documents=first_pairs.documents,
+            texts=first_pairs.texts,
+            shares=shares[is_match],
+            starts=first_pairs.document_words,
+            stops=last_pairs.document_words + self.words_per_ngram,
         )
+        return matches.sorted()
 
     def _known_ngrams(self, words: DocumentWords) -> _KnownNgrams:
         """Return the n-grams of documents that are also in evaluation texts.
 
         Args:
             words: The words of the documents.
-
-        Returns:
-            For each such n-gram, the number of its first word, and its number in this index.
         """
         if not len(self.hashes):
             return _KnownNgrams(np.empty(0, np.int64), np.empty(0, np.int64))
@@ -381,25 +376,31 @@ class NgramIndex:
         # of the hashes is that of the n-gram that starts at word k.
         hashes = hash_ngrams(words.hashes, self.words_per_ngram)
         first_words = self._filter.candidates(hashes)  # (n_candidates,)
-        hashes = hashes[first_words]
-
-        # Search for the others in ascending order, which is faster, since it reads the index from
-        # start to end. For an unknown hash this gives the next greater one. If there is none, take
-        # the last one in place of it.
-        order = np.argsort(hashes)
-        positions = np.searchsorted(self.hashes, hashes[order])
-        ngrams = np.empty(len(first_words), np.int64)  # (n_candidates,) number in the index
-        ngrams[order] = np.minimum(positions, len(self.hashes) - 1)
-
-        # Leave out the hashes that are not in the index.
-        is_known = self.hashes[ngrams] == hashes
-        first_words = first_words[is_known]
-        ngrams = ngrams[is_known]
+        ngrams = self._numbers_of(hashes[first_words])
+        first_words = first_words[ngrams >= 0]
+        ngrams = ngrams[ngrams >= 0]
 
         # Leave out n-grams that start in one document and end in another.
         last_words = first_words + self.words_per_ngram - 1
         is_in_one_document = words.documents(first_words) == words.documents(last_words)
         return _KnownNgrams(first_words[is_in_one_document], ngrams[is_in_one_document])
+
+    def _numbers_of(self, hashes: NDArray[np.uint64]) -> NDArray[np.int64]:
+        """Return the number of the n-gram with each hash, or -1 if the index does not have it.
+
+        Args:
+            hashes: uint64, shape (n_hashes,). The index must not be empty.
+
+        Returns:
+            int64, shape (n_hashes,).
+        """
+        # Searching in ascending order is faster, since it reads the index from start to end. For an
+        # unknown hash this gives the next greater one, or one after the end.
+        order = np.argsort(hashes)
+        positions = np.searchsorted(self.hashes, hashes[order])
+        numbers = np.empty(len(hashes), np.int64)
+        numbers[order] = np.minimum(positions, len(self.hashes) - 1)
+        return np.where(self.hashes[numbers] == hashes, numbers, -1)
 
     def _pairs(self, words: DocumentWords, known_ngrams: _KnownNgrams) -> _Pairs:
         """Pair the known n-grams of documents with all their occurrences in evaluation texts.
@@ -412,14 +413,10 @@ class NgramIndex:
             known_ngrams: The n-grams of documents that are in the index.
 
         Returns:
-            The pairs, sorted by document, text and word.
+            The pairs, sorted by document, text and word of the document.
         """
-        # The occurrences in texts are sorted by n-gram. Those of n-gram k go from stops[k - 1] up
-        # to stops[k], and those of the first n-gram start at 0.
-        ngrams = known_ngrams.ngrams
-        ngrams_before = np.maximum(ngrams - 1, 0)
-        starts = np.where(ngrams > 0, self.stops[ngrams_before], 0)  # (n_known,)
-        n_occurrences = self.stops[ngrams] - starts  # (n_known,)
+        starts = self._starts[known_ngrams.ngrams]  # (n_known,)
+        n_occurrences = self.stops[known_ngrams.ngrams] - starts
         occurrences = positions_in(starts, n_occurrences)  # (n_pairs,)
 
         # Repeat each n-gram of a document for each of its occurrences.
@@ -430,31 +427,17 @@ class NgramIndex:
             document_words=np.repeat(known_ngrams.first_words, n_occurrences),
             text_words=self.first_words[occurrences].astype(np.int64),
         )
-        order = np.lexsort((pairs.document_words, pairs.texts, pairs.documents))
-        return pairs.select(order)
+        return pairs.sorted()
 
     def _groups(self, pairs: _Pairs) -> _Groups:
         """Divide pairs into groups: passages of documents that may be copies of a text.
-
-        A group starts at each pair that has another document or another text than the pair before.
-        It also starts if the pair is far from the one before: by more words than the text has. Then
-        both cannot belong to the same copy of the text.
 
         Args:
             pairs: n-grams of documents, each with an occurrence in a text; sorted by document, text
                 and word.
         """
-        # Compare each pair with the one before it: these arrays have the shape (n_pairs - 1,).
-        has_other_document = pairs.documents[1:] != pairs.documents[:-1]
-        has_other_text = pairs.texts[1:] != pairs.texts[:-1]
-        # The distance is only of use for pairs of one document and one text. Others start a group
-        # anyway.
-        distances = np.diff(pairs.document_words)
-        words_per_text = np.diff(self.text_starts)  # (n_texts,)
-        is_far = distances > words_per_text[pairs.texts[1:]]
-
         is_first = np.ones(len(pairs.texts), np.bool_)  # (n_pairs,)
-        is_first[1:] = has_other_document | has_other_text | is_far
+        is_first[1:] = self._are_apart(pairs)
 
         # A group extends to the pair before the next group.
         first_pairs = np.flatnonzero(is_first)  # (n_groups,)
@@ -464,6 +447,21 @@ class NgramIndex:
             last_pairs=stop_pairs - 1,
             group_of_pair=np.cumsum(is_first) - 1,
         )
+
+    def _are_apart(self, pairs: _Pairs) -> NDArray[np.bool_]:
+        """Return which pairs cannot belong to the same copy of a text as the pair before them.
+
+        They are of another document or another text, or farther away than the text has words.
+
+        Returns:
+            bool, shape (n_pairs - 1,): the first pair has none before it.
+        """
+        has_other_document = pairs.documents[1:] != pairs.documents[:-1]
+        has_other_text = pairs.texts[1:] != pairs.texts[:-1]
+        words_per_text = np.diff(self.text_starts)  # (n_texts,)
+        is_far = np.diff(pairs.document_words) > words_per_text[pairs.texts[1:]]
+        are_apart: NDArray[np.bool_] = has_other_document | has_other_text | is_far
+        return are_apart
 
     def _shares(
         self,
@@ -490,32 +488,77 @@ class NgramIndex:
         ngram_letters = self._letters_between(text_words, text_words + self.words_per_ngram)
         upper_bounds = np.bincount(groups, ngram_letters, minlength=len(texts))
         may_match = upper_bounds >= needed  # (n_groups,)
-        remaining_pairs = np.flatnonzero(may_match[groups])
-        text_words = text_words[remaining_pairs]
-        groups = groups[remaining_pairs]
+        remaining = np.flatnonzero(may_match[groups])  # indices of pairs
 
+        covered_letters = self._covered_letters(
+            text_words[remaining], groups[remaining], n_groups=len(texts)
+        )
+        shares = covered_letters / np.maximum(letters, 1)  # a text without letters gets 0
+        return np.where(covered_letters >= needed, shares, 0.0)
+
+    def _covered_letters(
+        self, text_words: NDArray[np.int64], groups: NDArray[np.int64], n_groups: int
+    ) -> NDArray[Any]:
+        """Return how many letters of the evaluation texts the n-grams of each group cover together.
+
+        Args:
+            text_words: First word of each n-gram in the evaluation texts; shape (n_ngrams,).
+            groups: Group of each n-gram; shape (n_ngrams,).
+            n_groups: Number of groups.
+
+        Returns:
+            Shape (n_groups,).
+        """
         # Sort each group by the place in the text, so that n-grams that overlap are neighbours.
         order = np.lexsort((text_words, groups))
         text_words = text_words[order]
         groups = groups[order]
 
         # Let each n-gram end where the next one of its group starts, to count overlaps once.
-        stops = text_words + self.words_per_ngram  # (n_remaining_pairs,)
+        stops = text_words + self.words_per_ngram  # (n_ngrams,)
         has_next_in_group = groups[1:] == groups[:-1]
         stops_before_next = np.minimum(stops[:-1], text_words[1:])
         stops[:-1] = np.where(has_next_in_group, stops_before_next, stops[:-1])
 
-        # Add up the letters of each group.
-        new_letters = self._letters_between(text_words, stops)
-        covered_letters = np.bincount(groups, new_letters, minlength=len(texts))  # (n_groups,)
-        shares = covered_letters / np.maximum(letters, 1)  # a text without letters gets 0
-        return np.where(covered_letters >= needed, shares, 0.0)
+        letters = self._letters_between(text_words, stops)
+        return np.bincount(groups, letters, minlength=n_groups)
 
     def _letters_between(
         self, starts: NDArray[np.int64], stops: NDArray[np.int64]
     ) -> NDArray[np.int64]:
         """Return the number of letters in ranges [start, stop) of words of the evaluation texts."""
         return self.letters_before[stops] - self.letters_before[starts]
+
+
+class _NgramOccurrences(NamedTuple):
+    """n-grams and where they occur, sorted by hash."""
+
+    hashes: NDArray[np.uint64]
+    """Hash of each n-gram, ascending, without duplicates; shape (n_ngrams,)."""
+    counts: NDArray[np.int64]
+    """How often each n-gram occurs; shape (n_ngrams,)."""
+    first_words: NDArray[np.int64]
+    """First word of each occurrence, by n-gram; shape (n_occurrences,)."""
+
+
+def _rare_occurrences(
+    hashes: NDArray[np.uint64], first_words: NDArray[np.int64]
+) -> _NgramOccurrences:
+    """Return where n-grams occur. Those that occur very often are left out: they prove nothing.
+
+    Args:
+        hashes: Hash of the n-gram that starts at each word; shape (n_words,).
+        first_words: The words at which n-grams start; shape (n_occurrences,).
+    """
+    # Sort by hash, so that the occurrences of an n-gram are neighbours.
+    first_words = first_words[np.argsort(hashes[first_words], kind="stable")]
+    unique_hashes, counts = np.unique(hashes[first_words], return_counts=True)
+    is_rare = counts <= MAX_OCCURRENCES
+    return _NgramOccurrences(
+        hashes=unique_hashes[is_rare],
+        counts=counts[is_rare],
+        first_words=first_words[np.repeat(is_rare, counts)],
+    )
 
 
 def _is_covered(first_words: NDArray[np.int64], size: int, n_words: int) -> NDArray[np.bool_]:

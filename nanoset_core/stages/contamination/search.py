@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -52,6 +52,21 @@ class _Chunk(NamedTuple):
     start_token: int
     stop_token: int
 
+    def bounds_of_documents(self, starts: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return where the documents of the chunk start, counted from its first token.
+
+        The chunk may begin and end within a document, which is cut off there.
+
+        Args:
+            starts: First token of each document of the search, and the end of the last one; shape
+                (n_documents + 1,).
+
+        Returns:
+            int64, with the end of the last document; shape (stop_document - start_document + 1,).
+        """
+        document_starts = starts[self.start_document : self.stop_document + 1]
+        return np.clip(document_starts, self.start_token, self.stop_token) - self.start_token
+
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
@@ -90,22 +105,15 @@ class Evaluation:
         starts = token_starts(dataset, first_sequences)  # (n_documents + 1,)
         chunks = list(_chunks(starts))
 
-        # A long document is searched in several chunks, and may match a text in each of them: keep
-        # the best match. Document, counted from `first` → number of the text → its best match.
-        matches_by_document: dict[int, dict[int, Match]] = {}
+        best_matches = _BestMatches()
         # The chunks are divided into spans, of which each is a slice. A dataset in a bucket
         # releases what it has downloaded after each span.
         for span in dataset.spans(len(chunks), 1):
             for chunk in chunks[span]:
                 for match in self._search_chunk(dataset, starts, chunk, threshold):
-                    match_by_text = matches_by_document.setdefault(match.document, {})
-                    best = match_by_text.get(match.text)
-                    if best is None or best.share < match.share:
-                        match_by_text[match.text] = match
-
-        for document, match_by_text in sorted(matches_by_document.items()):
-            for match in _best_matches(list(match_by_text.values())):
-                yield match._replace(document=first + document)
+                    best_matches.add(match)
+        for match in best_matches.reported():
+            yield match._replace(document=first + match.document)
 
     def _search_chunk(
         self,
@@ -129,30 +137,40 @@ class Evaluation:
             The matches, with documents numbered as in `starts`.
         """
         tokens = read_tokens(dataset, chunk.start_token, chunk.stop_token)
-
-        # Where the documents of the chunk start, counted from its first token. The chunk may begin
-        # and end within a document: cut this document off there.
-        document_starts = starts[chunk.start_document : chunk.stop_document + 1]
-        cut_starts = np.clip(document_starts, chunk.start_token, chunk.stop_token)
-        words = self.vocabulary.words(tokens, cut_starts - chunk.start_token)
-
+        words = self.vocabulary.words(tokens, chunk.bounds_of_documents(starts))
         matches = self.index.search(words, threshold)
         for number in range(len(matches.documents)):
             start_word = int(matches.starts[number])
             stop_word = min(int(matches.stops[number]), start_word + _EXCERPT_WORDS)
-            excerpt = self.vocabulary.text(words, start_word, stop_word)
             yield Match(
                 document=chunk.start_document + int(matches.documents[number]),
                 text=int(matches.texts[number]),
                 share=round(float(matches.shares[number]), 4),
-                words=excerpt,
+                words=self.vocabulary.text(words, start_word, stop_word),
             )
 
 
-def _best_matches(matches: Sequence[Match]) -> list[Match]:
-    """Return the matches of a document that are reported, the greatest share first."""
-    ordered = sorted(matches, key=lambda match: (-match.share, match.text))
-    return ordered[:MAX_MATCHES_PER_DOCUMENT]
+class _BestMatches:
+    """The best match of each document and evaluation text.
+
+    A long document is searched in several chunks, and may match a text in each of them.
+    """
+
+    def __init__(self) -> None:
+        self._by_document: dict[int, dict[int, Match]] = {}  # document → text → match
+
+    def add(self, match: Match) -> None:
+        """Add a match, unless there is one of the same document and text that is as good."""
+        match_by_text = self._by_document.setdefault(match.document, {})
+        best = match_by_text.get(match.text)
+        if best is None or best.share < match.share:
+            match_by_text[match.text] = match
+
+    def reported(self) -> Iterator[Match]:
+        """Yield the best few matches of each document, by document and share."""
+        for _, match_by_text in sorted(self._by_document.items()):
+            ordered = sorted(match_by_text.values(), key=lambda match: (-match.share, match.text))
+            yield from ordered[:MAX_MATCHES_PER_DOCUMENT]
 
 
 def _chunks(starts: NDArray[np.int64]) -> Iterator[_Chunk]:

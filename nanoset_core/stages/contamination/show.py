@@ -15,11 +15,13 @@ from nanoset_core.stages.contamination.matches import (
     summary_of,
 )
 from nanoset_core.stages.contamination.scope import unclean_names
-from nanoset_core.stages.stage import Summary, counted
+from nanoset_core.stages.stage import Key, Summary, counted
 
 
 def contamination_summary(project: Project, manifest: Manifest) -> Summary:
     """Return counts and warnings on the evaluation texts that were found in a corpus.
+
+    Documents with nothing but boilerplate, which very many documents contain, are counted apart.
 
     Args:
         project: The project.
@@ -28,15 +30,12 @@ def contamination_summary(project: Project, manifest: Manifest) -> Summary:
     facts = manifest.facts
     matches = summary_of(manifest)
     figures = counted(manifest, "documents", "contaminated")
-    # The manifest also counts documents that contain nothing but boilerplate: texts that very many
-    # documents contain. Leave these out.
     figures["contaminated"] = matches.contaminated
     details = {
         "texts": f"{facts['evaluation_texts']:,}",
         "too short": f"{facts['evaluation_too_short']:,}",
     }
-    has_boilerplate = matches.boilerplate_texts > 0
-    if has_boilerplate:
+    if matches.boilerplate_texts > 0:
         details["boilerplate only"] = f"{matches.boilerplate_documents:,}"
     return Summary(figures, details, contamination_warnings(project, manifest))
 
@@ -51,35 +50,44 @@ def contamination_warnings(project: Project, manifest: Manifest) -> list[str]:
     Returns:
         Up to two warnings: one on texts that leaked, with an example, and one on boilerplate, which
         is text that very many documents contain. There is none if no document contains a text, or
-        if the section does not ask for warnings and training does not read such documents.
+        if nobody has to be warned of them.
     """
     key = LAYOUT.key_of(manifest.name)
     if key is None or key.subject not in project.config.contamination:
         return []  # the section was removed from nanoset.yaml
-    if manifest.facts["contaminated"] == 0:
+    if manifest.facts["contaminated"] == 0 or not _has_to_warn(project, key):
         return []
 
-    # The key of such a result consists of a section and a corpus.
     section = key.subject
-    corpus = key.part or ""
-    always_warns = project.config.contamination[section].policy == "warn"
-    # Datasets that training reads, and that contain these documents of the corpus.
-    datasets_in_training = unclean_names(project.config, section, corpus)
-    if not always_warns and not datasets_in_training:
-        return []
-
-    warnings = []
     matches = summary_of(manifest)
+    warnings = []
     if matches.first is not None:
-        passage = describe_match(matches.first)
-        documents = format_count(matches.contaminated, "document")
-        verb = "holds" if matches.contaminated == 1 else "hold"
-        warnings.append(
-            f"{documents} {verb} texts of {section}; {passage.document} holds {passage.text}"
-        )
+        warnings.append(_leaked_text(section, matches.contaminated, matches.first))
     if matches.boilerplate_texts:
         warnings.append(boilerplate_text(section, matches))
     return warnings
+
+
+def _has_to_warn(project: Project, key: Key) -> bool:
+    """Return whether contaminated documents of a corpus are worth a warning.
+
+    They are if the section has `policy: warn`, or if training reads them.
+
+    Args:
+        project: The project.
+        key: The section of `contamination`, and the corpus.
+    """
+    if project.config.contamination[key.subject].policy == "warn":
+        return True
+    return bool(unclean_names(project.config, key.subject, key.part or ""))
+
+
+def _leaked_text(section: str, n_documents: int, first_match: Mapping[str, Any]) -> str:
+    """Describe texts that leaked, with the first match as an example."""
+    passage = describe_match(first_match)
+    documents = format_count(n_documents, "document")
+    verb = "holds" if n_documents == 1 else "hold"
+    return f"{documents} {verb} texts of {section}; {passage.document} holds {passage.text}"
 
 
 class MatchDescription(NamedTuple):

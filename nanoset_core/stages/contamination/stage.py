@@ -9,7 +9,7 @@ but few of them search documents, and `nanoset status` has to start quickly.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 import numpy as np
 from numpy.typing import NDArray
@@ -127,18 +127,24 @@ def gates(config: ProjectConfig, names: Iterable[str]) -> dict[str, Node]:
     searches = {}
     dataset_names = list(names)
     for section, spec in config.contamination.items():
-        if spec.policy != "block":
-            continue
-        corpora_to_search = set(searched_corpora(config, section))
-        for name in dataset_names:
-            # A view can leave out the documents that the search finds. Then training may read it,
-            # whatever these are.
-            corpus = base_of(config.derived, name)
-            if corpus in corpora_to_search and not is_clean(config, section, name):
+        if spec.policy == "block":
+            for corpus in _corpora_to_search(config, section, dataset_names):
                 # AFTER marks an input that must only be built first: its content is not read.
                 input_name = f"{AFTER}{section} of {corpus}"
                 searches[input_name] = Node(CONTAMINATION, Key(section, corpus))
     return searches
+
+
+def _corpora_to_search(config: ProjectConfig, section: str, names: Iterable[str]) -> Iterator[str]:
+    """Yield the corpora of some datasets that a section searches, one for each such dataset.
+
+    A view that leaves out the documents in which the section finds a text may be read in any case.
+    """
+    searched = set(searched_corpora(config, section))
+    for name in names:
+        corpus = base_of(config.derived, name)
+        if corpus in searched and not is_clean(config, section, name):
+            yield corpus
 
 
 def contaminated_documents(project: Project, section: str, corpus: str) -> NDArray[np.int64]:

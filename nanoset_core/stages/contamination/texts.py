@@ -55,25 +55,17 @@ def read_texts(folder: RawFolder, file: FileStat, keys: Sequence[str]) -> Iterat
         InputError: No line has any of the keys.
     """
     path = folder / file.path
-    rows = _rows_of_table(folder, file) if is_table(file.path) else _rows_of_lines(folder, file)
     has_text = False
-    last_line = 0  # the last line that was read without an error, for the message
+    last_line = 0  # the last line that was read without an error
     try:
-        for row in rows:
+        for row in _rows(folder, file):
             last_line = row.number
-            strings: list[str] = []
-            for key in keys:
-                strings.extend(_strings(value_at(row.value, key)))
+            strings = _strings_at(row.value, keys)
             if strings:
                 has_text = True
                 yield EvaluationText(row.number, "\n".join(strings))
     except (FaultError, orjson.JSONDecodeError) as error:
-        raise FormatError(
-            "a file of evaluations cannot be read",
-            where=f"{path}, after line {last_line}",
-            found=error.detail if isinstance(error, FaultError) else error,
-            remedy="repair the file, or name other files",
-        ) from error
+        raise _unreadable_error(f"{path}, after line {last_line}", error) from error
 
     if not has_text:
         raise InputError(
@@ -82,6 +74,31 @@ def read_texts(folder: RawFolder, file: FileStat, keys: Sequence[str]) -> Iterat
             expected=f"texts at {', '.join(keys)}",
             remedy="correct text_keys, or name other files",
         )
+
+
+def _unreadable_error(where: str, error: FaultError | orjson.JSONDecodeError) -> FormatError:
+    """Return the error for a file that cannot be read."""
+    return FormatError(
+        "a file of evaluations cannot be read",
+        where=where,
+        found=error.detail if isinstance(error, FaultError) else error,
+        remedy="repair the file, or name other files",
+    )
+
+
+def _strings_at(value: Any, keys: Sequence[str]) -> list[str]:
+    """Return the strings at all keys of a line, in the order of the keys."""
+    strings: list[str] = []
+    for key in keys:
+        strings.extend(_strings(value_at(value, key)))
+    return strings
+
+
+def _rows(folder: RawFolder, file: FileStat) -> Iterator[_Row]:
+    """Yield the rows of a table, or the lines of a file of JSON lines."""
+    if is_table(file.path):
+        return _rows_of_table(folder, file)
+    return _rows_of_lines(folder, file)
 
 
 def _rows_of_lines(folder: RawFolder, file: FileStat) -> Iterator[_Row]:

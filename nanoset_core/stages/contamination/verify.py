@@ -40,44 +40,49 @@ def verify_contamination(project: Project, key: Key, *, deep: bool = False) -> R
 def _report_matches(report: Report, project: Project, key: Key, manifest: Manifest) -> None:
     """Report contaminated documents: as an error if they block training, otherwise as a warning.
 
-    They block training if the section sets `policy: block`, and training reads the corpus without
-    leaving these documents out.
-
     Args:
         report: Report on the result.
         project: The project.
         key: The section of `contamination` in nanoset.yaml, and the corpus.
         manifest: Manifest of the result.
     """
-    section = key.subject
-    corpus = key.part or ""
     # Boilerplate, a text that very many documents contain, is probably no leak. So it is left out
-    # of this figure. But it blocks training like other texts.
+    # of this figure.
     matches = summary_of(manifest)
     report.figures["contaminated"] = matches.contaminated
-    n_documents_with_any_text = manifest.facts["contaminated"]
-
-    # Names by which training reads the documents: the corpus, or views of it.
-    readers = unclean_names(project.config, section, corpus)
-    has_blocking_policy = project.config.contamination[section].policy == "block"
-    blocks_training = has_blocking_policy and n_documents_with_any_text > 0 and bool(readers)
-    if not blocks_training:
+    if not _blocks_training(project, key, manifest):
         for warning in contamination_warnings(project, manifest):
             report.warn(warning, where=manifest.url(MATCHES))
         return
 
     # Quote a match that is not boilerplate, or else the most common text.
+    section = key.subject
+    corpus = key.part or ""
     example = matches.first or matches.most_common or manifest.facts["first"][0]
     passage = describe_match(example)
     threshold = project.config.contamination[section].threshold
+    readers = ", ".join(unclean_names(project.config, section, corpus))
     report.error(
         _blocking_text(section, matches),
         where=f"{project.config.corpus_folder(corpus)}/{passage.document}",
         found=passage.text,
         expected=f"less than {threshold:.0%} of any text",
-        remedy=f"read a view with clean_of: [{section}] instead of {', '.join(readers)}; "
+        remedy=f"read a view with clean_of: [{section}] instead of {readers}; "
         f"all places are listed in {manifest.url(MATCHES)}",
     )
+
+
+def _blocks_training(project: Project, key: Key, manifest: Manifest) -> bool:
+    """Return whether contaminated documents must keep training from starting.
+
+    They must if the section sets `policy: block`, and training reads the corpus without leaving
+    these documents out. Boilerplate blocks training like other texts.
+    """
+    if project.config.contamination[key.subject].policy != "block":
+        return False
+    if manifest.facts["contaminated"] == 0:
+        return False
+    return bool(unclean_names(project.config, key.subject, key.part or ""))
 
 
 def _blocking_text(section: str, matches: MatchSummary) -> str:

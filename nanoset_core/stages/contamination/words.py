@@ -33,7 +33,7 @@ import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -70,6 +70,10 @@ _ESCAPED_BYTES = range(0xDC80, 0xDD00)
 """Code points to which Python's `surrogateescape` decodes bytes that are not UTF-8."""
 
 
+_SEPARATOR = "\0"  # in place of characters that separate words; it is no letter itself
+_Number = TypeVar("_Number", bound=np.generic)
+
+
 class WordPiece(NamedTuple):
     """A part of a word in one token."""
 
@@ -91,24 +95,26 @@ def split_into_pieces(token: bytes) -> list[WordPiece]:
     Args:
         token: The bytes. They may hold only some bytes of a letter, which then count as a letter.
     """
-    pieces = []
-    # The first letters continue the word of the token before, unless a separator precedes them. All
-    # later pieces follow a separator, and so begin a word.
-    begins_word = False
-    letters = ""  # letters of the piece so far
-    for character in token.decode("utf-8", "surrogateescape"):
-        # A letter that is a word by itself, such as a Chinese character, separates words, too.
-        is_letter = _is_letter(character)
-        is_separator = not is_letter or _is_word_by_itself(character)
-        if is_separator:
-            if letters:
-                pieces.append(_piece(begins_word, letters))
-                letters = ""
-            begins_word = True
-        if is_letter:
-            letters += character if _is_byte_of_letter(character) else character.casefold()
-    pieces.append(_piece(begins_word, letters))
-    return pieces
+    characters = token.decode("utf-8", "surrogateescape")
+    first, *others = "".join(map(_as_letter, characters)).split(_SEPARATOR)
+    pieces = [_piece(False, first)]
+    pieces += [_piece(True, letters) for letters in others]  # a separator precedes each
+
+    # Only the last piece says something if it has no letters.
+    with_letters = [piece for piece in pieces[:-1] if piece.letters]
+    return [*with_letters, pieces[-1]]
+
+
+def _as_letter(character: str) -> str:
+    """Return a letter or digit in lower case, and _SEPARATOR for any other character.
+
+    A letter that is a word by itself, such as a Chinese character, separates words, too: it follows
+    a separator.
+    """
+    if not _is_letter(character):
+        return _SEPARATOR
+    letter = character if _is_byte_of_letter(character) else character.casefold()
+    return _SEPARATOR + letter if _is_word_by_itself(character) else letter
 
 
 def _piece(begins_word: bool, letters: str) -> WordPiece:
@@ -169,6 +175,13 @@ class DocumentWords(NamedTuple):
         """Return the document of each of some words, counted from 0, in the shape of `words`."""
         return np.searchsorted(self.piece_starts, self.first_pieces[words], side="right") - 1
 
+    def pieces_between(self, start: int, stop: int) -> NDArray[np.int64]:
+        """Return the pieces of the words from `start` up to `stop`, by number; shape (n,)."""
+        stop_piece = len(self.piece_ids)
+        if stop < len(self.first_pieces):
+            stop_piece = self.first_pieces[stop]
+        return self.piece_ids[self.first_pieces[start] : stop_piece]
+
     @property
     def counts(self) -> NDArray[np.int64]:
         """Number of words of each document; int64, shape (n_documents,)."""
@@ -213,19 +226,14 @@ class WordVocabulary:
         Args:
             tokens: The bytes of each token, by id.
         """
-        first_pieces: list[WordPiece] = []
-        further_pieces: list[WordPiece] = []
-        first_further_piece = np.empty(len(tokens), np.int64)
-        n_further_pieces = np.empty(len(tokens), np.int64)
-        for token_id, token in enumerate(tokens):
-            first, *further = split_into_pieces(token)
-            first_further_piece[token_id] = len(tokens) + len(further_pieces)
-            n_further_pieces[token_id] = len(further)
-            first_pieces.append(first)
-            further_pieces.extend(further)
+        pieces_by_token = [split_into_pieces(token) for token in tokens]
+        pieces = [token_pieces[0] for token_pieces in pieces_by_token]
+        for token_pieces in pieces_by_token:
+            pieces += token_pieces[1:]
+        n_pieces = np.array([len(token_pieces) for token_pieces in pieces_by_token], np.int64)
+        n_further_pieces = n_pieces - 1  # (n_tokens,)
 
         # Concatenate the letters of all pieces. Piece k has the bytes up to stops[k].
-        pieces = first_pieces + further_pieces
         lengths = np.array([len(piece.letters) for piece in pieces], np.int64)
         data = np.frombuffer(b"".join(piece.letters for piece in pieces), np.uint8)
         stops = np.cumsum(lengths)
@@ -235,7 +243,7 @@ class WordVocabulary:
             lengths=lengths.astype(np.uint8),
             stops=stops,
             data=data,
-            first_further_piece=first_further_piece,
+            first_further_piece=len(tokens) + _running_sums(n_further_pieces)[:-1],
             n_further_pieces=n_further_pieces,
             has_further_pieces=n_further_pieces > 0,
         )
@@ -279,8 +287,8 @@ class WordVocabulary:
     def words(self, tokens: NDArray[Any], token_starts: NDArray[np.int64]) -> DocumentWords:
         """Return the words of tokenized documents, with the hash of each word.
 
-        Tokens consist of pieces, and words consist of pieces, too. For example, the tokens " play",
-        "ing", "," and " but" have one piece each:
+        Tokens consist of pieces. A *run* is a piece that begins a word, and those that continue it.
+        For example, the tokens " play", "ing", "," and " but" have one piece each:
 
             piece            play   ing   (no letters)   but
             begins a word    yes    no    yes            yes
@@ -293,14 +301,11 @@ class WordVocabulary:
                 (n_documents + 1,).
         """
         piece_ids, piece_starts = self._pieces(tokens, token_starts)
-
-        # (n_runs + 1,) where each run of pieces starts, and where the last one stops
-        run_bounds = self._run_bounds(piece_ids, piece_starts)
+        run_bounds = self._run_bounds(piece_ids, piece_starts)  # (n_runs + 1,)
 
         # (n_pieces + 1,) bytes before each piece. They are counted modulo 256: that is enough for
         # the exponents of the hash, and 8 bits are faster.
-        bytes_before = np.zeros(len(piece_ids) + 1, np.uint8)
-        np.cumsum(self.lengths[piece_ids], dtype=np.uint8, out=bytes_before[1:])
+        bytes_before = _running_sums(self.lengths[piece_ids])
 
         # Runs with letters are words. A run of 256 bytes seems to have no letters, since 256 is 0
         # modulo 256. It is left out of documents and of evaluation texts alike.
@@ -310,7 +315,7 @@ class WordVocabulary:
         stop_pieces = run_bounds[word_runs + 1]
 
         # The hash of a word is a sum over its pieces: a difference of running sums.
-        hash_sums = self._hash_sums(piece_ids, run_bounds, bytes_before)  # (n_pieces + 1,)
+        hash_sums = _running_sums(self._hash_terms(piece_ids, run_bounds, bytes_before))
         hashes = hash_sums[stop_pieces] - hash_sums[first_pieces]
         return DocumentWords(hashes, first_pieces, piece_ids, piece_starts)
 
@@ -337,13 +342,13 @@ class WordVocabulary:
         begins_word[first_pieces[first_pieces < n_pieces]] = True
         return np.append(np.flatnonzero(begins_word), n_pieces)
 
-    def _hash_sums(
+    def _hash_terms(
         self,
         piece_ids: NDArray[np.int64],
         run_bounds: NDArray[np.int64],
         bytes_before: NDArray[np.uint8],
     ) -> NDArray[np.uint64]:
-        """Return running sums of what pieces add to the hashes of their words, modulo 2**64.
+        """Return what each piece adds to the hash of its word, modulo 2**64; shape (n_pieces,).
 
         The hash of a piece is stored as if the piece began a word. If k bytes of the word precede
         it, the piece adds its hash * FACTOR**k to the hash of the word. "playing" of the pieces
@@ -355,9 +360,6 @@ class WordVocabulary:
             run_bounds: Index of the first piece of each word or separator, and at the end n_pieces;
                 shape (n_runs + 1,).
             bytes_before: Bytes of all pieces before each piece, modulo 256; shape (n_pieces + 1,).
-
-        Returns:
-            The sum before each piece, and at the end the sum over all; shape (n_pieces + 1,).
         """
         # (n_pieces,) how many bytes of its word precede each piece; uint8 wraps around at 256
         pieces_per_run = np.diff(run_bounds)
@@ -366,9 +368,7 @@ class WordVocabulary:
 
         terms = self.hashes[piece_ids]  # (n_pieces,)
         terms *= _FACTOR_POWERS.take(exponents)
-        sums = np.zeros(len(piece_ids) + 1, np.uint64)
-        np.cumsum(terms, out=sums[1:])
-        return sums
+        return terms
 
     def _pieces(
         self, tokens: NDArray[Any], token_starts: NDArray[np.int64]
@@ -395,10 +395,9 @@ class WordVocabulary:
         split_positions = np.flatnonzero(self.has_further_pieces[first_pieces])  # (n_split,)
         if not len(split_positions):
             return first_pieces, token_starts
-        split_tokens = first_pieces[split_positions]
 
-        # Insert the further pieces of each token after its first one. Their numbers follow one
-        # another.
+        # Insert the further pieces of each token, whose numbers are consecutive, after its first.
+        split_tokens = first_pieces[split_positions]
         n_further = self.n_further_pieces[split_tokens]  # (n_split,)
         further_pieces = positions_in(self.first_further_piece[split_tokens], n_further)
         insert_at = np.repeat(split_positions + 1, n_further)  # (n_inserted,)
@@ -406,15 +405,13 @@ class WordVocabulary:
 
         # The start of each document moves by the number of pieces that were inserted before it.
         n_split_before = np.searchsorted(split_positions, token_starts)  # (n_documents + 1,)
-        # (n_split + 1,) pieces that were inserted for the first 0, 1, 2, … of these tokens
-        n_inserted = np.concatenate([[0], np.cumsum(n_further)])
-        return piece_ids, token_starts + n_inserted[n_split_before]
+        return piece_ids, token_starts + _running_sums(n_further)[n_split_before]
 
     def letter_counts(self, words: DocumentWords) -> NDArray[np.int64]:
         """Return the number of UTF-8 bytes of each word; int64, shape (n_words,)."""
         # The field `lengths` counts modulo 256. Compute the full lengths from the ends.
         lengths = np.diff(self.stops, prepend=0)  # (n_pieces of the vocabulary,)
-        bytes_before = np.concatenate([[0], np.cumsum(lengths[words.piece_ids])])
+        bytes_before = _running_sums(lengths[words.piece_ids])
         bounds = np.append(words.first_pieces, len(words.piece_ids))
         counts: NDArray[np.int64] = np.diff(bytes_before[bounds])
         return counts
@@ -427,17 +424,8 @@ class WordVocabulary:
             start: Index of the first word of the text.
             stop: Index of the word after the last one.
         """
-        # A word consists of pieces. Those of these words are consecutive: find the first one, and
-        # the one after the last.
-        first_piece = words.first_pieces[start]
-        if stop < len(words.first_pieces):
-            stop_piece = words.first_pieces[stop]
-        else:
-            stop_piece = len(words.piece_ids)
-
-        # Concatenate the letters of the pieces, with a space before each piece that begins a word.
         parts = []
-        for piece in words.piece_ids[first_piece:stop_piece].tolist():
+        for piece in words.pieces_between(start, stop).tolist():
             if self.begins_word[piece]:
                 parts.append(b" ")
             parts.append(self._letters_of(piece))
@@ -453,6 +441,20 @@ class WordVocabulary:
         # stops.
         start = self.stops[piece - 1] if piece > 0 else 0
         return self.data[start : self.stops[piece]].tobytes()
+
+
+def _running_sums(values: NDArray[_Number]) -> NDArray[_Number]:
+    """Return the sum of all values before each one, and at the end the sum of all.
+
+    Args:
+        values: Shape (n_values,).
+
+    Returns:
+        Shape (n_values + 1,), of the same type: sums that are too large for it wrap around.
+    """
+    sums = np.zeros(len(values) + 1, values.dtype)
+    np.cumsum(values, dtype=values.dtype, out=sums[1:])
+    return sums
 
 
 def _piece_hashes(
@@ -474,18 +476,11 @@ def _piece_hashes(
     Returns:
         uint64, shape (n_pieces,); 0 for a piece without bytes.
     """
-    # (n_bytes,) position of each byte in its piece: 0, 1, 2 for a piece of 3 bytes, then 0, 1, …
-    # for the next one. So the positions of every piece start at 0.
-    zeros = np.zeros_like(lengths)
-    positions = positions_in(starts=zeros, lengths=lengths)
+    # (n_bytes,) the byte's position in its piece: 0 1 2 and 0 1 for pieces of 3 and 2 bytes
+    positions = positions_in(starts=np.zeros_like(lengths), lengths=lengths)
 
-    # (n_bytes,) what each byte adds to the hash of its piece. Products and sums of uint64 wrap
-    # around, so they are modulo 2**64.
+    # What each byte adds to the hash of its piece, and the sum over the bytes of each piece.
     exponents = positions % len(_FACTOR_POWERS)
-    terms = _BYTE_HASHES[data] * _FACTOR_POWERS[exponents]
-
-    # Sum the terms of each piece: the running sum at its end, minus the one at its start.
-    sums = np.zeros(len(data) + 1, np.uint64)
-    np.cumsum(terms, out=sums[1:])
+    sums = _running_sums(_BYTE_HASHES[data] * _FACTOR_POWERS[exponents])
     hashes: NDArray[np.uint64] = sums[stops] - sums[stops - lengths]
     return hashes
