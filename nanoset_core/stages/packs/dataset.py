@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from nanoset_core.formats.indexed.layout import positions_in
 from nanoset_core.sampling.packing.assignment import document_lengths
+from nanoset_core.sampling.packing.pieces import FilledPacks
 from nanoset_core.stages.dataset.dataset import Dataset, DocumentPiece, DocumentTokens
 from nanoset_core.stages.dataset.stage import DATASET
 from nanoset_core.stages.packs.make import PackingRules, lay_out, plan_counts
@@ -77,24 +78,25 @@ class PacksDataset(Dataset):
                 yield _Pieces(rows.documents, rows.tokens)
             return
 
-        # Without a table, the packs are not built yet: lay them out as they will be.
-        rules = PackingRules.of(self.manifest.recipe["options"])
-        index = self.source.index
-        lengths = document_lengths(index.sequence_lengths, index.document_indices)
-        _, plan = plan_counts(lengths, rules)
+        # Without a table, the packs are not built yet.
         first_pack = 0
-        for batch in lay_out(lengths, plan, rules):
-            # The batch has the packs [first_pack, stop_pack). Take those that were requested, which
-            # may be none. `slice` counts the packs of the batch from 0.
+        for batch in self._planned_packs():
             stop_pack = first_pack + batch.n_packs
             first_requested = max(start, first_pack)
             stop_requested = min(stop, stop_pack)
             if first_requested < stop_requested:
-                requested_packs = batch.slice(
-                    first_requested - first_pack, stop_requested - first_pack
-                )
-                yield _Pieces(requested_packs.pieces.documents, requested_packs.pieces.lengths)
+                # `slice` counts the packs of the batch from 0.
+                packs = batch.slice(first_requested - first_pack, stop_requested - first_pack)
+                yield _Pieces(packs.pieces.documents, packs.pieces.lengths)
             first_pack = stop_pack
+
+    def _planned_packs(self) -> Iterator[FilledPacks]:
+        """Yield all packs as they will be when they are built, some packs at a time."""
+        rules = PackingRules.of(self.manifest.recipe["options"])
+        index = self.source.index
+        lengths = document_lengths(index.sequence_lengths, index.document_indices)
+        _, plan = plan_counts(lengths, rules)
+        return lay_out(lengths, plan, rules)
 
     def pieces_of(self, document: int) -> list[DocumentPiece]:
         rows = open_pieces(self.manifest).of_documents(np.array([document]))
@@ -108,27 +110,17 @@ class PacksDataset(Dataset):
                 pack, and the positions of the first token and after the last one in it.
         """
         pack_of_span, span_starts, span_stops = spans.T  # (n_spans,) each
-
-        # Read the pieces of all these packs from the table of pieces, whose rows are sorted by
-        # pack. The pieces of one pack are consecutive rows.
         table_rows = open_pieces(self.manifest).of_packs(pack_of_span)
-        first_rows = np.searchsorted(table_rows.packs, pack_of_span, side="left")  # (n_spans,)
-        stop_rows = np.searchsorted(table_rows.packs, pack_of_span, side="right")
+        span_of_pair, pieces = _pair_with_pieces(pack_of_span, table_rows)  # (n_pairs,) each
 
-        # Pair each span with each piece of its pack. Several spans may be in the same pack.
-        pieces_per_span = stop_rows - first_rows
-        span_of_pair = np.repeat(np.arange(len(spans)), pieces_per_span)  # (n_pairs,)
-        piece_of_pair = table_rows.select(positions_in(first_rows, pieces_per_span))
-
-        # Find the pairs in which the piece has tokens in the span.
-        piece_stops = piece_of_pair.begins + piece_of_pair.tokens
-        begins_before_stop = piece_of_pair.begins < span_stops[span_of_pair]
-        ends_after_start = piece_stops > span_starts[span_of_pair]
-        overlaps = begins_before_stop & ends_after_start  # (n_pairs,)
+        # Keep the pairs in which the piece has tokens in the span.
+        starts_before_stop = pieces.begins < span_stops[span_of_pair]
+        stops_after_start = pieces.begins + pieces.tokens > span_starts[span_of_pair]
+        overlaps = starts_before_stop & stops_after_start  # (n_pairs,)
 
         # List the pieces of these pairs by span.
         pieces_by_span: list[list[DocumentPiece]] = [[] for _ in spans]
-        overlapping_pieces = _document_pieces(piece_of_pair.select(overlaps))
+        overlapping_pieces = _document_pieces(pieces.select(overlaps))
         overlapped_spans = span_of_pair[overlaps].tolist()
         for span, piece in zip(overlapped_spans, overlapping_pieces, strict=True):
             pieces_by_span[span].append(piece)
@@ -150,6 +142,26 @@ class _Pieces(NamedTuple):
     """Number of each piece's document in the dataset that was packed, shape (n_pieces,)."""
     token_counts: NDArray[np.int64]
     """How many tokens each piece has, shape (n_pieces,)."""
+
+
+def _pair_with_pieces(
+    packs: NDArray[np.int64], table_rows: PieceRows
+) -> tuple[NDArray[np.int64], PieceRows]:
+    """Pair each of some packs with each piece of documents in it.
+
+    Args:
+        packs: Numbers of packs, shape (n_packs,); one may occur several times.
+        table_rows: Rows of the table of pieces, sorted by pack.
+
+    Returns:
+        Index in `packs` of each pair, shape (n_pairs,); and the row of the table of each pair.
+    """
+    # The pieces of one pack are consecutive rows.
+    first_rows = np.searchsorted(table_rows.packs, packs, side="left")  # (n_packs,)
+    stop_rows = np.searchsorted(table_rows.packs, packs, side="right")
+    pieces_per_pack = stop_rows - first_rows
+    indices = np.repeat(np.arange(len(packs)), pieces_per_pack)
+    return indices, table_rows.select(positions_in(first_rows, pieces_per_pack))
 
 
 def _document_pieces(rows: PieceRows) -> list[DocumentPiece]:

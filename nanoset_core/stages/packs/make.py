@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -93,26 +93,17 @@ def plan_counts(lengths: NDArray[Any], rules: PackingRules) -> tuple[PackCounts,
 
     # Documents longer than a pack are cut into several pieces, or truncated.
     longer_documents, excess_tokens = histogram.beyond(length)
-    if rules.pieces.long == "fragment":
-        cut_tokens = excess_tokens
-        dropped_tokens = 0
-    else:
-        cut_tokens = 0
-        dropped_tokens = excess_tokens
-
-    # With `carry`, packs are filled up with the start of the next document, so that only the last
-    # one can be incomplete: the number of tokens is divided by the length, and rounded up.
+    is_truncated = rules.pieces.long != "fragment"
+    dropped_tokens = excess_tokens if is_truncated else 0
     n_tokens = histogram.tokens - dropped_tokens
-    n_packs = plan.packs
-    if rules.tail == "carry":
-        n_packs = (n_tokens + length - 1) // length
+    n_packs = _count_packs(plan, n_tokens, rules)
 
     # What would be cut without packing, for comparison.
     cut_documents_apart, cut_tokens_apart = histogram.cut_if_concatenated(length)
     counts = PackCounts(
         documents=histogram.documents,
         cut_documents=longer_documents,
-        cut_tokens=cut_tokens,
+        cut_tokens=excess_tokens - dropped_tokens,
         dropped_tokens=dropped_tokens,
         concatenated={"cut_documents": cut_documents_apart, "cut_tokens": cut_tokens_apart},
         packs=n_packs,
@@ -120,6 +111,18 @@ def plan_counts(lengths: NDArray[Any], rules: PackingRules) -> tuple[PackCounts,
         padding=n_packs * length - n_tokens,
     )
     return counts, plan
+
+
+def _count_packs(plan: PackPlan, n_tokens: int, rules: PackingRules) -> int:
+    """Return how many packs there will be.
+
+    With `tail: carry`, packs are filled up with the start of the next document, so that only the
+    last one can be incomplete.
+    """
+    if rules.tail == "carry":
+        length = rules.pieces.length
+        return (n_tokens + length - 1) // length  # rounded up
+    return plan.packs
 
 
 def lay_out(lengths: NDArray[Any], plan: PackPlan, rules: PackingRules) -> Iterator[FilledPacks]:
@@ -162,8 +165,6 @@ class PackWriter:
             table_path: Path of the table of pieces. It says for each pack which tokens of which
                 documents it has.
         """
-        # Plan packs by the lengths of the documents alone.
-        pack_length = self.rules.pieces.length
         document_tokens = document_lengths(
             self.dataset.sequence_lengths, self.dataset.document_indices
         )
@@ -172,22 +173,24 @@ class PackWriter:
         # written, from 0.
         self.counts = replace(planned_counts, pieces=0)
 
-        bin_bytes = self.counts.packs * pack_length * self.dataset.dtype.itemsize
-        work = self.progress.work("packs", self.name, bin_bytes)
-        packs_per_block = max(1, _WINDOW_TOKENS // pack_length)
+        bin_tokens = self.counts.packs * self.rules.pieces.length
+        work = self.progress.work("packs", self.name, bin_tokens * self.dataset.dtype.itemsize)
         first_pack = 0
         with PieceTableWriter(table_path) as table:
             for batch in lay_out(document_tokens, plan, self.rules):
                 table.append(first_pack, batch)
                 first_pack += batch.n_packs
                 self._count_pieces(batch.pieces, document_tokens)
-
-                # Read the tokens of these packs in blocks, to limit memory.
-                for start in range(0, batch.n_packs, packs_per_block):
-                    stop = min(start + packs_per_block, batch.n_packs)
-                    block = self.tokens(batch.slice(start, stop))
+                for block in self._blocks_of(batch):
                     yield block.tobytes()
                     work.advance(block.nbytes)
+
+    def _blocks_of(self, packs: FilledPacks) -> Iterator[NDArray[Any]]:
+        """Yield the tokens of packs in blocks, to limit memory."""
+        packs_per_block = max(1, _WINDOW_TOKENS // self.rules.pieces.length)
+        for start in range(0, packs.n_packs, packs_per_block):
+            stop = min(start + packs_per_block, packs.n_packs)
+            yield self.tokens(packs.slice(start, stop))
 
     def _count_pieces(self, pieces: PieceArrays, document_tokens: NDArray[Any]) -> None:
         """Add some pieces to `counts`, and those of documents that `tail: carry` cut in two.
@@ -212,8 +215,6 @@ class PackWriter:
     def tokens(self, packs: FilledPacks) -> NDArray[Any]:
         """Return the tokens of some packs, concatenated, with padding.
 
-        Tokens are read in the order in which the documents are stored, a chunk at a time.
-
         Args:
             packs: The pieces of documents in each pack.
 
@@ -224,33 +225,26 @@ class PackWriter:
         pack_length = self.rules.pieces.length
         pack_tokens = np.full(packs.n_packs * pack_length, self.rules.pad_id, dataset.dtype)
 
-        # Find the first token of each piece in the .bin, and its position in the packs. Both are
-        # counted in tokens, shape (n_pieces,). Sort the pieces by their position in the .bin.
+        # Read the pieces in the order in which the documents are stored.
         bin_starts = self._starts_in_bin(packs.pieces)
-        pack_starts = packs.pack_numbers * pack_length + packs.begins
-        by_position = np.argsort(bin_starts)
-        bin_starts = bin_starts[by_position]
-        pack_starts = pack_starts[by_position]
-        lengths = packs.pieces.lengths[by_position]
+        copies = _TokenRanges(
+            source_starts=bin_starts,
+            target_starts=packs.pack_numbers * pack_length + packs.begins,
+            lengths=packs.pieces.lengths,
+        ).select(np.argsort(bin_starts))
 
-        # If the .bin is in a bucket, download the ranges with these pieces. `spans` would divide
-        # them into several steps; here, all are one step. It deletes them after the step if the
-        # space for downloads is full.
-        itemsize = dataset.dtype.itemsize
+        # If the .bin is in a bucket, `tokens_for` downloads the ranges with these pieces, and
+        # `spans` deletes them after its only step if the space for downloads is full.
         for _ in dataset.spans(count=1, at_once=1):
+            source_stops = copies.source_starts + copies.lengths
             bin_tokens = dataset.tokens_for(
-                bin_starts * itemsize, (bin_starts + lengths) * itemsize
+                copies.source_starts * dataset.dtype.itemsize,
+                source_stops * dataset.dtype.itemsize,
             )
             # Copy some pieces at a time, which limits the memory for the positions of tokens.
-            borders = np.concatenate([[0], np.cumsum(lengths)])  # (n_pieces + 1,)
+            borders = np.concatenate([[0], np.cumsum(copies.lengths)])  # (n_pieces + 1,)
             for chunk in divide_into_blocks(borders, CHUNK_TOKENS):
-                _copy_ranges(
-                    source=bin_tokens,
-                    source_starts=bin_starts[chunk],
-                    target=pack_tokens,
-                    target_starts=pack_starts[chunk],
-                    lengths=lengths[chunk],
-                )
+                copies.select(chunk).copy(source=bin_tokens, target=pack_tokens)
         return pack_tokens
 
     def _starts_in_bin(self, pieces: PieceArrays) -> NDArray[np.int64]:
@@ -262,33 +256,26 @@ class PackWriter:
         return starts
 
 
-def _copy_ranges(
-    source: NDArray[Any],
-    source_starts: NDArray[np.int64],
-    target: NDArray[Any],
-    target_starts: NDArray[np.int64],
-    lengths: NDArray[np.int64],
-) -> None:
-    """Copy ranges of tokens from one array to another.
+class _TokenRanges(NamedTuple):
+    """Ranges of tokens that are copied from one array to another; each of shape (n_ranges,)."""
 
-    Args:
-        source: The tokens.
-        source_starts: Position of each range in `source`, shape (n_ranges,).
-        target: Is changed.
-        target_starts: Position of each range in `target`, shape (n_ranges,).
-        lengths: Tokens of each range, shape (n_ranges,).
-    """
-    if len(lengths) == 1:  # a long piece: a slice is faster than indices
-        source_range = slice(source_starts[0], source_starts[0] + lengths[0])
-        target_range = slice(target_starts[0], target_starts[0] + lengths[0])
-        target[target_range] = source[source_range]
-        return
+    source_starts: NDArray[np.int64]
+    target_starts: NDArray[np.int64]
+    lengths: NDArray[np.int64]
 
-    # Position of each token in both arrays, shape (n_tokens,). For example, ranges of 3 and 2
-    # tokens that start at 10 and 50 have the positions 10, 11, 12, 50, 51.
-    source_positions = positions_in(source_starts, lengths)
-    target_positions = positions_in(target_starts, lengths)
-    target[target_positions] = source[source_positions]
+    def select(self, indices: NDArray[np.int64] | slice) -> _TokenRanges:
+        """Return some of the ranges."""
+        return _TokenRanges(*[column[indices] for column in self])
+
+    def copy(self, source: NDArray[Any], target: NDArray[Any]) -> None:
+        """Copy the tokens of all ranges from `source` to `target`."""
+        if len(self.lengths) == 1:  # a long piece: a slice is faster than indices
+            source_range = slice(self.source_starts[0], self.source_starts[0] + self.lengths[0])
+            target_range = slice(self.target_starts[0], self.target_starts[0] + self.lengths[0])
+            target[target_range] = source[source_range]
+            return
+        target_positions = positions_in(self.target_starts, self.lengths)  # (n_tokens,)
+        target[target_positions] = source[positions_in(self.source_starts, self.lengths)]
 
 
 def write_pack_idx(path: Path, dtype: np.dtype[Any], packs: int, length: int) -> None:

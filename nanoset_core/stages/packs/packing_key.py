@@ -143,13 +143,17 @@ class _PackNames:
         """
         if corpus in self.written:
             return corpus
-
-        # Packs with these settings may have been written by the user, or requested before.
         spec = PacksSpec(corpus, length, packing.long, packing.tail, packing.seed)
-        if spec in self.names:
-            return self.names[spec]
+        if spec not in self.names:  # neither written by the user, nor requested before
+            self._add(spec)
+        return self.names[spec]
 
-        # Otherwise add them, under a name that is made of the settings.
+    def _add(self, spec: PacksSpec) -> None:
+        """Add packs to those of the project, under a name that is made of their settings.
+
+        Raises:
+            ConfigError: The user has given this name to packs with other settings.
+        """
         name = _default_name(spec)
         if name in self.written:
             settings = asdict(self.written[name])
@@ -161,7 +165,6 @@ class _PackNames:
             )
         self.packs[name] = spec
         self.names[spec] = name
-        return name
 
 
 def _default_name(spec: PacksSpec) -> str:
@@ -196,11 +199,8 @@ def _resolve_nanoset(spec: ResolvedNanoset, names: _PackNames, where: str) -> Re
     if spec.packing is None:
         return spec
     reader = _PackReader(names, spec.packing, spec.sequence_length, where)
-
-    # Replace corpora in every setting that names some. `max_epochs` is either a limit for each of
-    # several corpora, or one number for all of them, which names none.
     max_epochs = spec.max_epochs
-    if isinstance(max_epochs, Mapping):
+    if isinstance(max_epochs, Mapping):  # a limit for each corpus, and not one number for all
         max_epochs = reader.with_packs(max_epochs)
     mix = spec.mix
     if mix is not None:
@@ -210,17 +210,14 @@ def _resolve_nanoset(spec: ResolvedNanoset, names: _PackNames, where: str) -> Re
         blend_per_split[split] = reader.resolve_blend(blend)
 
     # Corpora of the earlier phases of a training run, whose samples this nanoset continues with.
-    packs_of_earlier_phases = []
-    for corpus in spec.earlier_corpora:
-        packs_of_earlier_phases.append(reader.pack_of(corpus))
-
+    earlier_packs = tuple(map(reader.pack_of, spec.earlier_corpora))
     return replace(
         spec,
         blend=reader.resolve_blend(spec.blend),
         mix=mix,
         blend_per_split=FrozenDict(blend_per_split),
         max_epochs=max_epochs,
-        earlier_corpora=tuple(packs_of_earlier_phases),
+        earlier_corpora=earlier_packs,
     )
 
 
@@ -275,16 +272,13 @@ class _PackReader:
         resolved: dict[str, MixPart | Share] = {}
         for key, part in mix.items():
             if isinstance(part, MixPart) and part.mix is not None:
-                # The key is that of a group: resolve the mixture in it.
                 name = key
                 part = replace(part, mix=self.resolve_mix(part.mix, f"{where}.{key}"))
             else:
-                # The key is that of a corpus.
                 name = self.pack_of(key)
-
-            # The name of packs is derived from that of the corpus, such as web-packs-2048. The user
-            # may have chosen it for a group.
             if name in resolved:
+                # The name of packs is derived from that of the corpus, such as web-packs-2048. The
+                # user has chosen it for a group.
                 raise ConfigError(
                     "a group has the same name as the packs of a corpus in the same mixture",
                     where=where,
@@ -388,20 +382,11 @@ def _nanoset_errors(
         packs: All packs of the project, by name.
         where: Key of the nanoset, such as "nanoset.yaml: nanosets.pretrain", for messages.
     """
-    # Packs are requested by the key `packing`, or by naming packs among the corpora.
-    keys_with_packs = []
-    if spec.packing is not None:
-        keys_with_packs.append(f"{where}.packing")
-    for dataset in spec.corpora:
-        if dataset in packs:
-            keys_with_packs.append(f"{where}: {dataset}")
-
     # Some trainers read windows: one stretch of `sequence_length + 1` tokens after another. So each
-    # sample begins one token further off the start of a pack than the one before it. These trainers
-    # cannot read packs at all.
+    # sample begins one token further off the start of a pack than the one before it.
     reads_windows = get_preset(spec.preset).windows
     if reads_windows:
-        for key in keys_with_packs:
+        for key in _keys_with_packs(spec, packs, where):
             yield ConfigError(
                 "this trainer reads windows of one token more than its sequence length, "
                 "which would drift across packs",
@@ -413,6 +398,17 @@ def _nanoset_errors(
     # For all trainers, a sample has to be as long as a pack.
     for dataset in spec.corpora:
         yield from _length_errors(dataset, spec.sequence_length, packs, where)
+
+
+def _keys_with_packs(
+    spec: NanosetSpec, packs: Mapping[str, PacksSpec], where: str
+) -> Iterator[str]:
+    """Yield the keys of a nanoset that request packs: `packing`, or names of packs."""
+    if spec.packing is not None:
+        yield f"{where}.packing"
+    for dataset in spec.corpora:
+        if dataset in packs:
+            yield f"{where}: {dataset}"
 
 
 def _webdataset_errors(
@@ -430,21 +426,16 @@ def _webdataset_errors(
     """
     # Packs are requested by the key `packing`, which replaces all corpora by packs; or by naming
     # packs among the datasets.
-    replaces_all = spec.packing is not None
     named_packs = [name for name in spec.names if name in packs]
-
-    if spec.preset == "tokshuf" and (replaces_all or named_packs):
+    has_packs = spec.packing is not None or bool(named_packs)
+    if has_packs and spec.preset == "tokshuf":
         yield ConfigError(
             "the preset tokshuf cuts each file on its own, and packs have no files",
             where=f"{where}.preset",
             found="tokshuf",
             remedy="remove `packing`, or the preset",
         )
-
-    # With `tail: carry`, the rest of a dataset is put in front of the next one. If a corpus that is
-    # not packed is followed by packs, contexts would begin in the middle of packs.
-    has_packs_and_others = 0 < len(named_packs) < len(spec.names)
-    if spec.tail == "carry" and has_packs_and_others and not replaces_all:
+    if _carries_into_packs(spec, packs):
         yield ConfigError(
             "with tail: carry, contexts start in the previous corpus, which would shift them "
             "against the packs after it",
@@ -456,6 +447,17 @@ def _webdataset_errors(
     # A context has to be as long as a pack.
     for name in named_packs:
         yield from _length_errors(name, spec.row_tokens, packs, where)
+
+
+def _carries_into_packs(spec: WebdatasetSpec, packs: Mapping[str, PacksSpec]) -> bool:
+    """Return whether the rest of a corpus that is not packed may be put in front of packs.
+
+    Contexts would then begin in the middle of packs.
+    """
+    if spec.tail != "carry" or spec.packing is not None:
+        return False
+    are_packs = [name in packs for name in spec.names]
+    return any(are_packs) and not all(are_packs)
 
 
 def _export_errors(

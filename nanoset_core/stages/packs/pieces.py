@@ -105,6 +105,21 @@ class PieceTableWriter:
         self._writer.write_table(table, _ROWS_PER_GROUP)
 
 
+def _are_among(values: NDArray[np.int64], sorted_numbers: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Return which values are one of some numbers: bool, shape of `values`.
+
+    Args:
+        values: int64, shape (n_values,).
+        sorted_numbers: Ascending, without duplicates, and not empty.
+    """
+    # Compare each value with the first number that is not smaller. A value that is larger than all
+    # numbers is compared with the last one, and differs from it.
+    positions = np.searchsorted(sorted_numbers, values)
+    positions = np.minimum(positions, len(sorted_numbers) - 1)
+    are_among: NDArray[np.bool_] = sorted_numbers[positions] == values
+    return are_among
+
+
 def open_pieces(packs: Manifest) -> PieceTable:
     """Open the table of the pieces of packs."""
     return PieceTable(packs.path(PIECES_FILE))
@@ -186,12 +201,7 @@ class PieceTable:
 
         requested_rows = []
         for rows in self._row_groups(column, may_contain):
-            values = rows.column(column)  # (n_rows,)
-            # Find the first number that is not smaller than each value, and compare them. A value
-            # that is larger than all numbers is compared with the last one, and differs from it.
-            positions = np.searchsorted(sorted_numbers, values)
-            positions = np.minimum(positions, len(sorted_numbers) - 1)
-            is_requested = sorted_numbers[positions] == values
+            is_requested = _are_among(rows.column(column), sorted_numbers)
             requested_rows.append(rows.select(is_requested))
         return PieceRows.concatenated(requested_rows)
 

@@ -265,27 +265,31 @@ def planned_packs(project: Project, name: str, reader: LengthReader) -> Manifest
     if existing is not None:
         return existing
 
-    # Count what the packs will contain, from the lengths of the documents alone.
+    # Tell the reader the lengths that it would find in the .idx: all packs have the same length.
+    facts = _planned_facts(task)
+    folder = project.outputs.place(task.recipe)
+    pack_lengths = np.broadcast_to(np.int32(task.rules.pieces.length), facts["packs"])
+    reader.suppose(str(folder / task.prefix), pack_lengths)
+    return Manifest(
+        folder=folder,
+        recipe=to_plain(task.recipe),
+        digest=task.recipe.digest,
+        facts=dict(sorted(facts.items())),  # the order in which a stored manifest is read
+        files={},
+        access=project.outputs.access,
+    )
+
+
+def _planned_facts(task: _PackTask) -> dict[str, Any]:
+    """Return what packs will contain, from the lengths of the documents alone.
+
+    With `tail: carry`, documents are cut at the ends of packs. How many are cut depends on the
+    order of the packs, which is not known yet: these facts are None.
+    """
     dataset = open_dataset(task.dataset, is_sampled=True)
     lengths = document_lengths(dataset.sequence_lengths, dataset.document_indices)
     counts, _ = plan_counts(lengths, task.rules)
     facts = task.facts(counts)
     if task.rules.tail == "carry":
-        # Documents are cut at the ends of packs. How many are cut depends on the order of the
-        # packs, which is not known yet.
         facts |= {"pieces": None, "cut_documents": None, "cut_tokens": None}
-
-    # Tell the reader the lengths that it would find in the .idx: all packs have the same length.
-    folder = project.outputs.place(task.recipe)
-    pack_lengths = np.broadcast_to(np.int32(task.rules.pieces.length), counts.packs)
-    reader.suppose(str(folder / task.prefix), pack_lengths)
-
-    sorted_facts = dict(sorted(facts.items()))  # the order in which a stored manifest is read
-    return Manifest(
-        folder=folder,
-        recipe=to_plain(task.recipe),
-        digest=task.recipe.digest,
-        facts=sorted_facts,
-        files={},
-        access=project.outputs.access,
-    )
+    return facts

@@ -64,9 +64,6 @@ def verify_packs(project: Project, key: Key, *, deep: bool = False) -> Report:
 def _compare_some(report: Report, manifest: Manifest, dataset: MMapIndexedDataset) -> None:
     """Compare evenly spread packs with the tokens of their documents.
 
-    A pack is filled with pieces: ranges of tokens of documents. A table, which is stored next to
-    the packs, lists the pieces of each pack. So a few packs can be made again without the others.
-
     Args:
         report: Gets an error for the first pack that differs.
         manifest: Manifest of the packs.
@@ -79,13 +76,7 @@ def _compare_some(report: Report, manifest: Manifest, dataset: MMapIndexedDatase
     last_pack = manifest.facts["packs"] - 1
     pack_numbers = np.unique(np.linspace(0, last_pack, _SAMPLED_PACKS).astype(np.int64))
     for number in pack_numbers.tolist():
-        # Fill one pack with the pieces that the table lists for it.
-        rows = table.of_packs(np.array([number]))
-        n_pieces = len(rows.documents)
-        pieces = PieceArrays(documents=rows.documents, firsts=rows.firsts, lengths=rows.tokens)
-        one_pack = FilledPacks(bounds=np.array([0, n_pieces]), pieces=pieces)
-        expected_tokens = writer.tokens(one_pack)
-
+        expected_tokens = writer.tokens(_listed_pack(table, number))
         if not np.array_equal(packs[number], expected_tokens):
             report.error(
                 "a pack does not hold the tokens of its documents",
@@ -94,6 +85,13 @@ def _compare_some(report: Report, manifest: Manifest, dataset: MMapIndexedDatase
                 remedy=f"delete {manifest.url()}, and {BUILD}",
             )
             return
+
+
+def _listed_pack(table: PieceTable, number: int) -> FilledPacks:
+    """Return one pack with the pieces of documents that the table lists for it."""
+    rows = table.of_packs(np.array([number]))
+    pieces = PieceArrays(documents=rows.documents, firsts=rows.firsts, lengths=rows.tokens)
+    return FilledPacks(bounds=np.array([0, len(rows.documents)]), pieces=pieces)
 
 
 def _pack_again(
